@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from glnn.backends.backend import Backend, Choice, Launch, Memory
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
+from glnn.kernels.reference import prepared
 from glnn.layout import Layout, parse
 from glnn.running.store import Store
 from glnn.types import DType, Shape, as_float
@@ -53,6 +54,36 @@ class HostStore:
             return np.array(self.array)  # it may be a view of an input, the caller's own
         np.copyto(out, self.array.reshape(out.shape), casting="unsafe")
         return out
+
+
+class HostStep:
+    """A step made ready.
+
+    compute: gives the result for an array of each operand. operands: where these are, shapes:
+    theirs, and out: where the result is put.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Sequence[NDArray[Any]]], NDArray[Any]],
+        operands: tuple[Store, ...],
+        shapes: tuple[Shape, ...],
+        out: Store,
+    ) -> None:
+        self._compute, self._out = compute, out
+        self._operands = tuple(zip(operands, shapes, strict=True))
+
+    def __call__(self) -> None:
+        with np.errstate(all="ignore"):  # what overflows or is not defined is inf or NaN
+            self.perform()
+
+    def perform(self) -> None:
+        """Compute the step, within `np.errstate`."""
+        arrays = []
+        for store, shape in self._operands:
+            array = store.pull()
+            arrays.append(array if array.shape == shape else array.reshape(shape))
+        self._out.set(self._compute(arrays))
 
 
 class Cpu(Backend):
@@ -104,9 +135,19 @@ class Cpu(Backend):
         out: Store,
         own: bool = False,
     ) -> Launch:
-        shapes = problem.shapes
+        types = dict(problem.operands)
+        names = tuple(operands)
+        given = {name: types[name] for name in names}
+        compute = prepared(problem.op, given, problem.results[0], problem.epilogue)
+        shapes = tuple(given[name].shape for name in names)
+        return HostStep(compute, tuple(operands.values()), shapes, out)
+
+    def together(self, launches: Sequence[Launch], *, apart: bool = False) -> Launch:
+        works = [one.perform if isinstance(one, HostStep) else one for one in launches]
 
         def perform() -> None:
-            out.set(problem.compute({k: s.pull().reshape(shapes[k]) for k, s in operands.items()}))
+            with np.errstate(all="ignore"):
+                for work in works:
+                    work()
 
         return perform

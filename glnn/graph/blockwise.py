@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from glnn.graph.compiled_expression import CompiledExpression
 from glnn.graph.expression import Expr
 from glnn.types import Array, Shape
 
@@ -34,6 +36,35 @@ def evaluated(
     for place in blocks(shape):
         parts = (array[_within(array.shape, place, len(shape))] for array in arrays)
         out[place] = expr.evaluate(*parts)
+    return out
+
+
+def compiled(
+    expr: Expr, dtypes: Sequence[np.dtype[Any]], shape: Shape, dtype: np.dtype[Any] | None = None
+) -> Callable[..., Array] | None:
+    """Return what evaluates `expr` of arrays of `dtypes`, which broadcast to `shape`, in one go.
+
+    dtype: of the result; None is the expression's. Its results are new arrays. None where they are
+    of so many numbers that blocks of them fit a cache, and `evaluated` is to be taken.
+    """
+    if prod(shape) > NUMBERS:
+        return None
+    value = CompiledExpression(expr, dtypes)
+    wanted = value.dtype if dtype is None else dtype
+    if shape and value.fresh and value.dtype == wanted:
+
+        def compute(*arrays: Array) -> Array:
+            found = value(*arrays)
+            return found if found.shape == shape else _spread(found, shape, wanted)
+
+        return compute
+    return lambda *arrays: _spread(value(*arrays), shape, wanted)
+
+
+def _spread(found: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """`found` broadcast to `shape`, as an array of its own."""
+    out = np.empty(shape, dtype)
+    out[...] = found
     return out
 
 

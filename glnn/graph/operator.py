@@ -16,6 +16,8 @@ T = TypeVar("T")
 SMALL = 4096  # numbers of a tensor that are looked at before a run, where sizes may depend on them
 Types = Sequence[TensorType | None]
 """The type of each operand, in order; None where one is left out."""
+Reference = Callable[..., tuple[Array, ...]]
+"""Gives an operator's results for the arrays of its operands, None for each that is left out."""
 Known = Sequence[Array | None]
 """The numbers of each operand, None where they are not known yet; shorter where no more are."""
 Intervals = Sequence[Interval | None]
@@ -107,6 +109,14 @@ class Operator(ABC):
     @abstractmethod
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """The results by NumPy, of floats in the precision of the operands, 32 or 64 bits."""
+
+    def specialized(self, types: Types) -> Reference:
+        """Return a function that does what `reference` does with arrays of `types`.
+
+        Whatever follows from types alone is found here, once. The function may be called within
+        `np.errstate` alone, by one thread at a time, and gives arrays that it does not write again.
+        """
+        return self.reference
 
     def concluded(
         self, finish: Callable[[Array], Array], *arrays: Array | None

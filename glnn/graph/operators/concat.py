@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Few, Known, Operator, Shapes, Types
+from glnn.graph.operator import Cost, Few, Known, Operator, Reference, Shapes, Types
 from glnn.graph.operators.move import MOST_RANK, normalised, whole_numbers
 from glnn.types import Array, TensorType
 
@@ -59,6 +59,9 @@ class Concat(Operator):
         given = [array for array in arrays if array is not None]
         self.infer([TensorType.of(array) for array in given])
         return (np.concatenate(given, self.axis),)
+
+    def specialized(self, types: Types) -> Reference:
+        return lambda *arrays: (np.concatenate(arrays, self.axis),)
 
     def cost(self, types: Types) -> Cost:
         words = sum(one.dtype.words(prod(one.shape)) for one in types if one is not None)

@@ -8,10 +8,10 @@ from math import gcd, prod
 from typing import ClassVar
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Shapes, rank
+from glnn.graph.operator import Reference, Shapes, Types, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.convolving import Convolving
-from glnn.graph.operators.correlation import correlated
+from glnn.graph.operators.correlation import correlated, few_correlated
 from glnn.graph.prologue import Prologue
 from glnn.types import Array, Shape
 
@@ -64,6 +64,18 @@ class Conv2d(Convolving):
         *_, oh, ow = self.convolved({k: v.shape for k, v in operands.items()})
         geometry = self.stride, self.padding, self.dilation, self.groups
         return correlated(x, weight, (oh, ow), *geometry)
+
+    def specialized(self, types: Types) -> Reference:
+        given = self.named(types)
+        x, weight = given["x"], given["weight"]
+        if self.prologue is not None or x.dtype is not weight.dtype:
+            return self.reference
+        *_, oh, ow = self.convolved({"x": x.shape, "weight": weight.shape})
+        geometry = self.stride, self.padding, self.dilation, self.groups
+        few = few_correlated(x.shape, weight.shape, (oh, ow), *geometry, x.dtype.numpy)
+        if few is not None:
+            return lambda x, weight: (few(x, weight),)
+        return lambda x, weight: (correlated(x, weight, (oh, ow), *geometry),)
 
     def flops(self, shapes: Shapes) -> int:
         out = self.convolved(shapes)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from glnn.graph.gathering import FEW, Gathering
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
-from glnn.types import Array
+from glnn.types import Array, Shape
 
 COLUMN_BYTES = 64 << 20  # of the columns that a gradient has at once: samples are divided by it
 BLOCK_BYTES = 1 << 20  # of the columns of a block: what a core's cache holds
@@ -52,6 +55,40 @@ def correlated(
         pixels = slice(y * out[1], (y + rows) * out[1])
         np.matmul(flat[g : g + some], columns, out=placed[i : i + samples, g : g + some, :, pixels])
     return result
+
+
+def few_correlated(
+    x: Shape,
+    weight: Shape,
+    out: Pair,
+    stride: Pair,
+    padding: Sides,
+    dilation: Pair,
+    groups: int,
+    dtype: np.dtype[Any],
+) -> Callable[[Array, Array], Array] | None:
+    """Return what computes `correlated` of x and weight of these shapes, of few numbers.
+
+    Where the numbers of the columns lie is found here. None where there are many of them.
+    """
+    n, share, own, kernel = x[0], weight[1], weight[0] // groups, (weight[2], weight[3])
+    depth, pixels = share * prod(kernel), prod(out)
+    if not 0 < n * groups * depth * pixels <= FEW:
+        return None
+    (o, *_), shape = weight, (n, groups, depth, pixels)
+
+    def columns(places: Array) -> Array:
+        return np.array(_met(places, out, kernel, stride, padding, dilation)).reshape(shape)
+
+    # A tap that meets padding finds 0 there, as a place that is none of x.
+    places = np.arange(1, prod(x) + 1, dtype=np.int64).reshape(x)
+    gather = Gathering(x, columns(places) - 1, dtype)
+    if n == groups == 1:
+        return lambda x, weight: np.matmul(
+            weight.reshape(o, depth), gather(x).reshape(depth, pixels)
+        ).reshape(1, o, *out)
+    flat = groups, own, depth
+    return lambda x, weight: np.matmul(weight.reshape(flat), gather(x)).reshape(n, o, *out)
 
 
 def _block(sizes: tuple[int, int, int], depth: int, itemsize: int) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Few, Shapes, rank
+from glnn.graph.operator import Few, Reference, Shapes, Types, rank
 from glnn.graph.prologue import Prologue
 from glnn.graph.prologued import Prologued
 from glnn.types import Array, Shape
@@ -58,6 +58,17 @@ class Matmul(Prologued):
             return np.asarray(x @ weight)
         matrices = x.reshape(len(weight), len(x) // len(weight), x.shape[1])
         return np.asarray((matrices @ weight).reshape(len(x), weight.shape[-1]))
+
+    def specialized(self, types: Types) -> Reference:
+        given = self.named(types)
+        x, weight = given["x"], given["weight"]
+        if self.prologue is not None or x.dtype is not weight.dtype:
+            return self.reference
+        if len(weight.shape) == 2:
+            return lambda x, weight: (np.matmul(x, weight.T),)
+        (m, k), (batch, n, _) = x.shape, weight.shape
+        stack = batch, m // max(batch, 1), k
+        return lambda x, weight: (np.matmul(x.reshape(stack), weight.swapaxes(1, 2)).reshape(m, n),)
 
     def flops(self, shapes: Shapes) -> int:
         m, n = self.shape_of(shapes)

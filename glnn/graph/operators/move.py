@@ -13,8 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError, shown
+from glnn.graph.gathering import Gathering
 from glnn.graph.index_map import Axis, IndexMap
-from glnn.graph.operator import Cost, Few, Known, Operator, Shapes, Types
+from glnn.graph.operator import Cost, Few, Known, Operator, Reference, Shapes, Types
 from glnn.types import MOST, Array, Dim, Shape, TensorType
 
 MOST_RANK = 8
@@ -64,6 +65,13 @@ class Move(Operator):
         x = self.named(arrays)["x"]
         self.infer([TensorType.of(x)])
         return (np.asarray(self.moved(x), order="C"),)  # which keeps a rank of 0
+
+    def specialized(self, types: Types) -> Reference:
+        x = self.named(types)["x"]
+        gather = Gathering.of(self.moved, x.shape, x.dtype.numpy, self.value)
+        if gather is not None:
+            return lambda x: (gather(x),)
+        return lambda x: (np.asarray(self.moved(x), order="C"),)
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
         x = shapes["x"]

@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.blockwise import evaluated
+from glnn.graph.blockwise import compiled, evaluated
 from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Expr
 from glnn.graph.interval import Interval
-from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
+from glnn.graph.operator import Cost, Intervals, Known, Operator, Reference, Shapes, Types
 from glnn.types import Array, DType, Shape, TensorType
 
 MOST_DIMS = 8
@@ -52,6 +52,14 @@ class Pointwise(Operator):
         dtype = self._dtype([DType.of(array) for array in given])
         shape = np.broadcast_shapes(*(array.shape for array in given))
         return (evaluated(self.expr, given, shape, dtype.numpy),)
+
+    def specialized(self, types: Types) -> Reference:
+        there = [one for one in types if one is not None]
+        shape = broadcast({f"x{i}": one.shape for i, one in enumerate(there)})
+        compute = compiled(self.expr, [one.dtype.numpy for one in there], shape)
+        if compute is None or len(there) < len(types):
+            return self.reference
+        return lambda *arrays: (compute(*arrays),)
 
     def _dtype(self, given: list[DType]) -> DType:
         """The type of the result, where float32 may be given as float64 for a precise reference."""

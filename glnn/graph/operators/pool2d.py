@@ -11,7 +11,8 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Shapes, rank
+from glnn.graph.gathering import FEW, Gathering
+from glnn.graph.operator import Reference, Shapes, Types, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.types import Array, Shape
@@ -133,6 +134,31 @@ class Pool2d(Contraction):
         if self.mode == "average":
             result /= self.divisors(x, shape)
         return result
+
+    def specialized(self, types: Types) -> Reference:
+        x = self.named(types)["x"]
+        shape, dtype = self.shape_of({"x": x.shape}), x.dtype.numpy
+        taps = prod(self.reach({"x": x.shape}))
+        if self.kernel is None or not 0 < taps * prod(shape) <= FEW:
+            return self.reference
+        places = np.arange(1, prod(x.shape) + 1, dtype=np.int64).reshape(x.shape)
+        met = np.zeros((taps, *shape), np.int64)
+        every = windows.every_tap(
+            places,
+            (shape[2], shape[3]),
+            self.reach({"x": x.shape}),
+            self.stride,
+            self.padding,
+            self.dilation,
+        )
+        for tap, (_, (ys, xs), part) in enumerate(every):
+            met[tap][:, :, ys, xs] = part
+        join, none = (np.maximum, -np.inf) if self.mode == "max" else (np.add, 0)
+        gather = Gathering(x.shape, met - 1, dtype, none)
+        if self.mode == "max":
+            return lambda x: (join.reduce(gather(x), 0),)
+        divisors = self.divisors(np.zeros(x.shape, dtype), shape)
+        return lambda x: (join.reduce(gather(x), 0) / divisors,)
 
     def _joined(self, x: Array, axis: int, count: int, kernel: int) -> Array:
         """The maximum or the sum of each of `count` windows along one axis of the images."""

@@ -71,24 +71,18 @@ class Recurrence(Recurrent):
             raise ShapeError(f"recurrence: expressions of more than {g + i + s} arguments")
         return t, chains, b, h // 4, len(self.exprs), 4
 
-    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = self.named(arrays)
-        x, weight, state = given["x"], given["weight"], given["state"]
-        shape = self.shape_of({name: array.shape for name, array in given.items()})
+    def perform(self, units: Units, x: Array, weight: Array, state: Array, result: Array) -> None:
+        """Have `units` make all steps, of whose states `result` is, of one layer after another."""
         d, t, b, i, h = x.shape
-        result = np.empty(shape, x.dtype)
         inputs = x.transpose(1, 3, 0, 2, 4)
-        with np.errstate(all="ignore"):
-            for layer in range(self.layers):
-                own = slice(layer * d, (layer + 1) * d)
-                if layer:
-                    below = result[:, layer - 1, ..., self.summed, :].reshape(t * b, h)
-                    across = weight[self.layers + layer - 1].astype(x.dtype, copy=False)
-                    inputs = (below @ across.reshape(i * h, h).T).reshape(t, 1, b, i, h)
-                    inputs = inputs.transpose(0, 3, 1, 2, 4)
-                units = Units.before_steps(self.exprs, inputs[0], weight[own], state[own])
-                units.run(inputs, result[:, own], self.summed, self.units)
-        return (result,)
+        for layer in range(self.layers):
+            own = slice(layer * d, (layer + 1) * d)
+            if layer:
+                below = result[:, layer - 1, ..., self.summed, :].reshape(t * b, h)
+                across = weight[self.layers + layer - 1].astype(x.dtype, copy=False)
+                inputs = (below @ across.reshape(i * h, h).T).reshape(t, 1, b, i, h)
+                inputs = inputs.transpose(0, 3, 1, 2, 4)
+            units.run(inputs, weight[own], state[own], result[:, own], self.summed, self.units)
 
     def cost(self, types: Types) -> Cost:
         given = {name: one.shape for name, one in self.named(types).items()}

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.expression import Expr
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
-from glnn.graph.packed_program import Work, packed_program
+from glnn.graph.operator import Cost, Known, Operator, Reference, Shapes, Types
+from glnn.graph.packed_program import packed_program
 from glnn.types import Array, DType, Shape, TensorType
 
 MOST_GATES = 4
+FEW = 1 << 16
+"""Numbers of a step for which arrays are kept from run to run."""
 
 
 class Recurrent(Operator):
@@ -35,6 +37,41 @@ class Recurrent(Operator):
                 raise ShapeError(f"{self.name}: {name} must be float32, got {one}")
         return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
 
+    exprs: tuple[Expr, ...]
+
+    def units_of(self, x: Shape, weight: Shape, state: Shape, dtype: np.dtype[Any]) -> Units:
+        """Return the arrays of the units for operands of these shapes."""
+        d, _, b, i, h = x
+        return Units(self.exprs, (d, b, h), (weight[1], i, state[3]), dtype)
+
+    @abstractmethod
+    def perform(self, units: Units, x: Array, weight: Array, state: Array, result: Array) -> None:
+        """Have `units` compute `result`, within `np.errstate`."""
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        given = self.named(arrays)
+        x, weight, state = (given[name] for name in self.operands)
+        result = np.empty(self.shape_of({name: one.shape for name, one in given.items()}), x.dtype)
+        with np.errstate(all="ignore"):
+            units = self.units_of(x.shape, weight.shape, state.shape, x.dtype)
+            self.perform(units, x, weight, state, result)
+        return (result,)
+
+    def specialized(self, types: Types) -> Reference:
+        x, weight, state = (self.named(types)[name].shape for name in self.operands)
+        (d, _, b, i, h), g, s = x, weight[1], state[3]
+        if d * b * h * (g + i + s) > FEW:
+            return self.reference
+        shape, dtype = self.infer(types)[0].shape, np.dtype(np.float32)
+        units = self.units_of(x, weight, state, dtype)
+
+        def compute(x: Array, weight: Array, state: Array) -> tuple[Array, ...]:
+            result = np.empty(shape, dtype)
+            self.perform(units, x, weight, state, result)
+            return (result,)
+
+        return compute
+
     @abstractmethod
     def shape_of(self, shapes: Shapes) -> Shape:
         """The result's shape. Raises ShapeError where the operands do not fit."""
@@ -52,63 +89,60 @@ class Recurrent(Operator):
         return x, weight, state
 
 
-@dataclass(frozen=True)
 class Units:
-    """Arrays of the units of a layer, which every step of it writes to again."""
+    """Arrays of the units of a layer, which every step of it writes to again.
 
-    weight: Array
-    """(d, h, g h): the sums of all gates are one product for each direction."""
-    sums: Array
-    """(d, b, g h): that product."""
-    inputs: Array
-    """(i, d, b, h) of the step."""
-    states: Array
-    """(s, d, b, h) before the step."""
-    new: Array
-    """(r, d, b, h) after it."""
-    work: Sequence[Work]
-    """Calls that compute these from sums, inputs and states."""
+    exprs: see `RecurrentStep`. sizes: d directions, b samples and h units. gates: how many sums,
+    inputs and states a unit has. Used within `np.errstate`, by one thread at a time.
+    """
 
-    @classmethod
-    def before_steps(
-        cls, exprs: tuple[Expr, ...], inputs: Array, weight: Array, state: Array
-    ) -> Units:
-        """Return the units before the first step. inputs: (i, d, b, h). weight: (d, g, h, h).
-
-        state: (d, b, h / 4, s, 4).
-        """
-        (i, d, b, h), g, s = inputs.shape, weight.shape[1], state.shape[3]
-        dtype = inputs.dtype
-        turned = weight.astype(dtype, copy=False).reshape(d, g * h, h).swapaxes(1, 2)
-        states = np.empty((s, d, b, h), dtype)
-        states.reshape(s, d, b, h // 4, 4)[...] = state.transpose(3, 0, 1, 2, 4)
-        sums, now = np.empty((d, b, g * h), dtype), np.empty((i, d, b, h), dtype)
-        new = np.empty((len(exprs), d, b, h), dtype)
-        banks = sums.reshape(d, b, g, h).transpose(2, 0, 1, 3), now, states
-        work = packed_program(exprs, (g, i, s), dtype).bind(banks, new)
-        return cls(turned, sums, now, states, new, work)
+    def __init__(
+        self,
+        exprs: tuple[Expr, ...],
+        sizes: tuple[int, int, int],
+        gates: tuple[int, int, int],
+        dtype: np.dtype[Any],
+    ) -> None:
+        (d, b, h), (g, i, s), r = sizes, gates, len(exprs)
+        self._sums = np.empty((d, b, g * h), dtype)
+        self._inputs, self._new = np.empty((i, d, b, h), dtype), np.empty((r, d, b, h), dtype)
+        self._states = np.empty((s, d, b, h), dtype)
+        self._given = self._states.reshape(s, d, b, h // 4, 4)
+        self._kept, self._made = self._states[:r], self._new[:s]
+        self._placed = self._new.reshape(r, d, b, h // 4, 4).transpose(1, 2, 3, 0, 4)
+        self._turned = d, g * h, h
+        banks = self._sums.reshape(d, b, g, h).transpose(2, 0, 1, 3), self._inputs, self._states
+        self._work = packed_program(exprs, gates, dtype).bind(banks, self._new)
 
     def run(
-        self, inputs: Iterable[Array], results: Iterable[Array], summed: int, units: int
+        self,
+        inputs: Iterable[Array],
+        weight: Array,
+        state: Array,
+        results: Iterable[Array],
+        summed: int,
+        units: int,
     ) -> None:
         """Perform a step for each of `inputs` (i, d, b, h), written to `results`, each
         (d, b, h / 4, r, 4).
 
-        summed: the state that is summed. units: how many of the h are there, 0 for all.
+        weight: (d, g, h, h). state: before the first step, (d, b, h / 4, s, 4). summed: the state
+        that is summed. units: how many of the h there are, 0 for all.
         """
-        r, d, b, h = self.new.shape
-        before = self.states[summed]
-        kept, new = self.states[:r], self.new[: len(self.states)]
-        placed = self.new.reshape(r, d, b, h // 4, 4).transpose(1, 2, 3, 0, 4)
-        rest = self.new[..., units:] if units else self.new[..., h:]
+        sums, given, new, work = self._sums, self._inputs, self._new, self._work
+        kept, made, placed, before = self._kept, self._made, self._placed, self._states[summed]
+        # The sums of all gates are one product for each direction.
+        matrix = weight.astype(sums.dtype, copy=False).reshape(self._turned).swapaxes(1, 2)
+        np.copyto(self._given, state.transpose(3, 0, 1, 2, 4))
+        rest = new[..., units:] if units else new[..., :0]
         for now, result in zip(inputs, results, strict=True):
-            np.matmul(before, self.weight, self.sums)
-            np.copyto(self.inputs, now)
-            for call in self.work:
+            np.matmul(before, matrix, sums)
+            np.copyto(given, now)
+            for call in work:
                 call()
             if rest.size:
                 rest.fill(0)
-            np.copyto(kept, new)
+            np.copyto(kept, made)
             np.copyto(result, placed)
 
 
@@ -150,17 +184,9 @@ class RecurrentStep(Recurrent):
             raise ShapeError(f"recurrent_step: expressions of more than {g + i + s} arguments")
         return d, b, h // 4, len(self.exprs), 4
 
-    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = self.named(arrays)
-        x, weight, state = given["x"], given["weight"], given["state"]
-        result = np.empty(
-            self.shape_of({name: array.shape for name, array in given.items()}), x.dtype
-        )
+    def perform(self, units: Units, x: Array, weight: Array, state: Array, result: Array) -> None:
         now = x[:, self.step].transpose(2, 0, 1, 3)
-        with np.errstate(all="ignore"):
-            units = Units.before_steps(self.exprs, now, weight, state)
-            units.run((now,), (result,), self.summed, self.units)
-        return (result,)
+        units.run((now,), weight, state, (result,), self.summed, self.units)
 
     def cost(self, types: Types) -> Cost:
         given = {name: one.shape for name, one in self.named(types).items()}

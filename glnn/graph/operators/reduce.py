@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any, ClassVar, Literal, get_args
 
@@ -11,10 +12,11 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.bounds import narrow_expression, of_expression
+from glnn.graph.compiled_expression import CompiledExpression
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.interval import Interval, joined, powers
 from glnn.graph.numeric import div
-from glnn.graph.operator import Cost, Few, Intervals, Known, Operator, Shapes, Types
+from glnn.graph.operator import Cost, Few, Intervals, Known, Operator, Reference, Shapes, Types
 from glnn.graph.operators.move import normalised
 from glnn.types import Array, Dim, DType, Shape, TensorType
 
@@ -110,6 +112,36 @@ class Reduce(Operator):
         parts = [rows[..., i * chunk : (i + 1) * chunk] for i in range(self.parts)]
         found = [_part(self._base, part) for part in parts]
         return (np.stack(found).reshape(result.shape),)
+
+    def specialized(self, types: Types) -> Reference:
+        given = [one for one in types if one is not None]
+        (result,) = self.infer(types)
+        x, wanted = given[0].shape, result.dtype.numpy
+        before = CompiledExpression(self.prologue, [one.dtype.numpy for one in given])
+        kind = before.dtype.kind
+        if self.parts or kind != "f" or (not before.fresh and self.prologue != X):
+            return self.reference
+        axes, after = (
+            axes_of("reduce", self.axes, len(x)),
+            CompiledExpression(self.finish, [before.dtype]),
+        )
+        exact = np.dtype(np.float64) if before.dtype == np.float32 else before.dtype
+        join: Any = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+        reduce = partial(join[self._base].reduce, axis=axes)
+        if self._base in ("sum", "prod"):
+            reduce = partial(reduce, dtype=exact)
+        count = np.asarray(self.count or prod(x[axis] for axis in axes), before.dtype)
+        mean, dtype, shape = self.kind == "mean", before.dtype, result.shape
+
+        def compute(*arrays: Array) -> tuple[Array, ...]:
+            values = before(*arrays)
+            if values.shape != x:
+                values = np.broadcast_to(values, x)
+            whole = np.asarray(reduce(values), dtype)
+            found = after(whole / count if mean else whole)
+            return (np.asarray(found, wanted).reshape(shape),)
+
+        return compute
 
     def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
         whole, dtype = self._whole(given, types, self.kind)
