@@ -989,3 +989,19 @@ def test_priority() -> None:
     ]
     assert all(row["median_ms"] > 0 for row in rows)
     assert all((row["other"] is None) == (row["beside"] == "nothing") for row in rows)
+
+
+def test_small_models(tmp_path: Path) -> None:
+    """Beside ONNX Runtime, of its own models and of a file."""
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    from benchmarks.small_models import gru
+
+    file = tmp_path / "own.onnx"
+    onnx.save(gru(), file)
+    options = ["benchmarks.small_models", str(file), "--only", "cnn,lstm", "--rounds", "1"]
+    found = json.loads(run(*options, "--json"))
+    assert [row["model"] for row in found["rows"]] == ["cnn", "lstm", "own"]
+    for row in found["rows"]:
+        assert row["ratio"]["cpu"] > 0 and row["us"]["onnxruntime"] > 0
+        assert row["error"]["cpu"] < 1e-5

@@ -205,7 +205,7 @@ class _Packing:
     def _follows(
         self, one: tuple[Function, tuple[int, ...]], other: tuple[Function, tuple[int, ...]]
     ) -> bool:
-        """Whether each operand of `other` lies behind that of `one`, or is the same number."""
+        """Return True where each operand of `other` lies behind that of `one`, or is its number."""
         if one[0] is not other[0]:
             return False
         for before, after in zip(one[1], other[1], strict=True):

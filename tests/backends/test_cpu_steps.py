@@ -1,0 +1,100 @@
+"""Steps of the cpu backend find what follows from types when they are planned, not in a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Pad, Pool2d, Recurrence, RecurrentStep
+from glnn.layers import GRU, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid
+from glnn.model import Model
+from glnn.ops import conv2d
+from glnn.session import InferenceSession
+from glnn.types import Array, TensorType
+
+
+def models() -> dict[str, tuple[Model, tuple[int, ...]]]:
+    layers = [Conv2d(1, 4, 3, padding=1), ReLU(), MaxPool2d(2), Flatten(), Linear(64, 5), Sigmoid()]
+    return {
+        "cnn": (Model.sequential(layers, (1, 8, 8)), (2, 1, 8, 8)),
+        "gru": (Model.sequential([GRU(3, 6), ReLU()], (2, 3)), (5, 2, 3)),
+    }
+
+
+@pytest.mark.parametrize("name", ["cnn", "gru"])
+def test_a_run_asks_no_operator_about_types(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, shape = models()[name]
+    session = InferenceSession(model, "cpu")
+    feeds = {session.get_inputs()[0].name: np.ones(shape, np.float32)}
+    before = session.run(None, feeds)
+
+    def asked(*_: object) -> None:
+        raise AssertionError("a run asks about types")
+
+    for method in ("named", "positional"):
+        monkeypatch.setattr(Operator, method, asked)
+    for one in (Recurrence, RecurrentStep, Pool2d):
+        monkeypatch.setattr(one, "shape_of", asked)
+    after = session.run(None, feeds)
+    for one, other in zip(after, before, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("mode", ["max", "average"])
+@pytest.mark.parametrize("counted", [True, False])
+def test_few_windows_with_padding(mode: str, counted: bool) -> None:
+    """Of a pool 3 x 2 with strides and padding, against loops over the windows."""
+    x = np.random.default_rng(1).standard_normal((2, 3, 5, 7)).astype(np.float32)
+    x[0, 0, 2, 3] = np.nan
+    pool = Pool2d(mode, (3, 2), (2, 3), (1, 0, 1, 1), count_include_pad=counted)
+    (found,) = pool.specialized([TensorType(x.shape)])(x)
+    padded = np.full((2, 3, 7, 8), -np.inf if mode == "max" else np.nan)
+    padded[:, :, 1:6, :7] = np.where(np.isnan(x), 1e9, x)
+    expected = np.empty((2, 3, 3, 3))
+    for i, j in np.ndindex(3, 3):
+        window = padded[:, :, 2 * i : 2 * i + 3, 3 * j : 3 * j + 2].reshape(2, 3, -1)
+        if mode == "max":
+            expected[:, :, i, j] = window.max(-1)
+        else:
+            inside = ~np.isnan(window)
+            count = window.shape[-1] if counted else inside.sum(-1)
+            expected[:, :, i, j] = np.where(inside, window, 0).sum(-1) / count
+    spoiled = expected > 1e6
+    assert np.isnan(found[spoiled]).all() and spoiled.any()
+    np.testing.assert_allclose(found[~spoiled], expected[~spoiled], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("fill", [0, 2.5, float("nan")])
+def test_few_numbers_are_padded(fill: float) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    pad = Pad((1, -1), (0, 2), "constant", fill)
+    work = pad.specialized([TensorType(x.shape)])
+    expected = np.array([[fill] * 4, [1, 2, fill, fill], [4, 5, fill, fill]], np.float32)
+    for factor in (1, 2):
+        (found,) = work(x * factor)
+        inside = np.isin(expected, x[:, 1:]) & (np.arange(4) < 2) & (np.arange(3)[:, None] > 0)
+        np.testing.assert_array_equal(found, np.where(inside, factor * expected, expected))
+
+
+def correlation(x: Array, weight: Array, groups: int, stride: int, padding: int) -> Array:
+    """The convolution by loops over its results."""
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (padding, padding), (padding, padding)])
+    (o, share, high, wide), own = weight.shape, len(weight) // groups
+    size = (padded.shape[2] - high) // stride + 1, (padded.shape[3] - wide) // stride + 1
+    found = np.empty((len(x), o, *size))
+    for n, k, i, j in np.ndindex(*found.shape):
+        first = k // own * share
+        rows, columns = (slice(p * stride, p * stride + q) for p, q in ((i, high), (j, wide)))
+        found[n, k, i, j] = (padded[n, first : first + share, rows, columns] * weight[k]).sum()
+    return found
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_few_columns_of_a_convolution(groups: int, samples: int) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((samples, 4, 5, 6)).astype(np.float32)
+    weight = rng.standard_normal((6, 4 // groups, 3, 2)).astype(np.float32)
+    found = conv2d(x, weight, stride=2, padding=1, groups=groups, backend="cpu")
+    np.testing.assert_allclose(found, correlation(x, weight, groups, 2, 1), rtol=1e-5, atol=1e-5)
