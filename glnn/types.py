@@ -164,6 +164,11 @@ class TensorType:
             return self
         return TensorType((UNKNOWN,) * len(self.dims), self.dtype, self.holds)
 
+    @property
+    def unranked(self) -> TensorType:
+        """The same of an unknown number of dimensions; what is no tensor has none."""
+        return self if self.holds else TensorType((UNRANKED,), self.dtype)
+
     def bound(self, sizes: Mapping[str, int]) -> TensorType:
         """The same with the symbols that `sizes` knows replaced."""
         dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in self.dims)
@@ -178,6 +183,16 @@ class TensorType:
             return self.holds
         comma = "," if len(self.dims) == 1 else ""
         return f"{self.dtype.value} ({', '.join(map(str, self.dims))}{comma})"
+
+
+def _is_dim(dim: object) -> bool:
+    if isinstance(dim, str):
+        return bool(dim)
+    return isinstance(dim, int) and not isinstance(dim, bool) and 0 <= dim <= MOST
+
+
+ANYTHING = TensorType((UNRANKED,), DType.object)
+"""The type of a value of which nothing is known, not even the dtype."""
 
 
 def content(array: Array) -> Any:
@@ -230,9 +245,3 @@ def narrowed(name: str, array: Array) -> Array:
             f"got {array[at]} at {list(at)}"
         )
     return found
-
-
-def _is_dim(dim: object) -> bool:
-    if isinstance(dim, str):
-        return bool(dim)
-    return isinstance(dim, int) and not isinstance(dim, bool) and 0 <= dim <= MOST

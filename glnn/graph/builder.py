@@ -9,12 +9,13 @@ from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
 from glnn.graph.marks import Marks
 from glnn.graph.operator import Known, Operator
+from glnn.graph.operators.control import Control
 from glnn.types import UNKNOWN, UNRANKED, Array, Dim, TensorType
 
 SAMPLES = (1, 2)  # what the first symbol stands for where types are inferred, the next one more
 PLACES = (256, 384)  # the same for symbols that are no batch, the next one so much more:
 APART = 64
-LATE = (5, 3)  # what a size that only a run tells does: no symbol stands for these two
+LATE = (5, 3)  # what stands for a size that only a run tells: no symbol stands for these two
 
 
 class Builder:
@@ -35,6 +36,7 @@ class Builder:
         self._marks = Marks()
         self._sampled: dict[Value, tuple[TensorType, ...]] = {}
         self._numbers: dict[Value, tuple[Array | None, ...]] = {}
+        self._guessed: set[Value] = set()  # made of a value with open sizes: an error may be wrong
 
     @classmethod
     def of(cls, graph: Graph) -> Builder:
@@ -60,6 +62,7 @@ class Builder:
         found._variables, found._names = self._variables, self._names
         found._marks = self._marks
         found._sampled, found._numbers = self._sampled, self._numbers
+        found._guessed = self._guessed
         return found
 
     @property
@@ -96,6 +99,8 @@ class Builder:
             self._captured[value] = inner
             if value in self._sampled:
                 self._sampled[inner] = self._sampled[value]
+            if value in self._guessed:
+                self._guessed.add(inner)
         return self._captured[value]
 
     def variable(self, variable: Variable, name: str) -> Value:
@@ -113,7 +118,8 @@ class Builder:
     ) -> tuple[Value, ...]:
         """The results of `operator` on `inputs`, called `outputs`, or as the node where it is one.
 
-        Raises ShapeError where they do not fit.
+        Raises ShapeError where they do not fit. Where sizes are open, a composite and control flow
+        are refused in a run, once these are known, since other sizes might fit.
         """
         inputs = tuple(None if value is None else self._own(value) for value in inputs)
         found, samples, numbers = self._results(operator, inputs)
@@ -130,6 +136,8 @@ class Builder:
                 for type, size in zip((types[i] for types in samples), LATE, strict=False)
             )
             self._numbers[value] = tuple(one[i] for one in numbers)
+        if self._is_guessed(inputs):
+            self._guessed.update(values)
         self._made.update(values)
         self._nodes.append(Node(name, operator, inputs, values))
         return values
@@ -162,10 +170,13 @@ class Builder:
                 types.append(sampled[min(sample, len(sampled) - 1)])
             else:
                 types.append(value.type.bound(self._sizes(sample)))
-        if not operator.composite:
-            return operator.infer(types, known), operator.settle(types, known)
-        assert isinstance(operator, Composite)
-        return operator.sampled(types, known, strict=not any(v and v.type.symbols for v in inputs))
+        if isinstance(operator, (Composite, Control)):
+            return operator.sampled(types, known, strict=not self._is_guessed(inputs))
+        return operator.infer(types, known), operator.settle(types, known)
+
+    def _is_guessed(self, inputs: Sequence[Value | None]) -> bool:
+        """Whether samples stand for sizes of `inputs`, or for sizes that these are made of."""
+        return any(v and (v.type.symbols or v in self._guessed) for v in inputs)
 
     def _sizes(self, sample: int) -> dict[str, int]:
         """What the inputs' symbols stand for."""

@@ -84,6 +84,18 @@ class Node:
         """The values that it reads, those of the epilogue last."""
         return (*(value for value in self.inputs if value is not None), *self.extras)
 
+    @property
+    def reads_numbers_of(self) -> tuple[Value, ...]:
+        """The values on whose numbers the results depend: those of which more than the type is
+        read.
+        """
+        if not (type_only := self.operator.type_only):
+            return self.reads
+        names = self.operator.names(len(self.inputs))
+        pairs = zip(names, self.inputs, strict=True)
+        read = (value for name, value in pairs if value is not None and name not in type_only)
+        return (*read, *self.extras)
+
     def with_values(self, instead: Mapping[Value, Value]) -> Node:
         """The same of other values: of those that `instead` has for its own."""
         inputs = tuple(v and instead.get(v, v) for v in self.inputs)
@@ -241,7 +253,8 @@ class Graph:
             value = behind.pop()
             if value not in found:
                 found.add(value)
-                behind += self.producers[value].reads if value in self.producers else ()
+                if value in self.producers:
+                    behind += self.producers[value].reads_numbers_of
         wanted = tuple(v.name for v in self.inputs if v in first)
         return wanted, tuple(v.name for v in self.inputs if v in found and v not in first)
 

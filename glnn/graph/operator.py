@@ -139,6 +139,11 @@ class Operator(ABC):
         """The operands whose numbers sizes follow from, those in graphs of its own, too."""
         return self.told
 
+    @property
+    def type_only(self) -> tuple[str, ...]:
+        """The operands of which the results depend on the type alone, on none of the numbers."""
+        return ()
+
     def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
         """The numbers of each result that are known before a run; the arguments are `infer`'s."""
         results = self.infer(types, known)

@@ -25,6 +25,15 @@ class Step:
     outputs: tuple[str, ...]
     """The names of the results, empty where nobody reads one."""
 
+    @property
+    def reads_numbers_of(self) -> tuple[str, ...]:
+        """The names of the operands on whose numbers the results depend."""
+        type_only = self.operator.type_only if self.operator is not None else ()
+        if self.operator is None or not type_only:
+            return self.inputs
+        pairs = zip(self.operator.names(len(self.inputs)), self.inputs, strict=True)
+        return tuple(value for name, value in pairs if name not in type_only)
+
 
 @dataclass(frozen=True, eq=False)
 class Block:
@@ -57,10 +66,19 @@ class Block:
         found: set[str] = set()
         for step in reversed(self.steps):
             if found.intersection(step.outputs):
-                found.update(step.inputs)
+                found.update(step.reads_numbers_of)
             elif step.operator is not None:
                 named = step.operator.named(step.inputs)
                 found.update(named[name] for name in step.operator.asked if name in named)
+        return frozenset(found)
+
+    @cached_property
+    def reads_numbers_of(self) -> frozenset[str]:
+        """The names on whose numbers the outputs depend."""
+        found = set(self.outputs)
+        for step in reversed(self.steps):
+            if found.intersection(step.outputs):
+                found.update(step.reads_numbers_of)
         return frozenset(found)
 
     def put(self, builder: Builder, values: Mapping[str, Value]) -> list[Value]:

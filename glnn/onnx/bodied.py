@@ -13,7 +13,7 @@ from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
 from glnn.onnx.block import Block
-from glnn.types import UNRANKED, DType, TensorType
+from glnn.types import ANYTHING, TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,11 @@ class Bodied(Composite):
         asked = frozenset[str]().union(*(block.asked for block in self.blocks))
         return tuple(f"x{self.first + i}" for i, name in enumerate(self.free) if name in asked)
 
+    @property
+    def type_only(self) -> tuple[str, ...]:
+        read = frozenset[str]().union(*(block.reads_numbers_of for block in self.blocks))
+        return tuple(f"x{self.first + i}" for i, name in enumerate(self.free) if name not in read)
+
     def express(self, given: Sequence[Value | None]) -> Graph:
         builder = Builder(self.op_type)
         for value in given:
@@ -60,14 +65,17 @@ class Bodied(Composite):
         """The results that are wanted. own: the node's operands. around: what its graphs take."""
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
-        given = [
-            None if type is None else Value(f"operand {i}", type, Kind.INPUT)
-            for i, type in enumerate(types)
-        ]
-        try:
-            return tuple(value.type.unknown for value in self.express(given).outputs)
-        except (ShapeError, UnsupportedOpError):
-            return (TensorType((UNRANKED,), DType.object),) * sum(self.wanted)
+        unranked = [None if type is None else type.unranked for type in types]
+        for some in (types, unranked):
+            given = [
+                None if type is None else Value(f"operand {i}", type, Kind.INPUT)
+                for i, type in enumerate(some)
+            ]
+            try:
+                return tuple(value.type.unknown for value in self.express(given).outputs)
+            except (ShapeError, UnsupportedOpError):
+                continue
+        return (ANYTHING,) * sum(self.wanted)
 
     def chosen(self, found: Sequence[Value]) -> list[Value]:
         """Those of all results that are wanted."""

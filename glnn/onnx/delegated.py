@@ -15,7 +15,7 @@ from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.onnx.operators.dtypes import array_of, type_of, type_proto
-from glnn.types import UNRANKED, Array, DType, TensorType
+from glnn.types import ANYTHING, Array, TensorType
 
 FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned
 
@@ -86,19 +86,23 @@ class Delegate:
             )
         except Exception as error:  # it raises many kinds
             raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
-        missing = TensorType((UNRANKED,), DType.object)
         return tuple(
-            type_of(found[name]) if name in found else missing for name in self.node.output if name
+            type_of(found[name]) if name in found else ANYTHING for name in self.node.output if name
         )
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
-        """The results' types where those of operands may not be ranked."""
-        given = [None if t is None else Value("operand", t, Kind.INPUT) for t in types]
-        try:
-            return self.inferred(given)
-        except (ShapeError, UnsupportedOpError):
-            name = sum(map(bool, self.node.output))
-            return (TensorType((UNRANKED,), DType.object),) * name
+        """The results' types where operands may not be ranked, or do not fit by the sizes that
+        stand for open ones: the dtypes, with as many dimensions as the package knows.
+        """
+        unsized = [None if type is None else type.unknown for type in types]
+        unranked = [None if type is None else type.unranked for type in types]
+        for some in (types, unsized, unranked):
+            given = [None if t is None else Value("operand", t, Kind.INPUT) for t in some]
+            try:
+                return self.inferred(given)
+            except (ShapeError, UnsupportedOpError):
+                continue
+        return (ANYTHING,) * sum(map(bool, self.node.output))
 
     def graph(self, given: Sequence[Value | None], why: str) -> Graph:
         """A graph of one operator, which the host computes. why: nothing else does."""

@@ -46,6 +46,10 @@ class OnnxOperator(Composite):
     def told(self) -> tuple[str, ...]:
         return () if self.entry is None else tuple(f"x{i}" for i in self.entry.told)
 
+    @property
+    def type_only(self) -> tuple[str, ...]:
+        return () if self.entry is None else tuple(f"x{i}" for i in self.entry.type_only)
+
     def express(self, given: Sequence[Value | None]) -> Graph:
         builder = Builder(self.op_type)
         for value in given:

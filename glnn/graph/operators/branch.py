@@ -10,7 +10,7 @@ from glnn.errors import ModelError, ShapeError
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.control import Control, Given, Run, cost, results
-from glnn.types import UNKNOWN, UNRANKED, Array, DType, TensorType
+from glnn.types import ANYTHING, UNKNOWN, UNRANKED, Array, DType, TensorType
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,14 @@ class If(Control):
         condition = known[0] if known else None
         return tuple(found) if condition is None else both[0 if condition.item() else 1]
 
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        pairs = zip(self.then.outputs, self.otherwise.outputs, strict=True)
+        both = ((one.type, other.type) for one, other in pairs)
+        return tuple((then if then != ANYTHING else other).unranked for then, other in both)
+
     def _either(self, number: int, then: TensorType, otherwise: TensorType) -> TensorType:
+        if ANYTHING in (then, otherwise):
+            return (then if then != ANYTHING else otherwise).unranked
         if then.dtype is not otherwise.dtype:
             raise ShapeError(
                 f"if: result {number} must have one dtype in both branches, "

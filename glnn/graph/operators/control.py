@@ -15,7 +15,7 @@ from typing import ClassVar
 from glnn.errors import ShapeError
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Known, Operator, Types
-from glnn.types import Array, DType, TensorType
+from glnn.types import ANYTHING, Array, DType, TensorType
 
 FLAG = TensorType((), DType.bool)
 """What a loop tells its body: that it goes on."""
@@ -64,6 +64,23 @@ class Control(Operator):
     def count(self) -> int:
         """How many results there are."""
 
+    @abstractmethod
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        """The results' types where operands do not fit, or too little is known of them: dtypes
+        without sizes.
+        """
+
+    def sampled(
+        self, types: Types, known: Known, *, strict: bool
+    ) -> tuple[tuple[TensorType, ...], Known]:
+        """The results' types and numbers for samples of open sizes; see `Composite.sampled`."""
+        try:
+            return self.infer(types, known), self.settle(types, known)
+        except ShapeError:
+            if strict:
+                raise
+            return self.unknown(types), (None,) * self.count
+
     def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
         return (None,) * self.count
 
@@ -82,7 +99,8 @@ class Control(Operator):
             )
         found: dict[str, TensorType] = {}
         for value, type in zip(body.inputs, types, strict=True):
-            if type is None or type.dtype is not value.type.dtype:
+            loose = ANYTHING in (type, value.type)
+            if type is None or (type.dtype is not value.type.dtype and not loose):
                 raise ShapeError(
                     f"{self.name}: {value.name!r} of {body.name!r} must be "
                     f"{value.type.dtype.value}, got {type or 'nothing'}"

@@ -13,7 +13,7 @@ from glnn.graph.constant import settled
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.control import FLAG, Control, Given, Run, cost, results
-from glnn.types import UNKNOWN, UNRANKED, Array, Dim, DType, TensorType
+from glnn.types import ANYTHING, UNKNOWN, UNRANKED, Array, Dim, DType, TensorType
 
 SEEN = 3  # further iterations that are looked at where shapes change
 
@@ -109,8 +109,11 @@ class Loop(Control):
         (numbers,) = self.numbers(known)
         going, *found = results(self.body, self.given(types)[0], numbers)
         self._single(f"the first output of {self.body.name!r}", going, DType.bool)
-        carried, stacked = found[: self.carried], found[self.carried :]
         given = list(types[2 : 2 + self.carried])
+        for number, first in enumerate(given):
+            if first is not None and found[number] == ANYTHING:
+                found[number] = first.unranked
+        carried, stacked = found[: self.carried], found[self.carried :]
         for number, (first, last) in enumerate(zip(given, carried, strict=True)):
             if first is None or first.dtype is not last.dtype:
                 raise ShapeError(
@@ -122,6 +125,11 @@ class Loop(Control):
             carried, stacked = found[: self.carried], found[self.carried :]
         count = self._count(types, known)
         return (*carried, *(_rows(count, one) for one in stacked))
+
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        carried = (one for one in types[2 : 2 + self.carried] if one is not None)
+        stacked = (value.type for value in self.body.outputs[1 + self.carried :])
+        return tuple(one.unranked for one in (*carried, *stacked))
 
     def _changing(
         self, types: Types, found: list[TensorType], numbers: Mapping[str, Array]

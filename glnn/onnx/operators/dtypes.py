@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ModelError
-from glnn.types import UNKNOWN, UNRANKED, Array, DType, TensorType, boxed
+from glnn.types import ANYTHING, UNKNOWN, UNRANKED, Array, DType, TensorType, boxed
 
 NUMBERS = {
     1: DType.float32,
@@ -59,7 +59,7 @@ def type_of(proto: Any, where: str = "value") -> TensorType:
     what is not said is anything."""
     kind = proto.WhichOneof("value")
     if kind is None:
-        return TensorType((UNRANKED,), DType.object)
+        return ANYTHING
     if kind not in ("tensor_type", "sparse_tensor_type"):
         return TensorType((), DType.object, _written(proto, where))
     tensor = getattr(proto, kind)

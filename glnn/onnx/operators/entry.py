@@ -25,6 +25,8 @@ class Entry:
     convert: Convert
     told: tuple[int, ...] = ()
     """The operands, by number, whose numbers must be known: sizes depend on them."""
+    type_only: tuple[int, ...] = ()
+    """The operands, by number, of which the results depend on the type alone."""
     domain: str = ""
     """The operator set, "" for ONNX's own."""
     objects: bool = False

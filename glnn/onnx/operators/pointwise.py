@@ -200,6 +200,6 @@ ENTRIES = (
     Entry("PRelu", 1, _prelu),
     Entry("Relu", 1, _relu),
     Entry("Cast", 1, _cast, halves=True, dtypes=CAST),
-    Entry("CastLike", 15, _cast_like, halves=True, dtypes=CAST),
+    Entry("CastLike", 15, _cast_like, type_only=(1,), halves=True, dtypes=CAST),
     Entry("IsInf", 10, _is_inf),
 )

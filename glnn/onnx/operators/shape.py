@@ -103,8 +103,8 @@ def _range(call: Call, start: Value, limit: Value, delta: Value) -> Value:
 
 
 ENTRIES = (
-    Entry("Shape", 1, _shape),
-    Entry("Size", 1, _size),
+    Entry("Shape", 1, _shape, type_only=(0,)),
+    Entry("Size", 1, _size, type_only=(0,)),
     Entry("Reshape", 1, _reshape, told=(1,)),
     Entry("Flatten", 1, _flatten),
     Entry("Squeeze", 1, _squeeze, told=(1,)),

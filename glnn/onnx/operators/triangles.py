@@ -41,5 +41,5 @@ def _eye_like(call: Call, x: Value) -> Value:
 
 ENTRIES = (
     Entry("Trilu", 14, _trilu, told=(1,)),
-    Entry("EyeLike", 9, _eye_like, halves=True),
+    Entry("EyeLike", 9, _eye_like, type_only=(0,), halves=True),
 )

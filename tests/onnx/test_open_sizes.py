@@ -1,0 +1,227 @@
+"""Sizes that only a run tells, by ONNX Runtime: no model is refused for sizes that stand for them,
+and numbers from which no size follows make no plans of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from glnn.errors import DeviceError, ModelError, ShapeError
+from glnn.model.load import load_bytes
+from glnn.session import InferenceSession
+
+HEAD = '<ir_version: 9, opset_import: ["": 17]>\n'
+DECODER = Path(__file__).parent / "decoder-fixed.onnx"
+F32 = np.float32
+
+
+@pytest.fixture(params=["cpu", "compute", "feedback"])
+def backend(request) -> str:
+    return request.param
+
+
+def session_of(model: bytes | str, backend: str) -> InferenceSession:
+    try:
+        return InferenceSession(model, backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+
+def check(model: bytes, backend: str, feeds: dict[str, Any]) -> None:
+    session = session_of(model, backend)
+    runtime = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for got, expected in zip(session.run(None, feeds), runtime.run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+        assert got.dtype == expected.dtype
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=F32).reshape(shape)
+
+
+X = numbers(1, 6, 3)
+ROWS = {"x": numbers(9, 3), "a": np.array([2]), "b": np.array([6])}
+LATE = {
+    "assign to a slice": (
+        """g (float[1, 6, 3] x, int64[1] i, int64[1] j, float[1, 1, 3] v) => (float[A, B, D] y)
+        <int64[1] zero = {0}, int64[1] one = {1}, int64[1] six = {6}> {
+          s = Slice (x, i, j, one)
+          n = Shape (s)
+          e = Expand (v, n)
+          p = Slice (x, zero, i, one)
+          q = Slice (x, j, six, one)
+          y = Concat <axis = 1> (p, e, q)
+        }""",
+        {"x": X, "i": np.array([2]), "j": np.array([4]), "v": -numbers(1, 1, 3)},
+    ),
+    "loop reads its step by Slice": (
+        """g (float[1, 6, 3] x, float[1, 1, 3] h0) => (float[1, 1, 3] h)
+        <int64 n = {6}, bool t = {1}> {
+          h = Loop (n, t, h0) <body = b (int64 it, bool k, float[1, 1, 3] s) => (k2, s2)
+          <int64[1] zero = {0}, int64[1] one = {1}> {
+            k2 = Identity (k)
+            i = Unsqueeze (it, zero)
+            i2 = Add (i, one)
+            u = Slice (x, i, i2, one)
+            s2 = Add (u, s)
+          }>
+        }""",
+        {"x": X, "h0": np.zeros((1, 1, 3), F32)},
+    ),
+    "branch adds to a slice": (
+        """g (float[1, 6, 3] x, int64[1] i, bool q, float[1, 1, 3] w) => (float[A, B, D] h) {
+          h = If (q) <
+            then_branch = t () => (a) <int64[1] one = {1}> {
+              i2 = Add (i, one)
+              s = Slice (x, i, i2, one)
+              a = Add (s, w)
+            },
+            else_branch = e () => (d) { d = Identity (w) }>
+        }""",
+        {"x": X, "i": np.array([2]), "q": np.array(True), "w": numbers(1, 1, 3)},
+    ),
+    "Reshape by the length of a slice": (
+        """g (float[9, 3] x, int64[1] a, int64[1] b, float[4, 6] w) => (float[N, M] y)
+        <int64[1] zero = {0}, int64[1] rest = {-1}> {
+          s = Slice (x, a, b, zero)
+          n = Shape <start = 0, end = 1> (s)
+          q = Concat <axis = 0> (n, rest)
+          y = Reshape (w, q)
+        }""",
+        {**ROWS, "w": numbers(4, 6)},
+    ),
+    "Expand by the shape of a slice": (
+        """g (float[9, 3] x, int64[1] a, int64[1] b, float[1, 3] w) => (float[N, M] y)
+        <int64[1] zero = {0}> { s = Slice (x, a, b, zero)  n = Shape (s)  y = Expand (w, n) }""",
+        {**ROWS, "w": numbers(1, 3)},
+    ),
+    "Expand by the shape of NonZero's rows": (
+        """g (float[6, 3] x, float[6] m, float[1, 3] w) => (float[A, B] y) {
+          nz = NonZero (m)
+          i = Transpose (nz)
+          r = GatherND (x, i)
+          s = Shape (r)
+          e = Expand (w, s)
+          d = Sub (r, e)
+          y = Concat <axis = 0> (d, w)
+        }""",
+        {"x": numbers(6, 3), "m": np.array([1, 0, 1, 1, 0, 0], F32), "w": numbers(1, 3)},
+    ),
+    "Expand by an open input": (
+        "g (float[N, 3] x, float[4, 1] c) => (float[A, B] y) { n = Shape (x)  y = Expand (c, n) }",
+        {"x": numbers(4, 3), "c": numbers(4, 1)},
+    ),
+}
+for name, line, sizes in (
+    ("TopK", "v, i = TopK <axis = 1> (x, k)", [3]),
+    ("Tile", "v = Tile (x, k)", [1, 3]),
+    ("Pad", "v = Pad (x, k)", [0, 0, 0, 3]),
+):
+    LATE[f"Expand by the shape of {name}"] = (
+        f"g (float[2, 6] x, int64[{len(sizes)}] k, float[2, 1] w) => (float[A, B] y) {{ {line} "
+        "s = Shape (v)  e = Expand (w, s)  y = Sub (v, e) }",
+        {"x": numbers(2, 6), "k": np.array(sizes), "w": numbers(2, 1)},
+    )
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_sizes_that_a_run_tells(case: str, backend: str) -> None:
+    text, feeds = LATE[case]
+    check(parser.parse_model(HEAD + text).SerializeToString(), backend, feeds)
+
+
+def positions(rows: int) -> bytes:
+    """Ids of open sizes, and the first of so many positions, expanded to these."""
+    nodes = [
+        helper.make_node("Shape", ["ids"], ["s"]),
+        helper.make_node("Shape", ["ids"], ["n"], start=1, end=2),
+        helper.make_node("Slice", ["positions", "zero", "n", "one", "one"], ["p"]),
+        helper.make_node("Expand", ["p", "s"], ["y"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"])
+        for name in ("ids", "y")
+    ]
+    tables = {"positions": np.arange(rows)[None], "zero": np.array([0]), "one": np.array([1])}
+    constants = [numpy_helper.from_array(array, name) for name, array in tables.items()]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
+    opset = helper.make_opsetid("", 18)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize("rows", [16, 77, 256, 319, 320, 448, 512])
+def test_positions_of_any_table(rows: int) -> None:
+    for shape in ((2, 5), (1, min(rows, 300)), (3, 1)):
+        check(positions(rows), "cpu", {"ids": np.zeros(shape, np.int64)})
+
+
+def test_a_sequence_beyond_the_table_is_refused_in_the_run() -> None:
+    session = InferenceSession(positions(16), "cpu")
+    with pytest.raises(ShapeError, match=r"int64 \(1, 16\) does not broadcast with \(2, 17\)"):
+        session.run(None, {"ids": np.zeros((2, 17), np.int64)})
+
+
+def test_what_is_wrong_for_all_sizes_is_refused_at_once() -> None:
+    """No size that matters here is open."""
+    text = """g (float[N, 3] x) => (float[A, B] y) <float[2, 3] w = {1, 2, 3, 4, 5, 6}> {
+      s = MatMul (w, w)
+      y = Mul (x, s)
+    }"""
+    with pytest.raises(ModelError, match=r"MatMul.*\(2, 3\)"):
+        InferenceSession(parser.parse_model(HEAD + text).SerializeToString(), "cpu")
+
+
+def test_dtypes_are_known_where_sizes_are_not() -> None:
+    """So an output that is said to be of another dtype is refused at once."""
+    text = """g (float[1, 6, 3] x, int64[1] i, float[1, 1, 3] v) => (int64[A, B, D] y)
+    <int64[1] one = {1}> { j = Add (i, one)  s = Slice (x, i, j, one)  y = Add (s, v) }"""
+    with pytest.raises(ModelError, match="said to be int64, it is float32"):
+        InferenceSession(parser.parse_model(HEAD + text).SerializeToString(), "cpu")
+
+
+def tokens(session: Any, count: int) -> list[int]:
+    """The tokens that a decoder of 256 places gives, at first those behind a prompt's."""
+    prompt, past = [1, 7, 42, 9, 3, 11, 5, 2], np.zeros((4, 1, 2, 256, 16), F32)
+    found: list[int] = []
+    for place in range(count):
+        token = prompt[place] if place < len(prompt) else found[-1]
+        feeds = {"ids": np.array([[token]]), "pos": np.array([place]), "past": past}
+        logits, new = session.run(["logits", "new"], feeds)
+        past[:, :, :, place : place + 1] = new
+        found.append(int(logits[0, -1].argmax()))
+    return found
+
+
+def test_a_decoder_has_one_plan_for_all_positions(backend: str) -> None:
+    session = session_of(str(DECODER), backend)
+    expected = tokens(onnxruntime.InferenceSession(str(DECODER)), 24)
+    assert tokens(session, 24) == expected
+    assert len(session._executor._plans) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("n = Shape (p)  y = Reshape (x, n)", set()),
+        ("s = Size (p)  n = Reshape (s, rest)  y = Reshape (x, n)", set()),
+        ("f = Cast <to = 1> (k)  c = CastLike (k, p)  y = Reshape (x, c)", {"k"}),
+        ("n = Add (p, k)  y = Reshape (x, n)", {"k", "p"}),
+        (
+            "n = If (q) <then_branch = t () => (a) { a = Shape (p) }, "
+            "else_branch = e () => (b) { b = Identity (k) }>  y = Reshape (x, n)",
+            {"k", "q"},
+        ),
+    ],
+)
+def test_numbers_are_looked_at_where_sizes_follow_from_them(line: str, asked: set[str]) -> None:
+    text = f"""g (float[1] x, int64[1] p, int64[1] k, bool q) => (float[N] y)
+    <int64[1] rest = {{-1}}> {{ {line} }}"""
+    model = load_bytes(parser.parse_model(HEAD + text).SerializeToString())
+    feeds = {"x": np.zeros(1, F32), "p": np.array([1]), "k": np.array([1]), "q": np.array(True)}
+    assert set(model.graph.told(feeds)) == asked
