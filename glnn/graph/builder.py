@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from glnn.errors import ModelError
-from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
 from glnn.graph.marks import Marks
 from glnn.graph.operator import Known, Operator
-from glnn.graph.operators.control import Control
 from glnn.types import UNKNOWN, UNRANKED, Array, Dim, TensorType
 
 SAMPLES = (1, 2)  # what the first symbol stands for where types are inferred, the next one more
@@ -170,9 +168,7 @@ class Builder:
                 types.append(sampled[min(sample, len(sampled) - 1)])
             else:
                 types.append(value.type.bound(self._sizes(sample)))
-        if isinstance(operator, (Composite, Control)):
-            return operator.sampled(types, known, strict=not self._is_guessed(inputs))
-        return operator.infer(types, known), operator.settle(types, known)
+        return operator.sampled(types, known, strict=not self._is_guessed(inputs))
 
     def _is_guessed(self, inputs: Sequence[Value | None]) -> bool:
         """Whether samples stand for sizes of `inputs`, or for sizes that these are made of."""

@@ -92,10 +92,6 @@ class Composite(Operator):
     def sampled(
         self, types: Types, known: Known, *, strict: bool
     ) -> tuple[tuple[TensorType, ...], Known]:
-        """The results' types and numbers, where `types` are those of samples.
-
-        strict: whether it is an error where they do not fit: other sizes might.
-        """
         named = dict(zip(self.names(len(types)), zip(types, known, strict=True), strict=False))
         asked = (named[name] for name in self.told if name in named)
         late = any(type is not None and array is None for type, array in asked)

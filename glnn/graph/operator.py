@@ -154,6 +154,16 @@ class Operator(ABC):
         few = not any(t.symbols for t in results) and sum(prod(t.shape) for t in results) <= SMALL
         return self.reference(*known) if few else (None,) * len(results)
 
+    def sampled(
+        self, types: Types, known: Known, *, strict: bool
+    ) -> tuple[tuple[TensorType, ...], Known]:
+        """The results' types and numbers where samples stand for open sizes.
+
+        strict: whether it is an error where operands do not fit, as they would not by any sizes.
+        Composites and control flow give results of unknown sizes else.
+        """
+        return self.infer(types, known), self.settle(types, known)
+
     def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
         """Where the numbers of each result lie for operands that lie within `given`.
 

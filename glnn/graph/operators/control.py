@@ -73,7 +73,6 @@ class Control(Operator):
     def sampled(
         self, types: Types, known: Known, *, strict: bool
     ) -> tuple[tuple[TensorType, ...], Known]:
-        """The results' types and numbers for samples of open sizes; see `Composite.sampled`."""
         try:
             return self.infer(types, known), self.settle(types, known)
         except ShapeError:
