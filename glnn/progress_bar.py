@@ -54,7 +54,7 @@ class _Bar:
 
     @property
     def shown(self) -> bool:
-        """Whether work is to be drawn."""
+        """True where work is to be drawn."""
         return self.wanted and sys.stderr is not None and sys.stderr.isatty()
 
     def begin(self, work: Work) -> None:

@@ -48,7 +48,7 @@ class Timings:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether the same would be seen again: no device was lost, no memory was short."""
+        """True where the same would be seen again: no device was lost, no memory was short."""
         return all(isinstance(one, REFUSALS) for one in self.failures)
 
 

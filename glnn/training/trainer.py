@@ -141,12 +141,12 @@ class Trainer:
 
     @property
     def backend(self) -> Backend:
-        """What trains; with "auto" it is chosen at the first batch."""
+        """The backend that trains; with "auto" it is chosen at the first batch."""
         return self._steps.backend
 
     @property
     def choice(self) -> Choice | None:
-        """What "auto" chose at the first batch, by which times; None where nothing was chosen."""
+        """The choice of "auto" at the first batch, and its times; None where nothing was chosen."""
         return self._choice
 
     def __repr__(self) -> str:
