@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-doctor check-timers check-threads check-host-graphs check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-doctor check-examination check-timers check-threads check-host-graphs check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -51,13 +51,15 @@ check: test-system $(VENV)/test.stamp
 	GLNN_PACKAGES=1 $(PYTEST) --dist worksteal $(LARGE)
 
 # The ONNX backend test suite: all of it on compute, what the GPU must do alone on feedback, and
-# whether the GPU did it, for each third case. `make conformance` has all three whole on every
+# whether the GPU did it, for each third case; each twelfth, in an order that changes, with kernels
+# examined from an empty cache. `make conformance` has all three whole on every
 # backend, and saves tables.
 CONFORMANCE := $(BIN)/python -m tests.onnx.conformance --check
 check-onnx: test-system $(VENV)/test.stamp
 	$(CONFORMANCE) --backend compute
 	$(CONFORMANCE) --backend feedback --strict
 	$(CONFORMANCE) --backend compute --corrupt --share 3
+	$(CONFORMANCE) --backend compute --examine --forget --share 12
 
 conformance: test-system $(VENV)/test.stamp
 	for backend in cpu compute feedback; do \
@@ -116,6 +118,15 @@ check-softpipe: test-system $(VENV)/test.stamp
 	    tests/backends tests/models
 	$(SOFTPIPE) GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --timeout 3000 \
 	    tests/test_right_or_refused.py
+
+# Small shapes of all operators, each kernel examined from nothing: none is refused by chance. Then the
+# ONNX backend test suite with kernels examined, from an empty cache, in an order that changes, and each
+# case from an empty cache of its own.
+check-examination: test-system $(VENV)/test.stamp
+	for backend in compute feedback; do \
+	    $(QUICK) $(BIN)/python -m tests.shape_sweep --backend $$backend --count 60 || exit 1; \
+	    $(CONFORMANCE) --backend $$backend --examine || exit 1; done
+	$(CONFORMANCE) --backend compute --examine --forget
 
 # Everything that `glnn doctor` looks at, on a driver that is right, and on softpipe, whose draws
 # are wrong beyond a size: `make test` has a few ops of it.

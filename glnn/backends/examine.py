@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import prod
 
 from glnn.backends.backend import Choice
 from glnn.backends.examined import Examined
@@ -21,12 +22,22 @@ from glnn.graph.operator import upper
 from glnn.kernels.admit import why_not_here, why_not_problem
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.verdicts import LaunchSize, Verdict, program_key, verdict_key, within
+from glnn.kernels.verdicts import (
+    LaunchSize,
+    Verdict,
+    program_key,
+    sizes_key,
+    verdict_key,
+    within,
+)
 from glnn.types import Shape
 
 LOG = logging.getLogger(__name__)
 LEAST_PART = 64  # vertices or workgroups: below, launches cost more than what they compute
 SHORT = 64  # numbers a sum: what large launches are seen with, and tiles are no longer
+SEEDS = 1, 2, 3, 4  # of the operands of a second look, of which the best are taken
+MORE = 64  # samples of a second look, where a kernel is seen with few
+CONFIRMED = 1 << 16  # numbers of a problem of which all samples may differ then
 
 
 def examine(
@@ -47,7 +58,9 @@ def examine(
             found = _verdict(backend, kernel, problem, launch, known, tell)
             name = f"{kernel.op}/{kernel.name}"
             LOG.info("examined %s in a launch of %s: %s", name, launch, found.outcome)
-            verdicts.keep({verdict_key(kernel, problem, offers): found})
+            # One that is wrong is so at these sizes: others are looked at by themselves.
+            key = sizes_key if found.wrong is not None else verdict_key
+            verdicts.keep({key(kernel, problem, offers): found})
             wrong |= found.wrong is not None
     return wrong
 
@@ -69,8 +82,16 @@ def _verdict(
             trial = None  # its memory is free for the next
             trial = Trial(backend, kernel, seen, spoiled=spoiled)
             error, right = trial.look(part, known.pace)
-            if tell and trial.fault:
-                tell(kernel, problem, trial.fault)
+            if right is not None:
+                fault = trial.fault
+                trial = None
+                again = wrong_again(backend, kernel, seen, spoiled, part, known.pace)
+                trial = Trial(backend, kernel, seen, spoiled=spoiled)
+                error, right = trial.look(part, known.pace)
+                if not again:  # by chance, as its terms cancel, or in some few numbers
+                    right = None
+                elif tell and fault:
+                    tell(kernel, problem, fault)
             while right is not None:
                 most = trial.sent
                 if most <= LEAST_PART:
@@ -92,6 +113,37 @@ def _verdict(
             backend.verdicts.keep({key: Verdict(wrong=f"{where} was reset while it ran")})
         raise
     return Verdict(known.right, part, pace).and_right(launch)
+
+
+def wrong_again(
+    backend: Examined,
+    kernel: Kernel,
+    problem: Problem,
+    spoiled: bool,
+    part: int | None,
+    pace: float | None,
+) -> bool:
+    """Whether a kernel that was wrong once is so with other operands, too: as many, then more.
+
+    Of several sets of random operands those whose results are least the differences of large
+    numbers are taken.
+    """
+    small = sum(map(prod, problem.shapes.values())) + prod(problem.output) <= CONFIRMED
+    looks = [problem]
+    if small and problem.op.along(problem.own):
+        few = problem.output[0]
+        more = problem.of_samples(max(2 * few, min(CONFIRMED // prod(problem.output[1:]), MORE)))
+        offers = backend.device.capabilities
+        fault = why_not_problem(kernel, more) or why_not_here(kernel, more, offers)
+        if fault is None and verdict_key(kernel, more, offers) == verdict_key(
+            kernel, problem, offers
+        ):
+            looks.append(more)
+    for look in looks:
+        trial = Trial(backend, kernel, look, spoiled=spoiled, whole=small, seeds=SEEDS)
+        if trial.look(part, pace)[1] is not None:
+            return True
+    return False
 
 
 def _seen(

@@ -8,11 +8,16 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+try:
+    import fcntl
+except ImportError:  # where files have no such locks
+    fcntl = None  # type: ignore[assignment]
 
 from glnn import reading
 from glnn.device.capabilities import Capabilities
@@ -112,6 +117,25 @@ class DeviceFile:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self.read(entry)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Lock the file's folder, so that nobody writes the file between a read and a write.
+
+        Where folders cannot be locked, the last to write the file wins. Raises OSError where there
+        can be no such folder.
+        """
+        if self.path is None or fcntl is None:
+            yield
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with suppress(OSError):  # some file systems lock nothing
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
     def write(self, entries: Mapping[str, Any]) -> None:
         """Write the file whole or not at all. Raises OSError where it cannot be written."""

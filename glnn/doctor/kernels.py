@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from glnn.backends.examine import examine
+from glnn.backends.examine import examine, wrong_again
 from glnn.backends.gl import GlBackend
 from glnn.backends.trial import Fault, Trial
 from glnn.compile import evaluate
@@ -23,6 +23,7 @@ from glnn.kernels.verdicts import (
     allowed,
     kernel_key,
     program_key,
+    sizes_key,
     verdict_key,
 )
 from glnn.types import Array
@@ -129,13 +130,14 @@ class KernelDoctor:
     def _whole(self, form: Form, result: KernelResult) -> str | None:
         """What is wrong with a kernel that is one program."""
         backend, offers = self.backend, self.backend.device.capabilities
-        kernel, problem = form.kernel, form.problem
+        kernel, large = form.kernel, form.large(backend)
         told: list[Fault] = []
-        wrong = examine(backend, [(kernel, form.large(backend))], lambda *of: told.append(of[2]))
-        verdict = backend.verdicts.find(kernel, problem, offers)
+        wrong = examine(backend, [(kernel, large)], lambda *of: told.append(of[2]))
+        verdict = backend.verdicts.find(kernel, large, offers)
         if wrong or verdict.wrong is not None:
             # In its place comes one on all of the program: see `_doubt`.
-            backend.verdicts.found.pop(verdict_key(kernel, form.large(backend), offers), None)
+            for key in (verdict_key, sizes_key):
+                backend.verdicts.found.pop(key(kernel, large, offers), None)
             return told[-1].text if told else verdict.wrong
         if verdict.part is not None:
             result.part = min(verdict.part, result.part or verdict.part)
@@ -143,8 +145,12 @@ class KernelDoctor:
             trial = Trial(backend, kernel, other, spoiled=False, whole=True)
             trial.look(verdict.part, verdict.pace)
             result.problems += 1
-            if trial.fault is not None:
-                return trial.fault.text
+            fault = trial.fault
+            del trial  # its memory is free for the next
+            if fault is not None and wrong_again(
+                backend, kernel, other, False, verdict.part, verdict.pace
+            ):
+                return fault.text
         return None
 
     def _stages(self, form: Form) -> str | None:

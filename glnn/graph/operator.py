@@ -64,16 +64,17 @@ class Operator(ABC):
 
     What kernels ask of an operator has an answer for each; operands are asked about by name. A
     `view` moves nothing: its result is its input's memory. The result of an op that `updates` an
-    input takes that one's place. The numbers of all results are some of those of the operands
-    that it `passes`, where there are such. Of an op with `samples`, each sample, along the first
+    input takes that one's place. The numbers of all results are some of those of the operands that
+    it `passes`, where there are such. Of an op with `samples`, each sample, along the first
     dimension of its operands and its result, is computed by itself. What is not finite in an
-    operand that is `spoiled` shows in every kernel's result where it shows in the reference's. An
-    op that `deepens` can be given longer sums (`of_depth`). An operator that has an epilogue may
-    have pointwise work done on its first result before that is stored. One that is `control` runs
-    graphs, its bodies (`operators.control`), between which the host decides. One that is a
-    `composite` is made of others once the types are known (`graph.composite`). Operands in
-    `halves` may be float16, which are stored so and computed with as float32; those in `bytes` may
-    be int8, four of them stored in a word.
+    operand that is `spoiled` shows in every kernel's result where it shows in the reference's.
+    Numbers of the operands in `compared` are compared with each other. An op that `deepens` can be
+    given longer sums (`of_depth`). An operator that has an epilogue may have pointwise work done on
+    its first result before that is stored. One that is `control` runs graphs, its bodies
+    (`operators.control`), between which the host decides. One that is a `composite` is made of
+    others once the types are known (`graph.composite`). Operands in `halves` may be float16, which
+    are stored so and computed with as float32; those in `bytes` may be int8, four of them stored in
+    a word.
     """
 
     name: ClassVar[str]
@@ -86,6 +87,7 @@ class Operator(ABC):
     passes: ClassVar[tuple[str, ...]] = ()
     samples: ClassVar[bool] = False
     spoiled: ClassVar[tuple[str, ...]] = ()
+    compared: ClassVar[tuple[str, ...]] = ()
     deepens: ClassVar[bool] = False
     has_epilogue: ClassVar[bool] = False
     control: ClassVar[bool] = False

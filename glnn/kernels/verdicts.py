@@ -23,7 +23,7 @@ from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint, known_fingerprint
 
-FORM = 1  # of the file; one of another form is not used
+FORM = 2  # of the file; one of another form is not used
 ROUNDED = 2e-3  # the error of what is rounded to float16, or to the next one
 WORDS = 4  # of a key at least: backend, op, kernel, fingerprint
 FUNCTION = "function"  # in the place of the op, where a verdict is on a scalar function
@@ -131,7 +131,8 @@ class Verdicts:
         if not self.found or kernel.stages:  # no key need be made
             return self.of_kernel(kernel)
         wider = kernel_key(kernel), f"{program_key(kernel, problem, device)} {ALWAYS}"
-        for key in (*wider, *_function_keys(kernel.backend, problem)):
+        own = sizes_key(kernel, problem, device)
+        for key in (*wider, *_function_keys(kernel.backend, problem), own):
             if key in self.found and self.found[key].wrong is not None:
                 return self.found[key]
         return self.found.get(verdict_key(kernel, problem, device), Verdict())
@@ -148,8 +149,10 @@ class Verdicts:
         """Take the verdicts `found`, and write the file, where it may be written."""
         self.found |= found
         self.revision += 1
-        kept = {**self.file.again(_verdict), **self.found}  # another process may have kept some
-        with suppress(OSError):  # what is not kept is found again
+        with suppress(OSError), self.file.locked():  # what is not kept is found again
+            others = self.file.again(_verdict)  # another process may have kept some
+            both = {key: one.beside(others[key]) for key, one in found.items() if key in others}
+            kept = {**others, **self.found, **both}
             self.file.write({key: asdict(verdict) for key, verdict in kept.items()})
 
     def renew(self, found: Mapping[str, Verdict], dropped: Callable[[str], bool]) -> None:
@@ -158,12 +161,13 @@ class Verdicts:
         What others saw to be wrong, or right in parts only, stays so: `found` may be of other
         sizes. Raises OSError where the file cannot be written: it is the former one then.
         """
-        kept = {**self.file.again(_verdict), **self.found}
-        stay = {key: kept[key] for key in kept if not dropped(key)}
-        both = {key: one.beside(stay[key]) for key, one in found.items() if key in stay}
-        self.found = {**stay, **found, **both}
-        self.revision += 1
-        self.file.write({key: asdict(verdict) for key, verdict in self.found.items()})
+        with self.file.locked():
+            kept = {**self.file.again(_verdict), **self.found}
+            stay = {key: kept[key] for key in kept if not dropped(key)}
+            both = {key: one.beside(stay[key]) for key, one in found.items() if key in stay}
+            self.found = {**stay, **found, **both}
+            self.revision += 1
+            self.file.write({key: asdict(verdict) for key, verdict in self.found.items()})
 
     def forget(self) -> None:
         """Drop all verdicts, and the file. Raises OSError where it cannot be removed."""
@@ -223,6 +227,16 @@ def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
     op = problem.op
     depth = op.depth(problem.shapes)
     return f"{program_key(kernel, problem, device)} depth={upper(depth) if op.deepens else depth}"
+
+
+def sizes_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
+    """What a verdict holds for that is on a kernel that is wrong: operands of these sizes alone."""
+    key = "sizes", kernel, device
+    if key not in problem.memo:
+        shapes = ",".join(f"{n}:{'x'.join(map(str, dims))}" for n, dims in problem.shapes.items())
+        problem.memo[key] = f"{verdict_key(kernel, problem, device)} sizes={shapes}"
+    found: str = problem.memo[key]
+    return found
 
 
 def kernel_key(kernel: Kernel) -> str:

@@ -9,6 +9,8 @@ reason, or "wrong". Integers, bools and texts are exact, float32 within 1e-3 and
 within 1e-2. --strict has the cases of `gpu_cases` alone, with `onnx.reference` unimportable.
 --corrupt has every download from the GPU changed: none is right then, but results without numbers.
 --share 3 has each third case.
+--examine has kernels examined before their first use, from an empty cache that all processes share,
+and cases in an order by --order, by default another each day. --forget empties it before each case.
 --check fails where a case is not what it should be: see `failures.toml`.
 """
 
@@ -16,9 +18,11 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import json
 import logging
 import os
+import random
 import re
 import sys
 import time
@@ -27,8 +31,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -46,6 +52,7 @@ else:
 from glnn import onnx_backend
 from glnn.device.buffer import Buffer
 from glnn.errors import GlnnError
+from glnn.kernels.verdicts import Verdicts
 from glnn.writing import whole
 from tests.onnx import gpu_cases
 from tests.onnx.gpu_cases import FAILURES, KINDS, cases
@@ -165,8 +172,13 @@ def run(kind: str, case: Any, backend: str) -> Result:
 _CASES: dict[tuple[str, str], Any] = {}
 
 
-def _start(kinds: Sequence[str], strict: bool, corrupt: bool) -> None:
+_FORGET = []  # whether what was seen of kernels is dropped before each case
+
+
+def _start(kinds: Sequence[str], strict: bool, corrupt: bool, forget: bool) -> None:
     """What a process does first."""
+    if forget:
+        _FORGET.append(True)
     warnings.simplefilter("ignore")  # NumPy's, of the suite's own numbers
     logging.getLogger("glnn").setLevel(logging.ERROR)  # what the host computes is in the table
     _CASES.update({(kind, case.name): case for kind, case in cases(kinds)})
@@ -191,8 +203,17 @@ def corrupt_downloads() -> None:
     Buffer._read = corrupted  # type: ignore[method-assign]
 
 
+def forget_verdicts() -> None:
+    """Drop what this process has seen of kernels, and what the cache keeps of that."""
+    for one in gc.get_objects():
+        if isinstance(one, Verdicts):
+            one.forget()
+
+
 def _one(kind: str, name: str, backend: str) -> Result:
     faulthandler.dump_traceback_later(LONGEST, exit=True)
+    if _FORGET:
+        forget_verdicts()
     try:
         return run(kind, _CASES[kind, name], backend)
     finally:
@@ -214,13 +235,14 @@ def all_results(
     *,
     strict: bool = False,
     corrupt: bool = False,
+    forget: bool = False,
 ) -> Iterator[Result]:
     """Those of all cases so named, in `workers` processes of their own."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)  # of the processes: this one has NumPy loaded
     context = get_context("forkserver")
     context.set_forkserver_preload(["tests.onnx.loaded"])
-    start = (kinds, strict, corrupt)
+    start = (kinds, strict, corrupt, forget)
     with ProcessPoolExecutor(workers, context, _start, start) as pool:
         yield from pool.map(_one, *zip(*names, strict=True), [backend] * len(names), chunksize=8)
 
@@ -272,6 +294,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--strict", action="store_true", help="the GPU's cases, by the GPU alone")
     parser.add_argument("--corrupt", action="store_true", help="what comes from the GPU is changed")
+    parser.add_argument("--examine", action="store_true", help="kernels are held against NumPy")
+    parser.add_argument("--forget", action="store_true", help="each case from an empty cache")
+    parser.add_argument("--order", type=int, default=date.today().toordinal(), help="a seed")
     parser.add_argument("--json", type=Path, help="where to save the results")
     parser.add_argument("--table", action="store_true", help="print the table by operator")
     parser.add_argument(
@@ -282,10 +307,22 @@ def main() -> int:
     found: list[Result] = []
     more = {"strict": args.strict, "corrupt": args.corrupt}
     kinds = args.kind or KINDS
-    names = names_of(kinds, args.match, gpu=args.strict or args.corrupt)[:: args.share]
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    names = names_of(kinds, args.match, gpu=args.strict or args.corrupt)
+    if args.examine:
+        random.Random(args.order).shuffle(names)
+    names = names[:: args.share]
+    if args.examine:
+        print(f"kernels are examined, from an empty cache: --order {args.order}", flush=True)
+    with (
+        TemporaryDirectory(prefix="glnn-conformance-") as cache,
+        Progress(console=Console(stderr=True), transient=True) as progress,
+    ):
+        if args.examine:
+            os.environ |= {"GLNN_TRUST": "0", "GLNN_CACHE": cache}
         task = progress.add_task("cases", total=len(names))
-        for result in all_results(names, kinds, args.backend, args.workers, **more):
+        for result in all_results(
+            names, kinds, args.backend, args.workers, **more, forget=args.forget
+        ):
             found.append(result)
             progress.advance(task)
             if not args.quiet and result.status != ("wrong" if args.corrupt else "gpu"):

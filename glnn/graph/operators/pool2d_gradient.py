@@ -37,6 +37,7 @@ class Pool2dGradient(Contraction):
     optional: ClassVar[tuple[str, ...]] = ("x", "y")
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("dy", "x", "y")
+    compared: ClassVar[tuple[str, ...]] = ("x", "y")
     pool: Pool2d
     """The pool."""
     size: Pair
