@@ -15,6 +15,7 @@ from glnn.onnx.delegated import Delegate
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.conversion import CONVERTED, cast_any
 from glnn.onnx.operators.entry import Entry
+from glnn.onnx.widened import widened_graph
 from glnn.types import DType, TensorType
 
 
@@ -22,8 +23,9 @@ from glnn.types import DType, TensorType
 class OnnxOperator(Composite):
     """A node's operator and attributes.
 
-    It is what the table's entry makes of it; where there is none, or that entry does not know such
-    operands, the host computes it by the `onnx` package's reference.
+    It is what the table's entry makes of it; in float64, which some of glnn's operators are not
+    declared for, the host computes the same operators by NumPy. Where there is no entry, or it does
+    not know such operands, the host computes the node by the `onnx` package's reference.
     """
 
     op_type: str
@@ -63,10 +65,24 @@ class OnnxOperator(Composite):
                 return builder.graph([_named(i, value) for i, value in enumerate(results)])
             except (ShapeError, UnsupportedOpError) as refused:
                 error, why = refused, str(refused)
+            if any(v and v.type.dtype is DType.float64 for v in given):
+                try:
+                    return self._widened(self.entry, given)
+                except (ShapeError, UnsupportedOpError) as refused:
+                    error, why = refused, str(refused)
         try:
             return self.delegate.graph(given, why)
         except (ShapeError, UnsupportedOpError) as refused:
             raise (error or refused) from None
+
+    def _widened(self, entry: Entry, given: Sequence[Value | None]) -> Graph:
+        """The node in 64 bits, by the operators that it is made of in 32."""
+
+        def convert(builder: Builder, here: Sequence[Value | None]) -> list[Value]:
+            return self._converted(entry, builder, here)
+
+        dtypes = [one.dtype for one in self.delegate.inferred(given)]
+        return widened_graph(self.op_type, convert, given, dtypes)
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         return self.delegate.unknown(types)

@@ -1,0 +1,304 @@
+"""TopK, NonMaxSuppression and RoiAlign by NumPy: with them detectors end, on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.types import Array
+
+Attributes = Mapping[str, Any]
+LEAST_BLOCK = 64  # boxes that are held against one another at once
+
+
+def top_k(attributes: Attributes, version: int, x: Array, k: Array | None = None) -> list[Array]:
+    """Return the `k` greatest or least numbers along an axis and their places, int64.
+
+    Of equal ones the first; NaN is the greatest number, as in NumPy and PyTorch. They are in order
+    whether that is asked for or not.
+    """
+    count = attributes["k"] if k is None else int(np.asarray(k).reshape(()))
+    axis = attributes.get("axis", -1)
+    if not -x.ndim <= axis < x.ndim:
+        raise ShapeError(f"TopK: axis must be from {-x.ndim} to {x.ndim - 1}, got {axis}")
+    n = x.shape[axis]
+    if not 0 <= count <= n:
+        raise ShapeError(f"TopK: k must be from 0 to {n} along axis {axis}, got {count}")
+    rows = np.ascontiguousarray(np.moveaxis(x, axis, -1))
+    keys = rows if rows.dtype.kind in "iu" or rows.dtype.itemsize > 2 else rows.astype(np.float32)
+    keys = keys.reshape(prod(rows.shape[:-1]), n)
+    places = _places(keys, count, bool(attributes.get("largest", 1)))
+    places = np.moveaxis(places.reshape(*rows.shape[:-1], count), -1, axis)
+    return [np.take_along_axis(x, places, axis), places]
+
+
+def _places(keys: Array, count: int, largest: bool) -> Array:
+    """Return the places (rows, count) of the first numbers of `keys` (rows, n) in order."""
+    n = keys.shape[1]
+    if not count or not keys.size:
+        return np.zeros((len(keys), count), np.int64)
+    if count * 4 > n or (keys.dtype.kind == "f" and np.isnan(keys).any()):
+        return _sorted_places(keys, largest)[:, :count]
+    at = n - count if largest else count - 1
+    last = np.partition(keys, at, axis=1)[:, at : at + 1]
+    chosen = keys > last if largest else keys < last
+    # Of those that are equal to the last one, the first are taken, as many as are missing.
+    equal = keys == last
+    missing = count - np.count_nonzero(chosen, axis=1)
+    if np.array_equal(np.count_nonzero(equal, axis=1), missing):
+        chosen |= equal
+    else:
+        chosen |= equal & (np.cumsum(equal, axis=1) <= missing[:, None])
+    found = np.flatnonzero(chosen).reshape(len(keys), count)
+    found -= np.arange(len(keys))[:, None] * n
+    order = _sorted_places(np.take_along_axis(keys, found, 1), largest)
+    return np.take_along_axis(found, order, 1)
+
+
+def _sorted_places(keys: Array, largest: bool) -> Array:
+    if not largest:
+        return np.argsort(keys, axis=1, kind="stable")
+    turned = np.argsort(keys[:, ::-1], axis=1, kind="stable")[:, ::-1]
+    places: Array = keys.shape[1] - 1 - turned
+    return places
+
+
+def non_max_suppression(
+    attributes: Attributes,
+    version: int,
+    boxes: Array,
+    scores: Array,
+    most: Array | None = None,
+    overlap: Array | None = None,
+    least: Array | None = None,
+) -> list[Array]:
+    """Return (n, 3) of int64: sample, class and box of those that no better one overlaps.
+
+    boxes: (samples, count, 4). scores: (samples, classes, count). most: boxes of a class, none
+    unless said. overlap: intersection over union beyond which the lesser box goes, 0 unless said.
+    least: the score that must be exceeded. Of equal scores the first is the better.
+    """
+    if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3:
+        raise ShapeError(f"NonMaxSuppression: boxes {boxes.shape} and scores {scores.shape}")
+    if (boxes.shape[0], boxes.shape[1]) != (scores.shape[0], scores.shape[2]):
+        raise ShapeError(f"NonMaxSuppression: boxes {boxes.shape} and scores {scores.shape}")
+    count = 0 if most is None else int(_number(most, "max_output_boxes_per_class"))
+    limit = np.float32(0 if overlap is None else _number(overlap, "iou_threshold"))
+    if not 0 <= limit <= 1:
+        raise ShapeError(f"NonMaxSuppression: iou_threshold must be from 0 to 1, got {limit}")
+    found: list[Array] = []
+    for sample, of_sample in enumerate(scores if count > 0 else ()):
+        corners = _corners(boxes[sample], bool(attributes.get("center_point_box", 0)))
+        for number, each in enumerate(of_sample):
+            if least is None:
+                order = np.argsort(-each, kind="stable")
+            else:
+                above = np.flatnonzero(each > _number(least, "score_threshold"))
+                order = above[np.argsort(-each[above], kind="stable")]
+            kept = order[_suppressed(corners[:, order], limit, count)]
+            rows = np.empty((len(kept), 3), np.int64)
+            rows[:, 0], rows[:, 1], rows[:, 2] = sample, number, kept
+            found.append(rows)
+    return [np.concatenate(found) if found else np.zeros((0, 3), np.int64)]
+
+
+def _number(array: Array, name: str) -> Any:
+    """The one number of an operand of any rank."""
+    if array.size != 1:
+        raise ShapeError(f"NonMaxSuppression: {name} must be one number, got {array.shape}")
+    return array.reshape(())[()]
+
+
+def _corners(boxes: Array, centered: bool) -> Array:
+    """Return (5, count): the least and greatest of both axes, and the area."""
+    a, b, c, d = boxes.T
+    if centered:
+        half = boxes.dtype.type(2)
+        low, high = (a - c / half, b - d / half), (a + c / half, b + d / half)
+    else:
+        low, high = (np.minimum(a, c), np.minimum(b, d)), (np.maximum(a, c), np.maximum(b, d))
+    return np.stack([*low, *high, (high[0] - low[0]) * (high[1] - low[1])])
+
+
+def _suppressed(corners: Array, limit: np.float32, most: int) -> Array:
+    """Return the first `most` places, the best box first, that no better one of them overlaps."""
+    kept = np.zeros(0, np.int64)
+    count = corners.shape[1]
+    step = max(LEAST_BLOCK, min(most + most // 4, 4 * LEAST_BLOCK))
+    for start in range(0, count, step):
+        places = np.arange(start, min(start + step, count))
+        if len(kept):
+            places = places[~_overlaps(corners[:, kept], corners[:, places], limit).any(0)]
+        block = corners[:, places]
+        pairs = np.triu(_overlaps(block, block, limit), 1)
+        alive = np.ones(len(places), bool)
+        for i in np.flatnonzero(pairs.any(1)).tolist():
+            if alive[i]:
+                alive &= ~pairs[i]
+        kept = np.concatenate((kept, places[alive]))
+        if len(kept) >= most:
+            break
+    return kept[:most]
+
+
+def _overlaps(first: Array, second: Array, limit: np.float32) -> Array:
+    """Return whether the boxes overlap by more than `limit`: (of the first, of the second)."""
+    a, b = first[:, :, None], second[:, None, :]
+    height = np.minimum(a[2], b[2])
+    height -= np.maximum(a[0], b[0])
+    width = np.minimum(a[3], b[3])
+    width -= np.maximum(a[1], b[1])
+    np.maximum(height, 0, out=height)
+    np.maximum(width, 0, out=width)
+    shared = np.multiply(height, width, out=height)
+    union = np.add(a[4], b[4], out=width)
+    union -= shared
+    with np.errstate(all="ignore"):  # of boxes without an area nothing is shared
+        found: Array = np.divide(shared, union, out=shared) > limit
+    return found
+
+
+def roi_align(
+    attributes: Attributes, version: int, x: Array, regions: Array, samples: Array
+) -> list[Array]:
+    """Return (regions, channels, height, width): each region of x read between its pixels.
+
+    regions: (count, 4), x and y of two corners. samples: (count,), the image of each.
+    """
+    if x.ndim != 4 or regions.shape[1:] != (4,) or samples.shape != regions.shape[:1]:
+        raise ShapeError(f"RoiAlign: x {x.shape}, rois {regions.shape}, batch {samples.shape}")
+    if samples.size and not 0 <= samples.min() <= samples.max() < len(x):
+        raise ShapeError(f"RoiAlign: batch_indices must be from 0 to {len(x) - 1}, got {samples}")
+    sizes = attributes.get("output_height", 1), attributes.get("output_width", 1)
+    mode = attributes.get("mode", b"avg").decode()
+    default = b"half_pixel" if version >= 16 else b"output_half_pixel"
+    half = attributes.get("coordinate_transformation_mode", default) == b"half_pixel"
+    # In the numbers' own precision, as places at the border depend on it.
+    kind = np.float64 if x.dtype == np.float64 else np.float32
+    scale, ratio = kind(attributes.get("spatial_scale", 1.0)), attributes.get("sampling_ratio", 0)
+    corners = regions.astype(kind) * scale - kind(0.5 if half else 0)
+    result = np.empty((len(regions), x.shape[1], *sizes), kind)
+    places = []
+    for i in (0, 1):
+        start, end = corners[:, 1 - i], corners[:, 3 - i]
+        extent = end - start if half else np.maximum(end - start, kind(1))
+        places.append(_Places.of(start, extent, sizes[i], x.shape[2 + i], ratio))
+    if mode == "avg" and np.isfinite(x).all():
+        _sum_regions(x.astype(kind, copy=False), samples, places[0], places[1], result)
+    else:
+        for number, sample in enumerate(samples):
+            image = x[sample].astype(kind, copy=False)
+            rows_read, columns_read = (one.of_region(number) for one in places)
+            result[number] = _read_region(image, rows_read, columns_read, mode)
+    return [result.astype(x.dtype, copy=False)]
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where regions are read along one axis of an image."""
+
+    at: Array
+    """(regions, size, grid), within the image; of the grid each region has its own part."""
+    there: Array
+    """Whether anything is there, of the same shape."""
+    grid: Array
+    """(regions,): the places for each part of a region."""
+    length: int
+    """The image's pixels along the axis."""
+
+    @classmethod
+    def of(cls, start: Array, extent: Array, size: int, length: int, ratio: int) -> _Places:
+        """Return the places of `size` parts of regions that begin at `start`."""
+        kind = start.dtype.type
+        part = extent / kind(size)
+        grid = np.maximum(np.ceil(part), 0) if ratio <= 0 else np.full(len(part), ratio)
+        most = int(grid.max(initial=0))
+        steps = np.arange(most, dtype=kind)
+        middles = (steps + kind(0.5)) * part[:, None] / np.maximum(grid, 1).astype(kind)[:, None]
+        firsts = start[:, None] + np.arange(size, dtype=kind) * part[:, None]
+        at = firsts[:, :, None] + middles[:, None, :]
+        there = (at >= -1) & (at <= length) & (steps < grid[:, None])[:, None, :]
+        return cls(np.clip(at, 0, length - 1), there, grid.astype(np.int64), length)
+
+    def of_region(self, number: int) -> tuple[Array, Array]:
+        """Return the places of one region (size, grid), and whether anything is there."""
+        grid = self.grid[number]
+        return self.at[number, :, :grid], self.there[number, :, :grid]
+
+    def pixels(self) -> list[slice]:
+        """Return the pixels that each region reads."""
+        if not self.at.size:
+            return [slice(0, 1)] * len(self.at)
+        first = np.where(self.there, self.at, self.length - 1).min((1, 2)).astype(np.int64)
+        last = np.where(self.there, self.at, 0).max((1, 2)).astype(np.int64) + 2
+        return [slice(a, max(b, a + 1)) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+
+    def weights(self, number: int, pixels: slice) -> Array:
+        """Return what the parts of a region take of `pixels`, the means of its places."""
+        at, there = self.of_region(number)
+        known = np.arange(pixels.start, min(pixels.stop, self.length), dtype=at.dtype)
+        near = np.abs(at[:, :, None] - known)
+        np.subtract(1, near, out=near)
+        np.maximum(near, 0, out=near)
+        near *= there[:, :, None]
+        found: Array = near.sum(1)
+        found /= max(int(self.grid[number]), 1)
+        return found
+
+
+def _sum_regions(x: Array, samples: Array, rows: _Places, columns: _Places, result: Array) -> None:
+    """Write the means of each region of `x` to `result`: by two products, as places of rows and of
+    columns are apart.
+    """
+    channels = x.shape[1]
+    spans = zip(rows.pixels(), columns.pixels(), strict=True)
+    for number, (tall, wide) in enumerate(spans):
+        first, second = rows.weights(number, tall), columns.weights(number, wide)
+        part = x[samples[number], :, tall, wide].transpose(1, 0, 2)
+        height = part.shape[0]
+        across = part.reshape(height * channels, -1) @ second.T
+        whole = first @ across.reshape(height, channels * len(second))
+        result[number] = whole.reshape(len(first), channels, len(second)).transpose(1, 0, 2)
+
+
+def _read_region(
+    image: Array, rows: tuple[Array, Array], columns: tuple[Array, Array], mode: str
+) -> Array:
+    """Return (channels, height, width): means, or the greatest of what the four pixels around each
+    place give, as ONNX Runtime has it.
+    """
+    (height, tall), (width, wide) = rows[0].shape, columns[0].shape
+    shape = len(image), height, tall, width, wide
+    if not tall * wide:
+        return np.zeros((len(image), height, width), image.dtype)
+    there = rows[1][:, :, None, None] & columns[1]
+    parts = []
+    for row, weight in _neighbours(rows[0], image.shape[1]):
+        for column, other in _neighbours(columns[0], image.shape[2]):
+            pixels = image[:, row.reshape(-1, 1), column.reshape(1, -1)].reshape(shape)
+            parts.append(np.where(there, pixels * (weight[:, :, None, None] * other), 0))
+    if mode == "max":
+        greatest: Array = np.maximum.reduce(parts).max((2, 4))
+        return greatest
+    means: Array = np.add.reduce(parts).sum((2, 4)) / image.dtype.type(tall * wide)
+    return means
+
+
+def _neighbours(at: Array, length: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return the pixels before and behind each place, and the weight of each."""
+    low = at.astype(np.int64)
+    part = at - low
+    return (low, 1 - part), (np.minimum(low + 1, length - 1), part)
+
+
+NODES: Mapping[str, Callable[..., list[Array]]] = {
+    "TopK": top_k,
+    "NonMaxSuppression": non_max_suppression,
+    "RoiAlign": roi_align,
+}
+"""Of each ONNX operator: of its attributes, the operator set's version and the operands."""

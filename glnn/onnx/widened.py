@@ -1,0 +1,150 @@
+"""Nodes of float64 by the operators of the float32 node, which NumPy computes in 64 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.builder import Builder
+from glnn.graph.graph import Graph, Kind, Node, Value
+from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operators.host import HostOperator
+from glnn.graph.passes.expand import expanded
+from glnn.types import Array, DType, TensorType
+
+FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned
+Convert = Callable[[Builder, Sequence[Value | None]], Sequence[Value]]
+"""Puts a node into a graph, of a value for each operand, and returns its results."""
+
+
+@dataclass(frozen=True, eq=False)
+class Widened(HostOperator):
+    """A node of float64, computed by the graph of the same node of float32, in 64 bits."""
+
+    op_type: str
+    """ONNX's name."""
+    graph: Graph
+    """Of float32, with an input for each operand, and no composites."""
+    types: tuple[TensorType, ...]
+    """Of the results."""
+    why: str
+    """Why no GPU computes it."""
+
+    name: ClassVar[str] = "widened"
+
+    @property
+    def called(self) -> str:
+        return self.op_type
+
+    @property
+    def reason(self) -> str:
+        return self.why
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return self.types
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        given = [array for array in arrays if array is not None]
+        with np.errstate(all="ignore"):
+            found = self.graph.reference(*given)
+        return tuple(
+            np.asarray(array, type.dtype.numpy)
+            for array, type in zip(found, self.types, strict=True)
+        )
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, 0)
+
+
+def widened_graph(
+    op_type: str, convert: Convert, given: Sequence[Value | None], dtypes: Sequence[DType]
+) -> Graph:
+    """Return a graph of one host operator, which computes a node in 64 bits.
+
+    convert: puts the float32 node into a graph. given: the operands, some of float64. dtypes: those
+    of the results, `DType.object` where nothing is known. Raises ShapeError and UnsupportedOpError
+    where the float32 node is refused.
+    """
+    graph = _narrow_graph(op_type, convert, given)
+    types = tuple(
+        TensorType(value.type.dims, _result_dtype(value, dtype))
+        for value, dtype in zip(graph.outputs, dtypes, strict=True)
+    )
+    why = f"{DType.float64.value} is the host's"
+    operator = Widened(op_type, graph, types, why)
+    operands = tuple(value for value in given if value is not None)
+    inputs = tuple(dict.fromkeys(v for v in operands if v.kind is not Kind.CONSTANT))
+    if not inputs and all(prod(type.shape) <= FOLDED for type in types):
+        found = operator.reference(*(value.data for value in operands))  # type: ignore[arg-type]
+        constants = tuple(
+            Value(f"result {i}", TensorType.of(array), Kind.CONSTANT, array)
+            for i, array in enumerate(found)
+        )
+        return Graph((), (), constants, op_type)
+    results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
+    return Graph((Node(op_type, operator, operands, results),), inputs, results, op_type)
+
+
+def _narrow_graph(op_type: str, convert: Convert, given: Sequence[Value | None]) -> Graph:
+    """Return the graph of the float32 node, an input for each operand.
+
+    Numbers of float64 that are known are inputs, too, lest they are rounded; only where the node
+    must know them, and float32 has them as they are, constants.
+    """
+    try:
+        return _converted_graph(op_type, convert, given, known=False)
+    except (ShapeError, UnsupportedOpError):
+        constants = [v for v in given if v and v.kind is Kind.CONSTANT and _is_wide(v)]
+        if not constants or not all(map(_is_narrow_exactly, constants)):
+            raise
+        return _converted_graph(op_type, convert, given, known=True)
+
+
+def _converted_graph(
+    op_type: str, convert: Convert, given: Sequence[Value | None], *, known: bool
+) -> Graph:
+    builder = Builder(op_type)
+    here: list[Value | None] = []
+    inputs: list[Value] = []
+    for i, value in enumerate(given):
+        if value is None:
+            here.append(None)
+            continue
+        dtype = DType.float32 if _is_wide(value) else value.type.dtype
+        operand = Value(f"operand {i}", TensorType(value.type.dims, dtype), Kind.INPUT)
+        inputs.append(operand)
+        if value.kind is Kind.CONSTANT and (known or not _is_wide(value)):
+            array = np.asarray(value.data, dtype.numpy)
+            operand = Value(f"operand {i}", operand.type, Kind.CONSTANT, array)
+        else:
+            builder.take(operand)
+        here.append(operand)
+    outputs = tuple(convert(builder, here))
+    made = builder.graph(list(outputs))
+    made = expanded(made, {value.name: value.type for value in made.inputs})
+    # What nothing reads is given all the same.
+    taken = {value.name: value for value in made.inputs}
+    return replace(made, inputs=tuple(taken.get(value.name, value) for value in inputs))
+
+
+def _is_wide(value: Value) -> bool:
+    return value.type.dtype is DType.float64
+
+
+def _is_narrow_exactly(value: Value) -> bool:
+    """Whether float32 has all numbers of a constant as they are."""
+    array = np.asarray(value.data)
+    with np.errstate(all="ignore"):
+        return np.array_equal(array.astype(np.float32).astype(np.float64), array, equal_nan=True)
+
+
+def _result_dtype(value: Value, dtype: DType) -> DType:
+    """The type of a result: what ONNX says, else float64 in the place of float32."""
+    if dtype is not DType.object:
+        return dtype
+    return DType.float64 if value.type.dtype is DType.float32 else value.type.dtype

@@ -1,0 +1,142 @@
+"""Nodes of float64: right in 64 bits where a float32 node is, against ONNX Runtime and NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import glnn
+from tests.onnx.runtime import node_model, runtime
+
+STEPS, BATCH, FEATURES, UNITS = 5, 3, 4, 6
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+ACTIVATIONS = {
+    "LSTM": ["Sigmoid", "Relu", "Softsign"],
+    "GRU": ["HardSigmoid", "Relu"],
+    "RNN": ["Relu"],
+}
+
+
+def wide(operands: list[Any]) -> list[Any]:
+    return [
+        one.astype(np.float64) if one is not None and one.dtype == np.float32 else one
+        for one in operands
+    ]
+
+
+def check(op: str, operands: list[Any], outputs: int = 1, known: tuple[int, ...] = (), **more: Any):
+    """Hold the float64 node on the cpu backend against ONNX Runtime's float32 one."""
+    right = runtime(node_model(op, operands, outputs, known=known, **more), operands)
+    model = node_model(
+        op, wide(operands), outputs, known=known, kinds=(np.float64,) * outputs, **more
+    )
+    session = glnn.InferenceSession(model.SerializeToString(), "cpu")
+    given = {
+        f"x{i}": one for i, one in enumerate(wide(operands)) if one is not None and i not in known
+    }
+    found = session.run(None, given)
+    for got, expected in zip(found, right, strict=True):
+        assert got.dtype == np.float64 and got.shape == expected.shape
+        np.testing.assert_allclose(got, expected, 1e-4, 1e-5, err_msg=str((op, more)))
+    return found
+
+
+def recurrent(op: str, seed: int, directions: int = 1) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    rows = GATES[op] * UNITS
+    shapes = (
+        (STEPS, BATCH, FEATURES),
+        (directions, rows, FEATURES),
+        (directions, rows, UNITS),
+        (directions, 2 * rows),
+    )
+    return [rng.uniform(-0.7, 0.7, shape).astype(np.float32) for shape in shapes]
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("way", ["lengths", "clip", "activations", "reverse", "bidirectional"])
+def test_recurrent_nodes(op: str, way: str) -> None:
+    directions = 2 if way == "bidirectional" else 1
+    operands: list[Any] = recurrent(op, len(way), directions)
+    more: dict[str, Any] = {"hidden_size": UNITS, "opset": 14}
+    if way == "lengths":
+        operands.append(np.array([5, 2, 3], np.int32))
+    elif way == "clip":
+        more["clip"] = 0.3
+    elif way == "activations":
+        more["activations"] = ACTIVATIONS[op]
+    else:
+        more["direction"] = way
+    check(op, operands, 2, (1, 2, 3), **more)
+    check(op, operands, 2, **more)  # weights that are inputs
+
+
+def test_a_forget_gate_that_is_the_inputs() -> None:
+    operands = recurrent("LSTM", 1)
+    check("LSTM", operands, 3, (1, 2, 3), hidden_size=UNITS, input_forget=1, opset=14)
+
+
+def test_an_rnn_has_64_bits() -> None:
+    x, weight, recurrence, bias = wide(recurrent("RNN", 2))
+    x += np.random.default_rng(3).uniform(0, 1e-9, x.shape)  # float32 has nothing of it
+    operands = [x, weight, recurrence, bias]
+    model = node_model(
+        "RNN", operands, 2, kinds=(np.float64,) * 2, known=(1, 2, 3), hidden_size=UNITS, opset=14
+    )
+    _, got = glnn.InferenceSession(model.SerializeToString(), "cpu").run(None, {"x0": x})
+    state = np.zeros((BATCH, UNITS))
+    both = bias[0, :UNITS] + bias[0, UNITS:]
+    for step in x:
+        state = np.tanh(step @ weight[0].T + state @ recurrence[0].T + both)
+    np.testing.assert_allclose(got[0], state, 1e-13, 1e-13)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_attributes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def floats(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    x = floats(2, 4, 7, 9)
+    pads = [int(n) for n in rng.integers(0, 2, 4)]
+    strides = [int(n) for n in rng.integers(1, 3, 2)]
+    ceil = int(rng.integers(2))
+    window = {"kernel_shape": [2, 3], "pads": pads, "strides": strides, "opset": 19}
+    check("Conv", [x, floats(6, 2, 2, 3), floats(6)], group=2, **window)
+    check("ConvTranspose", [x, floats(4, 3, 2, 3)], group=2, **window)
+    check("AveragePool", [x], count_include_pad=int(rng.integers(2)), ceil_mode=ceil, **window)
+    check("LpPool", [x], p=int(rng.integers(1, 4)), ceil_mode=ceil, **window)
+    check("LRN", [x], size=3, alpha=0.3, beta=0.7, bias=1.5)
+    axis = int(rng.integers(-4, 4))
+    check("LogSoftmax", [x], axis=axis)
+    check("Softmax", [x], axis=axis, opset=13)
+    check("InstanceNormalization", [x, floats(4), floats(4)], epsilon=0.01)
+    check("GroupNormalization", [x, floats(4), floats(4)], num_groups=2, opset=21)
+    check("Gemm", [floats(5, 4), floats(6, 5), floats(6)], transA=1, transB=1, alpha=0.3, beta=2.0)
+    mode = ["linear", "nearest", "cubic"][seed % 3]
+    scales = np.array([1, 1, 1.5, 0.7], np.float32)
+    way = ["half_pixel", "asymmetric", "pytorch_half_pixel"][seed // 3 % 3]
+    model = node_model(
+        "Resize",
+        [x, None, scales],
+        known=(2,),
+        opset=18,
+        mode=mode,
+        coordinate_transformation_mode=way,
+    )
+    (right,) = runtime(model, [x, None, scales])
+    operands = [x.astype(np.float64), None, scales]
+    model = node_model(
+        "Resize",
+        operands,
+        known=(2,),
+        kinds=[np.float64],
+        opset=18,
+        mode=mode,
+        coordinate_transformation_mode=way,
+    )
+    (got,) = glnn.InferenceSession(model.SerializeToString(), "cpu").run(None, {"x0": operands[0]})
+    np.testing.assert_allclose(got, right, 1e-4, 1e-5)
