@@ -18,6 +18,7 @@ from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
 from glnn.kernels.architecture import architecture
 from glnn.kernels.predict import Pace, host_seconds, pace
+from glnn.layout.layout import RowMajor
 
 HOST, DEVICE = "host", "device"
 FEW = 1 << 12
@@ -123,6 +124,9 @@ def hosts_own(schedule: Schedule, shared: Iterable[str]) -> frozenset[str]:
         return frozenset()
     found: set[str] = set()
     others = {schedule.tensors[name].memory for name in shared if name in schedule.tensors}
+    # A transpose may be a view in another layout, which arrays of the host have not.
+    tensors = schedule.tensors.values()
+    others |= {tensor.memory for tensor in tensors if not isinstance(tensor.layout, RowMajor)}
     for entry in schedule.entries:
         own = {schedule.tensors[name].memory for name in entry.tensors}
         if entry.host and not entry.task.op.control:

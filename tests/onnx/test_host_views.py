@@ -93,3 +93,12 @@ def test_a_view_of_a_cast_of_float64(name: str, backend: str) -> None:
     proto = graph.proto([product, view, top])
     x = np.random.default_rng(3).integers(-9, 10, (8, 12)).astype(np.float32)
     assert not host_graphs.wrong(proto, x, [backend])
+
+
+def test_a_transpose_that_is_a_view_of_what_only_the_host_reads(backend: str) -> None:
+    """Channels last seen as channels first: no launch reads or writes the memory."""
+    graph = Graph((1, 2, 6, 8))
+    draw = random.Random(1)
+    turned = graph.made(graph.add("Transpose", "x", perm=(0, 3, 1, 2)), (1, 8, 2, 6))
+    proto = graph.proto([host_graphs._top(graph, draw, "x"), turned])
+    assert not host_graphs.wrong(proto, host_graphs.given(proto, 1), [backend])
