@@ -20,6 +20,10 @@ from glnn.types import ANYTHING, Array, TensorType
 
 FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned
 
+NEVER_DELEGATED = frozenset({"LSTM", "GRU", "RNN"})
+"""ONNX's operators of whose operands and attributes the package's reference ignores some: refused
+where glnn's own operators do not compute them."""
+
 
 @dataclass(frozen=True, eq=False)
 class Delegate:
@@ -117,7 +121,12 @@ class Delegate:
         return (ANYTHING,) * sum(map(bool, self.node.output))
 
     def graph(self, given: Sequence[Value | None], why: str) -> Graph:
-        """A graph of one operator, which the host computes. why: nothing else does."""
+        """A graph of one operator, which the host computes. why: nothing else does.
+
+        Raises UnsupportedOpError for what the package's reference is known to compute wrongly.
+        """
+        if not self.node.domain and self.node.op_type in NEVER_DELEGATED:
+            raise UnsupportedOpError(f"{self.node.op_type}: {why}")
         inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
         operands = tuple(value for value in given if value is not None)
         if operands and not inputs and self._few(given):

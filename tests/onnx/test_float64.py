@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import glnn
+from glnn.errors import GlnnError
+from glnn.graph.compose.directions import MOST_STEPS
 from tests.onnx.runtime import node_model, runtime
 
 STEPS, BATCH, FEATURES, UNITS = 5, 3, 4, 6
@@ -140,3 +142,14 @@ def test_random_attributes(seed: int) -> None:
     )
     (got,) = glnn.InferenceSession(model.SerializeToString(), "cpu").run(None, {"x0": operands[0]})
     np.testing.assert_allclose(got, right, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_what_the_reference_ignores_is_refused(op: str) -> None:
+    """More steps than glnn writes out: `onnx.reference` would ignore the lengths."""
+    x = np.zeros((MOST_STEPS + 1, 2, FEATURES), np.float32)
+    operands = [x, *recurrent(op, 1)[1:], np.array([1, 2], np.int32)]
+    model = node_model(op, operands, 2, known=(1, 2, 3), hidden_size=UNITS, opset=14)
+    with pytest.raises(GlnnError, match=f"{op}.*steps"):
+        session = glnn.InferenceSession(model.SerializeToString(), "cpu")
+        session.run(None, {"x0": x, "x4": operands[4]})
