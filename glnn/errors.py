@@ -89,6 +89,11 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
+def raised(error: Exception) -> str:
+    """Name the type of an `error` that nobody expected, and what it says, in one line."""
+    return f"{type(error).__name__}: {printable(first_line(error))}"
+
+
 def fault(error: OSError | ValueError) -> str:
     """What kept a file from being written, in one line: the system's words, or a library's."""
     return getattr(error, "strerror", None) or first_line(error)

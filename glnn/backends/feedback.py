@@ -11,6 +11,7 @@ from glnn.backends.backend import Choice, Launch
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import Fetched, GlLaunch, Sending
 from glnn.device import Buffer, Device, Program, Source
+from glnn.device.probe import refuses_mapped_captures
 from glnn.device.recording import Attributes, Capture, Recorder
 from glnn.errors import ShaderError
 from glnn.kernels.binding import bind
@@ -86,6 +87,9 @@ class Feedback(GlBackend):
     def capacity(self, floats: int) -> int:
         # A vertex takes and captures several vec4: the last may reach beyond the operands.
         return -(-super().capacity(floats) // CAPTURED) * CAPTURED
+
+    def mappable(self) -> bool:
+        return super().mappable() and not refuses_mapped_captures(self.device)
 
     def prepare(
         self,

@@ -241,9 +241,13 @@ class GlBackend(Programs):
         if way is not None and offers.buffer_storage:
             if offers.own_memory and 4 * floats >= STAGED[way]:
                 kind = StagedMemory
-            elif way is Way.TO_HOST or not offers.own_memory:
+            elif (way is Way.TO_HOST or not offers.own_memory) and self.mappable():
                 kind = MappedMemory
         return kind(floats, self.device)
+
+    def mappable(self) -> bool:
+        """Whether kernels may write to buffers that stay mapped."""
+        return self.device.capabilities.buffer_storage
 
     def available(self) -> int | None:
         allowed = Settings.from_environment().memory

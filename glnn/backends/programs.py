@@ -108,11 +108,15 @@ class Programs(Examined):
     def uniforms(
         program: Program, kernel: Kernel, problem: Problem, fetched: Iterable[str]
     ) -> dict[str, Uniform]:
-        """The value of every uniform that `program` has; the textures have the units from 0 on."""
+        """Values of the uniforms that `program` has; the textures have the units from 0 on.
+
+        Of what no kernel sets nothing is set: ANGLE has all members of a shared declaration, also
+        those that this variant of a shader never reads.
+        """
         units = {name: unit for unit, name in enumerate(fetched)}
         known: dict[str, Uniform] = {
             **problem.uniforms(kernel),
             **units,
             **dict.fromkeys(PLACES, 0),
         }
-        return {name: known[name] for name in program.uniforms}
+        return {name: value for name, value in known.items() if name in program.uniforms}

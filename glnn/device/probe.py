@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from glnn.device.building import feedback_program
 from glnn.device.device import Device
+from glnn.device.mapping import mapped
 from glnn.device.program import Program
 from glnn.device.source import Source
+from glnn.errors import DeviceError
 
 if TYPE_CHECKING:
     import moderngl
@@ -23,6 +26,9 @@ void main() {{
 }}
 """
 FAULT = "confuses values"
+CAPTURED = "flat out highp int result;\nvoid main() { result = gl_VertexID + 7; }\n"
+REFUSAL = "captures into no mapped buffer"
+VERTICES = 4
 STARTS = (100, 200)  # what tells the two programs apart
 DISPATCHES = ((0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2))  # program, count
 
@@ -61,3 +67,31 @@ def _run(device: Device, program: Program, out: moderngl.Buffer, count: int) -> 
     program.dispatch((1, 1, 1))
     device.barrier()
     return float(np.frombuffer(out.read(4), np.float32)[0])
+
+
+def refuses_mapped_captures(device: Device) -> bool:
+    """Whether transform feedback fails where the buffer that it captures to stays mapped.
+
+    EXT_buffer_storage allows it. ANGLE (2.1) takes OpenGL ES 3.0's older rule for all maps and
+    raises GL_INVALID_OPERATION. A device is asked once. Raises DeviceError where it is lost.
+    """
+    if REFUSAL not in device.faults:
+        device.faults[REFUSAL] = _refuses_mapped_captures(device)
+    return device.faults[REFUSAL]
+
+
+def _refuses_mapped_captures(device: Device) -> bool:
+    device.activate()
+    text = device.capabilities.header("feedback") + CAPTURED
+    origin = tuple(("probe", line) for line, _ in enumerate(text.splitlines(), 1))
+    made = feedback_program(device, Source("probe", text, origin), ("result",))
+    program = Program(device, "probe", made, ("result",))
+    out, words = mapped(device, 4 * VERTICES)
+    try:
+        program.capture(program.vertices(), VERTICES, 1, out)
+    except DeviceError:
+        if device.lost is not None:
+            raise
+        return True
+    device.finish()
+    return not np.array_equal(words, np.arange(7, 7 + VERTICES))

@@ -10,7 +10,7 @@ import numpy as np
 from glnn.backends.gl import GlBackend
 from glnn.device import Buffer, Source
 from glnn.doctor.looks import LEAST, Look
-from glnn.errors import ShaderError, first_line
+from glnn.errors import ShaderError, first_line, raised
 from glnn.glsl import included, shaders_folder
 from glnn.layout import parse
 from glnn.types import Array, DType
@@ -107,6 +107,12 @@ def look_at_functions(backend: GlBackend, looks: Sequence[Look]) -> list[Functio
             return [one for look in looks for one in look_at_functions(backend, [look])]
         look, why = looks[0], f"it does not compile: {first_line(error)}"
         return [_result(backend.name, look, 0.0, False, None, why)]
+    except Exception as error:  # a driver may fail at anything; each is looked at by itself then
+        if backend.device.lost is not None:
+            raise
+        if len(looks) > 1:
+            return [one for look in looks for one in look_at_functions(backend, [look])]
+        return [_result(backend.name, looks[0], 0.0, False, None, raised(error))]
     return [_judged(backend.name, look, got) for look, got in zip(looks, found, strict=True)]
 
 

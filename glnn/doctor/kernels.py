@@ -12,7 +12,7 @@ from glnn.backends.gl import GlBackend
 from glnn.backends.trial import Fault, Trial
 from glnn.compile import evaluate
 from glnn.doctor.forms import Form
-from glnn.errors import DeviceError, LimitError, ShaderError, first_line
+from glnn.errors import DeviceError, LimitError, ShaderError, first_line, raised
 from glnn.graph.error import relative_error
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -111,6 +111,13 @@ class KernelDoctor:
                 result.left[form.what] = str(error)
                 return
             raise
+        except MemoryError:
+            result.left[form.what] = "there is not enough memory to look at it"
+            return
+        except Exception as error:  # glnn's fault or the driver's: a kernel that raises is not used
+            if self.backend.device.lost is not None:
+                raise
+            wrong = raised(error)
         self.looked |= {kernel_key(kernel)} if form.name else {kernel_key(kernel), self._key(form)}
         if wrong is not None:
             result.wrong[form.what] = wrong

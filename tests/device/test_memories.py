@@ -10,8 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.device import Buffer, Device, MappedMemory, SharedMemory, StagedMemory, copying, staging
+from glnn.backends.backend import Way
+from glnn.backends.compute import Compute
+from glnn.backends.feedback import Feedback
+from glnn.device import (
+    Buffer,
+    Device,
+    MappedMemory,
+    Program,
+    SharedMemory,
+    StagedMemory,
+    copying,
+    staging,
+)
 from glnn.device.copying import COPIERS
+from glnn.device.probe import refuses_mapped_captures
 from glnn.device.staging import allocated
 from glnn.errors import DeviceError
 from glnn.layout import parse
@@ -300,3 +313,22 @@ def test_large_content_comes_by_mapped_memory(
     for buffer in made:
         np.testing.assert_array_equal(np.frombuffer(buffer.read(), np.uint32), wanted)
     np.testing.assert_array_equal(np.frombuffer(dirty.read(), np.uint32), 0xDEADBEEF)
+
+
+def test_captures_go_to_plain_memory_where_mapped_memory_is_refused(device, monkeypatch) -> None:
+    """ANGLE: glBeginTransformFeedback raises GL_INVALID_OPERATION for a buffer that is mapped."""
+    if not device.capabilities.buffer_storage:
+        pytest.skip("buffers do not stay mapped here")
+
+    def refused(*given):
+        raise DeviceError("GL_INVALID_OPERATION")
+
+    monkeypatch.setattr(device, "faults", {})
+    monkeypatch.setattr(Program, "capture", refused)
+    assert device.perform(lambda: refuses_mapped_captures(device))
+    kinds = {
+        backend: type(device.perform(lambda b=backend: b(device).memory(64, Way.TO_HOST)))
+        for backend in (Feedback, Compute)
+    }
+    assert kinds[Feedback] is SharedMemory
+    assert not device.capabilities.compute or kinds[Compute] is MappedMemory

@@ -24,7 +24,7 @@ from glnn.doctor.functions import look_at_functions
 from glnn.doctor.kernels import KernelDoctor
 from glnn.doctor.looks import function_looks
 from glnn.doctor.report import faults, rows, summary
-from glnn.errors import GlnnError, UnsupportedOpError
+from glnn.errors import DeviceError, GlnnError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import LocalResponseNorm, Pointwise, Softmax
 from glnn.kernels.problem import Problem
@@ -237,6 +237,52 @@ def test_a_shader_that_does_not_compile(own, cached, monkeypatch) -> None:
     looks = function_looks(("tanh", "exp"))
     found = {one.name: one for some in looks for one in look_at_functions(Compute(own), some)}
     assert "does not compile" in (found["tanh"].wrong or "") and found["exp"].wrong is None
+
+
+RAISED = [KeyError("y_row"), ValueError("no"), AssertionError(), RuntimeError("two\nlines")]
+RAISED += [IndexError("no"), TypeError("no"), OSError("no"), ZeroDivisionError("no")]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=repr)
+def test_a_kernel_that_raises_is_not_used(own, cached, monkeypatch, error) -> None:
+    def raising(*given):
+        raise error
+
+    monkeypatch.setattr("glnn.doctor.kernels.examine", raising)
+    seen = examine_device(own, NORM)
+    assert not seen.ok and seen.kept is None
+    assert {one.outcome for one in seen.kernels} == {"not used"}
+    assert all(type(error).__name__ in one.reason for one in seen.kernels)
+    assert Certificates.load(cached, own.capabilities, __version__).found
+
+
+@pytest.mark.parametrize("error", [MemoryError(), DeviceError("GL_INVALID_OPERATION")], ids=repr)
+def test_what_says_nothing_of_a_kernel_is_no_verdict(own, cached, monkeypatch, error) -> None:
+    def raising(*given):
+        raise error
+
+    monkeypatch.setattr("glnn.doctor.kernels.examine", raising)
+    seen = examine_device(own, NORM)
+    assert {one.outcome for one in seen.kernels} == {"not looked at"}
+
+
+def test_a_doctor_can_be_stopped(own, cached, monkeypatch) -> None:
+    def stopped(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("glnn.doctor.kernels.examine", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        examine_device(own, NORM)
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), DeviceError("GL_INVALID_OPERATION")], ids=repr)
+def test_a_function_that_raises_is_not_used(own, cached, monkeypatch, error) -> None:
+    def raising(*given):
+        raise error
+
+    monkeypatch.setattr("glnn.doctor.functions.run", raising)
+    seen = examine_device(own, Scope(("compute",), None, ("tanh", "exp")))
+    assert {one.name for one in seen.functions if one.wrong} == {"tanh", "exp"}
 
 
 def test_stages_are_held_together(own, cached, monkeypatch) -> None:
