@@ -13,7 +13,7 @@ from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
 from glnn.onnx.delegated import Delegate
 from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.conversion import CONVERTED, cast_any
+from glnn.onnx.operators.conversion import CONVERTED
 from glnn.onnx.operators.entry import Entry
 from glnn.onnx.widened import widened_graph
 from glnn.types import DType, TensorType
@@ -105,10 +105,10 @@ class OnnxOperator(Composite):
         """The results that are wanted, as the table has them."""
         count = len(self.wanted)
         call = Call(builder, self.op_type, self.version, self.attributes, count, self.wanted)
-        half = None if entry.halves else _half(given)
+        half = None if entry.halves or entry.objects else _half(given)
         if half is not None:
             given = [
-                cast_any(call, v, DType.float32) if v and v.type.dtype is half else v for v in given
+                call.cast(v, DType.float32) if v and v.type.dtype is half else v for v in given
             ]
         try:
             results = entry(call, *given)
@@ -121,7 +121,7 @@ class OnnxOperator(Composite):
             raise UnsupportedOpError(f"{self.op_type}: {what}")
         found = [v for v, wanted in zip(results, self.wanted, strict=False) if wanted]
         if half is not None:
-            found = [cast_any(call, v, half) if v.type.dtype is DType.float32 else v for v in found]
+            found = [call.cast(v, half) if v.type.dtype is DType.float32 else v for v in found]
         return found
 
 

@@ -151,8 +151,9 @@ def _wide(call: Call, x: Value) -> Value: ...
 @overload
 def _wide(call: Call, x: Value | None) -> Value | None: ...
 def _wide(call: Call, x: Value | None) -> Value | None:
-    """x as float32 where it is float16."""
-    return call.cast(x, DType.float32) if x and x.type.dtype is DType.float16 else x
+    """x as float32 where it is float16 or bfloat16."""
+    halves = (DType.float16, DType.bfloat16)
+    return call.cast(x, DType.float32) if x and x.type.dtype in halves else x
 
 
 def _rounded(call: Call, x: Value) -> Value:
@@ -217,6 +218,6 @@ def _flex_attention(call: Call, q: Value, k: Value, v: Value) -> Value:
 
 
 ENTRIES = (
-    Entry("Attention", 23, _attention, halves=True),
+    Entry("Attention", 23, _attention, halves=True, dtypes=frozenset((DType.bfloat16,))),
     Entry("FlexAttention", 1, _flex_attention, domain="ai.onnx.preview"),
 )

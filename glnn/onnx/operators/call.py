@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from glnn.errors import ShapeError
 from glnn.graph.compose.maker import Maker
 from glnn.graph.graph import Kind, Value
-from glnn.types import Array
+from glnn.onnx.operators.conversion import CONVERTED, HostCast, converted
+from glnn.types import Array, DType
 
 T = TypeVar("T")
 
@@ -29,6 +30,14 @@ class Call(Maker):
     """How many results the node has."""
     wanted: tuple[bool, ...] = (True,)
     """Which of them anybody may read."""
+
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """`value` as `dtype`, by a step of the host's where no function knows one of the types."""
+        if value.type.dtype is dtype or {value.type.dtype, dtype} <= CONVERTED:
+            return super().cast(value, dtype)
+        if value.kind is Kind.CONSTANT:
+            return self.constant(converted(self.array(value), dtype))
+        return self(HostCast(value.type.dtype, dtype), value)
 
     def get(self, attribute: str, default: T) -> T:
         """An attribute, `default` where the node has none."""

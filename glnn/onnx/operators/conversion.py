@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glnn.graph.graph import Kind, Value
 from glnn.graph.numeric import cast
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.onnx.operators.call import Call
 from glnn.types import ON_GPU, Array, DType, TensorType
 
 CONVERTED = ON_GPU | {DType.int64, DType.float64}
@@ -51,12 +49,3 @@ def converted(x: Array, dtype: DType) -> Array:
     if DType.of(x).kind == "float" and x.dtype.kind != "f":  # ml_dtypes'
         x = x.astype(DType.float32.numpy)
     return cast(dtype.numpy)(x)
-
-
-def cast_any(call: Call, value: Value, dtype: DType) -> Value:
-    """`value` as `dtype`, by a step of the host's where no function knows one of the two types."""
-    if value.type.dtype is dtype or {value.type.dtype, dtype} <= CONVERTED:
-        return call.cast(value, dtype)
-    if value.kind is Kind.CONSTANT:
-        return call.constant(converted(call.array(value), dtype))
-    return call(HostCast(value.type.dtype, dtype), value)

@@ -130,4 +130,8 @@ def _tokens(
     return call(Transpose((1, 0, 2)), reads), last
 
 
-ENTRIES = (Entry("LinearAttention", 27, _linear_attention, halves=True),)
+ENTRIES = (
+    Entry(
+        "LinearAttention", 27, _linear_attention, halves=True, dtypes=frozenset((DType.bfloat16,))
+    ),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from glnn.errors import ShapeError
 from glnn.graph.expression import formula
@@ -12,12 +13,14 @@ from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
+BFLOAT16 = frozenset((DType.bfloat16,))
+HALVES = (DType.float16, DType.bfloat16)
 Axes = tuple[int, ...]
 
 
 def _wide(call: Call, value: Value) -> Value:
-    """float16 as float32."""
-    return call.cast(value, DType.float32) if value.type.dtype is DType.float16 else value
+    """float16 and bfloat16 as float32."""
+    return call.cast(value, DType.float32) if value.type.dtype in HALVES else value
 
 
 def _moments(call: Call, x: Value, axes: Axes) -> tuple[Value, Value]:
@@ -104,14 +107,21 @@ def _over_last(
 def _group_normalization(call: Call, x: Value, scale: Value, bias: Value) -> Value:
     """Below version 21, scale and bias are one number for each group instead of each channel."""
     groups, channels = call.need("num_groups"), x.type.shape[1]
-    op = Normalize(groups=groups, eps=float(call.get("epsilon", 1e-5)))
+    epsilon = float(call.get("epsilon", 1e-5))
     if call.version < 21 and scale.type.shape == (groups,) != (channels,):
         share = channels // max(groups, 1)
         scale, bias = (
             call.reshape(call(Expand((groups, share)), call.reshape(v, (groups, 1))), (channels,))
             for v in (scale, bias)
         )
-    return call(op, x, scale, bias)
+    if x.type.dtype is not DType.float64:
+        return call(Normalize(groups=groups, eps=epsilon), x, scale, bias)
+    apart = call.reshape(x, (x.type.shape[0], groups, prod(x.type.shape[1:]) // max(groups, 1)))
+    mean, var = _moments(call, apart, (2,))
+    y = call.pointwise("(a - b) / sqrt(c + d)", apart, mean, var, epsilon)
+    spread = (channels, *(1,) * (len(x.type.dims) - 2))
+    factor, shift = (call.reshape(v, spread) for v in (scale, bias))
+    return call.pointwise("a * b + c", call.reshape(y, x.type.shape), factor, shift)
 
 
 def _lp_normalization(call: Call, x: Value) -> Value:
@@ -140,10 +150,10 @@ def _lrn(call: Call, x: Value) -> Value:
 
 
 ENTRIES = (
-    Entry("BatchNormalization", 1, _batch_normalization, halves=True),
+    Entry("BatchNormalization", 1, _batch_normalization, halves=True, dtypes=BFLOAT16),
     Entry("InstanceNormalization", 1, _instance_normalization),
-    Entry("LayerNormalization", 17, _layer_normalization, halves=True),
-    Entry("RMSNormalization", 23, _rms_normalization, halves=True),
+    Entry("LayerNormalization", 17, _layer_normalization, halves=True, dtypes=BFLOAT16),
+    Entry("RMSNormalization", 23, _rms_normalization, halves=True, dtypes=BFLOAT16),
     Entry("GroupNormalization", 18, _group_normalization),
     Entry("LpNormalization", 1, _lp_normalization),
     Entry("MeanVarianceNormalization", 9, _mean_variance_normalization),

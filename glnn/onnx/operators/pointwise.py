@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 
+import numpy as np
+
 from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Unsqueeze
 from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.conversion import cast_any
 from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
@@ -57,13 +58,21 @@ def _mean(call: Call, *operands: Value) -> Value:
 
 
 def _clip(call: Call, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
+    """An end that is left out is the type's: ONNX leaves no infinity."""
     ends: Sequence[Value | float | None] = (low, high)
     if call.version < 11:
         ends = tuple(call.attributes.get(name) for name in ("min", "max"))
-    for end, formula in zip(ends, ("maximum(a, b)", "minimum(a, b)"), strict=True):
-        if end is not None:
+    dtype = x.type.dtype
+    limits = LIMITS.get(dtype, (None, None))
+    if dtype in HALVES:
+        x = call.cast(x, DType.float32)
+    formulas = ("maximum(a, b)", "minimum(a, b)")
+    for end, limit, formula in zip(ends, limits, formulas, strict=True):
+        if (end := limit if end is None else end) is not None:
+            if isinstance(end, Value) and dtype in HALVES:
+                end = call.cast(end, DType.float32)
             x = call.pointwise(formula, x, end)
-    return x
+    return call.cast(x, dtype) if dtype in HALVES else x
 
 
 def _pow(call: Call, base: Value, exponent: Value) -> Value:
@@ -98,7 +107,7 @@ def _zero(x: Value) -> float | int:
 
 
 def _cast(call: Call, x: Value) -> Value:
-    return cast_any(call, x, call.need("to"))
+    return call.cast(x, call.need("to"))
 
 
 def _is_inf(call: Call, x: Value) -> Value:
@@ -117,9 +126,17 @@ def _shift(call: Call, a: Value, b: Value) -> Value:
 
 
 def _cast_like(call: Call, x: Value, like: Value) -> Value:
-    return cast_any(call, x, like.type.dtype)
+    return call.cast(x, like.type.dtype)
 
 
+HALVES = (DType.float16, DType.bfloat16)
+LIMITS = {
+    DType.float32: (float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)),
+    DType.float64: (float(np.finfo(np.float64).min), float(np.finfo(np.float64).max)),
+    DType.float16: (-65504.0, 65504.0),
+    DType.bfloat16: (-3.3895313892515355e38, 3.3895313892515355e38),
+}
+"""The least and the greatest number of each type of floats that is no infinity."""
 CAST = frozenset((DType.int16, DType.uint16, DType.uint32, DType.uint64, DType.bfloat16))
 _SHRINK = "where(a < -c, a + b, where(a > c, a - b, 0.0))"
 ENTRIES = (
@@ -196,7 +213,7 @@ ENTRIES = (
     _row("Softplus", "softplus(a, 1.0, 20.0)"),
     _row("Swish", "a * sigmoid(a * b)", alpha=1.0),
     _row("Shrink", _SHRINK, bias=0.0, lambd=0.5),
-    Entry("Clip", 1, _clip),
+    Entry("Clip", 1, _clip, halves=True, dtypes=frozenset(HALVES)),
     Entry("PRelu", 1, _prelu),
     Entry("Relu", 1, _relu),
     Entry("Cast", 1, _cast, halves=True, dtypes=CAST),

@@ -13,7 +13,6 @@ from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, Reduce
 from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.conversion import cast_any
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.window import windows_of
@@ -68,10 +67,10 @@ def _quantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> 
     if dtype not in RANGES:
         raise UnsupportedOpError(f"QuantizeLinear: to {dtype.value}")
     precision = _precision(call, scale)
-    x, wide = (cast_any(call, one, DType.float32) for one in (x, scale))
+    x, wide = (call.cast(one, DType.float32) for one in (x, scale))
     y = call.pointwise("quotient(a, b)", x, _spread(call, wide, x))
     if precision is not DType.float32:
-        y = cast_any(call, cast_any(call, y, precision), DType.float32)
+        y = call.cast(call.cast(y, precision), DType.float32)
     return _stored(call, y, dtype, zero and _spread(call, zero, x))
 
 
@@ -79,11 +78,11 @@ def _stored(call: Call, y: Value, dtype: DType, zero: Value | None) -> Value:
     """y, float32, rounded, with its zero point, as `dtype`, beyond which it is the last number."""
     y = call.pointwise("round(a)", y)
     if zero is not None:
-        y = call.pointwise("a + b", y, cast_any(call, zero, DType.float32))
+        y = call.pointwise("a + b", y, call.cast(zero, DType.float32))
     if dtype in BYTES:
         return call.cast(y, dtype)
     y = call.pointwise("cast_int32(clip(a, b, c))", y, *RANGES[dtype])
-    return cast_any(call, y, dtype)
+    return call.cast(y, dtype)
 
 
 def _dequantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
