@@ -309,10 +309,17 @@ class InferenceSession(Remade):
             check_names(self.name, self._inputs, feeds)
         return given
 
-    def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
+    def plan(
+        self,
+        shapes: Mapping[str, Shape],
+        *,
+        keep: bool = False,
+        feeds: Mapping[str, Array] | None = None,
+    ) -> Plan:
         """The plan for inputs of `shapes`, built when there is none yet.
 
-        keep: whether every tensor is to keep its memory, so that it can be looked at.
+        keep: whether every tensor is to keep its memory, so that it can be looked at. feeds:
+        arrays of inputs, of the model's types, whose numbers may decide about sizes and branches.
         Raises ShapeError where the shapes do not fit, UnsupportedOpError or LimitError where the
         backend cannot compute a layer.
         """
@@ -321,7 +328,7 @@ class InferenceSession(Remade):
         shapes = {name: _shape(name, shape) for name, shape in shapes.items()}
         loaded = self._load()
         loaded.model.check(shapes)
-        return loaded.executor.plan(shapes, keep=keep)
+        return loaded.executor.plan(shapes, keep=keep, feeds=feeds)
 
 
 def _shape(name: str, shape: object) -> Shape:

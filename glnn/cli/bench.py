@@ -139,7 +139,7 @@ def _profiles(
     with progress(shown) as bar:
         for name in tuple(sessions):
             begin_peak()
-            plan = sessions.pop(name).plan(shapes)
+            plan = sessions.pop(name).plan(shapes, feeds=feeds)
             task = bar.add_task(f"timing {name}", total=2 + len(plan.steps))
             profiles[name] = profile(plan, feeds, repeat, partial(bar.advance, task))
             if trace is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from math import prod
 from typing import Any
@@ -10,6 +11,7 @@ import rich_click as click
 
 from glnn.backends import Backend, open_backend
 from glnn.cli.feeds import shapes_of
+from glnn.cli.given import files_of, read_given
 from glnn.cli.options import (
     backend_option,
     device_options,
@@ -20,6 +22,7 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
+from glnn.compile.cut import single
 from glnn.compile.hosted import label
 from glnn.compile.outline import Outline
 from glnn.compile.reasons import Reason, reasons
@@ -35,6 +38,7 @@ SHOWN = 6  # tensors of a block
 
 @click.command()
 @click.argument("model")
+@click.argument("inputs", nargs=-1)
 @backend_option
 @click.option(
     "--batch", type=click.IntRange(1, MOST), help="Samples: 1, or as many as the model takes."
@@ -46,6 +50,7 @@ SHOWN = 6  # tensors of a block
 @device_options
 def plan(
     model: str,
+    inputs: tuple[str, ...],
     backend: str,
     batch: int | None,
     shapes: dict[str, Shape],
@@ -65,7 +70,8 @@ def plan(
     the buffer itself, as a sampler2D or sampler2DArray a copy in a texture. Where kernels differ in
     what their weights take, each choice says why; where memory is short, what was given up. Tensors
     that are never needed at the same time share a block of memory. Steps of the body of a branch or
-    a loop are called `loop/body/step`; the memory of all bodies is there at once.
+    a loop are called `loop/body/step`; the memory of all bodies is there at once. INPUTS are files,
+    NAME=FILE or .npz, of inputs whose numbers decide about sizes or branches; others need none.
 
     \b
     Examples:
@@ -74,18 +80,22 @@ def plan(
       glnn plan lenet --batch 10000 --kernel matmul=morton_4_2
       glnn plan net.onnx --shape x=1,3,64,96
       glnn plan bert.onnx --batch 8 --shape sequence=128
+      glnn plan vad.onnx rate=rate.npy
       glnn plan lenet --no-fuse
       glnn plan net.json --backend feedback --limits es31-minimum --json
     """
     loaded = load(model)
-    shapes = shapes_of(loaded, batch, shapes)
+    read = read_given(loaded, files_of(loaded, inputs))
+    shapes = shapes_of(loaded, batch, {**shapes, **{name: a.shape for name, a in read.items()}})
+    types = {v.name: v.type.of_shape(shapes[v.name]) for v in loaded.graph.inputs}
+    graph = single(loaded.graph, types, loaded.graph.told(read))
     opened = open_backend(backend, gpu=gpu, limits=limits)
     stored, available = DType(precision), opened.available()
     more: dict[str, Any] = {"available": available, "without": Pass.left_out((), fused)}
 
     def planned() -> dict[str, Any]:
-        outline = Outline.of(loaded.graph, opened, shapes, kernels, precision=stored, **more)
-        return _report(loaded, opened, outline, available)
+        outline = Outline.of(graph, opened, shapes, kernels, precision=stored, **more)
+        return _report(loaded, shapes, opened, outline, available)
 
     report = {"precision": precision, "fused": fused, **opened.perform(planned)}
     if as_json:
@@ -95,7 +105,11 @@ def plan(
 
 
 def _report(
-    model: Model, backend: Backend, outline: Outline, available: int | None
+    model: Model,
+    shapes: Mapping[str, Shape],
+    backend: Backend,
+    outline: Outline,
+    available: int | None,
 ) -> dict[str, Any]:
     device = backend.device
     blocks: list[dict[str, Any]] = []
@@ -104,7 +118,7 @@ def _report(
         "model": model.name,
         "backend": backend.name,
         "device": device.capabilities.renderer if device else "CPU (NumPy)",
-        "inputs": {info.name: outline.schedule.tensors[info.name].shape for info in model.inputs},
+        "inputs": {info.name: shapes[info.name] for info in model.inputs},
         "steps": steps,
         "choices": [
             {**asdict(reason), "why": _why(reason)} for reason in reasons(outline, available)

@@ -90,7 +90,8 @@ def verify(
         loaded, backend, gpu=gpu, limits=limits, kernels=kernels, fused=fused, precision=precision
     )
     allowed = TOLERANCES[precision] if tolerance is None else tolerance
-    result = verify_plan(session.plan(feeds.shapes, keep=True), feeds.arrays, allowed)
+    plan = session.plan(feeds.shapes, keep=True, feeds=feeds.arrays)
+    result = verify_plan(plan, feeds.arrays, allowed)
     if as_json:
         print_json({"model": loaded.name, "inputs": feeds.to_json(), **result.to_json()})
     else:

@@ -215,6 +215,19 @@ def planned(
     )
 
 
+def single(
+    graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
+) -> Graph:
+    """`graph` as one plan has it for inputs of `types`, of the numbers `told`, by name.
+
+    Raises UnsupportedOpError where sizes that only a run tells make it several plans.
+    """
+    graph = fixed_captures(known_branches(opened(graph, types, told)))
+    if late := _late(graph, types, told):
+        raise UnsupportedOpError(f"{_why(graph, late)}, so there is no single plan")
+    return expanded(graph, types, told)
+
+
 def outlined(
     graph: Graph,
     backend: Backend,

@@ -161,15 +161,25 @@ class Executor:
             )
         )
 
-    def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
+    def plan(
+        self,
+        shapes: Mapping[str, Shape],
+        *,
+        keep: bool = False,
+        feeds: Mapping[str, Array] | None = None,
+    ) -> Plan:
         """The plan for inputs of `shapes`, built when there is none yet; see `Plan`.
 
-        Inputs of int64 must be small for it. Raises UnsupportedOpError where sizes that only a run
+        feeds: inputs whose numbers may decide about sizes and branches. Inputs of int64 must be
+        small for it. Raises UnsupportedOpError where sizes that only a run
         tells make it several.
         """
         backend = self._open()
         small = backend.device is not None and has_wide_inputs(self.graph)
-        found = within_memory(backend, lambda: self._plan(backend, shapes, keep, small=small))
+        told = self.graph.told(feeds or {})
+        found = within_memory(
+            backend, lambda: self._plan(backend, shapes, keep, told=told, small=small)
+        )
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         self._weights.release()  # it may never run

@@ -174,9 +174,15 @@ class Fastest:
         """See `Executor`; nothing is measured."""
         return (self._known(feeds) or self._executor).values(feeds, wanted)
 
-    def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
+    def plan(
+        self,
+        shapes: Mapping[str, Shape],
+        *,
+        keep: bool = False,
+        feeds: Mapping[str, Array] | None = None,
+    ) -> Plan:
         """See `Executor`; on the backend that was chosen for such shapes, else the first."""
-        return self._on(shapes).plan(shapes, keep=keep)
+        return self._on(shapes).plan(shapes, keep=keep, feeds=feeds)
 
     def _on(self, shapes: Mapping[str, Shape]) -> Executor:
         choice = self._found(shape_class(shapes))
