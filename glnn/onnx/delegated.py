@@ -16,8 +16,11 @@ from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.onnx.detection import NODES
 from glnn.onnx.operators.dtypes import array_of, type_of, type_proto
+from glnn.onnx.schemas import defaults
 from glnn.types import ANYTHING, Array, TensorType
 
+SAME_COUNT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity")
+"""Operators whose result has as many numbers as the operand, which the package does not check."""
 FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned
 
 NEVER_DELEGATED = frozenset({"LSTM", "GRU", "RNN"})
@@ -82,7 +85,23 @@ class Delegate:
         return tuple(array for array, name in zip(found, self.node.output) if name)
 
     def inferred(self, given: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        """The results' types as far as the package knows them."""
+        """The results' types as far as the package knows them.
+
+        Raises ShapeError where operands do not fit, or sizes are such as no tensor has.
+        """
+        found = self._inferred_protos(given)
+        types = tuple(
+            type_of(found[name]) if name in found else ANYTHING for name in self.node.output if name
+        )
+        x = given[0] if given else None
+        if self.node.op_type in SAME_COUNT and x is not None and types:
+            dims = x.type.dims, types[0].dims
+            if not x.type.symbols and not types[0].symbols and prod(dims[0]) != prod(dims[1]):
+                raise ShapeError(f"{self.node.op_type}: {x.type} has other numbers than {dims[1]}")
+        return types
+
+    def _inferred_protos(self, given: Sequence[Value | None]) -> Mapping[str, Any]:
+        """The TypeProtos that the package infers, by the results' names."""
         from onnx import defs, numpy_helper, shape_inference
 
         types = {n: type_proto(v.type) for n, v in zip(self.node.input, given) if n and v}
@@ -97,14 +116,17 @@ class Delegate:
         domain = self.node.domain
         try:
             schema = defs.get_schema(self.node.op_type, self.opsets.get(domain, 1), domain)
-            found = shape_inference.infer_node_outputs(
-                schema, self.node, types, known, opset_imports=imports, ir_version=self.ir_version
+            node = type(self.node)()
+            node.CopyFrom(self.node)
+            there = {one.name for one in node.attribute}
+            # The package's inference takes 0 for defaults, as for STFT's `onesided`, which is 1.
+            node.attribute.extend(one for one in defaults(schema) if one.name not in there)
+            found: Mapping[str, Any] = shape_inference.infer_node_outputs(
+                schema, node, types, known, opset_imports=imports, ir_version=self.ir_version
             )
         except Exception as error:  # it raises many kinds
             raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
-        return tuple(
-            type_of(found[name]) if name in found else ANYTHING for name in self.node.output if name
-        )
+        return found
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         """The results' types where operands may not be ranked, or do not fit by the sizes that
@@ -144,11 +166,15 @@ class Delegate:
         return Graph((node,), inputs, results, self.node.op_type)
 
     def _few(self, given: Sequence[Value | None]) -> bool:
-        """Whether no result is known to be of so many numbers that a plan must weigh them first."""
+        """Whether no result is known to be of so many numbers that a plan must weigh them first.
+
+        Raises ShapeError for sizes that no tensor has.
+        """
         try:
-            types = self.inferred(given)
-        except (ShapeError, UnsupportedOpError):
+            self._inferred_protos(given)
+        except (ShapeError, UnsupportedOpError):  # the package cannot say
             return True
+        types = self.inferred(given)
         return all(one.symbols or prod(one.shape) <= FOLDED for one in types)
 
 
