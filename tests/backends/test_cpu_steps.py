@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Pad, Pool2d, Recurrence, RecurrentStep
+from glnn.graph.operators import Pad, Pointwise, Pool2d, Recurrence, RecurrentStep
 from glnn.layers import GRU, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid
 from glnn.model import Model
 from glnn.ops import conv2d
@@ -75,6 +76,13 @@ def test_few_numbers_are_padded(fill: float) -> None:
         (found,) = work(x * factor)
         inside = np.isin(expected, x[:, 1:]) & (np.arange(4) < 2) & (np.arange(3)[:, None] > 0)
         np.testing.assert_array_equal(found, np.where(inside, factor * expected, expected))
+
+
+def test_a_choice_between_two_numbers_is_float32() -> None:
+    alike = Pointwise(call("where", call("equal", Arg(0), Arg(1)), 1.0, 0.0))
+    x, y = (np.array(one, np.float32) for one in ([1, 2, 3], [1, 5, 3]))
+    (found,) = alike.specialized([TensorType((3,))] * 2)(x, y)
+    assert found.dtype == np.float32 and found.tolist() == [1, 0, 1]
 
 
 def correlation(x: Array, weight: Array, groups: int, stride: int, padding: int) -> Array:

@@ -56,7 +56,8 @@ class Pointwise(Operator):
     def specialized(self, types: Types) -> Reference:
         there = [one for one in types if one is not None]
         shape = broadcast({f"x{i}": one.shape for i, one in enumerate(there)})
-        compute = compiled(self.expr, [one.dtype.numpy for one in there], shape)
+        wanted = self.infer(types)[0].dtype.numpy  # of numbers alone NumPy makes another type
+        compute = compiled(self.expr, [one.dtype.numpy for one in there], shape, wanted)
         if compute is None or len(there) < len(types):
             return self.reference
         return lambda *arrays: (compute(*arrays),)
