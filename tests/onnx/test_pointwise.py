@@ -100,6 +100,23 @@ def test_integers(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_powers_of_integers_by_floats(backend: str) -> None:
+    """Exact, where float32's power is a unit in the last place below: 6^3 is 216, 9^0.5 is 3."""
+    base = np.arange(-9, 13, dtype=np.int32).reshape(-1, 1)
+    for exponent in (np.arange(0, 8, dtype=np.float32), np.array([-1, -2], np.float32)):
+        rows = base if exponent.min() >= 0 else base[base[:, 0] > 1]
+        check("Pow", [rows, exponent], backend, opset=15)
+    squares = np.arange(0, 200, dtype=np.int32) ** 2
+    check("Pow", [squares, np.array(0.5, np.float32)], backend, opset=15)
+    check(
+        "Pow",
+        [np.arange(1, 60, dtype=np.int32) ** 3, np.array(1 / 3, np.float32)],
+        backend,
+        opset=15,
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_casts(backend: str) -> None:
     dtypes = {1: np.float32, 2: np.uint8, 3: np.int8, 6: np.int32, 9: np.bool_, 10: np.float16}
     numbers = np.array([0, 1, 2, 100, 127, 0.4, 0.6, 3.9], np.float32)

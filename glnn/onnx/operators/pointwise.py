@@ -80,10 +80,26 @@ def _pow(call: Call, base: Value, exponent: Value) -> Value:
     dtype = base.type.dtype
     if exponent.type.dtype is not dtype:
         if dtype.kind == "int" and exponent.type.dtype.kind == "float":
-            power = call.pointwise("pow(a, b)", call.cast(base, DType.float32), exponent)
-            return call.cast(power, dtype)
+            return _power_of_integers(call, base, call.cast(exponent, DType.float32))
         exponent = call.cast(exponent, dtype)
     return call.pointwise("pow(a, b)", base, exponent)
+
+
+def _power_of_integers(call: Call, base: Value, exponent: Value) -> Value:
+    """The whole part of a power with a float32 exponent, as from float64.
+
+    float32's power is off by a unit in the last place, so that 6^3 were 215 and 9^0.5 were 2: whole
+    exponents are integers, and what lies that near to an integer is it.
+    """
+    whole = call.pointwise("pow(a, b)", base, call.cast(exponent, base.type.dtype))
+    power = call.pointwise("pow(a, b)", call.cast(base, DType.float32), exponent)
+    near = call.pointwise("where(abs(a - round(a)) <= 3e-7 * abs(a), round(a), a)", power)
+    return call.pointwise(
+        "where(floor(a) <= a, where(floor(a) >= a, b, c), c)",
+        exponent,
+        whole,
+        call.cast(near, base.type.dtype),
+    )
 
 
 def _mod(call: Call, a: Value, b: Value) -> Value:
