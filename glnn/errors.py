@@ -68,7 +68,12 @@ def extra(name: str) -> str:
         listed = [one.split(";") for one in metadata.requires("glnn") or ()]
     except metadata.PackageNotFoundError:  # a checkout that is not installed
         listed = []
-    own = [one for one, *condition in listed if any(f"'{name}'" in c for c in condition)]
+    wanted = f"extra=='{name}'"
+    own = [
+        one
+        for one, *marker in listed
+        if wanted in "".join(marker).replace(" ", "").replace('"', "'")
+    ]
     if not own:
         return f"install the extra glnn[{name}]"
     packages = " ".join(f"'{one.strip()}'" for one in own)

@@ -16,13 +16,11 @@ FAR = 3.0
 """How many times as long as the fastest so far is too far behind to look again."""
 LONG = 0.3
 """Seconds of runs after which no further one is timed."""
-LONGEST = 30.0
-"""Seconds of a first run from which on it is not repeated, and is judged by itself."""
 RUNS, ENOUGH, LEAST = 20, 0.1, 3
 """Runs at the most; the seconds that are enough of them; and runs at the least, where short."""
 
 BOUND = 20.0
-"""Seconds of measuring, planning included, after which no further backend is begun with."""
+"""Seconds of measuring, planning included, after which no further run is begun with."""
 SOFTWARE_LAST = ("cpu", "feedback", "compute")
 GPU_FIRST = ("compute", "cpu", "feedback")
 """The order in which backends are timed: the slowest last, so that the bound leaves that out."""
@@ -76,6 +74,7 @@ def time_backends(
             first refusal where all refuse it.
     """
     found, answered = Timings(), None
+    run: Callable[[], object] | None = None
     for name in names:
         if answered is not None and (reason := _reason_to_skip(name, found, device)):
             found.why[name] = reason
@@ -84,6 +83,7 @@ def time_backends(
             found.why[name] = f"measuring had taken {spent:.0f} s by then"
             continue
         best = min(found.seconds.values(), default=None)
+        run = None  # with the memory that it holds, before the next backend takes some
         try:
             with report_work("timing", name):
                 run = prepare(name)
@@ -91,7 +91,8 @@ def time_backends(
                 run()
                 first = clock() - start
                 answered = clock() if answered is None else answered
-                found.seconds[name], short = warm_seconds(run, first, best, clock)
+                left = BOUND - (clock() - answered)
+                found.seconds[name], short = warm_seconds(run, first, best, clock, left)
         except (GlnnError, MemoryError) as error:
             if answered is None and not isinstance(error, REFUSALS):
                 raise  # a wrong input, or the device was reset: nothing was seen
@@ -113,20 +114,21 @@ def _reason_to_skip(name: str, found: Timings, device: Capabilities) -> str:
 
 
 def warm_seconds(
-    run: Callable[[], object], first: float, best: float | None, clock: Clock
+    run: Callable[[], object], first: float, best: float | None, clock: Clock, left: float = BOUND
 ) -> tuple[float, str]:
     """Return the least seconds of a run after the first, and why it was not run longer, if so.
 
     The driver compiles in the first run, which may take a thousand times as long as the next: it
-    decides nothing, unless it took LONGEST.
+    decides nothing, unless it took longer than what is left.
 
     Args:
         run: Runs the model once.
         first: Seconds of the run before, the backend's first.
         best: Seconds of the fastest other backend, None where there is none.
         clock: Returns seconds.
+        left: Seconds that a further run may take.
     """
-    if first > LONGEST:
+    if first > left:
         return first, f"its first run took {first:.0f} s and was not repeated"
     times: list[float] = []
     while len(times) < RUNS and (len(times) < LEAST or sum(times) < ENOUGH):

@@ -133,7 +133,7 @@ def write(path: Path, content: Any) -> Path:
         ("pickled.npz", {"input": PICKLED}, "'input' holds pickled objects, which are refused"),
         ("several.npz", {"a": ZEROS, "b": ZEROS}, "expected an array 'input', or only one"),
         ("no.npz", {"label": np.zeros(2)}, "it has none"),
-        ("double.npy", ZEROS.astype(np.float64), "expected float32 (or uint8), got float64"),
+        ("short.npy", ZEROS.astype(np.int16), "expected float32 (or uint8), got int16"),
         ("text2.npy", np.array(["a"]), "expected float32 (or uint8), got <U1"),
         ("flat.npy", np.zeros((2, 784), np.float32), "expected shape (N, 1, 28, 28), got (2, 784)"),
         ("scalar.npy", np.array(0, np.float32), "expected shape (N, 1, 28, 28), got ()"),

@@ -21,8 +21,8 @@ def test_backend_and_backends_are_one_option(cli: Glnn, verb: str, spelling: str
     assert found.get("backend", "cpu") == "cpu" and list(found.get("backends", ["cpu"])) == ["cpu"]
 
 
-def test_tune_takes_a_backend(cli: Glnn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
+@pytest.mark.usefixtures("cached")
+def test_tune_takes_a_backend(cli: Glnn) -> None:
     found = cli("tune", "--size", "3x5x7", "--backend", "feedback", "--json").json
     assert [key.split()[0] for key in found["choices"]] == ["feedback"]
 
@@ -59,6 +59,8 @@ def test_a_name_like_no_model_s_suggests_nothing() -> None:
 
 def test_bench_says_why_layers_exceed_the_whole(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("bench", "lenet", "--backend", "cpu", "--repeat", 1)
+    layers = cli(*asked, "--json").json["backends"]["cpu"]
+    assert layers["layers_ms"] == pytest.approx(sum(one["wall_ms"] for one in layers["layers"]))
     for sum_of_layers, said in ((1e6, True), (0.0, False)):
         spent = property(lambda self, spent=sum_of_layers: spent)
         monkeypatch.setattr(Profile, "layers_ms", spent)

@@ -110,7 +110,7 @@ def test_what_a_driver_compiles_drops_no_backend(model, ran, monkeypatch, first)
     session = glnn.InferenceSession(model)
     session.run(None, {"input": X})
     assert session.choice is not None and session.choice.backend == first, session.choice
-    assert set(ran) == {"cpu", "compute", "feedback"} or first == "compute"
+    assert {first, "cpu"} <= set(ran)
 
 
 @needs_all

@@ -29,11 +29,12 @@ MODELS = range(int(os.environ.get("GLNN_TIMED_MODELS", "4")))
 ENOUGH = 0.3  # seconds of a run: smaller batches where devices are slow
 STEPS = [0.002, 0.0005, 0.004]  # seconds
 HONEST = "nothing but the truth"
+TIME = r"[\d.]+ (us|ms|s)"
 # What was measured, and the rule that it broke.
 WHY = re.compile(
-    r"(all steps together|step .+): (of twice the work, )?the timer says [\d.e+-]+ ms where the "
-    r"clock on the wall says [\d.e+-]+ ms(; it cannot be more|; at most [\d.]+ ms may be missing"
-    r"| more; they may differ by [\d.]+ ms)$"
+    rf"(all steps together|step .+): (of twice the work, )?the timer says {TIME} where the "
+    rf"clock on the wall says {TIME}(; it cannot be more|; at most {TIME} may be missing"
+    rf"| more; they may differ by {TIME})$"
 )
 
 

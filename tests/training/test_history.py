@@ -78,6 +78,6 @@ def test_plot_says_what_is_wrong(tmp_path, monkeypatch) -> None:
     with pytest.raises(GlnnError, match="cannot be written: No such file"):
         History(ROWS).plot(tmp_path / "none" / "a.png")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(GlnnError, match=r"install glnn\[bench\]"):
+    with pytest.raises(GlnnError, match=r"pip install 'matplotlib.* \(the extra glnn\[bench\]\)"):
         History(ROWS).plot(tmp_path / "a.png")
     assert not list(tmp_path.iterdir())
