@@ -218,7 +218,7 @@ def test_a_camera_that_this_user_may_not_open(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(ModelError, match=r"video0: .* need OpenCV: install glnn\[camera\]"):
+    with pytest.raises(ModelError, match=r"video0: .* need OpenCV: .* \(the extra glnn\[camera\]\)"):
         Camera("/dev/video0")
 
 

@@ -153,5 +153,5 @@ def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *more)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(ModelError, match=r"install glnn\[images\]"):
+    with pytest.raises(ModelError, match=r"pip install .* \(the extra glnn\[images\]\)"):
         labelled(flat(90, 90), CAT)
