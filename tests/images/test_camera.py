@@ -218,7 +218,8 @@ def test_a_camera_that_this_user_may_not_open(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(ModelError, match=r"video0: .* need OpenCV: .* \(the extra glnn\[camera\]\)"):
+    said = r"video0: .* need OpenCV: .* \(the extra glnn\[camera\]\)"
+    with pytest.raises(ModelError, match=said):
         Camera("/dev/video0")
 
 
