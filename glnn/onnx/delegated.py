@@ -25,7 +25,8 @@ FOLDED = 1 << 26  # numbers of a constant that is computed before anything is pl
 
 NEVER_DELEGATED = frozenset({"LSTM", "GRU", "RNN"})
 """ONNX's operators of whose operands and attributes the package's reference ignores some: refused
-where glnn's own operators do not compute them."""
+where glnn's own operators do not compute them. So is `axis`, from which on an operand of operator
+sets before 7 broadcasts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +148,10 @@ class Delegate:
 
         Raises UnsupportedOpError for what the package's reference is known to compute wrongly.
         """
-        if not self.node.domain and self.node.op_type in NEVER_DELEGATED:
+        attributes = {one.name: one.i for one in self.node.attribute}
+        ignored = self.node.op_type in NEVER_DELEGATED
+        ignored |= bool(attributes.get("broadcast")) and "axis" in attributes
+        if not self.node.domain and ignored:
             raise UnsupportedOpError(f"{self.node.op_type}: {why}")
         inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
         operands = tuple(value for value in given if value is not None)

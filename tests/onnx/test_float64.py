@@ -153,3 +153,20 @@ def test_what_the_reference_ignores_is_refused(op: str) -> None:
     with pytest.raises(GlnnError, match=f"{op}.*steps"):
         session = glnn.InferenceSession(model.SerializeToString(), "cpu")
         session.run(None, {"x0": x, "x4": operands[4]})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint32, np.uint16, np.float64])
+@pytest.mark.parametrize("op", ["Add", "Mul", "Less"])
+def test_old_broadcasting_from_an_axis_is_right_or_refused(op: str, dtype: Any) -> None:
+    """onnx.reference ignores `axis`: [10, 20] from axis 0 on are rows of 10 and of 20."""
+    a, b = np.array([[0, 1], [2, 3]], dtype), np.array([10, 20], dtype)
+    function = {"Add": np.add, "Mul": np.multiply, "Less": np.less}[op]
+    kinds = (np.bool_,) if op == "Less" else (dtype,)
+    model = node_model(op, [a, b], 1, kinds=kinds, opset=6, broadcast=1, axis=0)
+    try:
+        session = glnn.InferenceSession(model.SerializeToString(), "cpu")
+        (found,) = session.run(None, {"x0": a, "x1": b})
+    except GlnnError as error:
+        assert dtype not in (np.float32, np.int32) and op in str(error)
+    else:
+        np.testing.assert_array_equal(found, function(a, b[:, None]))
