@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-doctor check-examination check-timers check-threads check-host-graphs check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -118,6 +118,14 @@ check-softpipe: test-system $(VENV)/test.stamp
 	    tests/backends tests/models
 	$(SOFTPIPE) GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --timeout 3000 \
 	    tests/test_right_or_refused.py
+
+# ANGLE, which is stricter than the others, by a part of the kernels' tests; .ci/angle gets it.
+check-angle: SHARE := GLNN_SHARE=9
+check-angle: test-system $(VENV)/test.stamp
+	.ci/angle $(BIN)/python $(RENDERER) | grep '^ANGLE'
+	.ci/angle env $(SHARE) $(BIN)/python -m pytest -n auto --timeout 3000 -k 'not OpenGL' \
+	    tests/device tests/backends tests/models tests/gradients
+	.ci/angle $(BIN)/python -m glnn doctor
 
 # Small shapes of all operators, each kernel examined from nothing: none is refused by chance. Then the
 # ONNX backend test suite with kernels examined, from an empty cache, in an order that changes, and each

@@ -28,6 +28,7 @@ from glnn.device import (
     StagedMemory,
 )
 from glnn.device.memory import LEAST
+from glnn.device.probe import moves_mapped_buffers
 from glnn.errors import DeviceError
 from glnn.kernels.architecture import PATIENT, architecture
 from glnn.kernels.binding import textures
@@ -238,7 +239,7 @@ class GlBackend(Programs):
     def memory(self, floats: int, way: Way | None = None) -> SharedMemory:
         offers = self.device.capabilities
         kind: type[SharedMemory] = SharedMemory
-        if way is not None and offers.buffer_storage:
+        if way is not None and offers.buffer_storage and not moves_mapped_buffers(self.device):
             if offers.own_memory and 4 * floats >= STAGED[way]:
                 kind = StagedMemory
             elif (way is Way.TO_HOST or not offers.own_memory) and self.mappable():

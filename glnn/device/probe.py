@@ -28,7 +28,8 @@ void main() {{
 FAULT = "confuses values"
 CAPTURED = "flat out highp int result;\nvoid main() { result = gl_VertexID + 7; }\n"
 REFUSAL = "captures into no mapped buffer"
-VERTICES = 4
+MOVED = "moves mapped buffers"
+VERTICES = WORDS = 4
 STARTS = (100, 200)  # what tells the two programs apart
 DISPATCHES = ((0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2))  # program, count
 
@@ -95,3 +96,26 @@ def _refuses_mapped_captures(device: Device) -> bool:
         return True
     device.finish()
     return not np.array_equal(words, np.arange(7, 7 + VERTICES))
+
+
+def moves_mapped_buffers(device: Device) -> bool:
+    """Whether a copy into a buffer that is mapped, and in use, is lost to the host.
+
+    EXT_buffer_storage keeps such a buffer where it is mapped. ANGLE (2.1) gives it other memory
+    where the device is not done with it, and the map shows what was there before. A device is asked
+    once. Raises DeviceError where it is lost.
+    """
+    if MOVED not in device.faults:
+        device.faults[MOVED] = _moves_mapped_buffers(device)
+    return device.faults[MOVED]
+
+
+def _moves_mapped_buffers(device: Device) -> bool:
+    device.activate()
+    target, words = mapped(device, 4 * WORDS)
+    copy = device.context.copy_buffer
+    sources = [device.context.buffer(np.full(WORDS, number, np.uint32)) for number in range(1, 5)]
+    for source in sources:  # the second finds the first one's copy unfinished, not even sent off
+        copy(target, source, 4 * WORDS, read_offset=0, write_offset=0)
+    device.wait()
+    return bool((words != len(sources)).any())

@@ -11,7 +11,7 @@ from glnn.device.believed import UPWARD, Broken, BrokenLimits
 from glnn.doctor.findings import LimitFinding, Limits
 from glnn.doctor.ground import Ground, NoRoomError
 from glnn.doctor.probes import Probe, probes
-from glnn.errors import GlnnError, ShaderError, first_line
+from glnn.errors import GlnnError, ShaderError, first_line, raised
 from glnn.settings import Settings
 
 CAP = 256 << 20
@@ -150,6 +150,12 @@ class _Search:
             if device.lost is not None:
                 self._device = device.renewed()
             return _reason(error)
+        except MemoryError:
+            raise NoRoomError("there is not enough memory to try it") from None
+        except Exception as error:  # a driver may fail at anything: what raises is not had
+            if device.lost is not None:
+                self._device = device.renewed()
+            return raised(error)
 
     def _worked(self, number: int) -> str | None:
         ground = Ground(self._device, WHOLE, inf if self._full else PATIENCE)

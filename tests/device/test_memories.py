@@ -24,7 +24,7 @@ from glnn.device import (
     staging,
 )
 from glnn.device.copying import COPIERS
-from glnn.device.probe import refuses_mapped_captures
+from glnn.device.probe import moves_mapped_buffers, refuses_mapped_captures
 from glnn.device.staging import allocated
 from glnn.errors import DeviceError
 from glnn.layout import parse
@@ -332,3 +332,22 @@ def test_captures_go_to_plain_memory_where_mapped_memory_is_refused(device, monk
     }
     assert kinds[Feedback] is SharedMemory
     assert not device.capabilities.compute or kinds[Compute] is MappedMemory
+
+
+def test_memory_is_not_mapped_where_copies_to_it_are_lost(device, monkeypatch) -> None:
+    """ANGLE: a copy to a mapped buffer that is in use gives it other memory; the map is stale."""
+    if not device.capabilities.buffer_storage:
+        pytest.skip("buffers do not stay mapped here")
+
+    def lost(device: Device, nbytes: int):
+        return device.context.buffer(reserve=nbytes), np.zeros(nbytes // 4, np.uint32)
+
+    monkeypatch.setattr(device, "faults", {})
+    monkeypatch.setattr("glnn.device.probe.mapped", lost)
+    assert device.perform(lambda: moves_mapped_buffers(device))
+    backend = Feedback(device)
+    for own in (False, True):
+        monkeypatch.setattr(device, "capabilities", replace(device.capabilities, own_memory=own))
+        for way in Way:
+            made = device.perform(lambda way=way: backend.memory(1 << 22, way))
+            assert type(made) is SharedMemory

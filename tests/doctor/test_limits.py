@@ -255,3 +255,15 @@ def test_a_context_that_is_reset_goes_no_further(own, cached, monkeypatch) -> No
     assert found.findings[1].ok
     with own.renewed() as again:
         assert again.capabilities.max_compute_shader_storage_blocks <= 20
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), ValueError("no"), AssertionError()], ids=repr)
+def test_a_limit_whose_try_raises_does_not_end_the_doctor(own, monkeypatch, error) -> None:
+    _only(monkeypatch, "max_compute_shared_memory_size")
+
+    def raising(*given):
+        raise error
+
+    monkeypatch.setattr(limits._Search, "_worked", raising)
+    (found,) = probe_limits(own).findings
+    assert not found.ok and type(error).__name__ in (found.why or "")
