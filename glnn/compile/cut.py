@@ -42,7 +42,11 @@ class _Shared:
     without: frozenset[Pass]
 
     def plan(
-        self, graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None
+        self,
+        graph: Graph,
+        types: Mapping[str, TensorType],
+        told: Mapping[str, Array] | None,
+        own: frozenset[str],
     ) -> Plan | Cut:
         """That of a part; see `planned`."""
         return planned(
@@ -54,6 +58,7 @@ class _Shared:
             samples=self.samples,
             without=self.without,
             told=told,
+            own=own,
         )
 
 
@@ -68,23 +73,25 @@ class Cut:
         asked: Sequence[Value],
         shared: _Shared,
         told: Iterable[str],
+        own: frozenset[str],
     ) -> None:
         """late: what `head`, the plan of the first part, leaves out. asked: what that gives. told:
-        the inputs whose numbers are known already.
+        the inputs whose numbers are known already. own: see Plan.
         """
         self.graph, self.backend, self._head = graph, shared.backend, head
         self._asked = tuple(asked)
         self.why = _why(graph, late)
         self._now = _ready(graph, late, told)
         self._bodies = {
-            body: Plans(body, shared)
+            body: Plans(body, shared, frozenset())
             for node in self._now
             if isinstance(node.operator, Control)
             for body in node.operator.bodies
         }
         tail = _tail(graph, [node for node in late if node not in self._now], self._now)
         self._inputs, self._outputs = tail.inputs, tail.outputs
-        self._tail = Plans(tail, shared)
+        given = {value.name for value in tail.inputs if value in graph.inputs}
+        self._tail = Plans(tail, shared, own & given)
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
@@ -136,8 +143,9 @@ class Cut:
 class Plans:
     """The plans of a part, by the shapes of its inputs: the last few are kept."""
 
-    def __init__(self, graph: Graph, shared: _Shared) -> None:
-        self._graph, self._shared = graph, shared
+    def __init__(self, graph: Graph, shared: _Shared, own: frozenset[str]) -> None:
+        """own: see Plan."""
+        self._graph, self._shared, self._own = graph, shared, own
         self._kept: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._lock = ProcessLock()
 
@@ -158,7 +166,7 @@ class Plans:
         key = (*types.values(), *((n, content(array)) for n, array in told.items()))
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = self._shared.plan(self._graph, types, told)
+                self._kept[key] = self._shared.plan(self._graph, types, told, self._own)
                 if len(self._kept) > PLANS_KEPT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
@@ -182,6 +190,7 @@ def planned(
     samples: int | None = None,
     without: frozenset[Pass] = frozenset(),
     told: Mapping[str, Array] | None = None,
+    own: frozenset[str] | None = None,
 ) -> Plan | Cut:
     """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
     same; UnsupportedOpError where kernels are named for what comes in parts. told: the numbers of
@@ -199,8 +208,10 @@ def planned(
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
             first = _head(graph, late)
             shared = _Shared(backend, weights, precision, samples, without)
-            head = shared.plan(first, types, told)
-            return Cut(graph, late, head, first.outputs, shared, told or ())
+            if own is None:
+                own = frozenset(value.name for value in graph.inputs)
+            head = shared.plan(first, types, told, own)
+            return Cut(graph, late, head, first.outputs, shared, told or (), own)
         graph = expanded(graph, types, told)
     return Plan(
         graph,
@@ -212,6 +223,7 @@ def planned(
         precision=precision,
         samples=samples,
         without=without,
+        own=own,
     )
 
 

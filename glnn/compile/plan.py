@@ -49,6 +49,8 @@ class Plan(Runner[PlannedLane]):
     in a run: it is that state. updates: by a state's name the name of the output that is its
     content from the next run on; whatever a run computes, it computes of the content before. Such
     an output is not read back: the state is.
+    own: the inputs that are the model's own, whose indices a run checks; None for all. Where
+    `graph` is a part of another one, or a body, other inputs are computed.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
@@ -68,6 +70,7 @@ class Plan(Runner[PlannedLane]):
         samples: int | None = None,
         states: States | None = None,
         updates: Mapping[str, str] | None = None,
+        own: frozenset[str] | None = None,
     ) -> None:
         self.graph, self.backend = graph, backend
         self._weights = Weights(backend) if weights is None else weights
@@ -105,7 +108,10 @@ class Plan(Runner[PlannedLane]):
         self.made: tuple[Span, ...] = tuple(made)
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
         its memory and programs prepared."""
-        ends = _ends(graph, self.outline, lanes[0].inputs, held, index_bounds(graph, shapes))
+        bounds = index_bounds(graph, shapes)
+        if own is not None:
+            bounds = {name: sizes for name, sizes in bounds.items() if name in own}
+        ends = _ends(graph, self.outline, lanes[0].inputs, held, bounds)
         super().__init__(backend, lanes, ends, None if states is None else states.lock)
         planned = {value.name: value for value in self.outline.graph.outputs}
         self._constants = {name: planned[name] for name in ends.fixed()}

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from glnn.errors import ShapeError, UnsupportedOpError, first_line
+from glnn.errors import GlnnError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
@@ -64,17 +64,21 @@ class Delegate:
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """The results that have names. Raises ShapeError where nothing can compute them."""
-        if not self.node.domain and self.node.op_type in NODES:
-            return self._own(arrays)
-        pairs = zip(self.node.input, arrays, strict=False)
-        feeds = {name: _given(array) for name, array in pairs if name and array is not None}
-        evaluator = self._evaluator
         with np.errstate(all="ignore"):
             try:
-                found = evaluator.run(None, feeds)
-            except Exception as error:  # it raises many kinds
+                if not self.node.domain and self.node.op_type in NODES:
+                    return self._own(arrays)
+                return self._package(arrays)
+            except GlnnError:
+                raise
+            except Exception as error:  # NumPy and the package raise many kinds
                 raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
-        return tuple(map(array_of, found))
+
+    def _package(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+        """Return the results by the package's reference."""
+        pairs = zip(self.node.input, arrays, strict=False)
+        feeds = {name: _given(array) for name, array in pairs if name and array is not None}
+        return tuple(map(array_of, self._evaluator.run(None, feeds)))
 
     def _own(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         """The results by what there is of NumPy here, much faster than the package's."""

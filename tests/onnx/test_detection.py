@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
 import glnn
-from glnn.errors import GlnnError
+from glnn.errors import GlnnError, LimitError, ShapeError
+from glnn.onnx.detection import roi_align
 from tests.onnx.runtime import node_model, runtime
 
 INT64, FLOAT = np.int64, np.float32
@@ -117,3 +119,69 @@ def test_roi_align_keeps_infinities_where_they_are() -> None:
     model = node_model("RoiAlign", operands, opset=16, output_height=2, output_width=2)
     (got,) = found(model, operands)
     np.testing.assert_array_equal(got, np.zeros((1, 1, 2, 2)))
+
+
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("ratio", [0, 2])
+def test_regions_that_are_not_finite_are_refused(number: float, ratio: int) -> None:
+    regions = np.array([[0, 0, 2, 2], [0, 0, number, 2]], FLOAT)
+    operands = [np.ones((1, 1, 4, 4), FLOAT), regions, np.zeros(2, INT64)]
+    model = node_model("RoiAlign", operands, opset=16, sampling_ratio=ratio)
+    with pytest.raises(Exception, match="finite"):
+        runtime(model, operands)
+    with pytest.raises(ShapeError, match=r"RoiAlign: rois must be finite, got .* at \[1\]"):
+        found(model, operands)
+
+
+def test_counts_that_are_several_numbers_are_refused() -> None:
+    operands = [np.ones((2, 3), FLOAT), np.array([1, 1])]
+    model = node_model("TopK", operands, 2, kinds=(FLOAT, INT64))
+    with pytest.raises(ShapeError, match="TopK"):
+        found(model, operands)
+    boxes, scores = np.ones((1, 3, 4), FLOAT), np.ones((1, 1, 3), FLOAT)
+    several = [np.array([1, 1]), np.zeros(2, FLOAT), np.zeros(2, FLOAT)]
+    for i in range(3):
+        options = [one if i == j else one[:1] for j, one in enumerate(several)]
+        operands = [boxes, scores, *options]
+        with pytest.raises(ShapeError, match="NonMaxSuppression"):
+            found(node_model("NonMaxSuppression", operands, kinds=[INT64]), operands)
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("extent", [50.0, 3000.0])
+def test_regions_that_are_larger_than_the_image(mode: str, extent: float) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((1, 2, 6, 9)).astype(FLOAT) - (2 if mode == "max" else 0)
+    edges = [[-extent, -7, extent, 12], [-9, -extent, 2, extent], [1, 1, 4, 5], [0, 2, extent, 3]]
+    operands = [x, np.array(edges, FLOAT), np.zeros(4, INT64)]
+    for size in (1, 3, 4):
+        for ratio in (0, 3):
+            more = {"output_height": size, "output_width": size, "sampling_ratio": ratio}
+            model = node_model("RoiAlign", operands, opset=16, mode=mode, **more)
+            (got,), (right,) = found(model, operands), runtime(model, operands)
+            np.testing.assert_allclose(got, right, 1e-5, 1e-5, err_msg=str(more))
+
+
+def test_one_large_region_takes_memory_for_itself_alone() -> None:
+    regions = np.array([[0, 0, 3, 3]] * 19 + [[-1.5e6, -1.5e6, 1.5e6, 1.5e6]], FLOAT)
+    attributes = {"output_height": 2, "output_width": 2}
+    x = np.ones((1, 1, 4, 4), FLOAT)
+    tracemalloc.start()
+    (got,) = roi_align(attributes, 16, x, regions, np.zeros(20, INT64))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 1 << 20
+    np.testing.assert_allclose(got[:19], 1, 1e-6)
+    np.testing.assert_allclose(got[19], 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("edge, ratio", [(1e12, 0), (4.0, 1 << 30)])
+def test_regions_of_too_many_places_are_refused(edge: float, ratio: int) -> None:
+    operands = [
+        np.ones((1, 1, 4, 4), FLOAT),
+        np.array([[0, 0, edge, 2]], FLOAT),
+        np.zeros(1, INT64),
+    ]
+    model = node_model("RoiAlign", operands, opset=16, sampling_ratio=ratio)
+    with pytest.raises(LimitError, match="RoiAlign: at most"):
+        found(model, operands)

@@ -152,3 +152,41 @@ def test_what_nobody_computes() -> None:
             None, {"x": np.zeros((1, 1, 6, 6), "f"), "r": np.zeros((2, 5), "f")}
         )
     assert "MaxRoiPool: neither glnn nor the onnx package's reference" in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_computed_indices_of_a_graph_in_parts_are_clamped(backend: str) -> None:
+    text = """(float[5] x, int64[3] i) => (float[3] y) { nz = NonZero(x)
+        s = Constant<value_ints=[-1]>() r = Reshape(nz, s) g = Cast<to=1>(r)
+        ten = Constant<value_int=10>() j = Add(i, ten) y = Gather(g, j) }"""
+    x = np.array([1, 0, 1, 1, 1], "f")
+    found = InferenceSession(model(text), backend).run(None, {"x": x, "i": np.array([0, -9, -30])})
+    np.testing.assert_array_equal(found[0], np.array([4, 2, 0], "f"))
+
+
+def test_an_input_of_a_graph_in_parts_is_checked() -> None:
+    text = """(float[5] x, int64[3] i) => (float[3] y) { nz = NonZero(x)
+        s = Constant<value_ints=[-1]>() r = Reshape(nz, s) g = Cast<to=1>(r) y = Gather(g, i) }"""
+    session = InferenceSession(model(text), "cpu")
+    feeds = {"x": np.array([1, 0, 1, 1, 1], "f"), "i": np.array([0, -4, 3])}
+    np.testing.assert_array_equal(session.run(None, feeds)[0], np.array([0, 0, 4], "f"))
+    with pytest.raises(ShapeError, match=r"input 'i' must be indices from -4 to 3.*got 4"):
+        session.run(None, feeds | {"i": np.array([0, 4, 3])})
+
+
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("index", ["i", "k"])
+def test_indices_that_a_loop_computes_are_clamped(backend: str, index: str) -> None:
+    """They are a state, which is called as the model's input is, or the iteration's number."""
+    text = f"""(float[3] t, int64 n, int64[1] i, bool b) => (int64[1] last, float[M, 1] y) {{
+        one = Constant<value_ints=[1]>() two = Constant<value_ints=[2]>()
+        last, y = Loop(n, b, i) <body = body (int64 k, bool c, int64[1] i) =>
+            (bool more, int64[1] j, float[1] out) {{
+            more = Identity(c) j = Add(i, two) at = Reshape({index}, one)
+            out = Gather(t, at) }}> }}"""
+    t = np.array([5, 6, 7], "f")
+    feeds = {"t": t, "n": np.array(5), "i": np.array([0]), "b": np.array(True)}
+    last, y = InferenceSession(model(text), backend).run(None, feeds)
+    assert last.tolist() == [10]
+    expected = [0, 2, 2, 2, 2] if index == "i" else [0, 1, 2, 2, 2]
+    np.testing.assert_array_equal(y[:, 0], t[expected])
