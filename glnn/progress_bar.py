@@ -6,6 +6,7 @@ terminal only, by a thread of its own, once the work has taken DELAY seconds.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -49,8 +50,15 @@ class _Bar:
         """Bars that others have open, in which work gets a row."""
         self._work: list[Work] = []
         self._lock = ProcessLock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
         self._ended: threading.Event | None = None
         self._thread: threading.Thread | None = None
+
+    def _forget(self) -> None:
+        """Forget the work and the bars of the process that this one was forked from."""
+        self._work, self.shared = [], []
+        self._ended = self._thread = None
 
     @property
     def shown(self) -> bool:
@@ -70,6 +78,8 @@ class _Bar:
     def end(self, work: Work) -> None:
         """Draw `work` no more; return once the bar is gone, if it was the last."""
         with self._lock:
+            if work not in self._work:  # it began before a fork
+                return
             self._work.remove(work)
             if self._work or self._ended is None or self._thread is None:
                 return
@@ -81,29 +91,58 @@ class _Bar:
         """Draw the innermost work until `ended`."""
         if ended.wait(DELAY):
             return
-        own = None if self.shared else _rich_bar()
-        bar = self.shared[-1] if own is None else own
-        if own is not None:
-            own.start()
-        drawn: tuple[Work, TaskID] | None = None
+        row = _Row()
         try:
             while True:
-                for work in self._work[-1:]:
-                    if drawn is None or drawn[0] is not work:
-                        if drawn is not None:
-                            bar.remove_task(drawn[1])
-                        text = f"{work.doing} {work.on}".rstrip()
-                        drawn = work, bar.add_task(text, total=work.total, numbers="")
-                    count = "" if work.total is None else f"{work.done} of {work.total}"
-                    bar.update(drawn[1], completed=work.done, numbers=count)
-                    bar.refresh()
+                with self._lock:  # so that no bar ends to be shared meanwhile
+                    for work in self._work[-1:]:
+                        row.show(work, self.shared[-1] if self.shared else None)
                 if ended.wait(INTERVAL):
                     return
         finally:
-            if drawn is not None:
-                bar.remove_task(drawn[1])
-            if own is not None:
-                own.stop()
+            with self._lock:
+                row.end(self.shared)
+
+    def unshare(self, bar: Progress) -> None:
+        """Draw nothing in `bar` any more."""
+        with self._lock:
+            if bar in self.shared:
+                self.shared.remove(bar)
+
+
+class _Row:
+    """The row of work in a bar: in one that others share, or in a bar of its own."""
+
+    def __init__(self) -> None:
+        self._own: Progress | None = None
+        self._drawn: tuple[Work, Progress, TaskID] | None = None
+
+    def show(self, work: Work, shared: Progress | None) -> None:
+        """Draw `work` in the bar `shared`, or in an own one where that is None."""
+        if shared is not None and self._own is not None:
+            self._own.stop()  # two bars overlap
+            self._own = self._drawn = None
+        bar = shared or self._own
+        if bar is None:
+            self._own = bar = _rich_bar()
+            bar.start()
+        if self._drawn is not None and self._drawn[:2] != (work, bar):
+            if self._drawn[1] is bar:
+                bar.remove_task(self._drawn[2])
+            self._drawn = None
+        if self._drawn is None:
+            text = f"{work.doing} {work.on}".rstrip()
+            self._drawn = work, bar, bar.add_task(text, total=work.total, numbers="")
+        count = "" if work.total is None else f"{work.done} of {work.total}"
+        bar.update(self._drawn[2], completed=work.done, numbers=count)
+        bar.refresh()
+
+    def end(self, shared: list[Progress]) -> None:
+        """Draw it no more; a bar that is not in `shared` any longer is left as it is."""
+        if self._drawn is not None and self._drawn[1] in (self._own, *shared):
+            self._drawn[1].remove_task(self._drawn[2])
+        if self._own is not None:
+            self._own.stop()
 
 
 _BAR = _Bar()
@@ -145,7 +184,7 @@ def share_bar(bar: Progress) -> Iterator[None]:
     try:
         yield
     finally:
-        _BAR.shared.remove(bar)
+        _BAR.unshare(bar)
 
 
 def _rich_bar() -> Progress:

@@ -25,7 +25,7 @@ ORDER = (
     ("reading", "writing"),
     ("settings", "process", "types", "glsl", "span"),
     ("disk", "remade", "progress_bar"),
-    ("arrays", "choice"),
+    ("arrays", "boxes", "choice"),
     ("layout", "tensor_info"),
     ("graph", "device"),
     ("running",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 import threading
@@ -87,6 +88,43 @@ def test_work_gets_a_row_in_a_bar_that_is_open(terminal: Terminal) -> None:
             terminal.wait_for("0/5")
             assert len(bar.tasks) == 2
         assert [task.description for task in bar.tasks] == ["classifying"]
+
+
+def test_a_row_moves_to_a_bar_of_its_own_once_the_shared_one_ends(terminal: Terminal) -> None:
+    from glnn.cli.screen import progress
+
+    with on(terminal), report_work("planning", "net"):
+        with progress() as bar:
+            terminal.wait_for("planning net")
+            while not bar.tasks:
+                sleep(0.01)
+        drawn, written = bar.tasks[0].completed, len(terminal.getvalue())
+        with report_work("compiling", "net", total=5):
+            terminal.wait_for("0 of 5")
+        assert len(terminal.getvalue()) > written
+        assert [task.description for task in bar.tasks] == ["planning net"]
+        assert bar.tasks[0].completed == drawn
+    assert gone(terminal)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_inside_work_draws_its_own(terminal: Terminal) -> None:
+    """And it may leave the work that began before."""
+    with on(terminal):
+        with report_work("planning", "net"):
+            terminal.wait_for("planning net")
+            child = os.fork()
+            if not child:
+                code = 1
+                try:
+                    with report_work("compiling", "fork"):
+                        terminal.wait_for("compiling fork")
+                    progress_bar._BAR.end(Work("planning", "net", None))
+                    code = 0
+                finally:
+                    os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_name_cannot_write_to_the_terminal(terminal: Terminal) -> None:

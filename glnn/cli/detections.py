@@ -34,7 +34,7 @@ def detector_of(model: Model, asked: Asked) -> Detector | None:
     found = (
         Detector.of(shapes, model.metadata) if takes and len(model.inputs[0].shape) == 4 else None
     )
-    limits = {"confidence": asked.confidence, "overlap": asked.overlap}
+    limits = {"confidence": asked.confidence, "overlap": asked.overlap, "boxes": asked.boxes}
     given: dict[str, Any] = {name: part for name, part in limits.items() if part is not None}
     if found is None:
         if given:
@@ -48,6 +48,8 @@ def detector_of(model: Model, asked: Asked) -> Detector | None:
             said = f"{max(labels) + 1} names, the model has {found.classes} classes"
             raise ModelError(f"{asked.labels}: {said}")
         found = replace(found, labels=labels)
+    if asked.boxes is not None:
+        given["layout"] = given.pop("boxes")
     return replace(found, **given)
 
 

@@ -143,12 +143,26 @@ def _fed(
     model: Model, files: Files, batch: int | None, given: Mapping[str, Shape], random: bool
 ) -> Feeds:
     """What the files hold, and numbers at random for the other inputs, of sizes that fit."""
-    read = read_given(model, files)
+    read, shapes = read_sized(model, files, batch, given)
     names = [info.name for info in model.inputs]
     missing = tuple(name for name in names if name not in read)
     if missing and not random:
         named = f"{missing[0]}=FILE, or an .npz file with an array for each input"
         raise ModelError(f"{model.name}: no INPUT has {missing[0]!r}: expected {named}")
+    found = {**read, **random_feeds(model, shapes, missing)}
+    return Feeds({name: found[name] for name in names}, missing)
+
+
+def read_sized(
+    model: Model, files: Files, batch: int | None, given: Mapping[str, Shape]
+) -> tuple[dict[str, Array], dict[str, Shape]]:
+    """Read the files, with `batch` samples where they have a batch, and the shapes of all inputs.
+
+    given: as for `shapes_of`, for inputs without a file. Raises ModelError where a file is missing
+    or malformed, or has a shape given, too; ShapeError where it does not fit.
+    """
+    read = read_given(model, files)
+    missing = [info.name for info in model.inputs if info.name not in read]
     if both := [name for name in given if name in read or not missing]:
         raise ModelError(
             "--shape is for inputs of random numbers: expected it without INPUT, got "
@@ -156,9 +170,8 @@ def _fed(
         )
     if batch is not None:
         read = _of_batch(model, read, batch)
-    shapes = shapes_of(model, batch, {**given, **{name: a.shape for name, a in read.items()}})
-    found = {**read, **random_feeds(model, shapes, missing)}
-    return Feeds({name: found[name] for name in names}, missing)
+    shapes = {**given, **{name: array.shape for name, array in read.items()}}
+    return read, shapes_of(model, batch, shapes)
 
 
 def _of_batch(model: Model, read: Mapping[str, Array], batch: int) -> dict[str, Array]:

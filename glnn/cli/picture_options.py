@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from glnn.images.detection import CONFIDENCE, OVERLAP
+from glnn.images.detection import CONFIDENCE, LAYOUTS, OVERLAP
 from glnn.images.preprocessing import COLOURS
 from glnn.images.resizing import FILTERS
 
@@ -26,7 +26,7 @@ FIELDS = (
     "letterbox",
     "invert",
 )
-OTHERS = ("instead", "labels", "drawn", "show", "confidence", "overlap")
+OTHERS = ("instead", "labels", "drawn", "show", "confidence", "overlap", "boxes")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Asked:
     """The least score of a detector's objects."""
     overlap: float | None = None
     """The most overlap of two of them of one class."""
+    boxes: str | None = None
+    """The layout of a detector's boxes."""
 
     @property
     def keeps(self) -> bool:
@@ -168,6 +170,11 @@ def _detecting() -> list[Callable[[Any], Any]]:
             type=part,
             help="How much an object may overlap a better one of its class, as a part of both "
             f"together (IoU); {OVERLAP:g} unless given.",
+        ),
+        click.option(
+            "--boxes",
+            type=click.Choice(LAYOUTS),
+            help="The layout of a detector's output, where shape and metadata leave it open.",
         ),
     ]
 

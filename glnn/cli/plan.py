@@ -10,8 +10,8 @@ from typing import Any
 import rich_click as click
 
 from glnn.backends import Backend, open_backend
-from glnn.cli.feeds import shapes_of
-from glnn.cli.given import files_of, read_given
+from glnn.cli.feeds import read_sized
+from glnn.cli.given import files_of
 from glnn.cli.options import (
     backend_option,
     device_options,
@@ -85,8 +85,7 @@ def plan(
       glnn plan net.json --backend feedback --limits es31-minimum --json
     """
     loaded = load(model)
-    read = read_given(loaded, files_of(loaded, inputs))
-    shapes = shapes_of(loaded, batch, {**shapes, **{name: a.shape for name, a in read.items()}})
+    read, shapes = read_sized(loaded, files_of(loaded, inputs), batch, shapes)
     types = {v.name: v.type.of_shape(shapes[v.name]) for v in loaded.graph.inputs}
     graph = single(loaded.graph, types, loaded.graph.told(read))
     opened = open_backend(backend, gpu=gpu, limits=limits)

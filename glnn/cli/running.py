@@ -14,6 +14,7 @@ from glnn.cli.drawn import Drawn
 from glnn.cli.dump import Dump
 from glnn.cli.screen import progress
 from glnn.cli.sources import Source
+from glnn.images.place import Place
 from glnn.images.ultralytics import check_multiples
 from glnn.profiling import Trace
 from glnn.session import InferenceSession
@@ -64,10 +65,11 @@ class Running:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All outputs for `feeds`, by name."""
-        for name, array in feeds.items() if self.stride > 1 else ():
-            if array.ndim == 4:  # wherever the channels are
-                sides = array.shape[2:] if array.shape[1] in (1, 3) else array.shape[1:3]
-                check_multiples((sides[0], sides[1]), self.stride, f"input {name!r}")
+        for info in self.session.model.inputs if self.stride > 1 else ():
+            place = Place.in_shape(info.shape)
+            if place is not None and info.name in feeds and feeds[info.name].ndim == 4:
+                sides = feeds[info.name].shape[2:] if place.first else feeds[info.name].shape[1:3]
+                check_multiples((sides[0], sides[1]), self.stride, f"input {info.name!r}")
         names = self.session.model.outputs
         if self.trace is None:
             results = dict(zip(names, self.session.run(None, feeds), strict=True))

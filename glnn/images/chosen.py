@@ -49,9 +49,9 @@ class Chosen:
             assumed = False
         if asked.get("interpolation", base.interpolation) == "nearest":
             asked.setdefault("antialias", base.antialias)
+        if asked.get("letterbox", base.letterbox) is not None and place.known is not None:
+            asked.setdefault("resize", place.known)
         how = replace(base, **asked)
-        if how.letterbox is not None and place.known is not None and "resize" not in asked:
-            how = replace(how, resize=place.known)
         how = _sized(how, place.known)
         if isinstance(how.resize, tuple) and how.letterbox is not None:
             check_multiples(how.resize, stride_of(metadata), "the frame of pictures")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import ModelError
+from glnn.boxes import suppress_overlaps
+from glnn.errors import ModelError, shown
 from glnn.images.labels import Labels
 from glnn.images.letterbox import Letterbox
 from glnn.images.ultralytics import Export
@@ -22,6 +23,14 @@ MOST = 300
 """Objects of a picture at the most, the best."""
 MOST_CANDIDATES = 30000
 """Of those the best that are compared with one another."""
+
+YOLOV5, YOLOV8, NMS = "yolov5", "yolov8", "nms"
+LAYOUTS = (YOLOV5, YOLOV8, NMS)
+"""Layouts of outputs with boxes, of one picture: (n, 5 + classes + more), where the fifth number
+says that there is an object; (4 + classes + more, n), as of YOLOv8 and 11; (n, 6 + more), corners,
+score and class, as of YOLOv10 and of exports with nms, which have compared the boxes."""
+STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
+"""Pixels between the places where networks look for objects: as usual, of P6, of P2, of tiny."""
 
 Floats = NDArray[np.float32]
 
@@ -83,40 +92,86 @@ class Candidates:
         return Candidates(boxes, scores, self.classes[index], self.more[index], self.final)
 
 
-def decode(output: Floats, classes: int, more: int, confidence: float) -> Candidates:
+def layout_of(
+    shape: tuple[int, ...],
+    classes: int,
+    more: int,
+    export: Export,
+    frame: tuple[int, int],
+    asked: str | None = None,
+) -> str:
+    """Return which of LAYOUTS an output has: by its shape, and by the metadata where several fit.
+
+    Args:
+        shape: The output's, of one picture.
+        classes: The number of classes.
+        more: Numbers of a box besides: coefficients of masks, keypoints.
+        export: Facts from the model's metadata.
+        frame: Height and width of the model's input.
+        asked: The layout where somebody says it.
+
+    Raises:
+        ModelError: None of them fits, or it cannot be told which one of several.
+    """
+    rows, columns = shape
+    wanted = {YOLOV8: 4 + classes + more, YOLOV5: 5 + classes + more, NMS: 6 + more}
+    fits = [
+        name for name, count in wanted.items() if (rows if name == YOLOV8 else columns) == count
+    ]
+    if asked is not None:
+        fits = [name for name in fits if name == asked]
+    if not fits:
+        sizes = {YOLOV8: f"({wanted[YOLOV8]}, n)"}
+        sizes |= {name: f"(n, {wanted[name]})" for name in (YOLOV5, NMS)}
+        listed = sizes.get(asked or "") or f"{sizes[YOLOV8]}, {sizes[YOLOV5]} or {sizes[NMS]}"
+        raise ModelError(
+            f"boxes of {classes} classes: expected an output of {listed} for each picture, "
+            f"got {shape}"
+        )
+    if len(fits) == 1:
+        return fits[0]
+    own, other = (YOLOV5, YOLOV8) if export.task is None else (YOLOV8, YOLOV5)
+    if NMS in fits and export.compared is not None:
+        fits = [name for name in fits if (name == NMS) == export.compared]
+    if own in fits and other in fits:
+        fits.remove(other)
+    if len(fits) == 1:
+        return fits[0]
+    places = {sum((frame[0] // s) * (frame[1] // s) for s in each) for each in STRIDES}
+    complete = columns in places if fits[0] == YOLOV8 else rows in {3 * n for n in places}
+    if fits[0] == own and complete:
+        return own
+    if fits[0] == YOLOV5 and export.task is not None and not complete:
+        return NMS  # who states a task exports no YOLOv5
+    raise ModelError(
+        f"boxes of {classes} classes: an output of {shape} for each picture may be of "
+        f"{' or '.join(fits)}, and the metadata do not say: expected that as the detector's layout "
+        "(--boxes)"
+    )
+
+
+def decode(output: Floats, layout: str, classes: int, more: int, confidence: float) -> Candidates:
     """Read the boxes of one picture that have at least that score.
 
     Args:
-        output: (4 + classes + more, n), as of YOLOv8 and 11; (n, 5 + classes + more), as of YOLOv5,
-            where the fifth number says that there is an object; (n, 6 + more), as of YOLOv10 and of
-            exports with nms, which are compared already: corners, score and class.
+        output: Of that layout, one of LAYOUTS.
+        layout: As `layout_of` gives it.
         classes: The number of classes.
         more: Numbers of a box besides: coefficients of masks, keypoints.
         confidence: The least score.
-
-    Raises:
-        ModelError: The output has another shape.
     """
-    rows, columns = output.shape
-    compared = columns == 6 + more and (rows <= MOST or columns != 5 + classes + more)
-    if rows == 4 + classes + more:
-        boxes, scores, rest = _split(output.T, 4, classes)
-    elif columns == 5 + classes + more and not compared:
-        boxes, scores, rest = _split(output, 5, classes)
-        scores = scores * output[:, 4:5]
-    elif compared:
-        likely = output[output[:, 4] > confidence]
+    if layout == NMS:
+        likely = output[output[:, 4] >= confidence]
         numbers = np.clip(np.nan_to_num(likely[:, 5]), 0, 1 << 30).astype(np.int64)
         return _finite(Candidates(likely[:, :4], likely[:, 4], numbers, likely[:, 6:], True))
+    if layout == YOLOV8:
+        boxes, scores, rest = _split(output.T, 4, classes)
     else:
-        wanted = f"({4 + classes + more}, n), (n, {5 + classes + more}) or (n, {6 + more})"
-        raise ModelError(
-            f"boxes of {classes} classes: expected an output of {wanted} for each picture, "
-            f"got {output.shape}"
-        )
+        boxes, scores, rest = _split(output, 5, classes)
+        scores = scores * output[:, 4:5]
     best = scores.argmax(1)
     score = np.take_along_axis(scores, best[:, None], 1)[:, 0]
-    kept = score > confidence
+    kept = score >= confidence
     middle, half = boxes[kept, :2], boxes[kept, 2:4] / np.float32(2)
     corners = np.concatenate((middle - half, middle + half), 1)
     return _finite(Candidates(corners, score[kept], best[kept], rest[kept], False))
@@ -135,20 +190,10 @@ def suppress(found: Candidates, overlap: float, most: int = MOST) -> Candidates:
     order = np.argsort(-found.scores, kind="stable")[:MOST_CANDIDATES]
     if found.final:
         return found.at(order[:most])
-    boxes, classes = found.boxes[order].astype(np.float64), found.classes[order]
-    areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), 1)
-    left, kept = np.ones(len(order), bool), []
-    for i in range(len(order)):
-        if not left[i]:
-            continue
-        kept.append(i)
-        if len(kept) == most:
-            break
-        near = np.minimum(boxes[i, 2:], boxes[:, 2:]) - np.maximum(boxes[i, :2], boxes[:, :2])
-        shared = np.prod(np.maximum(near, 0), 1)
-        apart = areas[i] + areas - shared
-        left &= (classes != classes[i]) | (shared <= overlap * apart)
-    return found.at(order[np.array(kept, np.int64)])
+    boxes = found.boxes[order].astype(np.float64).T
+    areas = np.prod(np.maximum(boxes[2:] - boxes[:2], 0), 0)
+    corners = np.concatenate((boxes, areas[None]))
+    return found.at(order[suppress_overlaps(corners, overlap, most, found.classes[order])])
 
 
 def masks_of(
@@ -207,6 +252,13 @@ class Detector:
     """The most overlap (IoU) with a better object of the same class."""
     labels: Labels = field(default_factory=dict)
     """Names that stand for the export's."""
+    layout: str | None = None
+    """The layout of the boxes, one of LAYOUTS; None: as shape and metadata say."""
+
+    def __post_init__(self) -> None:
+        if self.layout is not None and self.layout not in LAYOUTS:
+            known = ", ".join(LAYOUTS)
+            raise ModelError(f"layout: expected {known}, got {shown(self.layout)}")
 
     @classmethod
     def of(
@@ -271,7 +323,8 @@ class Detector:
     ) -> list[DetectedObject]:
         count, numbers = self.export.keypoints if self.export.task == "pose" else (0, 0)
         more = count * numbers if prototypes is None else len(prototypes)
-        found = decode(output, self.classes, more, self.confidence)
+        layout = layout_of(output.shape, self.classes, more, self.export, frame, self.layout)
+        found = decode(output, layout, self.classes, more, self.confidence)
         found = suppress(found, self.overlap)
         place = Letterbox.fit(picture, frame)
         boxes = place.to_picture(found.boxes.reshape(-1, 2, 2))

@@ -26,17 +26,24 @@ class Place:
     def of(cls, info: TensorInfo) -> Place:
         """That of the input `info`. Raises ShapeError where it takes no pictures."""
         shape = info.shape
-        if len(shape) == 4 and info.dtype in TAKEN:
-            if shape[1] in (1, 3) or (isinstance(shape[1], str) and shape[3] not in (1, 3)):
-                count = shape[1] if isinstance(shape[1], int) else None
-                return cls(True, count, (shape[2], shape[3]))
-            if shape[3] in (1, 3):
-                return cls(False, int(shape[3]), (shape[1], shape[2]))
+        if info.dtype in TAKEN and (place := cls.in_shape(shape)) is not None:
+            return place
         raise ShapeError(
             f"input {info.name!r} of shape {show(shape)} and {info.dtype.value} takes no image: "
             "expected (N, 3, height, width) or (N, height, width, 3), or 1 for 3, "
             "of float32 or uint8"
         )
+
+    @classmethod
+    def in_shape(cls, shape: tuple[int | str, ...]) -> Place | None:
+        """Return that of an input of this shape, of any type; None where it takes no pictures."""
+        if len(shape) == 4:
+            if shape[1] in (1, 3) or (isinstance(shape[1], str) and shape[3] not in (1, 3)):
+                count = shape[1] if isinstance(shape[1], int) else None
+                return cls(True, count, (shape[2], shape[3]))
+            if shape[3] in (1, 3):
+                return cls(False, int(shape[3]), (shape[1], shape[2]))
+        return None
 
     @property
     def known(self) -> tuple[int, int] | None:

@@ -75,7 +75,9 @@ class Preprocessing:
                 raise ModelError(f"letterbox: expected 0 to 255, got {shown(self.letterbox)}")
             if self.crop is not None:
                 raise ModelError("crop: a letterboxed picture is kept whole: expected none")
-            object.__setattr__(self, "resize", self.resize and _pair(self.resize))
+            if self.resize is None:
+                raise ModelError("letterbox: expected resize, too, the size of the frame, got None")
+            object.__setattr__(self, "resize", _pair(self.resize))
         object.__setattr__(self, "scale", _number("scale", self.scale))
         for name in ("mean", "std"):
             object.__setattr__(self, name, self._numbers(name))
@@ -140,7 +142,7 @@ class Preprocessing:
         """
         image, _ = flattened(image_of(picture), self.colours == "L")
         how = FILTERS[self.interpolation], self.antialias
-        if self.letterbox is not None and self.resize is not None:
+        if self.letterbox is not None and self.resize is not None:  # as __post_init__ has it
             image = letterboxed(image, _pair(self.resize), self.letterbox, *how)
         else:
             image = resized(image, self.resize, *how)

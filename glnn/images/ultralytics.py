@@ -35,6 +35,8 @@ class Export:
     """Heights and widths must be multiples of it."""
     keypoints: tuple[int, int] = (0, 0)
     """Keypoints of an object, and numbers of each: x, y, and maybe a score."""
+    compared: bool | None = None
+    """True where the model has compared the boxes (end2end, nms), None where it is not said."""
 
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Export | None:
@@ -46,7 +48,7 @@ class Export:
             return None
         size, keypoints = _pair(_value(metadata, "imgsz")), _pair(_value(metadata, "kpt_shape"))
         step = stride if _is_side(stride) else 1
-        return cls(task, labels, size, step, keypoints or (0, 0))
+        return cls(task, labels, size, step, keypoints or (0, 0), _compared(metadata))
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -75,6 +77,16 @@ def check_multiples(size: tuple[int, int], stride: int, what: str) -> None:
         f"{what} is {size[0]} x {size[1]}: the model takes heights and widths that are multiples "
         f"of {stride}, as {nearest}"
     )
+
+
+def _compared(metadata: Mapping[str, str]) -> bool | None:
+    """Return whether boxes are compared by the model; None where `end2end` is not there: YOLOv10
+    has no use for nms, and its exports state that there is none.
+    """
+    whole, options = _value(metadata, "end2end"), _value(metadata, "args")
+    if whole is True or (isinstance(options, dict) and options.get("nms") is True):
+        return True
+    return False if whole is False else None
 
 
 def _value(metadata: Mapping[str, str], key: str) -> Any:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from glnn.boxes import suppress_overlaps
 from glnn.errors import LimitError, ShapeError
 from glnn.types import Array
 
 Attributes = Mapping[str, Any]
-LEAST_BLOCK = 64  # boxes that are held against one another at once
 MOST_GRID = 2**31 - 1  # places along an axis for each part of a region, as in ONNX Runtime
 MOST_PLACES = 1 << 24  # places along an axis for all parts of a region that may be in the image
 BLOCK = 1 << 20  # numbers of a temporary array, as far as regions can be divided
@@ -109,7 +109,7 @@ def non_max_suppression(
                     each > _number("NonMaxSuppression", least, "score_threshold")
                 )
                 order = above[np.argsort(-each[above], kind="stable")]
-            kept = order[_suppressed(corners[:, order], limit, count)]
+            kept = order[suppress_overlaps(corners[:, order], limit, count)]
             rows = np.empty((len(kept), 3), np.int64)
             rows[:, 0], rows[:, 1], rows[:, 2] = sample, number, kept
             found.append(rows)
@@ -132,44 +132,6 @@ def _corners(boxes: Array, centered: bool) -> Array:
     else:
         low, high = (np.minimum(a, c), np.minimum(b, d)), (np.maximum(a, c), np.maximum(b, d))
     return np.stack([*low, *high, (high[0] - low[0]) * (high[1] - low[1])])
-
-
-def _suppressed(corners: Array, limit: np.float32, most: int) -> Array:
-    """Return the first `most` places, the best box first, that no better one of them overlaps."""
-    kept = np.zeros(0, np.int64)
-    count = corners.shape[1]
-    step = max(LEAST_BLOCK, min(most + most // 4, 4 * LEAST_BLOCK))
-    for start in range(0, count, step):
-        places = np.arange(start, min(start + step, count))
-        if len(kept):
-            places = places[~_overlaps(corners[:, kept], corners[:, places], limit).any(0)]
-        block = corners[:, places]
-        pairs = np.triu(_overlaps(block, block, limit), 1)
-        alive = np.ones(len(places), bool)
-        for i in np.flatnonzero(pairs.any(1)).tolist():
-            if alive[i]:
-                alive &= ~pairs[i]
-        kept = np.concatenate((kept, places[alive]))
-        if len(kept) >= most:
-            break
-    return kept[:most]
-
-
-def _overlaps(first: Array, second: Array, limit: np.float32) -> Array:
-    """Return whether the boxes overlap by more than `limit`: (of the first, of the second)."""
-    a, b = first[:, :, None], second[:, None, :]
-    height = np.minimum(a[2], b[2])
-    height -= np.maximum(a[0], b[0])
-    width = np.minimum(a[3], b[3])
-    width -= np.maximum(a[1], b[1])
-    np.maximum(height, 0, out=height)
-    np.maximum(width, 0, out=width)
-    shared = np.multiply(height, width, out=height)
-    union = np.add(a[4], b[4], out=width)
-    union -= shared
-    with np.errstate(all="ignore"):  # of boxes without an area nothing is shared
-        found: Array = np.divide(shared, union, out=shared) > limit
-    return found
 
 
 def roi_align(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from glnn.backends import NAMES, open_backend
@@ -164,3 +165,17 @@ def test_mistakes(cli: Glnn, staged: Path) -> None:
     assert "no kernel 'none' for conv2d" in cli("plan", staged, "--kernel", "conv2d=none").refusal
     assert cli("plan", staged, "--kernel", "bias=rows").refusal.endswith("no op of that name")
     assert "'--batch'" in cli("plan", staged, "--batch", 0).refusal
+
+
+def test_files_take_a_batch_and_no_shape(cli: Glnn, tmp_path: Path) -> None:
+    """As of `bench`."""
+    np.save(tmp_path / "x.npy", np.zeros((2, 1, 28, 28), np.float32))
+    asked = ("lenet", tmp_path / "x.npy", "--backend", "cpu")
+    for more, count in (((), 2), (("--batch", 5), 5)):
+        found = cli("plan", *asked, *more, "--json").json
+        assert list(found["inputs"].values()) == [[count, 1, 28, 28]]
+    name = next(iter(found["inputs"]))
+    said = cli("plan", *asked, "--shape", f"{name}=7,1,28,28").refusal
+    assert said == (
+        f"--shape is for inputs of random numbers: expected it without INPUT, got both for {name!r}"
+    )

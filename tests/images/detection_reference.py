@@ -46,13 +46,13 @@ def rows_of(output: NDArray[Any], layout: str, classes: int, least: float) -> li
     table = (output.T if layout == "v8" else output).astype(np.float64).tolist()
     for row in table:
         if layout == "end":
-            if row[4] > least:
+            if row[4] >= least:
                 found.append((int(row[5]), row[4], tuple(row[:4]), row[6:]))
             continue
         start = 5 if layout == "v5" else 4
         scores = [row[start + c] * (row[4] if layout == "v5" else 1) for c in range(classes)]
         best = max(range(classes), key=lambda c: scores[c])
-        if scores[best] > least:
+        if scores[best] >= least:
             x, y, w, h = row[:4]
             box = (x - w / 2, y - h / 2, x + w / 2, y + h / 2)
             found.append((best, scores[best], box, row[start + classes :]))

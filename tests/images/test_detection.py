@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,18 @@ from numpy.typing import NDArray
 from glnn.errors import ModelError, ShapeError
 from glnn.images import Preprocessing, described
 from glnn.images.chosen import Chosen
-from glnn.images.detection import MOST, DetectedObject, Detector, decode, suppress
+from glnn.images.detection import (
+    MOST,
+    YOLOV8,
+    Candidates,
+    DetectedObject,
+    Detector,
+    decode,
+    suppress,
+)
 from glnn.images.drawing import outlined
 from glnn.images.letterbox import Letterbox
+from glnn.images.place import Place
 from glnn.images.ultralytics import Export, check_multiples, stride_of
 from glnn.tensor_info import TensorInfo
 from tests.images.detection_reference import (
@@ -49,8 +59,10 @@ def boxes(layout: str, classes: int, more: int, count: int, seed: int) -> NDArra
     return found.astype(np.float32)
 
 
-def detector(task: str, **said: Any) -> Detector:
-    metadata = {**SAID, "task": task, **{k: str(v) for k, v in said.items()}}
+def detector(task: str | None, **said: Any) -> Detector:
+    metadata = {**SAID, "task": str(task), **{k: str(v) for k, v in said.items()}}
+    if task is None:  # as of YOLOv5
+        del metadata["task"]
     outputs = {"boxes": (1, 9, 9)} | ({"masks": (1, 9, 9, 9)} if task == "segment" else {})
     found = Detector.of(outputs, metadata)
     assert found is not None
@@ -77,15 +89,101 @@ def expected_rows(
 @pytest.mark.parametrize("classes", [1, 3])
 def test_boxes(layout: str, classes: int, picture: tuple[int, int]) -> None:
     names = {i: NAMES[i] for i in range(classes)}
-    count = 40 if layout == "end" else 400
+    count = {"end": 40, "v8": 126, "v5": 378}[layout]  # of a frame of 64 x 96
     output = boxes(layout, classes, 0, count, classes)
-    (found,) = detector("detect", names=names).detect({"boxes": output[None]}, FRAME, [picture])
+    task = None if layout == "v5" else "detect"
+    (found,) = detector(task, names=names).detect({"boxes": output[None]}, FRAME, [picture])
     rows = expected_rows(output, layout, classes, picture)
     assert len(found) == len(rows) > 5
     for one, (number, score, box, _) in zip(found, rows, strict=True):
         assert (one.number, one.label) == (number, names[number])
         assert one.score == pytest.approx(score, rel=1e-5)
         assert one.box == pytest.approx(box, rel=1e-4, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("layout", "classes", "count", "frame", "said"),
+    [
+        ("v5", 1, 252, (64, 64), {"task": None}),
+        ("v5", 1, 255, (64, 64), {"task": None, "stride": 64}),
+        ("v8", 2, 84, (64, 64), {"task": "detect"}),
+        ("v8", 2, 84, (64, 64), {"task": "detect", "end2end": False}),
+        ("end", 1, 1000, (64, 64), {"task": "detect", "args": {"nms": True, "batch": 1}}),
+        ("end", 1, 1000, (64, 64), {"task": "detect"}),
+        ("end", 1, 252, (64, 64), {"task": "detect", "end2end": True}),
+        ("end", 2, 6, (64, 64), {"task": "detect", "args": {"nms": True}}),
+        ("end", 2, 6, (64, 64), {"task": "detect", "end2end": True, "args": {"nms": False}}),
+        ("end", 3, 400, (64, 64), {"task": "detect", "args": {"nms": False}}),
+    ],
+)
+def test_layouts_by_metadata(
+    layout: str, classes: int, count: int, frame: tuple[int, int], said: dict[str, Any]
+) -> None:
+    names = {i: NAMES[i] for i in range(classes)}
+    output = boxes(layout, classes, 0, count, 11)
+    made = detector(names=names, **said)
+    (found,) = made.detect({"boxes": output[None]}, frame, [None])
+    rows = rows_of(output, layout, classes, 0.25)
+    rows = sorted(rows, key=lambda row: -row[1]) if layout == "end" else kept_of(rows, 0.7)
+    expected = []
+    for number, score, box, _ in rows[:MOST]:
+        left, top, right, bottom = np.clip(box, 0, (*frame[::-1], *frame[::-1])).tolist()
+        if right > left and bottom > top:
+            expected.append((number, score, (left, top, right, bottom)))
+    assert len(found) == len(expected) > 2
+    for one, (number, score, place) in zip(found, expected, strict=True):
+        assert (one.number, one.label) == (number, names[number])
+        assert one.score == pytest.approx(score, rel=1e-5)
+        assert one.box == pytest.approx(place, rel=1e-4, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "said", "fits"),
+    [
+        ((300, 6), 1, {"task": None}, "yolov5 or nms"),
+        ((252, 6), 1, {"task": "detect"}, "yolov5 or nms"),
+        ((6, 6), 2, {"task": "detect"}, "yolov8 or nms"),
+    ],
+)
+def test_a_layout_that_cannot_be_told_is_asked_for(
+    shape: tuple[int, int], classes: int, said: dict[str, Any], fits: str
+) -> None:
+    made = detector(names={i: NAMES[i] for i in range(classes)}, **said)
+    output = np.zeros((1, *shape), np.float32)
+    output[0, 0] = 4, 8, 44, 48, 0.5, 0
+    with pytest.raises(ModelError, match=rf"{fits}, and the metadata do not say.*--boxes"):
+        made.detect({"boxes": output}, (64, 64), [None])
+    (found,) = replace(made, layout="nms").detect({"boxes": output}, (64, 64), [None])
+    assert [(one.number, one.score, one.box) for one in found] == [(0, 0.5, (4, 8, 44, 48))]
+    with pytest.raises(ModelError, match="layout: expected yolov5, yolov8, nms, got 'v9'"):
+        replace(made, layout="v9")
+
+
+@pytest.mark.parametrize("layout", ["v5", "v8", "end"])
+@pytest.mark.parametrize("least", [0.25, 0.3, 1.0])
+def test_a_score_of_the_confidence_is_enough(layout: str, least: float) -> None:
+    row = {
+        "v5": [32, 32, 20, 20, 1, least, 0, 0],
+        "v8": [32, 32, 20, 20, least, 0, 0],
+        "end": [22, 22, 42, 42, least, 0],
+    }[layout]
+    output = np.array([row], np.float32)
+    output = output.T if layout == "v8" else output
+    made = replace(detector(None if layout == "v5" else "detect"), confidence=least)
+    (found,) = made.detect({"boxes": output[None]}, (64, 64), [None])
+    assert [one.box for one in found] == [(22, 22, 42, 42)]
+
+
+def test_overlapping_boxes_of_many_blocks() -> None:
+    """Of one class each, more than are compared at once; of different classes none goes."""
+    output = boxes("v8", 3, 0, 900, 12)
+    found = suppress(decode(output, YOLOV8, 3, 0, 0.25), 0.3, 10000)
+    rows = kept_of(rows_of(output, "v8", 3, 0.25), 0.3)
+    assert len(rows) > 64 and found.scores == pytest.approx([row[1] for row in rows])
+    assert found.classes.tolist() == [row[0] for row in rows]
+    same = np.tile(np.array([[0, 0, 9, 9]], np.float32), (3, 1))
+    three = Candidates(same, np.ones(3, np.float32), np.array([0, 1, 1]), same[:, :0], False)
+    assert suppress(three, 0.7).classes.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("layout", ["v5", "v8", "end"])
@@ -129,15 +227,15 @@ def test_what_is_no_number_or_too_much() -> None:
     output[4:, :900] = 0.9 - np.arange(900, dtype=np.float32) / 1e4
     output[:2, :900] = np.random.default_rng(2).random((2, 900)) * 1e6  # far from each other
     output[0, 0], output[5, 1], output[2, 2] = np.nan, np.nan, np.inf
-    found = suppress(decode(output, 3, 0, 0.25), 0.7)
+    found = suppress(decode(output, YOLOV8, 3, 0, 0.25), 0.7)
     assert len(found.scores) == MOST and np.isfinite(found.boxes).all()
     assert found.scores[0] == pytest.approx(0.9 - 3e-4)
-    assert not len(suppress(decode(output, 3, 0, 0.95), 0.7).scores)
+    assert not len(suppress(decode(output, YOLOV8, 3, 0, 0.95), 0.7).scores)
 
 
 def test_other_shapes_are_refused() -> None:
     with pytest.raises(ModelError, match=r"3 classes: .*\(7, n\), \(n, 8\) or \(n, 6\).*\(9, 20\)"):
-        decode(np.zeros((9, 20), np.float32), 3, 0, 0.25)
+        detector("detect").detect({"boxes": np.zeros((1, 9, 20), np.float32)}, FRAME, [None])
     with pytest.raises(ModelError, match="gives no boxes, but"):
         detector("detect").detect({"boxes": np.zeros((3, 4), np.float32)}, FRAME, [None])
 
@@ -186,6 +284,15 @@ def test_sizes_that_would_do() -> None:
         Chosen.of(info, SAID, {"crop": 32})
     with pytest.raises(ModelError, match="letterbox: expected 0 to 255, got 300"):
         Preprocessing(64, letterbox=300)
+    with pytest.raises(ModelError, match=r"letterbox: expected resize, too, .* got None"):
+        Preprocessing(letterbox=114)
+    assert Chosen.of(fixed, {}, {"letterbox": 114}).how.resize == (128, 128)
+
+
+def test_channels_of_an_input_three_pixels_high() -> None:
+    place = Place.in_shape(("N", "h", "w", 3))
+    assert place is not None and not place.first
+    assert Place.in_shape((1, 4, 32, 8)) is None and Place.in_shape((1, 3)) is None
 
 
 def test_objects_are_drawn_where_they_are() -> None:
