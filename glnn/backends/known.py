@@ -160,9 +160,10 @@ def _nudged(array: Array, draw: int, name: str) -> Array:
     if array.dtype.kind != "f":
         return array
     mixed = array.astype(np.float32).view(np.uint32) ^ np.uint32(crc32(f"{draw} {name}".encode()))
-    for factor in (0x7FEB352D, 0x846CA68B):
-        mixed ^= mixed >> np.uint32(16)
-        mixed *= np.uint32(factor)
+    with np.errstate(over="ignore"):  # which NumPy warns of where an array is one number
+        for factor in (0x7FEB352D, 0x846CA68B):
+            mixed ^= mixed >> np.uint32(16)
+            mixed *= np.uint32(factor)
     mixed ^= mixed >> np.uint32(16)
     factors = 1 + (mixed.astype(np.float64) / 2**31 - 1) * (2 * ULP)
     with np.errstate(all="ignore"):

@@ -17,7 +17,7 @@ from glnn.graph.operators.host import HostOperator
 from glnn.onnx.detection import NODES
 from glnn.onnx.operators.dtypes import array_of, type_of, type_proto
 from glnn.onnx.schemas import defaults
-from glnn.types import ANYTHING, Array, TensorType
+from glnn.types import ANYTHING, Array, DType, TensorType
 
 SAME_COUNT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity")
 """Operators whose result has as many numbers as the operand, which the package does not check."""
@@ -27,6 +27,11 @@ NEVER_DELEGATED = frozenset({"LSTM", "GRU", "RNN"})
 """ONNX's operators of whose operands and attributes the package's reference ignores some: refused
 where glnn's own operators do not compute them. So is `axis`, from which on an operand of operator
 sets before 7 broadcasts."""
+
+NARROW = (DType.float16, DType.bfloat16)
+WIDENED = frozenset({"STFT"})
+"""ONNX's operators whose terms the package's reference rounds to the operands' type before it sums
+them: they are computed in float32 and rounded once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +83,14 @@ class Delegate:
         """Return the results by the package's reference."""
         pairs = zip(self.node.input, arrays, strict=False)
         feeds = {name: _given(array) for name, array in pairs if name and array is not None}
-        return tuple(map(array_of, self._evaluator.run(None, feeds)))
+        first = arrays[0] if not self.node.domain and self.node.op_type in WIDENED else None
+        if first is None or DType.of(first) not in NARROW:
+            return tuple(map(array_of, self._evaluator.run(None, feeds)))
+        feeds = {
+            name: x.astype(np.float32) if DType.of(x) in NARROW else x for name, x in feeds.items()
+        }
+        found = self._evaluator.run(None, feeds)
+        return tuple(array_of(np.asarray(one).astype(first.dtype)) for one in found)
 
     def _own(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         """The results by what there is of NumPy here, much faster than the package's."""
