@@ -247,7 +247,7 @@ class GlBackend(Programs):
         return kind(floats, self.device)
 
     def mappable(self) -> bool:
-        """Whether kernels may write to buffers that stay mapped."""
+        """Return True where kernels may write to buffers that stay mapped."""
         return self.device.capabilities.buffer_storage
 
     def available(self) -> int | None:

@@ -99,7 +99,7 @@ def _refuses_mapped_captures(device: Device) -> bool:
 
 
 def moves_mapped_buffers(device: Device) -> bool:
-    """Whether a copy into a buffer that is mapped, and in use, is lost to the host.
+    """Return True where a copy into a mapped buffer that is in use is lost to the host.
 
     EXT_buffer_storage keeps such a buffer where it is mapped. ANGLE (2.1) gives it other memory
     where the device is not done with it, and the map shows what was there before. A device is asked

@@ -171,7 +171,7 @@ class Builder:
         return operator.sampled(types, known, strict=not self._is_guessed(inputs))
 
     def _is_guessed(self, inputs: Sequence[Value | None]) -> bool:
-        """Whether samples stand for sizes of `inputs`, or for sizes that these are made of."""
+        """Return True where samples stand for sizes of `inputs`, or of what these are made of."""
         return any(v and (v.type.symbols or v in self._guessed) for v in inputs)
 
     def _sizes(self, sample: int) -> dict[str, int]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Letterbox:
-    """Where a whole picture stands in a frame: as large as fits, in the middle.
+    """The place of a whole picture in a frame: as large as fits, in the middle.
 
     picture: its height and width. top, left, height, width: of the part of the frame that it
     takes, in the frame's pixels.

@@ -137,7 +137,7 @@ def _is_wide(value: Value) -> bool:
 
 
 def _is_narrow_exactly(value: Value) -> bool:
-    """Whether float32 has all numbers of a constant as they are."""
+    """Return True where float32 has all numbers of a constant as they are."""
     array = np.asarray(value.data)
     with np.errstate(all="ignore"):
         return np.array_equal(array.astype(np.float32).astype(np.float64), array, equal_nan=True)
