@@ -128,9 +128,10 @@ def check_small(name: str, array: Array) -> None:
         )
 
 
-def check_indices(name: str, array: Array, sizes: tuple[int, ...]) -> None:
-    """Raise ShapeError where an index in `array`, given as the input `name`, is out of range.
+def check_indices(called: str, array: Array, sizes: tuple[int, ...]) -> None:
+    """Raise ShapeError where an index in `array` is out of range.
 
+    called: the array in the error, as "input 'ids'".
     sizes: those of the tables that it is looked up in, one for all numbers or one for each place
     along the last dimension. Negative indices count from the end.
     """
@@ -146,7 +147,7 @@ def check_indices(name: str, array: Array, sizes: tuple[int, ...]) -> None:
         at += [i] if len(sizes) > 1 else []
         where = f" at {at}" if at else ""
         raise ShapeError(
-            f"input {name!r} must be indices from {-size} to {size - 1}, of a table of {size}, "
+            f"{called} must be indices from {-size} to {size - 1}, of a table of {size}, "
             f"got {number}{where}"
         )
 

@@ -19,9 +19,10 @@ from glnn.compile.outline import Outline
 from glnn.compile.plan import Plan
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
-from glnn.graph.graph import Graph, Node, Value, ordered
+from glnn.graph.graph import Graph, Kind, Node, Value, ordered
 from glnn.graph.operators.control import Control
 from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened, samples_of
+from glnn.graph.passes.index_bounds import source_of
 from glnn.process import ProcessLock
 from glnn.running.run import check_out
 from glnn.types import Array, DType, TensorType, content
@@ -46,7 +47,7 @@ class _Shared:
         graph: Graph,
         types: Mapping[str, TensorType],
         told: Mapping[str, Array] | None,
-        own: frozenset[str],
+        own: Mapping[str, str],
     ) -> Plan | Cut:
         """That of a part; see `planned`."""
         return planned(
@@ -73,7 +74,7 @@ class Cut:
         asked: Sequence[Value],
         shared: _Shared,
         told: Iterable[str],
-        own: frozenset[str],
+        own: Mapping[str, str],
     ) -> None:
         """late: what `head`, the plan of the first part, leaves out. asked: what that gives. told:
         the inputs whose numbers are known already. own: see Plan.
@@ -83,15 +84,14 @@ class Cut:
         self.why = _why(graph, late)
         self._now = _ready(graph, late, told)
         self._bodies = {
-            body: Plans(body, shared, frozenset())
+            body: Plans(body, shared, {})
             for node in self._now
             if isinstance(node.operator, Control)
             for body in node.operator.bodies
         }
         tail = _tail(graph, [node for node in late if node not in self._now], self._now)
         self._inputs, self._outputs = tail.inputs, tail.outputs
-        given = {value.name for value in tail.inputs if value in graph.inputs}
-        self._tail = Plans(tail, shared, own & given)
+        self._tail = Plans(tail, shared, _passed_on(head.graph, asked, own))
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
@@ -143,7 +143,7 @@ class Cut:
 class Plans:
     """The plans of a part, by the shapes of its inputs: the last few are kept."""
 
-    def __init__(self, graph: Graph, shared: _Shared, own: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, shared: _Shared, own: Mapping[str, str]) -> None:
         """own: see Plan."""
         self._graph, self._shared, self._own = graph, shared, own
         self._kept: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
@@ -190,7 +190,7 @@ def planned(
     samples: int | None = None,
     without: frozenset[Pass] = frozenset(),
     told: Mapping[str, Array] | None = None,
-    own: frozenset[str] | None = None,
+    own: Mapping[str, str] | None = None,
 ) -> Plan | Cut:
     """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
     same; UnsupportedOpError where kernels are named for what comes in parts. told: the numbers of
@@ -209,7 +209,7 @@ def planned(
             first = _head(graph, late)
             shared = _Shared(backend, weights, precision, samples, without)
             if own is None:
-                own = frozenset(value.name for value in graph.inputs)
+                own = {value.name: f"input {value.name!r}" for value in graph.inputs}
             head = shared.plan(first, types, told, own)
             return Cut(graph, late, head, first.outputs, shared, told or (), own)
         graph = expanded(graph, types, told)
@@ -295,6 +295,19 @@ def _tells(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
         _late(opened(body, kinds, arrays), kinds, arrays)
         for body, kinds, arrays in zip(op.bodies, given, numbers, strict=True)
     )
+
+
+def _passed_on(head: Graph, asked: Sequence[Value], own: Mapping[str, str]) -> dict[str, str]:
+    """Return which of `asked` have the numbers of the model's inputs, with what errors call them.
+
+    head: the graph whose outputs `asked` are. own: the same of its inputs.
+    """
+    found: dict[str, str] = {}
+    for value, output in zip(asked, head.outputs, strict=True):
+        source, whole = source_of(head, output)
+        if source.kind is Kind.INPUT and (called := own.get(source.name)):
+            found[value.name] = called if whole else f"{called}, reshaped,"
+    return found
 
 
 def _ready(graph: Graph, late: Sequence[Node], told: Iterable[str]) -> list[Node]:

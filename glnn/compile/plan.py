@@ -49,8 +49,9 @@ class Plan(Runner[PlannedLane]):
     in a run: it is that state. updates: by a state's name the name of the output that is its
     content from the next run on; whatever a run computes, it computes of the content before. Such
     an output is not read back: the state is.
-    own: the inputs that are the model's own, whose indices a run checks; None for all. Where
-    `graph` is a part of another one, or a body, other inputs are computed.
+    own: the inputs whose indices a run checks, with what errors call them; None for all. Where
+    `graph` is a part of another one, or a body, these have the numbers of the model's inputs, and
+    the others are computed.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
@@ -70,7 +71,7 @@ class Plan(Runner[PlannedLane]):
         samples: int | None = None,
         states: States | None = None,
         updates: Mapping[str, str] | None = None,
-        own: frozenset[str] | None = None,
+        own: Mapping[str, str] | None = None,
     ) -> None:
         self.graph, self.backend = graph, backend
         self._weights = Weights(backend) if weights is None else weights
@@ -111,7 +112,7 @@ class Plan(Runner[PlannedLane]):
         bounds = index_bounds(graph, shapes)
         if own is not None:
             bounds = {name: sizes for name, sizes in bounds.items() if name in own}
-        ends = _ends(graph, self.outline, lanes[0].inputs, held, bounds)
+        ends = _ends(graph, self.outline, lanes[0].inputs, held, bounds, own or {})
         super().__init__(backend, lanes, ends, None if states is None else states.lock)
         planned = {value.name: value for value in self.outline.graph.outputs}
         self._constants = {name: planned[name] for name in ends.fixed()}
@@ -197,10 +198,11 @@ def _ends(
     inputs: Mapping[str, Store],
     states: Held,
     below: Mapping[str, tuple[int, ...]],
+    called: Mapping[str, str],
 ) -> Ends:
     """The inputs and outputs of the plan of `graph`.
 
-    inputs: the stores that take them. below: see `index_bounds`.
+    inputs: the stores that take them. below: see `index_bounds`. called: see Input.
     """
     given = {value.name: value for value in graph.inputs}
     small = named_small(graph)
@@ -213,6 +215,7 @@ def _ends(
             store.dtype,
             name in small,
             below.get(name, ()),
+            called.get(name, ""),
         )
         for name, store in inputs.items()
     )

@@ -24,6 +24,9 @@ class Input:
     """Whether its numbers, of int64, must be small (`arrays.check_small`)."""
     below: tuple[int, ...] = ()
     """Sizes of the tables that it has indices for (`arrays.check_indices`)."""
+    called: str = ""
+    """Name in errors about its indices, where a part of a graph reads what another part passed on
+    of the model's input; `input 'name'` if empty."""
 
     def __post_init__(self) -> None:
         _check("input", self.name, self.dtype, self.shape)

@@ -44,7 +44,7 @@ class Runner(ABC, Generic[L]):
         self._floats = frozenset(one.name for one in ends.inputs if one.takes is DType.float32)
         self._narrowed = tuple(one.name for one in ends.inputs if one.narrowed)
         self._small = tuple(one.name for one in ends.inputs if one.small)
-        self._below = tuple((one.name, one.below) for one in ends.inputs if one.below)
+        self._indices = tuple(one for one in ends.inputs if one.below)
 
     @abstractmethod
     def fixed(self, name: str) -> Array:
@@ -66,8 +66,8 @@ class Runner(ABC, Generic[L]):
             name: as_float(feeds[name]) if name in self._floats else feeds[name]
             for name in lane.inputs
         }
-        for name, below in self._below:
-            check_indices(name, feeds[name], below)
+        for one in self._indices:
+            check_indices(one.called or f"input {one.name!r}", feeds[one.name], one.below)
         for name in self._small:
             check_small(name, feeds[name])
         for name in self._narrowed:

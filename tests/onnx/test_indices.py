@@ -164,14 +164,35 @@ def test_computed_indices_of_a_graph_in_parts_are_clamped(backend: str) -> None:
     np.testing.assert_array_equal(found[0], np.array([4, 2, 0], "f"))
 
 
-def test_an_input_of_a_graph_in_parts_is_checked() -> None:
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("view", ["Identity(i)", "Reshape(i, s)", "Cast<to=7>(i)", "Cast<to=6>(i)"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_an_input_of_a_graph_in_parts_is_checked(dtype: str, view: str, backend: str) -> None:
+    """The table is the second part's, the view of the indices may be the first part's."""
+    text = f"""(float[5] x, {dtype}[3] i) => (float[3] y) {{ nz = NonZero(x)
+        s = Constant<value_ints=[-1]>() r = Reshape(nz, s) g = Cast<to=1>(r)
+        k = {view} y = Gather(g, k) }}"""
+    session = InferenceSession(model(text), backend)
+    x, index = np.array([1, 0, 1, 1, 1], "f"), np.array([0, -4, 3], dtype)
+    np.testing.assert_array_equal(session.run(None, {"x": x, "i": index})[0], np.array([0, 0, 4], "f"))
+    for number in (4, -5):
+        index[1] = number
+        with pytest.raises(
+            ShapeError, match=rf"^input 'i'.* must be indices from -4 to 3.*got {number} at \[1\]"
+        ):
+            session.run(None, {"x": x, "i": index})
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_an_input_of_a_third_part_is_checked(backend: str) -> None:
     text = """(float[5] x, int64[3] i) => (float[3] y) { nz = NonZero(x)
-        s = Constant<value_ints=[-1]>() r = Reshape(nz, s) g = Cast<to=1>(r) y = Gather(g, i) }"""
-    session = InferenceSession(model(text), "cpu")
-    feeds = {"x": np.array([1, 0, 1, 1, 1], "f"), "i": np.array([0, -4, 3])}
-    np.testing.assert_array_equal(session.run(None, feeds)[0], np.array([0, 0, 4], "f"))
-    with pytest.raises(ShapeError, match=r"input 'i' must be indices from -4 to 3.*got 4"):
-        session.run(None, feeds | {"i": np.array([0, 4, 3])})
+        s = Constant<value_ints=[-1]>() r = Reshape(nz, s) g = Cast<to=1>(r)
+        n2 = NonZero(g) r2 = Reshape(n2, s) h = Cast<to=1>(r2) y = Gather(h, i) }"""
+    session = InferenceSession(model(text), backend)
+    feeds = {"x": np.array([1, 0, 1, 1, 1], "f"), "i": np.array([0, -3, 2])}
+    np.testing.assert_array_equal(session.run(None, feeds)[0], np.array([1, 1, 3], "f"))
+    with pytest.raises(ShapeError, match=r"^input 'i' must be indices from -3 to 2.*got 3 at \[1"):
+        session.run(None, feeds | {"i": np.array([0, 3, 2])})
 
 
 @pytest.mark.parametrize("backend", NAMES)

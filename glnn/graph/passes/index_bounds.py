@@ -28,7 +28,7 @@ def index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tuple[i
         if isinstance(node.operator, (Lookup, Scatter)):
             table, index = node.inputs[:2]
             assert table is not None and index is not None
-            source, whole = _source(graph, index)
+            source, whole = source_of(graph, index)
             if source.kind is Kind.INPUT and source.name in shapes:
                 pairs.append((node.operator, table, index, source, whole))
     types = {value: value.type for _, table, index, *_ in pairs for value in (table, index)}
@@ -48,8 +48,11 @@ def index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tuple[i
     return found
 
 
-def _source(graph: Graph, value: Value) -> tuple[Value, bool]:
-    """The value that `value` has the numbers of, and whether it has its shape, too."""
+def source_of(graph: Graph, value: Value) -> tuple[Value, bool]:
+    """Return the value whose numbers `value` has, and whether it has its shape, too.
+
+    Views and casts between integers are followed back to what they read.
+    """
     whole = True
     while (node := graph.producers.get(value)) is not None and _passes_on(node):
         whole = whole and not isinstance(node.operator, View)
