@@ -19,7 +19,7 @@ from glnn.device.copying import packed
 from glnn.errors import ShapeError
 from glnn.graph.constant import Constant, Leaf, Made, evaluated, leaves
 from glnn.graph.decompose import Derived
-from glnn.graph.graph import Graph, Kind, Value, Variable
+from glnn.graph.graph import ASSIGNMENTS, Graph, Kind, Value, Variable
 from glnn.graph.operators import Reshape
 from glnn.layout import Layout
 from glnn.process import ProcessLock
@@ -161,8 +161,8 @@ class Weights:
         self._kept: WeakValueDictionary[Key, Kept] = WeakValueDictionary()
         self._own = None if graph is None else {v for node in graph.nodes for v in node.reads}
         self._staying: list[Kept] = []
-        self._variables: dict[Variable, None] = {}
-        self._revisions: list[int] = []
+        self._assigned: int | None = None
+        """`ASSIGNMENTS.count` when all that is kept was up to date; None where it may not be."""
         self.uploaded = Spans()
         """When each of them was for the first time."""
         self._lock = ProcessLock()  # plans have locks of their own
@@ -222,7 +222,7 @@ class Weights:
                 if ready.words is not None and ready.words.nbytes <= self._spare:
                     kept.held = ready.words
                     self._spare -= ready.words.nbytes
-                self._variables |= dict.fromkeys(variables)
+                self._assigned = None  # its array may have been read before the last refresh
                 values = (leaf.value for leaf in leaves(weight.constant))
                 if self._own is None or all(value in self._own for value in values):
                     self._staying.append(kept)
@@ -230,11 +230,10 @@ class Weights:
 
     def refresh(self) -> None:
         """Upload those whose variables were assigned since the last time, and only those."""
-        now = [variable.revision for variable in tuple(self._variables)]
-        if now == self._revisions:  # which is said only once all of them are there
+        if self._assigned == ASSIGNMENTS.count:
             return
         with self._lock:
-            now = [variable.revision for variable in self._variables]
+            assigned = ASSIGNMENTS.count
             for kept in list(self._kept.values()):
                 kept.renew(self._backend)
-            self._revisions = now
+            self._assigned = assigned

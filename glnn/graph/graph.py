@@ -31,8 +31,29 @@ class Kind(Enum):
     COMPUTED = "computed"
 
 
+class Assignments:
+    """Counts the assignments to all variables of this process.
+
+    Whoever keeps copies of variables need only look at each of them when `count` has changed. An
+    assignment is counted once the new array and the variable's own `revision` are there.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> None:
+        """Count one more."""
+        self.count += 1
+
+
+ASSIGNMENTS = Assignments()
+
+
 class Variable(Protocol):
-    """An array that may be assigned anew between runs, as a layer's weight."""
+    """An array that may be assigned anew between runs, as a layer's weight.
+
+    Each assignment is counted by its `revision` and, after that, by `ASSIGNMENTS`.
+    """
 
     @property
     def type(self) -> TensorType:

@@ -9,6 +9,7 @@ import numpy as np
 
 from glnn.arrays import to_float32
 from glnn.errors import ShapeError
+from glnn.graph.graph import ASSIGNMENTS
 from glnn.types import Array, Shape
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class Parameter(Generic[T]):
             raise ShapeError(f"{what} must have shape {shape}, got {given.shape}")
         vars(layer)[self.name] = read_only(np.array(given))
         layer._revisions[self.name] += 1
+        ASSIGNMENTS.add()
 
 
 def read_only(array: Array) -> Array:

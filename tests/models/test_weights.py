@@ -11,6 +11,7 @@ import pytest
 from glnn import InferenceSession
 from glnn.errors import ModelError, ReadOnlyError, ShapeError
 from glnn.layers import BatchNorm2d, Conv2d, Flatten, Linear, MultiheadAttention, ReLU
+from glnn.layers.layer import Weight
 from glnn.model import Model, Node, TensorInfo
 from tests.tensors import Tensor
 
@@ -75,6 +76,25 @@ def test_running_sessions_compute_with_what_is_assigned(net: Model, backend: str
     net.load_state_dict({"fc2.bias": np.array([-1])}, strict=False)
     assert session.run(None, {"input": X})[0].tolist() == [[16], [21]]
     assert net(X, backend=backend).tolist() == [[16], [21]]
+
+
+def test_a_run_looks_at_no_weight_unless_some_was_assigned(
+    net: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = InferenceSession(net, "cpu")
+    session.run(None, {"input": X})
+    looked: list[str] = []
+
+    def revision(weight: Weight) -> int:
+        looked.append(weight.name)
+        return weight.layer.revisions[weight.name]
+
+    monkeypatch.setattr(Weight, "revision", property(revision))
+    session.run(None, {"input": X})
+    assert looked == []
+    net["fc1"].bias = BIAS
+    session.run(None, {"input": X})
+    assert set(looked) == {"weight", "bias"}
 
 
 @pytest.mark.parametrize(
