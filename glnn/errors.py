@@ -96,7 +96,8 @@ def first_line(error: Exception) -> str:
 
 def raised(error: Exception) -> str:
     """Name the type of an `error` that nobody expected, and what it says, in one line."""
-    return f"{type(error).__name__}: {printable(first_line(error))}"
+    name, said = type(error).__name__, printable(first_line(error))
+    return name if said == name else f"{name}: {said}"
 
 
 def fault(error: OSError | ValueError) -> str:

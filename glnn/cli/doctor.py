@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import rich_click as click
@@ -9,6 +10,7 @@ import rich_click as click
 from glnn.cli.options import backends_option, check_writable, device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.device import Device
+from glnn.doctor.checks import Checks
 from glnn.doctor.examination import Scope, examine_device
 from glnn.doctor.findings import Limits
 from glnn.doctor.limits import probe_limits
@@ -59,7 +61,8 @@ def doctor(
     Its limits are used to their ends; every scalar function and every kernel that may be chosen
     here computes awkward sizes and special values, which are held against NumPy in float64. What is
     right need not be looked at again where a model first uses it; what is wrong is not used from
-    now on. The exit code is 1 where something is wrong.
+    now on. A check that raises an error has no verdict, and the others go on. The exit code is 1
+    where something is wrong, or has no verdict.
 
     With llvmpipe it takes two and a half minutes of processor time, 45 seconds with --no-speed and
     18 with --quick, which looks at functions and at each kernel in one form, not at limits, and
@@ -79,11 +82,8 @@ def doctor(
     scope = Scope(_known(backends), ops or None, functions or None, full, quick)
     if path is not None:
         check_writable("--report", str(path))
-    device = Device(gpu, limits)
-    try:
+    with Device(gpu, limits) as device:
         report = _report(device, scope, speed and scope.whole, shown=not as_json)
-    finally:
-        device.close()
     if path is not None:
         _write(path, report)
     if as_json:
@@ -100,6 +100,7 @@ def _known(backends: tuple[str, ...] | None) -> tuple[str, ...]:
 
 def _report(device: Device, scope: Scope, speed: bool, shown: bool) -> Report:
     """What is seen of `device`. Only a whole one has limits tried."""
+    checks = Checks()
     limits: Limits | None = None
     measured: Speed | None = None
     with progress(shown) as bar:
@@ -112,13 +113,17 @@ def _report(device: Device, scope: Scope, speed: bool, shown: bool) -> Report:
             bar.update(task, description=what[:48], completed=done, total=total)
 
         if scope.whole and not scope.quick:
-            limits = probe_limits(device, full=scope.full, progress=said)
-            device = device.renewed() if device.lost is not None else device
-        machine = describe_machine(device)  # with the limits that hold
+            probe = partial(probe_limits, device, full=scope.full, progress=said)
+            limits = checks.run("limits", probe, None)
+            if device.lost is not None:
+                device = checks.run("a new context after a reset", device.renewed, device)
+        # With the limits that hold:
+        machine = checks.run("the machine", partial(describe_machine, device), None)
         seen = examine_device(device, scope, told)
         if speed and not scope.quick and seen.lost is None:
-            measured = measure_speed(device, full=scope.full, progress=said)
-    return Report(machine, seen, limits, measured)
+            measure = partial(measure_speed, device, full=scope.full, progress=said)
+            measured = checks.run("speed", measure, None)
+    return Report(machine, seen, limits, measured, tuple(checks.failed))
 
 
 def _write(path: Path, report: Report) -> None:

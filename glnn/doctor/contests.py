@@ -16,6 +16,7 @@ from glnn import data
 from glnn.backends.gl import GlBackend
 from glnn.compile import prepare
 from glnn.device import Device
+from glnn.doctor.checks import Checks
 from glnn.doctor.measured import CHANNELS, CONV, LENET, MATMUL, Contest
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operator import Operator
@@ -60,9 +61,13 @@ def contests(
     opened: Sequence[GlBackend],
     sides: Sequence[int],
     progress: Callable[[str], None],
+    checks: Checks,
 ) -> tuple[Contest, ...]:
-    """Products, a convolution and LeNet, on each backend and on the CPU."""
-    ring, generator = _Ring(device, opened), np.random.default_rng(2026)
+    """Products, a convolution and LeNet, on each backend and on the CPU.
+
+    checks: run each measure, so that what raises an exception is left out.
+    """
+    ring, generator = _Ring(device, opened, checks), np.random.default_rng(2026)
     progress(f"products of {SCOUT}")
     ring.hold(MATMUL, SCOUT, *_product(generator, SCOUT), in_all=False)
     found: list[Contest] = []
@@ -93,8 +98,8 @@ def _product(generator: np.random.Generator, n: int) -> tuple[Operator, dict[str
 class _Ring:
     """Holds contests on each backend, but on those that would take too long by what they did."""
 
-    def __init__(self, device: Device, opened: Sequence[GlBackend]) -> None:
-        self._device, self._opened = device, opened
+    def __init__(self, device: Device, opened: Sequence[GlBackend], checks: Checks) -> None:
+        self._device, self._opened, self._checks = device, opened, checks
         self._paces: dict[str, float] = {}  # operations a second
 
     def hold(
@@ -112,14 +117,35 @@ class _Ring:
             types = {name: TensorType.of(array) for name, array in operands.items()}
             flops = op.cost_of(types).flops
         fast = [one for one in self._opened if self._suits(one.name, flops)]
-        inside = {} if op is None else _on_device(fast, op, operands)
-        self._paces |= {name: flops / seconds for name, seconds in inside.items()}
+        inside: dict[str, float] = {}
         if op is not None:
-            inside["numpy"] = timed(partial(_by_numpy, op, operands))
+            placed = {
+                one.name: partial(one.perform, partial(_placed, one, op, operands)) for one in fast
+            }
+            inside = self._times(f"{what} {size}, operands in place", placed)
+            self._paces |= {name: flops / seconds for name, seconds in inside.items()}
+            by_numpy = {"numpy": partial(timed, partial(_by_numpy, op, operands))}
+            inside |= self._times(f"{what} {size}", by_numpy)
         names = [one.name for one in fast if self._suits(one.name, flops)] if in_all else []
-        whole = _in_all(self._device, [*names, "cpu"], model, operands["x"]) if in_all else {}
+        whole: dict[str, float] = {}
+        if in_all:
+            runs = {
+                name: partial(_in_all, self._device, name, model, operands["x"])
+                for name in (*names, "cpu")
+            }
+            whole = self._times(f"{what} {size}, in all", runs)
         left = (one.name for one in self._opened if in_all and one.name not in names)
         return Contest(what, size, flops, inside, whole, tuple(left))
+
+    def _times(
+        self, what: str, works: Mapping[str, Callable[[], float | None]]
+    ) -> dict[str, float]:
+        """Return the seconds that each of `works` gives, by backend, but of those that raise."""
+        found: dict[str, float] = {}
+        for name, work in works.items():
+            seconds = self._checks.run(f"speed: {what} on {name}", work, None)
+            found |= {} if seconds is None else {name: seconds}
+        return found
 
     def _suits(self, name: str, flops: int) -> bool:
         """Whether so much does not take that backend too long."""
@@ -131,32 +157,20 @@ def _by_numpy(op: Operator, operands: Mapping[str, Array]) -> None:
     Problem.of(op, {name: array.shape for name, array in operands.items()}, {}).compute(operands)
 
 
-def _on_device(
-    opened: Sequence[GlBackend], op: Operator, operands: Mapping[str, Array]
-) -> dict[str, float]:
-    """Seconds of `op` with all operands in place, by backend."""
-    found: dict[str, float] = {}
-    for backend in opened:
-        with suppress(UnsupportedOpError, LimitError):
-            found[backend.name] = backend.perform(partial(_placed, backend, op, operands))
-    return found
+def _placed(backend: GlBackend, op: Operator, operands: Mapping[str, Array]) -> float | None:
+    """Seconds of `op` on one backend, once it has run; None where it cannot."""
+    with suppress(UnsupportedOpError, LimitError):
+        work, _ = prepare(op, operands, backend)
+        work()
+        return time_work(backend, work, repeat=3, warm=0.05, hopeless=LONG).seconds
+    return None
 
 
-def _placed(backend: GlBackend, op: Operator, operands: Mapping[str, Array]) -> float:
-    """Seconds of `op` on one backend, once it has run."""
-    work, _ = prepare(op, operands, backend)
-    work()
-    return time_work(backend, work, repeat=3, warm=0.05, hopeless=LONG).seconds
-
-
-def _in_all(device: Device, names: Sequence[str], model: Any, x: Array) -> dict[str, float]:
-    """Seconds of a session's run with `x`, by backend."""
-    found: dict[str, float] = {}
-    for name in names:
-        on = None if name == "cpu" else device
-        with suppress(UnsupportedOpError, LimitError):
-            session = InferenceSession(model, backend=name, device=on)
-            feeds = {session.get_inputs()[0].name: x}
-            session.run(None, feeds)  # plans, compiles
-            found[name] = timed(partial(session.run, None, feeds), 0)
-    return found
+def _in_all(device: Device, name: str, model: Any, x: Array) -> float | None:
+    """Seconds of a session's run with `x` on the backend `name`; None where it cannot run."""
+    with suppress(UnsupportedOpError, LimitError):
+        session = InferenceSession(model, backend=name, device=None if name == "cpu" else device)
+        feeds = {session.get_inputs()[0].name: x}
+        session.run(None, feeds)  # plans, compiles
+        return timed(partial(session.run, None, feeds), 0)
+    return None

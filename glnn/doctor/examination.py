@@ -13,8 +13,9 @@ from glnn.backends.gl import GlBackend
 from glnn.backends.opening import GL
 from glnn.device import Device
 from glnn.doctor.certificate import Certificates, certificate
-from glnn.doctor.forms import Form, forms
-from glnn.doctor.functions import FunctionResult, look_at_functions
+from glnn.doctor.checks import Checks, NoVerdict
+from glnn.doctor.forms import Form, forms_of, kernels_of
+from glnn.doctor.functions import FunctionResult, look_at_functions, step_of
 from glnn.doctor.kernels import KernelDoctor, KernelResult
 from glnn.doctor.looks import Look, function_looks
 from glnn.errors import DeviceError, GlnnError
@@ -86,12 +87,14 @@ class Examination:
     """At what the driver reset the context: nothing more was looked at; None where it did not."""
     kept: str | None = None
     """Why nothing is kept of it; None where it is."""
+    failed: tuple[NoVerdict, ...] = ()
+    """What there is no verdict on."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing wrong was seen."""
-        wrong = any(one.wrong for one in self.functions)
-        return not wrong and self.lost is None and all(one.ok for one in self.kernels)
+        """Whether nothing wrong was seen, and nothing was left without a verdict."""
+        wrong = any(one.wrong for one in self.functions) or self.lost is not None
+        return not wrong and not self.failed and all(one.ok for one in self.kernels)
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
@@ -104,6 +107,7 @@ class Examination:
             "seconds": self.seconds,
             "lost": self.lost,
             "not_kept": self.kept,
+            "no_verdict": [asdict(one) for one in self.failed],
         }
 
 
@@ -112,44 +116,64 @@ def examine_device(
 ) -> Examination:
     """Look at the functions and kernels of `device`, and keep what was seen, with a certificate.
 
-    scope: all of it unless given. Nothing is kept before all was looked at. Raises DeviceError
-    where no backend opens.
+    scope: all of it unless given. Nothing is kept before all was looked at. What raises an
+    exception is left without a verdict. Raises DeviceError where no backend opens.
     """
-    start, scope = time.perf_counter(), scope or Scope()
-    opened, closed = _opened(device, scope)
-    looks = (
-        [] if scope.ops is not None and scope.functions is None else function_looks(scope.functions)
-    )
-    skipped = scope.functions is not None and scope.ops is None
-    asked = {b.name: [] if skipped else forms(b, scope.ops, scope.full) for b in opened}
-    if scope.quick:
-        asked = {name: one_of_each(some) for name, some in asked.items()}
+    start, scope, checks = time.perf_counter(), scope or Scope(), Checks()
+    opened, closed = _opened(device, scope, checks)
+    looks: list[list[Look]] = []
+    if scope.ops is None or scope.functions is not None:
+        looks = checks.run("the functions to look at", partial(function_looks, scope.functions), [])
+    asked = {backend.name: _forms(backend, scope, checks) for backend in opened}
     total, done = len(opened) * len(looks) + sum(map(len, asked.values())), 0
     functions: list[FunctionResult] = []
     doctors: list[KernelDoctor] = []
-    lost: str | None = None
     for backend in opened:
-        seen: list[FunctionResult] = []
+        name, seen = backend.name, list[FunctionResult]()
         for some in looks:
-            progress(f"functions on {backend.name}", done, total)
-            seen += device.perform(partial(look_at_functions, backend, some))
+            progress(f"functions on {name}", done, total)
+            look = partial(device.perform, partial(look_at_functions, backend, some, checks))
+            seen += checks.run(step_of(some, name), look, [])
             done += 1
-        functions += seen
-        doctor = KernelDoctor(backend, _verdicts(seen, device))
-        doctors.append(doctor)
-        for form in asked[backend.name]:
-            progress(f"{form.what} on {backend.name}", done, total)
-            lost = _looked(doctor, form)
-            done += 1
-            if lost:
+            if device.lost is not None:
                 break
-        if lost:
+        functions += seen
+        verdicts = _verdicts(seen, device)
+        doctor = checks.run(f"verdicts on {name}", partial(KernelDoctor, backend, verdicts), None)
+        if doctor is None:
+            continue
+        doctors.append(doctor)
+        for form in asked[name]:
+            if device.lost is not None:
+                break
+            step = f"{form.what} on {name}"
+            progress(step, done, total)
+            checks.run(step, partial(device.perform, partial(doctor.look, form)), None)
+            done += 1
+        if device.lost is not None:
             break
     progress("", total, total)
+    lost = None
+    if device.lost is not None and checks.failed:
+        last = checks.failed.pop()
+        lost = f"{last.step}: {last.error}"
     results = tuple(one for doctor in doctors for one in doctor.results.values())
-    seconds = time.perf_counter() - start
-    found = Examination(scope, closed, tuple(functions), results, seconds, lost)
-    return _kept(found, device, doctors, looks)
+    seconds, failed = time.perf_counter() - start, tuple(checks.failed)
+    found = Examination(scope, closed, tuple(functions), results, seconds, lost, failed=failed)
+    found = checks.run("keeping what was seen", partial(_kept, found, device, doctors), found)
+    return replace(found, failed=tuple(checks.failed))
+
+
+def _forms(backend: GlBackend, scope: Scope, checks: Checks) -> list[Form]:
+    """Return the forms of the kernels in `scope`."""
+    if scope.functions is not None and scope.ops is None:
+        return []
+    name, found = backend.name, list[Form]()
+    listed = partial(kernels_of, backend, scope.ops, scope.full)
+    for kernel in checks.run(f"the kernels of {name}", listed, []):
+        step = f"{kernel.op} by {kernel.name} on {name}, what it may compute"
+        found += checks.run(step, partial(forms_of, backend, kernel, scope.full), [])
+    return one_of_each(found) if scope.quick else found
 
 
 def one_of_each(some: Sequence[Form]) -> list[Form]:
@@ -162,24 +186,26 @@ def one_of_each(some: Sequence[Form]) -> list[Form]:
     return list(found.values())
 
 
-def _opened(device: Device, scope: Scope) -> tuple[list[GlBackend], dict[str, str]]:
-    """The backends that open, and why the others do not. Raises DeviceError where none does."""
-    closed = {name: GL[name].why_not_device(device) for name in scope.backends}
-    opened = [GL[name](device) for name, why in closed.items() if why is None]
-    if not opened:
+def _opened(device: Device, scope: Scope, checks: Checks) -> tuple[list[GlBackend], dict[str, str]]:
+    """The backends that open, and why the others do not.
+
+    Raises DeviceError where none does, and each says why.
+    """
+    opened: list[GlBackend] = []
+    closed: dict[str, str] = {}
+
+    def open_(name: str) -> None:
+        why = GL[name].why_not_device(device)
+        if why is None:
+            opened.append(GL[name](device))
+        else:
+            closed[name] = why
+
+    for name in scope.backends:
+        checks.run(f"opening {name}", partial(open_, name), None)
+    if not opened and not checks.failed:
         raise DeviceError("; ".join(f"{name}: {why}" for name, why in closed.items()))
-    return opened, {name: why for name, why in closed.items() if why is not None}
-
-
-def _looked(doctor: KernelDoctor, form: Form) -> str | None:
-    """Look at `form`; what it was where the device is lost by it."""
-    try:
-        doctor.backend.device.perform(partial(doctor.look, form))
-    except DeviceError as error:
-        if doctor.backend.device.lost is None:
-            raise
-        return f"{form.what}: {error}"
-    return None
+    return opened, closed
 
 
 def _verdicts(seen: Iterable[FunctionResult], device: Device) -> dict[str, Verdict]:
@@ -194,9 +220,7 @@ def _verdicts(seen: Iterable[FunctionResult], device: Device) -> dict[str, Verdi
     }
 
 
-def _kept(
-    found: Examination, device: Device, doctors: Sequence[KernelDoctor], looks: Sequence[list[Look]]
-) -> Examination:
+def _kept(found: Examination, device: Device, doctors: Sequence[KernelDoctor]) -> Examination:
     """`found`, and whether it was kept: its verdicts in the place of former ones, a certificate."""
     folder, offers = Settings.from_environment().cache, device.capabilities
     if folder is None:
@@ -206,19 +230,20 @@ def _kept(
     for doctor in doctors:
         mine |= doctor.backend.verdicts.found
     names = {doctor.backend.name for doctor in doctors}
-    known = {look.name for some in looks for look in some}
+    functions = {(one.backend, one.name, DType(one.dtype).kind) for one in found.functions}
     # Of a kernel that was looked at in part, as the driver gave up, the former verdict stays.
     looked = set[str]() if found.lost else set[str]().union(*(one.looked for one in doctors))
 
     def dropped(key: str) -> bool:
         """Whether a former verdict of a doctor is on what was looked at anew."""
-        backend, op, name, *_ = key.split(" ")
-        return backend in names and name in known if op == FUNCTION else key in looked
+        backend, op, name, *_, kind = key.split(" ")
+        return (backend, name, kind) in functions if op == FUNCTION else key in looked
 
     try:
         verdicts.renew(mine, dropped)
         given = []
-        for name in names if found.lost is None and not found.scope.quick else ():
+        whole = found.lost is None and not found.failed and not found.scope.quick
+        for name in names if whole else ():
             kernels = [one for one in found.kernels if one.backend == name]
             wrong = sum(bool(one.wrong) for one in kernels)
             wrong += sum(bool(one.wrong) for one in found.functions if one.backend == name)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from glnn.device.believed import Broken
+from glnn.doctor.checks import NoVerdict
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Limits:
     """Those that were seen broken earlier, and lowered as the device opened."""
     seconds: float
     """What the tries took."""
+    failed: tuple[NoVerdict, ...] = ()
+    """What there is no verdict on."""
 
     @property
     def wrong(self) -> tuple[LimitFinding, ...]:
@@ -72,8 +75,8 @@ class Limits:
 
     @property
     def ok(self) -> bool:
-        """Whether all hold, and did before."""
-        return not self.wrong and not self.before
+        """Whether all hold, and did before, and none was left without a verdict."""
+        return not self.wrong and not self.before and not self.failed
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -91,6 +94,7 @@ class Limits:
             "seconds": self.seconds,
             "findings": [one.to_json() for one in self.findings],
             "before": {name: asdict(one) for name, one in self.before.items()},
+            "no_verdict": [asdict(one) for one in self.failed],
             "sentences": list(self.sentences),
         }
 

@@ -128,13 +128,22 @@ def forms(backend: GlBackend, ops: Sequence[str] | None = None, full: bool = Fal
 
     ops: of these alone. full: with every epilogue, and those kernels that run by name only.
     """
+    kernels = kernels_of(backend, ops, full)
+    return [form for kernel in kernels for form in forms_of(backend, kernel, full)]
+
+
+def kernels_of(
+    backend: GlBackend, ops: Sequence[str] | None = None, full: bool = False
+) -> list[Kernel]:
+    """Return the kernels of `backend`, those that are chosen first before others; as `forms`."""
     kernels = [k for k in declared() if k.backend == backend.name and (full or not k.document)]
     kernels = [k for k in kernels if ops is None or k.op in ops]
-    found: list[Form] = []
-    for kernel in sorted(kernels, key=lambda k: (k.op, -k.priority)):
-        for version in _versions(backend, kernel):
-            found += _of(backend, version, full)
-    return found
+    return sorted(kernels, key=lambda k: (k.op, -k.priority))
+
+
+def forms_of(backend: GlBackend, kernel: Kernel, full: bool = False) -> list[Form]:
+    """Return the forms of one kernel, with each set of parameters that it may have here."""
+    return [form for one in _versions(backend, kernel) for form in _of(backend, one, full)]
 
 
 def _versions(backend: GlBackend, kernel: Kernel) -> list[Kernel]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from glnn.backends.gl import GlBackend
 from glnn.device import Buffer, Source
+from glnn.doctor.checks import Checks
 from glnn.doctor.looks import LEAST, Look
 from glnn.errors import ShaderError, first_line, raised
 from glnn.glsl import included, shaders_folder
@@ -95,25 +97,45 @@ class FunctionResult:
         return self.wrong is None and self.ulps > self.allowed
 
 
-def look_at_functions(backend: GlBackend, looks: Sequence[Look]) -> list[FunctionResult]:
-    """What is seen of `looks`, in one program; each in one of its own where that does not compile.
+def look_at_functions(
+    backend: GlBackend, looks: Sequence[Look], checks: Checks
+) -> list[FunctionResult]:
+    """What is seen of `looks`, in one program; each in one of its own where that fails.
 
-    Only in the thread that opened the device. Raises DeviceError where the device is lost.
+    Only in the thread that opened the device. checks: run the single ones. Raises DeviceError
+    where the device is lost, and MemoryError, which says nothing of a function.
     """
     try:
         found = run(backend, [look.text for look in looks], [look.given for look in looks])
-    except ShaderError as error:
-        if len(looks) > 1:
-            return [one for look in looks for one in look_at_functions(backend, [look])]
-        look, why = looks[0], f"it does not compile: {first_line(error)}"
-        return [_result(backend.name, look, 0.0, False, None, why)]
     except Exception as error:  # a driver may fail at anything; each is looked at by itself then
         if backend.device.lost is not None:
             raise
         if len(looks) > 1:
-            return [one for look in looks for one in look_at_functions(backend, [look])]
-        return [_result(backend.name, looks[0], 0.0, False, None, raised(error))]
+            return list(_one_by_one(backend, looks, checks))
+        if isinstance(error, MemoryError):
+            raise
+        refused = isinstance(error, ShaderError)
+        why = f"it does not compile: {first_line(error)}" if refused else raised(error)
+        return [_result(backend.name, looks[0], 0.0, False, None, why)]
     return [_judged(backend.name, look, got) for look, got in zip(looks, found, strict=True)]
+
+
+def _one_by_one(
+    backend: GlBackend, looks: Sequence[Look], checks: Checks
+) -> Iterator[FunctionResult]:
+    """What is seen of each of `looks` in a program of its own, until the device is lost."""
+    for look in looks:
+        step = step_of([look], backend.name)
+        yield from checks.run(step, partial(look_at_functions, backend, [look], checks), [])
+        if backend.device.lost is not None:
+            return
+
+
+def step_of(looks: Sequence[Look], backend: str) -> str:
+    """Return what looking at these functions in one program is called."""
+    if len(looks) == 1:
+        return f"{looks[0].name} of {looks[0].dtype.value} on {backend}"
+    return f"{len(looks)} functions of {looks[0].dtype.value} on {backend}"
 
 
 def run(

@@ -90,7 +90,8 @@ class KernelDoctor:
     def look(self, form: Form) -> None:
         """See whether `form` is right, in launches of any size; the verdict is the backend's.
 
-        Only in the thread that opened the device. Raises DeviceError where it is lost.
+        Only in the thread that opened the device. Raises DeviceError and MemoryError, which say
+        nothing of the kernel: there is no verdict on it then.
         """
         kernel, problem = form.kernel, form.problem
         result = self._result(kernel)
@@ -106,14 +107,9 @@ class KernelDoctor:
         except LimitError as error:
             result.left[form.what] = str(error)
             return
-        except DeviceError as error:
-            if self.backend.device.lost is None:
-                result.left[form.what] = str(error)
-                return
+        except (DeviceError, MemoryError) as error:
+            result.left[form.what] = raised(error)
             raise
-        except MemoryError:
-            result.left[form.what] = "there is not enough memory to look at it"
-            return
         except Exception as error:  # glnn's fault or the driver's: a kernel that raises is not used
             if self.backend.device.lost is not None:
                 raise

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from time import perf_counter
 
 from glnn.device import Capabilities, Device
 from glnn.device.believed import UPWARD, Broken, BrokenLimits
+from glnn.doctor.checks import Checks
 from glnn.doctor.findings import LimitFinding, Limits
 from glnn.doctor.ground import Ground, NoRoomError
 from glnn.doctor.probes import Probe, probes
@@ -31,26 +33,37 @@ def probe_limits(
     full: up to what the driver states, else to 256 MiB of memory and two million workgroups.
     progress: called with what is tried next. The device's capabilities are lowered to what holds,
     those of devices that open later as well. Where the driver resets the context for a try,
-    `device` is lost, and the rest is tried on `device.renewed()`. Raises DeviceError where none
-    opens then.
+    `device` is lost, and the rest is tried on `device.renewed()`, where that opens. A limit whose
+    search raises an exception is left without a verdict.
     """
-    folder, start = Settings.from_environment().cache, perf_counter()
+    folder, start, checks = Settings.from_environment().cache, perf_counter(), Checks()
     kept = BrokenLimits.load(folder, device.capabilities)
-    before, found = dict(kept.found), []
+    before, found = dict(kept.found), list[LimitFinding]()
     for probe in probes():
         offers = device.capabilities
         there = offers.compute if probe.compute else offers.feedback
         if not there or not probe.number(offers):
             continue
         progress(probe.what)
-        finding = _Search(device, probe, full).finding()
+        search = _Search(device, probe, full)
+        finding = checks.run(f"the limit of {probe.what}", search.finding, None)
         if device.lost is not None:
-            device = device.renewed()
-        found.append(finding)
-        if not finding.ok:
-            kept.keep({probe.limit: _broken(finding, offers)})
-            device.capabilities = kept.lowered(device.capabilities)
-    return Limits(tuple(found), before, perf_counter() - start)
+            again = checks.run("a new context after a reset", device.renewed, None)
+            if again is None:
+                break
+            device = again
+        if finding is not None:
+            found.append(finding)
+        if finding is not None and not finding.ok:
+            lower = partial(_lower, device, kept, finding, offers)
+            checks.run(f"lowering the limit of {probe.what}", lower, None)
+    return Limits(tuple(found), before, perf_counter() - start, tuple(checks.failed))
+
+
+def _lower(device: Device, kept: BrokenLimits, finding: LimitFinding, offers: Capabilities) -> None:
+    """Keep a limit that does not hold, and have `device` take what does."""
+    kept.keep({finding.limit: _broken(finding, offers)})
+    device.capabilities = kept.lowered(device.capabilities)
 
 
 def _broken(finding: LimitFinding, offers: Capabilities) -> Broken:

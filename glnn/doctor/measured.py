@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from glnn.doctor.checks import NoVerdict
 from glnn.span import duration
 
 GPU_BACKENDS = ("compute", "feedback")
@@ -129,6 +130,8 @@ class Speed:
     """Seconds that a thread which only computes needs for each of its own: above 1, others run."""
     keeps: bool = True
     """Whether programs are kept on disk."""
+    failed: tuple[NoVerdict, ...] = ()
+    """What could not be measured, as an exception ended it."""
 
     def of(self, what: str) -> tuple[Contest, ...]:
         """The contests of that work, the smallest first."""
@@ -150,7 +153,8 @@ class Speed:
             f"copied {rate(one.rate('copy'))}"
             for one in self.transfers
         ]
-        found += [self._contest(one) for one in self.contests]
+        measured = (one for one in self.contests if one.on_device or one.in_all)
+        found += [self._contest(one) for one in measured]
         found += [
             f"{one.backend}: a new shader {duration(one.compiled)} to compile, "
             f"{duration(one.first)} its first run"

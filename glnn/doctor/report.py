@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from glnn.doctor.advice import advice
+from glnn.doctor.checks import NoVerdict
 from glnn.doctor.examination import Examination
 from glnn.doctor.findings import Limits
 from glnn.doctor.functions import FunctionResult
@@ -22,25 +23,36 @@ UNITS = {"compute": ("workgroups", "dispatch"), "feedback": ("vertices", "draw")
 class Report:
     """All that a doctor has to say."""
 
-    machine: Machine
-    """On what."""
+    machine: Machine | None
+    """On what; None where there is no verdict on that."""
     examination: Examination
     """What was seen of functions and kernels."""
     limits: Limits | None
     """What was seen of limits; None where they were not tried."""
     speed: Speed | None
     """What was measured; None where nothing was."""
+    others: tuple[NoVerdict, ...] = ()
+    """What there is no verdict on beside what those say themselves."""
+
+    @property
+    def failed(self) -> tuple[NoVerdict, ...]:
+        """All that there is no verdict on."""
+        limits = self.limits.failed if self.limits else ()
+        speed = self.speed.failed if self.speed else ()
+        return (*self.others, *limits, *self.examination.failed, *speed)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing wrong was seen."""
-        return self.examination.ok and (self.limits is None or self.limits.ok)
+        """Whether nothing wrong was seen, and there is a verdict on everything."""
+        limits = self.limits is None or self.limits.ok
+        return self.examination.ok and limits and not self.failed
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """What matters, the worst first."""
         found = [*faults(self.examination)]
         found += self.limits.sentences if self.limits else ()
+        found += [f"{one.text}." for one in self.failed]
         found += summary(self.examination)
         found += advice(self.speed) if self.speed else ()
         return (*found, self.verdict)
@@ -62,15 +74,20 @@ class Report:
             "reset of the context": seen.lost is not None,
         }
         said = ", ".join(_counted(int(n), what) for what, n in counts.items() if n)
-        return f"Wrong here: {said}. None of it is used as it is."
+        unknown = f"there is no verdict on {_counted(len(self.failed), 'check')}"
+        if not said:
+            return f"Nothing wrong was seen, but {unknown}."
+        wrong = f"Wrong here: {said}. None of it is used as it is."
+        return f"{wrong} And {unknown}." if self.failed else wrong
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
         return {
+            **self.examination.to_json(),
             "ok": self.ok,
             "sentences": list(self.sentences),
-            "machine": self.machine.to_json(),
-            **self.examination.to_json(),
+            "machine": self.machine.to_json() if self.machine else None,
+            "no_verdict": [asdict(one) for one in self.failed],
             "limits": self.limits.to_json() if self.limits else None,
             "speed": self.speed.to_json() if self.speed else None,
         }
@@ -78,7 +95,7 @@ class Report:
     def text(self) -> str:
         """What is to be pasted where a fault is reported."""
         seen, lines = self.examination, ["glnn doctor", ""]
-        lines += self.machine.lines()
+        lines += self.machine.lines() if self.machine else ["(no verdict)"]
         lines += ["", "What follows", ""]
         lines += self.sentences
         lines += ["", "Kernels", ""]

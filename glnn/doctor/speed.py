@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter, thread_time, time_ns
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from glnn.backends.backend import Way
 from glnn.backends.gl import GlBackend
 from glnn.device import Buffer, Device, SharedMemory, Source
 from glnn.disk import Disk
+from glnn.doctor.checks import Checks
 from glnn.doctor.contests import SIDES, contests, timed
 from glnn.doctor.ground import PIECE, Words, count_from
 from glnn.doctor.measured import GPU_BACKENDS, Compiling, Launching, Room, Speed, Transfer
@@ -25,6 +27,7 @@ from glnn.layout import parse
 from glnn.process import processors
 from glnn.settings import Settings
 
+T = TypeVar("T")
 CHAIN, FEW = 100, 64
 """Launches of a chain, and the numbers of each."""
 SIZES = tuple(1 << bits for bits in (12, 16, 20, 24, 26))
@@ -43,28 +46,29 @@ def measure_speed(
     """Measure what is slow on `device`: medians by the clock, by its timer where that is believed.
 
     full: also try most of the memory that is free. progress: called with what is measured next.
-    sides: of the products. sizes: bytes that are moved. Raises DeviceError where the device is
-    lost; what a backend cannot do is left out.
+    sides: of the products. sizes: bytes that are moved. What a backend cannot do is left out, and
+    so is what raises an exception, which is noted.
     """
-    start, opened = perf_counter(), list[GlBackend]()
+    start, checks, opened = perf_counter(), Checks(), list[GlBackend]()
     for name in GPU_BACKENDS:
-        with suppress(DeviceError):
-            backend = open_backend(name, device)
-            assert isinstance(backend, GlBackend)
-            opened.append(backend)
-    device.finish()
+        backend = checks.run(f"speed: opening {name}", partial(_opened, name, device), None)
+        opened += [] if backend is None else [backend]
+    checks.run("speed: waiting for the device", device.finish, None)
     others = waiting()
     progress("launches")
-    launches = tuple(device.perform(partial(_launching, one)) for one in opened)
+    launches = _measured(checks, device, "launches", _launching, opened)
     moved = []
     for nbytes in sizes if opened else ():
         progress(f"moving {nbytes} bytes")
-        moved.append(device.perform(partial(_transfer, opened[0], nbytes)))
-    held = contests(device, opened, sides, progress)
+        move = partial(device.perform, partial(_transfer, opened[0], nbytes))
+        one = checks.run(f"speed: moving {nbytes} bytes", move, None)
+        moved += [] if one is None else [one]
+    held = contests(device, opened, sides, progress, checks)
     progress("compiling")
-    compiling = tuple(device.perform(partial(_compiling, one)) for one in opened)
+    compiling = _measured(checks, device, "compiling", _compiling, opened)
     progress("memory")
-    room = device.perform(lambda: _room(device, full))
+    use = partial(device.perform, partial(_room, device, full))
+    room = checks.run("speed: memory", use, None)
     offers = device.capabilities
     return Speed(
         software=offers.software,
@@ -78,7 +82,33 @@ def measure_speed(
         seconds=perf_counter() - start,
         waiting=others,
         keeps=Disk.of(Settings.from_environment()).keeps,
+        failed=tuple(checks.failed),
     )
+
+
+def _opened(name: str, device: Device) -> GlBackend | None:
+    """Return the backend `name` on `device`; None where it does not open there."""
+    with suppress(DeviceError):
+        backend = open_backend(name, device)
+        assert isinstance(backend, GlBackend)
+        return backend
+    return None
+
+
+def _measured(
+    checks: Checks,
+    device: Device,
+    what: str,
+    measure: Callable[[GlBackend], T],
+    opened: Sequence[GlBackend],
+) -> tuple[T, ...]:
+    """Return what `measure` gives of each backend, but of those where it raises."""
+    found: list[T] = []
+    for one in opened:
+        step = f"speed: {what} on {one.name}"
+        measured = checks.run(step, partial(device.perform, partial(measure, one)), None)
+        found += [] if measured is None else [measured]
+    return tuple(found)
 
 
 def waiting(least: float = 0.1) -> float:

@@ -18,6 +18,7 @@ from glnn.backends.compute import Compute
 from glnn.compile import evaluate
 from glnn.device import Device, Source
 from glnn.doctor.certificate import Certificates
+from glnn.doctor.checks import Checks
 from glnn.doctor.examination import Scope, examine_device
 from glnn.doctor.forms import Form, forms
 from glnn.doctor.functions import look_at_functions
@@ -184,9 +185,13 @@ def test_a_doctor_keeps_what_it_did_not_look_at_again(own, cached, monkeypatch, 
     kept = {one: Verdict(wrong="off by 3") for one in (key, f"{other} {ALWAYS}")}
     backend.verdicts.keep(kept)
     if lost:
-        looked = "glnn.doctor.examination._looked"
-        monkeypatch.setattr(looked, lambda doctor, form: "the driver gave up")
-    assert examine_device(own, NORM).ok != lost
+
+        def reset(self, form):
+            raise self.backend.device._lose("dispatch", "guilty")
+
+        monkeypatch.setattr(KernelDoctor, "look", reset)
+    seen = examine_device(own, NORM)
+    assert (seen.ok, seen.lost is None, seen.failed) == (not lost, not lost, ())
     stay = kept.keys() & Verdicts.load(cached, offers, __version__).found.keys()
     assert stay == kept.keys() - (set() if lost else {key})
 
@@ -235,7 +240,9 @@ def test_a_damaged_certificate_is_none(own, cached, damage) -> None:
 def test_a_shader_that_does_not_compile(own, cached, monkeypatch) -> None:
     _replaced(monkeypatch, "functions/tanh.glsl", "float square", "floot square")
     looks = function_looks(("tanh", "exp"))
-    found = {one.name: one for some in looks for one in look_at_functions(Compute(own), some)}
+    found = {
+        one.name: one for some in looks for one in look_at_functions(Compute(own), some, Checks())
+    }
     assert "does not compile" in (found["tanh"].wrong or "") and found["exp"].wrong is None
 
 

@@ -1,0 +1,45 @@
+"""The doctor's checks, one after another: whatever one raises ends that check alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from glnn.errors import raised
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+@dataclass(frozen=True)
+class NoVerdict:
+    """A check that an exception ended: what it was to see is not known."""
+
+    step: str
+    """What was being checked."""
+    error: str
+    """The exception's type, and what it says."""
+
+    @property
+    def text(self) -> str:
+        """Both, in one line."""
+        return f"{self.step}: no verdict: {self.error}"
+
+
+class Checks:
+    """Runs checks, and collects those that raised an exception."""
+
+    def __init__(self) -> None:
+        self.failed: list[NoVerdict] = []
+
+    def run(self, step: str, check: Callable[[], T], otherwise: D) -> T | D:
+        """Return what `check` returns, or `otherwise` where it raises any Exception.
+
+        step: what is checked, for people. KeyboardInterrupt and SystemExit pass.
+        """
+        try:
+            return check()
+        except Exception as error:  # a driver may fail at anything: the other checks go on
+            self.failed.append(NoVerdict(step, raised(error)))
+            return otherwise
