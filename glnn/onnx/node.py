@@ -12,10 +12,11 @@ from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
 from glnn.onnx.delegated import Delegate
+from glnn.onnx.moved import moved_graph, moves
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.conversion import CONVERTED
 from glnn.onnx.operators.entry import Entry
-from glnn.onnx.widened import widened_graph
+from glnn.onnx.widened import Convert, widened_graph
 from glnn.types import DType, TensorType
 
 
@@ -70,6 +71,8 @@ class OnnxOperator(Composite):
                     return self._widened(self.entry, given)
                 except (ShapeError, UnsupportedOpError) as refused:
                     error, why = refused, str(refused)
+        elif self.entry is not None and moves(self.op_type, self.attributes, given):
+            return moved_graph(self.op_type, self._convert(self.entry), given, why)
         try:
             return self.delegate.graph(given, why)
         except (ShapeError, UnsupportedOpError) as refused:
@@ -77,12 +80,16 @@ class OnnxOperator(Composite):
 
     def _widened(self, entry: Entry, given: Sequence[Value | None]) -> Graph:
         """The node in 64 bits, by the operators that it is made of in 32."""
+        dtypes = [one.dtype for one in self.delegate.inferred(given)]
+        return widened_graph(self.op_type, self._convert(entry), given, dtypes)
+
+    def _convert(self, entry: Entry) -> Convert:
+        """What puts the node into a graph, as `entry` has it."""
 
         def convert(builder: Builder, here: Sequence[Value | None]) -> list[Value]:
             return self._converted(entry, builder, here)
 
-        dtypes = [one.dtype for one in self.delegate.inferred(given)]
-        return widened_graph(self.op_type, convert, given, dtypes)
+        return convert
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         return self.delegate.unknown(types)

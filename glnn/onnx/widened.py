@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -70,13 +70,26 @@ def widened_graph(
     of the results, `DType.object` where nothing is known. Raises ShapeError and UnsupportedOpError
     where the float32 node is refused.
     """
-    graph = _narrow_graph(op_type, convert, given)
+    graph = _float32_graph(op_type, convert, given)
     types = tuple(
         TensorType(value.type.dims, _result_dtype(value, dtype))
         for value, dtype in zip(graph.outputs, dtypes, strict=True)
     )
     why = f"{DType.float64.value} is the host's"
     operator = Widened(op_type, graph, types, why)
+    return host_graph(op_type, operator, given, types)
+
+
+def host_graph(
+    op_type: str,
+    operator: HostOperator,
+    given: Sequence[Value | None],
+    types: Sequence[TensorType],
+) -> Graph:
+    """Return a graph of one operator, or its results where all numbers are known and they are few.
+
+    types: those of the results.
+    """
     operands = tuple(value for value in given if value is not None)
     inputs = tuple(dict.fromkeys(v for v in operands if v.kind is not Kind.CONSTANT))
     if not inputs and all(prod(type.shape) <= FOLDED for type in types):
@@ -90,24 +103,35 @@ def widened_graph(
     return Graph((Node(op_type, operator, operands, results),), inputs, results, op_type)
 
 
-def _narrow_graph(op_type: str, convert: Convert, given: Sequence[Value | None]) -> Graph:
+def _float32_graph(op_type: str, convert: Convert, given: Sequence[Value | None]) -> Graph:
     """Return the graph of the float32 node, an input for each operand.
 
     Numbers of float64 that are known are inputs, too, lest they are rounded; only where the node
     must know them, and float32 has them as they are, constants.
     """
+    wide = [i for i, value in enumerate(given) if value and _is_wide(value)]
     try:
-        return _converted_graph(op_type, convert, given, known=False)
+        return substituted_graph(op_type, convert, given, wide, known=False)
     except (ShapeError, UnsupportedOpError):
         constants = [v for v in given if v and v.kind is Kind.CONSTANT and _is_wide(v)]
         if not constants or not all(map(_is_narrow_exactly, constants)):
             raise
-        return _converted_graph(op_type, convert, given, known=True)
+        return substituted_graph(op_type, convert, given, wide, known=True)
 
 
-def _converted_graph(
-    op_type: str, convert: Convert, given: Sequence[Value | None], *, known: bool
+def substituted_graph(
+    op_type: str,
+    convert: Convert,
+    given: Sequence[Value | None],
+    others: Collection[int],
+    *,
+    known: bool,
 ) -> Graph:
+    """Return the graph of a node, an input for each operand, without composites.
+
+    others: the operands, by number, in the place of which float32 stands. known: whether the node
+    is told the numbers of these where they are constants.
+    """
     builder = Builder(op_type)
     here: list[Value | None] = []
     inputs: list[Value] = []
@@ -115,10 +139,10 @@ def _converted_graph(
         if value is None:
             here.append(None)
             continue
-        dtype = DType.float32 if _is_wide(value) else value.type.dtype
+        dtype = DType.float32 if i in others else value.type.dtype
         operand = Value(f"operand {i}", TensorType(value.type.dims, dtype), Kind.INPUT)
         inputs.append(operand)
-        if value.kind is Kind.CONSTANT and (known or not _is_wide(value)):
+        if value.kind is Kind.CONSTANT and (known or i not in others):
             array = np.asarray(value.data, dtype.numpy)
             operand = Value(f"operand {i}", operand.type, Kind.CONSTANT, array)
         else:

@@ -34,6 +34,7 @@ CASES = [
         lambda x, at: x[at, np.arange(2)[:, None], np.arange(5)],
     ),
     (GatherND(), (5, 7), (9, 2), _nd),
+    (GatherND(), (5, 7), (2,), _nd),
     (GatherND(), (5, 7, 3), (2, 3, 1), _nd),
     (GatherND(), (5, 7, 8), (2, 3, 2), _nd),
     (GatherND(1), (3, 5, 7), (3, 4, 1), _batched),

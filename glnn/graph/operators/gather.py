@@ -190,11 +190,10 @@ class GatherND(Lookup):
         return x.dims[self.batch :]
 
     def taken(self, x: Array, index: Array) -> Array:
-        lead = x.shape[: self.batch]
-        rows = x.reshape(prod(lead), *x.shape[self.batch :])
-        tuples = index.reshape(prod(lead), *index.shape[self.batch :])
-        found = [row[tuple(np.moveaxis(i, -1, 0))] for row, i in zip(rows, tuples, strict=True)]
-        return np.stack(found).reshape(*lead, *found[0].shape)
+        ones = (1,) * (index.ndim - 1 - self.batch)
+        lead: tuple[Array, ...] = np.indices(x.shape[: self.batch], sparse=True)
+        places = (*(one.reshape(one.shape + ones) for one in lead), *np.moveaxis(index, -1, 0))
+        return np.asarray(x[places])
 
 
 def check_index(operator: str, index: TensorType) -> None:

@@ -43,6 +43,12 @@ _NAMES = {dtype: dtype.value for dtype in NUMBERS.values()} | {
     DType.float32: "float",
     DType.float64: "double",
     DType.object: "string",
+    DType.float8_e4m3fn: "float8e4m3fn",
+    DType.float8_e4m3fnuz: "float8e4m3fnuz",
+    DType.float8_e5m2: "float8e5m2",
+    DType.float8_e5m2fnuz: "float8e5m2fnuz",
+    DType.float8_e8m0fnu: "float8e8m0",
+    DType.float4_e2m1fn: "float4e2m1",
 }
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
