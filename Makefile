@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-variants check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -190,6 +190,11 @@ check-threads: gl $(VENV)/test.stamp
 GRAPHS := 20000
 check-host-graphs: gl $(VENV)/test.stamp
 	$(BIN)/python -m tests.onnx.host_graphs --count $(GRAPHS)
+
+# The ONNX backend test suite's cases of one node with optional inputs, attributes and outputs left out
+# one at a time, and scalars for one-element operands, held against ONNX Runtime: the tests have a part.
+check-variants: gl $(VENV)/test.stamp
+	$(BIN)/python -m tests.onnx.variants --check
 
 # Programs from pip that were written for ONNX Runtime, each with it and with glnn: docs/programs.md.
 # basic-pitch wants TensorFlow, and runs without.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -14,7 +14,8 @@ from glnn.errors import GlnnError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.onnx.detection import NODES
+from glnn.onnx import detection
+from glnn.onnx.dropout import dropout
 from glnn.onnx.operators.dtypes import array_of, type_of, type_proto
 from glnn.onnx.schemas import defaults
 from glnn.types import ANYTHING, Array, DType, TensorType
@@ -27,6 +28,18 @@ NEVER_DELEGATED = frozenset({"LSTM", "GRU", "RNN"})
 """ONNX's operators of whose operands and attributes the package's reference ignores some: refused
 where glnn's own operators do not compute them. So is `axis`, from which on an operand of operator
 sets before 7 broadcasts."""
+
+NODES: Mapping[str, Callable[..., list[Array]]] = {**detection.NODES, "Dropout": dropout}
+"""What there is of NumPy here, by ONNX operator: of its attributes, the operator set's version and
+the operands."""
+
+SCALARS: Mapping[str, tuple[int, ...]] = {
+    "DFT": (1, 2),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "STFT": (1, 3),
+}
+"""The operands that ONNX says are scalars, by operator. ONNX Runtime takes them of shape (1,), too,
+which the package's reference does not."""
 
 NARROW = (DType.float16, DType.bfloat16)
 WIDENED = frozenset({"STFT"})
@@ -83,6 +96,11 @@ class Delegate:
         """Return the results by the package's reference."""
         pairs = zip(self.node.input, arrays, strict=False)
         feeds = {name: _given(array) for name, array in pairs if name and array is not None}
+        if not self.node.domain:
+            names = [
+                self.node.input[i] for i in SCALARS.get(self.node.op_type, ()) if i < len(arrays)
+            ]
+            feeds |= {n: feeds[n].reshape(()) for n in names if n in feeds and feeds[n].size == 1}
         first = arrays[0] if not self.node.domain and self.node.op_type in WIDENED else None
         if first is None or DType.of(first) not in NARROW:
             return tuple(map(array_of, self._evaluator.run(None, feeds)))

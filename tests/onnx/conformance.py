@@ -120,12 +120,13 @@ def _array(value: Any) -> Any:
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
-def difference(found: Any, expected: Any) -> str:
+def difference(found: Any, expected: Any, atol: float = ATOL) -> str:
     """How `found` is wrong; empty where it is right."""
     if isinstance(expected, (list, tuple)):
         if not isinstance(found, (list, tuple)) or len(found) != len(expected):
             return f"expected {len(expected)} values, got {found!r:.60}"
-        return next(filter(None, map(difference, found, expected)), "")
+        pairs = zip(found, expected, strict=True)
+        return next(filter(None, (difference(*pair, atol) for pair in pairs)), "")
     if expected is None:
         return "" if found is None else f"expected nothing, got {found!r:.60}"
     expected = np.asarray(expected)
@@ -141,7 +142,7 @@ def difference(found: Any, expected: Any) -> str:
         return "" if np.all(same) else f"{int(np.sum(found != expected))} numbers differ"
     wide = (np.asarray(one).astype(np.float64) for one in (found, expected))
     try:
-        np.testing.assert_allclose(*wide, rtol=rtol, atol=ATOL)
+        np.testing.assert_allclose(*wide, rtol=rtol, atol=atol)
     except AssertionError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         return "; ".join([line for line in lines if "ax" in line or "Mismatch" in line] or lines)

@@ -52,6 +52,14 @@ def test_cropped(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_all_is_resized_where_no_region_is_given(backend: str) -> None:
+    x, sizes = floats(1, 1, 5, 7), np.array([1, 1, 3, 4], np.int64)
+    for mode in ("nearest", "linear"):
+        more = {"coordinate_transformation_mode": "tf_crop_and_resize", "opset": 13, "mode": mode}
+        check("Resize", [x, None, None, sizes], backend, **more)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_old_versions(backend: str) -> None:
     x, scales = floats(1, 2, 3, 5), np.array([1, 1, 2, 3], np.float32)
     for mode in ("nearest", "linear"):

@@ -1,4 +1,4 @@
-"""STFT and DFT in narrow types beside NumPy's in float64."""
+"""STFT and DFT in narrow types beside NumPy's in float64; scalars of shape (1,)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 import glnn
+from tests.onnx.runtime import check, node_model
 
 HALVES = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 
@@ -43,3 +44,19 @@ def test_narrow_types_are_rounded_once(operator: str, dtype: np.dtype[Any]) -> N
     expected = np.stack([right.real, right.imag], -1)
     unit = float(ml_dtypes.finfo(dtype).eps) / 2
     assert np.all(np.abs(pairs - expected) <= unit * np.abs(expected) + 1e-3)
+
+
+SIGNAL = np.random.default_rng(8).standard_normal((1, 32, 1)).astype(np.float32)
+SCALARS: dict[str, list[Any]] = {
+    "DFT": [SIGNAL, np.array(20), np.array(1)],
+    "STFT": [SIGNAL, np.array(8), np.hanning(16).astype(np.float32), np.array(16)],
+    "MelWeightMatrix": [np.array(6), np.array(32), np.array(8192), np.float32(0), np.float32(2000)],
+}
+
+
+@pytest.mark.parametrize("operator", SCALARS)
+def test_scalars_of_one_dimension(operator: str) -> None:
+    """ONNX Runtime takes an array of shape (1,) for a scalar."""
+    operands = [np.asarray(one) for one in SCALARS[operator]]
+    operands = [one.reshape(1) if not one.ndim else one for one in operands]
+    check(node_model(operator, operands), operands, backends=["cpu"], tolerance=1e-4)

@@ -91,7 +91,9 @@ def _resize(
     scales: Value | None = None,
     sizes: Value | None = None,
 ) -> Value:
-    """Version 10 has no roi, no modes of coordinates, and rounds down."""
+    """Version 10 has no roi, no modes of coordinates, and rounds down. Without a roi all of x is
+    resized.
+    """
     if call.version < 11:
         if roi is None:
             raise ShapeError("Resize: scales are missing")
@@ -108,8 +110,8 @@ def _resize(
     mode = call.get("coordinate_transformation_mode", "half_pixel")
     if mode not in MODES:
         raise ShapeError(f"Resize: coordinate_transformation_mode {mode!r} is not known")
-    if mode == "tf_crop_and_resize":
-        if roi is None or len(ends := _floats(call, roi)) != 2 * len(axes):
+    if mode == "tf_crop_and_resize" and roi is not None:
+        if len(ends := _floats(call, roi)) != 2 * len(axes):
             raise ShapeError(f"Resize: roi must have two numbers for each of {len(axes)} axes")
         pairs = zip(along, ends[: len(axes)], ends[len(axes) :], strict=True)
         along = [Along(one.axis, one.size, one.count, one.scale, (a, b)) for one, a, b in pairs]
