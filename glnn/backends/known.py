@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from zlib import crc32
@@ -31,25 +31,20 @@ FEW_RESULTS, SOME_RESULTS = 64, 4096  # below, magnitudes are estimated from 8 n
 class Known:
     """Operands of few samples, and their result."""
 
+    problem: Problem
+    """Of all samples."""
+    op: Operator
+    """What computes the result of these operands: the problem's operator, or one of few samples."""
     operands: Mapping[str, Array]
     """Of each operand all of it, or a few samples, which are to be repeated."""
     result: Array
     """What NumPy makes of these."""
-    open: Array | None
-    """Where float32 does not hold the result; None where it does everywhere."""
     stacks: Mapping[str, int]
     """Of each operand, and of `out`, that is to be repeated, in how many runs: see `Few`."""
-    condition: float = 1.0
-    """Norm of the magnitudes of the terms that the results are sums of, over the results' norm.
-
-    At least 1. Where terms cancel it is large, and so is the relative error of a right kernel.
-    """
-
-    @classmethod
-    def best(cls, problem: Problem, *, spoiled: bool, whole: bool, seeds: Sequence[int]) -> Known:
-        """The known results of `problem` with the least `condition` among those of `seeds`."""
-        made = (cls.of(problem, spoiled=spoiled, whole=whole, seed=seed) for seed in seeds)
-        return min(made, key=lambda known: known.condition)
+    exact: bool
+    """Whether NumPy computes it in float64; where that takes too long, in float32."""
+    spoiled: bool
+    """Whether special values are among the operands."""
 
     @classmethod
     def of(cls, problem: Problem, *, spoiled: bool, whole: bool, seed: int = 0) -> Known:
@@ -94,20 +89,43 @@ class Known:
         dtype = problem.results[0].dtype.numpy
         with np.errstate(all="ignore"):
             result = computed(op, precise, problem.epilogue)[0].astype(dtype)
-        if not (cost.flops or problem.epilogue):
-            return cls(operands, result, None, stacks)
-        expected = measured(result)
-        unsure = np.zeros(result.shape, bool)
-        if spoiled and exact:
+        return cls(problem, op, operands, result, stacks, exact, spoiled)
+
+    def tolerance(self) -> Tolerance:
+        """How far a right kernel's results may be off, which costs several times the result.
+
+        It is not needed where results are near by their own size: they are nearer by any other.
+        """
+        types = {name: TensorType.of(self.operands[name]) for name in self.problem.own}
+        if not (self.op.cost_of(types).flops or self.problem.epilogue):
+            return Tolerance(1.0, None)
+        expected = measured(self.result)
+        unsure = np.zeros(self.result.shape, bool)
+        if self.spoiled and self.exact:
+            dtype = self.problem.results[0].dtype.numpy
             with np.errstate(all="ignore"):
-                rounded = computed(op, operands, problem.epilogue)[0].astype(dtype)
+                rounded = computed(self.op, self.operands, self.problem.epilogue)[0].astype(dtype)
                 unsure = far(measured(rounded), expected, CANCELLED * greatest(expected))
         condition = 1.0
-        if exact or result.size < SOME_RESULTS:
-            draws = 8 if result.size < FEW_RESULTS else 2
-            draws = draws if exact and (spoiled or result.size < SOME_RESULTS) else 1
-            condition = _condition(problem, op, operands, expected, unsure, draws)
-        return cls(operands, result, unsure if unsure.any() else None, stacks, condition)
+        few = self.result.size < SOME_RESULTS
+        if self.exact or few:
+            draws = 8 if self.result.size < FEW_RESULTS else 2
+            draws = draws if self.exact and (self.spoiled or few) else 1
+            condition = _condition(self.problem, self.op, self.operands, expected, unsure, draws)
+        return Tolerance(condition, unsure if unsure.any() else None)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far results may be off, and which of them tell nothing."""
+
+    condition: float = 1.0
+    """Norm of the magnitudes of the terms that the results are sums of, over the results' norm.
+
+    At least 1. Where terms cancel it is large, and so is the relative error of a right kernel.
+    """
+    open: Array | None = None
+    """Where float32 does not hold the result; None where it does everywhere."""
 
 
 def _condition(
@@ -118,7 +136,7 @@ def _condition(
     unsure: Array,
     draws: int,
 ) -> float:
-    """The `condition` of the results `expected`; marks in `unsure` those that tell nothing.
+    """`Tolerance.condition` of the results `expected`; marks in `unsure` those that tell nothing.
 
     NumPy computes them in float32 from operands off by an ulp or so, each number by a random part
     of its own: the changes, in ulps, are the root of the sum of the squares of a result's terms,

@@ -66,7 +66,7 @@ def test_the_condition_is_that_of_the_terms(seed) -> None:
     for one in [Known.of(problem, spoiled=False, whole=True, seed=seed)]:
         terms = one.operands["x"].astype("f8") * one.operands["weight"]
         expected = max(1.0, np.sqrt(np.square(terms).sum()) / abs(terms.sum()))
-        assert expected / 4 <= one.condition <= 4 * expected
+        assert expected / 4 <= one.tolerance().condition <= 4 * expected
 
 
 def _changed(monkeypatch, change: Callable[[np.ndarray], None], most: int | None = None) -> None:
