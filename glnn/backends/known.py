@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from zlib import crc32
 
 import numpy as np
 
+from glnn.graph.error import ULP, nudged
 from glnn.graph.operator import Few, Operator
 from glnn.kernels.problem import Problem
 from glnn.kernels.reference import computed
@@ -21,7 +21,6 @@ LARGE = 1 << 25  # bytes: above, or above so many flops, FEWER samples differ
 SPECIAL = (np.nan, np.inf, -np.inf, 88.7, -88.7, 104.0, -104.0)  # float32's exp ends at 88.7, -104
 REACHES = 1, 16, 256  # of operands: a comparison with 5, or 99, is the same for all small numbers
 CANCELLED = 5e-6  # of the greatest result: what float32 itself loses is no kernel's fault
-ULP = 2.0**-23  # relative distance of neighbouring float32 numbers
 WILD = 16  # times the greatest result and the median magnitude: such a result tells nothing
 JUMP = 1e-2  # of the greatest result: a change this large in one nudge is a discontinuity
 FEW_RESULTS, SOME_RESULTS = 64, 4096  # below, magnitudes are estimated from 8 nudges, and from 2
@@ -147,12 +146,12 @@ def _condition(
     squares, most = np.zeros(exact.shape), greatest(expected)
     order = (*range(0, draws, 2), *range(1, draws, 2))  # those nudged alike in all operands first
     for done, draw in enumerate(order):
-        nudged = {
-            name: _nudged(array, draw, name if draw % 2 and name not in op.compared else "")
+        near = {
+            name: nudged(array, draw, name if draw % 2 and name not in op.compared else "")
             for name, array in operands.items()
         }
         with np.errstate(all="ignore"):
-            got = computed(op, nudged, problem.epilogue)[0].astype(dtype).astype(np.float64)
+            got = computed(op, near, problem.epilogue)[0].astype(dtype).astype(np.float64)
             same = (got == exact) | (np.isnan(got) & np.isnan(exact))
             unsure |= ~np.where(finite, np.isfinite(got), same)
             away = np.where(finite & np.isfinite(got), (got - exact) / ULP, 0.0)
@@ -168,24 +167,6 @@ def _condition(
         judged &= ~unsure
     terms, results = float(norms[judged].sum()), float(np.square(exact[judged]).sum())
     return max(1.0, float(np.sqrt(terms / results if results else terms)))
-
-
-def _nudged(array: Array, draw: int, name: str) -> Array:
-    """`array` with each float off by up to two ulps, equal ones alike; `name` makes others of it.
-
-    Equal numbers of several operands stay equal where `name` is empty.
-    """
-    if array.dtype.kind != "f":
-        return array
-    mixed = array.astype(np.float32).view(np.uint32) ^ np.uint32(crc32(f"{draw} {name}".encode()))
-    with np.errstate(over="ignore"):  # which NumPy warns of where an array is one number
-        for factor in (0x7FEB352D, 0x846CA68B):
-            mixed ^= mixed >> np.uint32(16)
-            mixed *= np.uint32(factor)
-    mixed ^= mixed >> np.uint32(16)
-    factors = 1 + (mixed.astype(np.float64) / 2**31 - 1) * (2 * ULP)
-    with np.errstate(all="ignore"):
-        return np.asarray(array * factors, np.float32)
 
 
 def _varies(result: Array) -> bool:

@@ -72,10 +72,12 @@ def verify(
     """Compare every layer of MODEL with float64 and name the first that diverges.
 
     The error is |got - expected| / |expected| over a layer's whole result, expected of the weights
-    as the model has them, before they are rounded to float16. The exit code is 1 when a layer
-    exceeds the tolerance. INPUTS are files, as for bench: a model of several inputs takes NAME=FILE
-    for each, or an .npz file with an array for each; inputs without a file are given numbers at
-    random, but for lenet, which takes the bundled digits.
+    as the model has them, before they are rounded to float16, all layers before it in float64, too.
+    Where it exceeds the tolerance, the layer is looked at by itself, of what those before it gave,
+    and its error is relative to the terms that it adds up, which may cancel: it diverges where that
+    exceeds the tolerance, and the exit code is 1. INPUTS are files, as for bench: a model of
+    several inputs takes NAME=FILE for each, or an .npz file with an array for each; inputs without
+    a file are given numbers at random, but for lenet, which takes the bundled digits.
 
     \b
     Examples:
@@ -99,11 +101,15 @@ def verify(
         rows = Table((*columns, figures("error"), Column("")))
         for layer in result.layers:
             verdict = "ok" if layer.ok else "diverges"
+            verdict += "" if layer.own is None else f", {layer.own:.2e} by itself"
             rows.add(layer.name, layer.op, layer.kernel, f"{layer.error:.2e}", verdict)
         out = Screen(wide)
         out.show(rows)
         first = result.first_divergence
         out.say(f"worst {result.worst:.2e}, allowed {allowed:g}, on {result.backend}")
+        if count := sum(layer.ok and layer.own is not None for layer in result.layers):
+            more = "layer is" if count == 1 else "layers are"
+            out.say(f"{count} {more} off by more, as those before and terms that cancel have it")
         if first is not None:
             out.say(f"the first layer that diverges is {first}")
     if result.first_divergence is not None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import numpy as np
 
 from glnn.types import Array
+
+ULP = 2.0**-23
+"""The relative distance of neighbouring float32 numbers."""
 
 
 def relative_error(got: Array, expected: Array) -> float:
@@ -41,3 +46,22 @@ def quotient(distance: float, norm: float) -> float:
 def _subtracted(array: Array) -> Array:
     """As numbers whose differences and squares are right: bytes would wrap, bools have none."""
     return array.astype(np.float64) if array.dtype.kind in "biu" else array
+
+
+def nudged(array: Array, draw: int, name: str) -> Array:
+    """Return `array` with each float off by up to two ulps of float32, equal ones alike.
+
+    draw, name: what the random numbers depend on. Equal numbers of several operands stay equal
+    where `name` is empty.
+    """
+    if array.dtype.kind != "f":
+        return array
+    mixed = array.astype(np.float32).view(np.uint32) ^ np.uint32(crc32(f"{draw} {name}".encode()))
+    with np.errstate(over="ignore"):  # which NumPy warns of where an array is one number
+        for factor in (0x7FEB352D, 0x846CA68B):
+            mixed ^= mixed >> np.uint32(16)
+            mixed *= np.uint32(factor)
+    mixed ^= mixed >> np.uint32(16)
+    factors = 1 + (mixed.astype(np.float64) / 2**31 - 1) * (2 * ULP)
+    with np.errstate(all="ignore"):
+        return np.asarray(array * factors, np.float32)

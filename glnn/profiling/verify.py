@@ -1,9 +1,16 @@
-"""Every layer of a plan held against NumPy in float64."""
+"""Every layer of a plan held against NumPy in float64.
+
+All layers are computed in float64, one behind another, and each is compared with what the plan has.
+Where that is off by more than is allowed, the layers before may be why: the layer alone is computed
+in float64 then, of the operands that the plan has. Where the terms of its results cancel, float32
+cannot have them: what counts is the error over the magnitudes of the terms.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -12,24 +19,30 @@ from numpy.typing import NDArray
 from glnn.compile.plan import Plan
 from glnn.errors import GlnnError
 from glnn.graph.constant import Constant, constant, evaluated
-from glnn.graph.error import relative_error
-from glnn.graph.graph import Value
+from glnn.graph.error import ULP, nudged, relative_error
+from glnn.graph.graph import Node, Value
 
 Array = NDArray[Any]
 TOLERANCE = 1e-5
 TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3, "int8": 2e-3}
 """What is allowed by the precision of the weights."""
+DRAWS = 4  # of operands an ulp or so away, by which the magnitudes of terms are estimated
+JUMP = 1e-2  # of the greatest number: a change this large by an ulp or so is a discontinuity
 
 
 @dataclass(frozen=True)
 class LayerError:
-    """How far a layer's result is from float64: the relative Frobenius error."""
+    """How far a layer's result is from float64: relative Frobenius errors."""
 
     name: str
     op: str
     kernel: str
     error: float
+    """With all layers before it in float64, too."""
     ok: bool
+    """Whether `error`, or else `own`, is within the tolerance."""
+    own: float | None = None
+    """Of this layer alone, relative to the terms of its results; None where `error` says enough."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +90,7 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
         kernel = step.via or step.kernel
         if step.op.name != "reorder" and kernel not in kernels.setdefault(step.layer, []):
             kernels[step.layer].append(kernel)
-    results = {step.output for step in plan.steps}
+    found = _Found(plan, expected)
     layers = []
     for node in graph.nodes:
         if node.outputs[0] in graph.fixed:
@@ -88,11 +101,66 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
         made = (_exact(array) for array in node.reference(expected))
         expected.update(zip(node.outputs, made, strict=True))
         result = node.outputs[0]
-        if result.name in results:
+        if result.name in found.results:
             error = relative_error(plan.value(result.name), expected[result])
-            names, right = " + ".join(kernels[node.name]), error <= tolerance
-            layers.append(LayerError(node.name, node.operator.name, names, error, right))
+            own = None if error <= tolerance else _own_error(node, found)
+            right = (error if own is None else own) <= tolerance
+            names = " + ".join(kernels[node.name])
+            layers.append(LayerError(node.name, node.operator.name, names, error, right, own))
     return Verification(plan.backend.name, tolerance, tuple(layers))
+
+
+class _Found:
+    """The values of a graph as a plan's last run left them."""
+
+    def __init__(self, plan: Plan, expected: Mapping[Value, Array]) -> None:
+        """expected: the inputs and what no run changes, in float64."""
+        self._plan, self._expected = plan, expected
+        self.results = frozenset(step.output for step in plan.steps)
+        """The names of those that steps made."""
+        self._producers = plan.outline.graph.producers
+
+    def __getitem__(self, value: Value) -> Array:
+        """Return the value in float64; what no step made, as a view, is computed of what was."""
+        if value.name in self.results:
+            return _exact(self._plan.value(value.name))
+        node = self._producers.get(value)
+        if node is None or value in self._plan.outline.graph.fixed:
+            return self._expected[value]
+        made = node.reference(self.operands(node))
+        return _exact(made[node.outputs.index(value)])
+
+    def operands(self, node: Node) -> dict[Value, Array]:
+        """Return all that `node` reads."""
+        return {value: self[value] for value in node.reads}
+
+
+def _own_error(node: Node, found: _Found) -> float:
+    """Return the error of `node` alone, over the magnitudes of the terms that it adds up.
+
+    Magnitudes are seen in what changes with operands that are off by an ulp or so: in ulps, the
+    root of the sum of the squares of the terms.
+    """
+    operands = found.operands(node)
+    with np.errstate(all="ignore"):
+        expected = _exact(node.reference(operands)[0])
+        error = relative_error(found[node.outputs[0]], expected)
+        if expected.dtype.kind != "f":
+            return error
+        norm = float(np.linalg.norm(expected[np.isfinite(expected)]))
+        most = JUMP * max(map(_greatest, (expected, *operands.values())))
+        squares = 0.0
+        for draw in range(DRAWS):
+            near = {v: nudged(array, draw, v.name) for v, array in operands.items()}
+            change = _exact(node.reference(near)[0]) - expected
+            change = change[np.isfinite(change) & (np.abs(change) <= most)]
+            squares += float(np.vdot(change, change)) / DRAWS
+    terms = sqrt(squares) / ULP
+    return error * norm / max(norm, terms) if norm else error / max(1.0, terms)
+
+
+def _greatest(array: Array) -> float:
+    return float(np.abs(array[np.isfinite(array)].astype(np.float64)).max(initial=0))
 
 
 def _exact(array: Array) -> Array:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import parser
 
-from glnn.graph.operators import Pool2d
+from glnn.graph.operators import Pool2d, Slice
 from tests.cli.conftest import Glnn
 
 
@@ -22,7 +23,8 @@ def test_lenet(cli: Glnn, backend: str, limits: list[str]) -> None:
     assert 0 < found["worst"] == max(layer["error"] for layer in found["layers"]) <= 1e-5
     assert len(found["layers"]) == (6 if backend == "compute" else 8)
     for layer in found["layers"]:
-        assert set(layer) == {"name", "op", "kernel", "error", "ok"}
+        assert set(layer) == {"name", "op", "kernel", "error", "ok", "own"}
+        assert layer["own"] is None
 
 
 @pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
@@ -89,6 +91,49 @@ def test_a_wrong_layer_is_named(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> N
     shown = cli("verify", "lenet", "--backend", "cpu")
     assert shown.code == 1
     assert f"the first layer that diverges is {pool}" in shown.out
+
+
+@pytest.fixture
+def cancelling(tmp_path: Path) -> Path:
+    """A transform of 64 numbers, of which two slices and a sum of what cancels are taken."""
+    angles = 2 * np.pi * np.outer(np.arange(64), np.arange(64)) / 64
+    rows = ", ".join(f"{x:.9g}" for x in np.cos(angles).ravel())
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> transform (float[1, 64] x)
+        => (float[1, 4] first, float[1, 60] rest, float[1, 1] sum) <float[64, 64] w = {{{rows}}}> {{
+        zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()
+        four = Constant<value_ints = [4]>() end = Constant<value_ints = [64]>() y = MatMul(x, w)
+        first = Slice(y, zero, four, one) rest = Slice(y, four, end, one)
+        sum = ReduceSum<keepdims = 1>(rest, one) }}"""
+    path = tmp_path / "transform.onnx"
+    path.write_bytes(parser.parse_model(text).SerializeToString())
+    np.save(tmp_path / "x.npy", np.full((1, 64), 0.1, np.float32))
+    return path
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
+def test_a_right_layer_of_what_cancels(cli: Glnn, cancelling: Path, backend: str) -> None:
+    """All but the first frequency of equal numbers are nothing in float64, 1e-7 in float32."""
+    asked = ("verify", cancelling, cancelling.parent / "x.npy", "--backend", backend)
+    found = cli(*asked, "--json").json
+    assert found["ok"] and found["worst"] > 1e-2
+    off = [layer for layer in found["layers"] if layer["error"] > 1e-5]
+    assert off and all(layer["ok"] and layer["own"] <= 1e-6 for layer in off)
+    shown = cli(*asked)
+    assert shown.code == 0
+    assert "off by more, as those before and terms that cancel have it" in shown.out
+
+
+def test_a_wrong_layer_of_what_cancels(
+    cli: Glnn, cancelling: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named, and those behind it are not."""
+    monkeypatch.setattr(  # what the backend computes, not what verify expects
+        Slice, "specialized", lambda op, _: lambda x: (op.moved(x) * np.float32(1.01),)
+    )
+    asked = ("verify", cancelling, cancelling.parent / "x.npy", "--backend", "cpu", "--json")
+    found = json.loads(cli(*asked).out)
+    wrong = [layer["op"] for layer in found["layers"] if not layer["ok"]]
+    assert wrong and set(wrong) == {"move"}
 
 
 def test_nan_diverges_from_numbers_only(cli: Glnn, small: Path, tmp_path: Path) -> None:
