@@ -95,7 +95,7 @@ class Pattern:
             return np.asarray(packed[runs, places % self.period])
         if start + count <= self.period:
             return np.asarray(packed[run, start : start + count])
-        return np.asarray(packed[run].take(np.arange(start, start + count), mode="wrap"))
+        return _cycled(packed[run], start, count)
 
     def fill(self, device: Device, buffer: Buffer, packed: Array) -> None:
         """Have the memory of `buffer` hold these periods over and over."""
@@ -120,6 +120,18 @@ def _block(layout: Layout, shape: Shape) -> int | None:
     if first is None or first.axis or first.step > 1 or not all(dim.axis for dim in rest):
         return None
     return first.stride
+
+
+def _cycled(period: Array, start: int, count: int) -> Array:
+    """Return `count` numbers of `period` over and over, from its number `start` on."""
+    found = np.empty(count, period.dtype)
+    head = min(len(period) - start, count)
+    found[:head] = period[start : start + head]
+    whole, rest = divmod(count - head, len(period))
+    end = count - rest
+    found[head:end].reshape(whole, len(period))[:] = period
+    found[end:] = period[:rest]
+    return found
 
 
 def places(size: int) -> list[Part]:

@@ -100,7 +100,7 @@ class Node:
     extras: tuple[Value, ...] = ()
     origins: tuple[Node, ...] = ()
 
-    @property
+    @cached_property
     def reads(self) -> tuple[Value, ...]:
         """The values that it reads, those of the epilogue last."""
         return (*(value for value in self.inputs if value is not None), *self.extras)
