@@ -9,6 +9,7 @@ from glnn.backends.compute import Compute
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
 from glnn.doctor.cases import INTEGER, INTS
+from glnn.doctor.checks import Checks
 from glnn.doctor.functions import look_at_functions, run
 from glnn.doctor.looks import Look, function_looks, unlooked
 from glnn.errors import DeviceError
@@ -50,7 +51,7 @@ def test_functions(opened, looks) -> None:
 
 
 def _check(backend: GlBackend, looks: list[Look]) -> None:
-    found = look_at_functions(backend, looks)
+    found = look_at_functions(backend, looks, Checks())
     wrong = {one.name: one.wrong or one.ulps for one in found if one.wrong or one.imprecise}
     assert not wrong, backend.name
     assert all(one.values == len(look.given) for one, look in zip(found, looks, strict=True))
