@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-variants check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-variants check-types check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -195,6 +195,11 @@ check-host-graphs: gl $(VENV)/test.stamp
 # one at a time, and scalars for one-element operands, held against ONNX Runtime: the tests have a part.
 check-variants: gl $(VENV)/test.stamp
 	$(BIN)/python -m tests.onnx.variants --check
+
+# The ONNX backend test suite with other types in the place of float32.
+check-types: test-system $(VENV)/test.stamp
+	for type in float64 float16 bfloat16; do for backend in cpu compute; do \
+	    $(CONFORMANCE) --backend $$backend --type $$type || exit 1; done; done
 
 # Programs from pip that were written for ONNX Runtime, each with it and with glnn: docs/programs.md.
 # basic-pitch wants TensorFlow, and runs without.

@@ -9,9 +9,12 @@ reason, or "wrong". Integers, bools and texts are exact, float32 within 1e-3 and
 within 1e-2. --strict has the cases of `gpu_cases` alone, with `onnx.reference` unimportable.
 --corrupt has every download from the GPU changed: none is right then, but results without numbers.
 --share 3 has each third case.
+--type float16 has the cases with that type in the place of float32, as far as ONNX has such
+operators. What is expected of float64 are the case's own numbers; of narrower types, what ONNX
+Runtime, or the `onnx` package where that refuses, computes in float32 of the operands rounded.
 --examine has kernels examined before their first use, from an empty cache that all processes share,
 and cases in an order by --order, by default another each day. --forget empties it before each case.
---check fails where a case is not what it should be: see `failures.toml`.
+--check fails where a case is not what it should be: see `failures.toml`, and `types.toml`.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import numpy_helper
@@ -55,11 +59,18 @@ from glnn.errors import GlnnError
 from glnn.kernels.verdicts import Verdicts
 from glnn.writing import whole
 from tests.onnx import gpu_cases
+from tests.onnx.child import Child
 from tests.onnx.gpu_cases import FAILURES, KINDS, cases
+from tests.onnx.retyped import DTYPES, of_type, retyped, rounded, rounded_float32, through
+from tests.onnx.runtime import results_of
 
 RTOL = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 2**-6, "float64": 1e-3}
 ATOL = 1e-5
+ROUNDING = 2.0**-20  # of a result's greatest number: what sums of float32 are apart
+MASKED = 1e30  # numbers from here on stand for infinity
 STATUSES = ("gpu", "host", "refused", "wrong")
+TYPES = Path(__file__).with_name("types.toml")
+ILLEGAL = "illegal"  # a case that ONNX does not have of another type
 LONGEST = 300.0  # seconds of a case: a process that hangs says where, and all of it fails
 SETTINGS = {
     "LP_NUM_THREADS": "0",
@@ -83,7 +94,7 @@ class Result:
     ops: str
     """The model's operators, as many as differ."""
     status: str
-    """gpu, host, refused or wrong."""
+    """gpu, host, refused or wrong; illegal where ONNX has no such case of another type."""
     reason: str = ""
     seconds: float = 0.0
     empty: bool = False
@@ -120,13 +131,17 @@ def _array(value: Any) -> Any:
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
-def difference(found: Any, expected: Any, atol: float = ATOL) -> str:
-    """How `found` is wrong; empty where it is right."""
+def difference(found: Any, expected: Any, near: float = 0.0) -> str:
+    """How `found` is wrong; empty where it is right.
+
+    near: how far apart floats may be, as a share of the greatest one, where what was rounded on the
+    way is no smaller than that.
+    """
     if isinstance(expected, (list, tuple)):
         if not isinstance(found, (list, tuple)) or len(found) != len(expected):
             return f"expected {len(expected)} values, got {found!r:.60}"
         pairs = zip(found, expected, strict=True)
-        return next(filter(None, (difference(*pair, atol) for pair in pairs)), "")
+        return next(filter(None, (difference(*pair, near) for pair in pairs)), "")
     if expected is None:
         return "" if found is None else f"expected nothing, got {found!r:.60}"
     expected = np.asarray(expected)
@@ -140,7 +155,9 @@ def difference(found: Any, expected: Any, atol: float = ATOL) -> str:
     if rtol is None:
         same = found.view(np.uint8) == expected.view(np.uint8) if found.ndim else found == expected
         return "" if np.all(same) else f"{int(np.sum(found != expected))} numbers differ"
-    wide = (np.asarray(one).astype(np.float64) for one in (found, expected))
+    wide = [np.asarray(one).astype(np.float64) for one in (found, expected)]
+    sizes = np.abs(wide[1])
+    atol = max(ATOL, near * float(sizes[sizes < MASKED].max(initial=0)))
     try:
         np.testing.assert_allclose(*wide, rtol=rtol, atol=atol)
     except AssertionError as error:
@@ -149,16 +166,66 @@ def difference(found: Any, expected: Any, atol: float = ATOL) -> str:
     return ""
 
 
-def run(kind: str, case: Any, backend: str) -> Result:
-    """What `case` comes to on `backend`."""
+_ORACLE = Child()
+
+
+def typed_data(
+    case: Any, dtype: np.dtype[Any]
+) -> Iterator[tuple[onnx.ModelProto, list[Any], list[Any]]]:
+    """The model, inputs and outputs of each set of a case with `dtype` in the place of float32."""
+    for model, inputs, outputs in data(case):
+        other = retyped(model, dtype)
+        if other is None:
+            continue
+        if dtype != np.float64:
+            given = [rounded_float32(one, dtype) for one in inputs]
+            outputs = _expected(through(model, dtype), given, outputs)
+        types = [one.type for one in other.graph.output]
+        right = [of_type(y, type, dtype) for y, type in zip(outputs, types, strict=True)]
+        yield other, [rounded(one, dtype) for one in inputs], right
+
+
+def _near(model: onnx.ModelProto, dtype: np.dtype[Any] | None) -> float:
+    """How far apart results may be, as a share of the greatest number: see `difference`.
+
+    Models of several nodes have every tensor rounded to `dtype`.
+    """
+    if dtype is None:
+        return 0.0
+    several = len(model.graph.node) > 1
+    return max(ROUNDING, 2 * float(ml_dtypes.finfo(dtype).eps) if several else 0.0)
+
+
+def _expected(model: onnx.ModelProto, inputs: list[Any], outputs: list[Any]) -> list[Any]:
+    """What a model of float32 gives; the case's own outputs where nothing else computes it."""
+    for function in (results_of, reference_results):
+        ran, found = _ORACLE.call(function, model.SerializeToString(), inputs)
+        if ran:
+            return list(found)
+    return outputs
+
+
+def reference_results(model: bytes, inputs: Sequence[Any]) -> list[Any]:
+    """Return what the `onnx` package's reference computes of a model for its inputs in order."""
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(onnx.ModelProto.FromString(model))
+    found = evaluator.run(None, dict(zip(evaluator.input_names, inputs, strict=True)))
+    return list(found)
+
+
+def run(kind: str, case: Any, backend: str, dtype: np.dtype[Any] | None = None) -> Result:
+    """What `case` comes to on `backend`, with `dtype` in the place of float32 where it is given."""
     ops, status, reason, empty, start = "", "gpu", "", True, time.perf_counter()
+    count = 0
     try:
-        for model, inputs, outputs in data(case):
+        for model, inputs, outputs in data(case) if dtype is None else typed_data(case, dtype):
+            count += 1
             ops = " ".join(sorted({node.op_type for node in model.graph.node}))
             empty = empty and all(isinstance(y, np.ndarray) and not y.size for y in outputs)
             rep = onnx_backend.prepare(model, backend=backend)
             found = rep.run(inputs)
-            if wrong := difference(list(found), outputs):
+            if wrong := difference(list(found), outputs, _near(model, dtype)):
                 status, reason = "wrong", wrong
                 break
             if rep.session.hosted:
@@ -167,6 +234,8 @@ def run(kind: str, case: Any, backend: str) -> Result:
         status, reason = "refused", str(error)
     except Exception as error:
         status, reason = "wrong", f"{type(error).__name__}: {error}"
+    if dtype is not None and not count:
+        status = ILLEGAL if status == "gpu" else status
     return Result(kind, case.name, ops, status, reason, time.perf_counter() - start, empty)
 
 
@@ -211,12 +280,12 @@ def forget_verdicts() -> None:
             one.forget()
 
 
-def _one(kind: str, name: str, backend: str) -> Result:
+def _one(kind: str, name: str, backend: str, dtype: np.dtype[Any] | None) -> Result:
     faulthandler.dump_traceback_later(LONGEST, exit=True)
     if _FORGET:
         forget_verdicts()
     try:
-        return run(kind, _CASES[kind, name], backend)
+        return run(kind, _CASES[kind, name], backend, dtype)
     finally:
         faulthandler.cancel_dump_traceback_later()
 
@@ -237,6 +306,7 @@ def all_results(
     strict: bool = False,
     corrupt: bool = False,
     forget: bool = False,
+    dtype: np.dtype[Any] | None = None,
 ) -> Iterator[Result]:
     """Those of all cases so named, in `workers` processes of their own."""
     for name, value in SETTINGS.items():
@@ -245,7 +315,8 @@ def all_results(
     context.set_forkserver_preload(["tests.onnx.loaded"])
     start = (kinds, strict, corrupt, forget)
     with ProcessPoolExecutor(workers, context, _start, start) as pool:
-        yield from pool.map(_one, *zip(*names, strict=True), [backend] * len(names), chunksize=8)
+        more = [[one] * len(names) for one in (backend, dtype)]
+        yield from pool.map(_one, *zip(*names, strict=True), *more, chunksize=8)
 
 
 def unexpected(results: Sequence[Result], *, strict: bool, corrupt: bool) -> list[str]:
@@ -265,6 +336,22 @@ def unexpected(results: Sequence[Result], *, strict: bool, corrupt: bool) -> lis
         elif not known and not right:
             found.append(f"{one.kind} {one.name} is {one.status}: {one.reason}")
     return found
+
+
+def unexpected_of_type(results: Sequence[Result], name: str) -> list[str]:
+    """What of `results` with that type in the place of float32 should be otherwise, a line each."""
+    failures = tomllib.loads(FAILURES.read_text("utf-8"))
+    reasons: dict[str, str] = tomllib.loads(TYPES.read_text("utf-8")).get(name, {})
+    failed = [one for one in results if one.status in ("refused", "wrong")]
+    return [
+        f"{one.kind} {one.name} of {name} is {one.status}: {one.reason}"
+        for one in failed
+        if one.name not in reasons and one.name not in failures.get(one.kind, {})
+    ] + [
+        f"{one.kind} {one.name} of {name} is right: take it off {TYPES.name}"
+        for one in results
+        if one.name in reasons and one not in failed
+    ]
 
 
 def by_operator(results: Sequence[Result]) -> Table:
@@ -292,6 +379,7 @@ def main() -> int:
     parser.add_argument(
         "--share", type=int, choices=range(1, 100), metavar="N", default=1, help="one case in N"
     )
+    parser.add_argument("--type", choices=DTYPES, help="in the place of float32")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--strict", action="store_true", help="the GPU's cases, by the GPU alone")
     parser.add_argument("--corrupt", action="store_true", help="what comes from the GPU is changed")
@@ -308,6 +396,7 @@ def main() -> int:
     found: list[Result] = []
     more = {"strict": args.strict, "corrupt": args.corrupt}
     kinds = args.kind or KINDS
+    dtype = DTYPES[args.type] if args.type else None
     names = names_of(kinds, args.match, gpu=args.strict or args.corrupt)
     if args.examine:
         random.Random(args.order).shuffle(names)
@@ -322,11 +411,14 @@ def main() -> int:
             os.environ |= {"GLNN_TRUST": "0", "GLNN_CACHE": cache}
         task = progress.add_task("cases", total=len(names))
         for result in all_results(
-            names, kinds, args.backend, args.workers, **more, forget=args.forget
+            names, kinds, args.backend, args.workers, **more, forget=args.forget, dtype=dtype
         ):
             found.append(result)
             progress.advance(task)
-            if not args.quiet and result.status != ("wrong" if args.corrupt else "gpu"):
+            if not args.quiet and result.status not in (
+                "wrong" if args.corrupt else "gpu",
+                ILLEGAL,
+            ):
                 line = f"{result.status:8} {result.kind} {result.name}: {result.reason:.300}"
                 if not args.check:
                     print(line, flush=True)
@@ -339,7 +431,9 @@ def main() -> int:
     counts = Counter((one.kind, one.status) for one in found)
     for (kind, status), count in sorted(counts.items()):
         print(f"{kind:18} {status:8} {count:5}")
-    wrong = unexpected(found, **more) if args.check else []
+    wrong: list[str] = []
+    if args.check:
+        wrong = unexpected_of_type(found, args.type) if dtype else unexpected(found, **more)
     print("".join(f"unexpected: {line:.300}\n" for line in wrong), end="")
     return 1 if wrong else 0
 

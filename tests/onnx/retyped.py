@@ -48,6 +48,17 @@ def retyped(model: onnx.ModelProto, dtype: np.dtype[Any]) -> onnx.ModelProto | N
     return found
 
 
+def through(model: onnx.ModelProto, dtype: np.dtype[Any]) -> onnx.ModelProto:
+    """`model` of float32 whose weights and tensors of attributes are rounded to `dtype`."""
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    for tensor in _tensors(found.graph):
+        if tensor.data_type == TensorProto.FLOAT:
+            array = rounded_float32(numpy_helper.to_array(tensor), dtype)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return found
+
+
 def rounded(array: Any, dtype: np.dtype[Any]) -> Any:
     """`array`, or arrays of a list, as `dtype` where they are float32."""
     if isinstance(array, list):
@@ -57,31 +68,57 @@ def rounded(array: Any, dtype: np.dtype[Any]) -> Any:
         return np.asarray(array, dtype) if is_float else array
 
 
-def as_float32(array: Any, dtype: np.dtype[Any]) -> Any:
-    """`array`, or arrays of a list, as float32 where they are `dtype`."""
+def rounded_float32(array: Any, dtype: np.dtype[Any]) -> Any:
+    """`array`, or arrays of a list, rounded to `dtype` where they are float32, which they stay."""
     if isinstance(array, list):
-        return [as_float32(one, dtype) for one in array]
-    same = getattr(array, "dtype", None) == dtype
-    with np.errstate(over="ignore"):
-        return np.asarray(array, np.float32) if same else array
+        return [rounded_float32(one, dtype) for one in array]
+    is_float = getattr(array, "dtype", None) == np.float32
+    return rounded(array, dtype).astype(np.float32) if is_float else array
+
+
+def of_type(array: Any, type: onnx.TypeProto, dtype: np.dtype[Any]) -> Any:
+    """`array`, or arrays of a list, rounded to `dtype` where `type` says so."""
+    kind = type.WhichOneof("value")
+    if kind in ("sequence_type", "optional_type"):
+        inner = getattr(type, kind).elem_type
+        several = isinstance(array, list) and kind == "sequence_type"
+        return (
+            [of_type(a, inner, dtype) for a in array] if several else of_type(array, inner, dtype)
+        )
+    code = helper.np_dtype_to_tensor_dtype(dtype)
+    return rounded(array, dtype) if type.tensor_type.elem_type == code else array
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The weights of `graph` and of the graphs in it, and the tensors of their attributes."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                yield attribute.t
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _tensors(attribute.g)
 
 
 def _convert(graph: onnx.GraphProto, dtype: np.dtype[Any], code: int) -> Iterator[bool]:
     """Whether each input and tensor of `graph` and of the graphs in it was float32; now `dtype`."""
+    for tensor in _tensors(graph):
+        yield _convert_tensor(tensor, dtype)
+    yield from _convert_types(graph, code)
+
+
+def _convert_types(graph: onnx.GraphProto, code: int) -> Iterator[bool]:
+    """Whether each input of `graph` and of the graphs in it was float32; now of type `code`."""
     for value in graph.input:
         yield _convert_type(value.type, code)
     for value in graph.value_info:
         _convert_type(value.type, code)
-    for tensor in graph.initializer:
-        yield _convert_tensor(tensor, dtype)
     for node in graph.node:
         for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.TENSOR:
-                yield _convert_tensor(attribute.t, dtype)
-            elif attribute.type == onnx.AttributeProto.GRAPH:
+            if attribute.type == onnx.AttributeProto.GRAPH:
                 for value in attribute.g.output:
                     _convert_type(value.type, code)
-                yield from _convert(attribute.g, dtype, code)
+                yield from _convert_types(attribute.g, code)
 
 
 def _convert_type(type: onnx.TypeProto, code: int) -> bool:

@@ -16,26 +16,25 @@ import argparse
 import os
 import re
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 from onnx import defs
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.onnx.conformance import ATOL, SETTINGS, data, difference
+from tests.onnx.child import Child
+from tests.onnx.conformance import ROUNDING, SETTINGS, data, difference
 from tests.onnx.gpu_cases import cases, model_of
+from tests.onnx.runtime import results_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -44,9 +43,6 @@ else:
 
 REASONS = Path(__file__).with_suffix(".toml")
 BACKENDS = ("cpu", "compute")
-LIMIT = 60.0  # seconds of a variant in a child process
-ROUNDING = 2.0**-20  # of a result's greatest number: what a sum of float32 is apart
-MASKED = 1e30  # numbers from here on stand for infinity
 UNJUDGED = "unjudged"
 OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 ENDLESS = frozenset({"Loop"})  # operators that may run for ever without one of their inputs
@@ -188,39 +184,8 @@ def _reshaped(name: str, shape: tuple[int, ...]) -> Edit:
 
 
 def by_runtime(variant: Variant) -> list[Any]:
-    """Return ONNX Runtime's results.
-
-    Where it lacks the operator in the model's version, by the last earlier one that it has.
-    """
-    import onnxruntime
-    from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as Missing
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    model = onnx.ModelProto.FromString(variant.model)
-    node = model.graph.node[0]
-    (version,) = (one for one in model.opset_import if one.domain == node.domain)
-    while True:
-        try:
-            session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-            break
-        except Missing:
-            schema = defs.get_schema(node.op_type, version.version, node.domain)
-            if schema.since_version == 1:
-                raise
-            version.version = schema.since_version - 1
-    names = [one.name for one in session.get_inputs()]
-    found = session.run(None, dict(zip(names, variant.inputs, strict=True)))
-    return [_typed(y, one.type) for y, one in zip(found, session.get_outputs(), strict=True)]
-
-
-def _typed(array: Any, called: str) -> Any:
-    """Return `array` with the type that ONNX Runtime says it has: 8-bit floats come as bytes."""
-    name = re.sub(r"tensor\(float8(\w+)\)", r"float8_\1", called)
-    return array.view(getattr(ml_dtypes, name)) if name != called else array
+    """Return ONNX Runtime's results."""
+    return results_of(variant.model, variant.inputs)
 
 
 def by_glnn(variant: Variant, backend: str) -> list[Any]:
@@ -229,74 +194,6 @@ def by_glnn(variant: Variant, backend: str) -> list[Any]:
 
     model = onnx.ModelProto.FromString(variant.model)
     return list(glnn.onnx_backend.prepare(model, backend=backend).run(list(variant.inputs)))
-
-
-def _serve(pipe: Any) -> None:
-    """Answer requests, a function and its arguments each, in a child process until it is ended."""
-    import logging
-    import warnings
-
-    warnings.simplefilter("ignore")
-    logging.getLogger("glnn").setLevel(logging.ERROR)
-    while True:
-        function, arguments = pipe.recv()
-        try:
-            answer = True, function(*arguments)
-        except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            raised = f"{type(error).__name__}: {error}"
-            if not type(error).__module__.startswith(("glnn", "onnxruntime")):
-                raised += f" ({Path(last.filename).name}:{last.lineno})"
-            answer = False, raised
-        pipe.send(answer)
-
-
-class Child:
-    """A child process that calls functions, started anew when it crashes or takes too long."""
-
-    def __init__(self) -> None:
-        self._process: Any = None
-        self._pipe: Any = None
-
-    def call(self, function: Callable[..., Any], *arguments: Any) -> tuple[bool, Any]:
-        """Return whether `function` returned, with its result or with what was raised."""
-        if self._process is None:
-            context = get_context("spawn")
-            self._pipe, other = context.Pipe()
-            self._process = context.Process(target=_serve, args=(other,), daemon=True)
-            self._process.start()
-            other.close()
-        try:
-            self._pipe.send((function, arguments))
-            if self._pipe.poll(LIMIT):
-                return self._pipe.recv()  # type: ignore[no-any-return]
-            failed = f"took more than {LIMIT:.0f} s"
-        except (EOFError, OSError):
-            failed = "crashed"
-        self.close()
-        return False, failed
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._pipe.close()
-            self._process = None
-
-
-def _difference(found: Sequence[Any], expected: Sequence[Any]) -> str:
-    """How `found` is wrong. Both are rounded: sums that should be 0 differ with their terms."""
-    if len(found) != len(expected):
-        return f"expected {len(expected)} results, got {len(found)}"
-    for one, right in zip(found, expected, strict=True):
-        atol = ATOL
-        if isinstance(right, np.ndarray) and right.dtype == np.float32:
-            size = np.abs(right)
-            atol = max(atol, ROUNDING * float(size[size < MASKED].max(initial=0)))
-        if wrong := difference(one, right, atol):
-            return wrong
-    return ""
 
 
 def judge(variant: Variant, backends: Sequence[str], runtime: Child, own: Child) -> list[Outcome]:
@@ -310,7 +207,7 @@ def judge(variant: Variant, backends: Sequence[str], runtime: Child, own: Child)
         if not ran:
             found.append(Outcome(variant, backend, "refused", answer))
         else:
-            wrong = _difference(answer, expected)
+            wrong = difference(answer, expected, ROUNDING)
             found.append(Outcome(variant, backend, "wrong" if wrong else "right", wrong))
     return found
 
