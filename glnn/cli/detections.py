@@ -16,6 +16,7 @@ from glnn.images.detection import DetectedObject, Detector
 from glnn.images.drawing import outlined
 from glnn.images.labels import read_labels
 from glnn.images.place import TAKEN, Place
+from glnn.images.ultralytics import Export
 from glnn.model import Model
 from glnn.tensor_info import TensorInfo
 from glnn.types import Array
@@ -29,18 +30,15 @@ def detector_of(model: Model, asked: Asked) -> Detector | None:
     Raises ModelError where something was asked for that only detectors have, or for --labels with
     another number of classes.
     """
-    shapes = {name: model.tensors[name].shape for name in model.outputs}
     takes = len(model.inputs) == 1 and model.inputs[0].dtype in TAKEN
-    found = (
-        Detector.of(shapes, model.metadata) if takes and len(model.inputs[0].shape) == 4 else None
-    )
+    takes = takes and len(model.inputs[0].shape) == 4
+    found = Detector.of(model.output_shapes, model.metadata) if takes else None
     limits = {"confidence": asked.confidence, "overlap": asked.overlap, "boxes": asked.boxes}
     given: dict[str, Any] = {name: part for name, part in limits.items() if part is not None}
     if found is None:
         if given:
-            raise ModelError(
-                f"--{next(iter(given))} is for detectors: {model.name} does not say that it is one"
-            )
+            why = (*undecoded(model), f"{model.name} does not say that it is one")[0]
+            raise ModelError(f"--{next(iter(given))} is for detectors: {why}")
         return None
     if asked.labels is not None:
         labels = read_labels(asked.labels)
@@ -51,6 +49,21 @@ def detector_of(model: Model, asked: Asked) -> Detector | None:
     if asked.boxes is not None:
         given["layout"] = given.pop("boxes")
     return replace(found, **given)
+
+
+def undecoded(model: Model) -> list[str]:
+    """Say why the objects of `model`, of which no detector can be made, are not decoded.
+
+    Empty where its metadata speak of none.
+    """
+    export = Export.of(model.metadata, model.output_shapes.values())
+    if export is None or export.task == "classify":
+        return []
+    if export.task == "obb":
+        return ["oriented boxes (task obb) are not decoded: the outputs are those of the model"]
+    task = export.task or "detect"
+    lacks = "one input of pictures of float32, float16 or uint8, and an output of boxes"
+    return [f"objects (task {task}) are not decoded: expected {lacks} (N, rows, columns)"]
 
 
 def frame_of(x: Array, info: TensorInfo) -> tuple[int, int]:

@@ -91,7 +91,8 @@ def _read(model: Model, path: Path, info: TensorInfo) -> Array:
     if path.suffix == ".npy":
         return _as_input(path, read_npy(path), info)
     if path.suffix != ".npz":
-        return Chosen.of(info, model.metadata).how.read(path, info)
+        outputs = model.output_shapes.values()
+        return Chosen.of(info, model.metadata, outputs=outputs).how.read(path, info)
     with open_npz(path) as archive:
         name = info.name if len(archive.names) != 1 else archive.names[0]
         if name not in archive.names:

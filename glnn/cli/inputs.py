@@ -57,7 +57,7 @@ def source_of(
         raise ModelError(f"{model_name} has {len(model.inputs)} inputs, the command line takes one")
     info = model.inputs[0]
     if info.dtype not in TAKEN:
-        took = f"takes {info.dtype.value}, the command line float32 or uint8"
+        took = f"takes {info.dtype.value}, the command line float32, float16 or uint8"
         raise ModelError(f"{model_name}: input {info.name!r} {took}")
     if not paths:
         return Source([_bundled(model, model_name)])

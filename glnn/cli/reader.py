@@ -46,12 +46,13 @@ class Reader:
         check_pillow()
         info = model.inputs[0]
         place = Place.of(info)
+        outputs = model.output_shapes.values()
         fields = {name: value for name, value in asked.items() if name != "invert"}
-        plain = not fields and instead is None and described(model.metadata) is None
+        plain = not fields and instead is None and described(model.metadata, outputs) is None
         if plain and place.channels == 1 and place.first and place.known is not None:
             return cls(info, None, asked.get("invert", True))
         taken = None if instead is None else read_preprocessing(instead)
-        return cls(info, Chosen.of(info, model.metadata, fields, taken))
+        return cls(info, Chosen.of(info, model.metadata, fields, taken, outputs))
 
     def read(self, path: Path, keep: bool) -> tuple[NDArray[Any], list[str], Picture | None]:
         """Read the picture in the file `path`: as a sample (1, ...), what is to be said of it, and

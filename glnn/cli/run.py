@@ -12,7 +12,7 @@ import numpy as np
 import rich_click as click
 
 from glnn.cli.classes import Classes, named
-from glnn.cli.detections import Detections, detector_of
+from glnn.cli.detections import Detections, detector_of, undecoded
 from glnn.cli.drawn import Drawn
 from glnn.cli.dump import Dump, dump_options
 from glnn.cli.feeds import read_feeds
@@ -134,8 +134,8 @@ def run(
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
     options |= {"precision": precision, "prefer": prefer}
     opened = partial(InferenceSession, loaded, backend, **options)
-    into = partial(Dump.asked, dump, tensors, loaded)
-    tracing, step = None if trace is None else Trace(), stride_of(loaded.metadata)
+    into, tracing = partial(Dump.asked, dump, tensors, loaded), None if trace is None else Trace()
+    step = stride_of(loaded.metadata, loaded.output_shapes.values())
     running = Running(opened, into, tracing, backend == "auto", step)
     if (live := live_input(inputs, frames)) is not None:
         check_live(live, {"batch": batch, "dump": dump, "trace": trace, "show": asked.show})
@@ -236,7 +236,8 @@ def _run(
         feeds = read_feeds(loaded, inputs, model, batch, {}, most=MOST_SAMPLES, random=False)
         running.begin(1)
         with report_work("running", loaded.name):
-            return Done(Outputs.of(running.run(feeds.arrays)), running.dump)
+            results = running.run(feeds.arrays)
+        return Done(Outputs.of(results, undecoded(loaded)), running.dump)
     paths = files_of(loaded, inputs).get(loaded.inputs[0].name, ())
     source = source_of(loaded, paths, model, asked.fields, asked.instead, asked.keeps)
     _check_options(asked, source)
@@ -245,7 +246,12 @@ def _run(
         count = batch_size(loaded, batch, len(given.x))
         running.begin(1)
         x = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
-        said = [*source.notes, *given.notes, *_counted(len(given.x), count, source)]
+        said = [
+            *undecoded(loaded),
+            *source.notes,
+            *given.notes,
+            *_counted(len(given.x), count, source),
+        ]
         with report_work("running", loaded.name):
             results = running.run(x)
         return Done(Outputs.of(results, said), running.dump, None, source)

@@ -10,7 +10,7 @@ from glnn.errors import ModelError, ShapeError
 from glnn.images.described import described
 from glnn.images.place import Place
 from glnn.images.preprocessing import Preprocessing
-from glnn.images.ultralytics import check_multiples, stride_of
+from glnn.images.ultralytics import Shapes, check_multiples, stride_of
 from glnn.tensor_info import TensorInfo
 
 
@@ -30,18 +30,20 @@ class Chosen:
         metadata: Mapping[str, str],
         asked: Mapping[str, Any] | None = None,
         instead: Preprocessing | None = None,
+        outputs: Shapes = (),
     ) -> Chosen:
         """What is done to pictures for the input `info`.
 
-        metadata: the model's, which may describe it. instead: what is taken in place of that.
-        asked: fields of a Preprocessing that are to be others. What is left open is chosen by the
-        input: its size, and grey where it has one channel; where nothing says how large pictures
-        are made, the shorter side is as long as the input's, and the centre is kept. Raises
-        ModelError for what cannot be, ShapeError where the input takes no such pictures.
+        metadata: the model's, which may describe it. outputs: the shapes of the model's outputs,
+        by which some metadata are understood. instead: what is taken in place of that. asked:
+        fields of a Preprocessing that are to be others. What is left open is chosen by the input:
+        its size, and grey where it has one channel; where nothing says how large pictures are
+        made, the shorter side is as long as the input's, and the centre is kept. Raises ModelError
+        for what cannot be, ShapeError where the input takes no such pictures.
         """
         asked = dict(asked or {})
         place = Place.of(info)
-        base = instead or described(metadata)
+        base = instead or described(metadata, outputs)
         if base is None:
             base = Preprocessing(colours="L" if place.channels == 1 else "RGB")
             assumed = not asked
@@ -54,7 +56,7 @@ class Chosen:
         how = replace(base, **asked)
         how = _sized(how, place.known)
         if isinstance(how.resize, tuple) and how.letterbox is not None:
-            check_multiples(how.resize, stride_of(metadata), "the frame of pictures")
+            check_multiples(how.resize, stride_of(metadata, outputs), "the frame of pictures")
         how.check(info)
         _check_size(how, place.known)
         return cls(how, assumed)

@@ -9,7 +9,7 @@ from typing import Any
 
 from glnn.errors import ModelError, shown
 from glnn.images.preprocessing import Preprocessing
-from glnn.images.ultralytics import Export
+from glnn.images.ultralytics import Export, Shapes
 from glnn.reading import check_file, read
 
 KEY = "preprocessing"
@@ -40,10 +40,11 @@ RANGES: Mapping[str, dict[str, Any]] = {
 """Those of ONNX, in small letters."""
 
 
-def described(metadata: Mapping[str, str]) -> Preprocessing | None:
+def described(metadata: Mapping[str, str], outputs: Shapes = ()) -> Preprocessing | None:
     """What a model's metadata say is done to its pictures; None where they say nothing.
 
     metadata: glnn's `preprocessing`, ONNX's `Image.` entries, or those of Ultralytics' exports.
+    outputs: the shapes of the model's outputs.
     Raises ModelError where these cannot be understood.
     """
     if KEY in metadata:
@@ -59,7 +60,7 @@ def described(metadata: Mapping[str, str]) -> Preprocessing | None:
             raise ModelError(f"metadata {KEY!r}: {error}") from None
     small = {key.lower(): text.lower() for key, text in metadata.items()}
     found = _onnx({key: text for key, text in small.items() if key.startswith("image.")})
-    export = None if found is not None else Export.of(metadata)
+    export = None if found is not None else Export.of(metadata, outputs)
     return found if export is None else export.preprocessing
 
 

@@ -268,7 +268,7 @@ class Detector:
 
         outputs: their shapes by name, in the model's order.
         """
-        export = Export.of(metadata)
+        export = Export.of(metadata, outputs.values())
         if export is None or export.task not in (None, "detect", "segment", "pose"):
             return None
         boxes = next((name for name, shape in outputs.items() if len(shape) == 3), None)

@@ -26,7 +26,7 @@ def read_image(
 ) -> tuple[NDArray[Any], list[str]]:
     """The image in the file `path` as the input `info`, and what was done to make it so.
 
-    The result is (1, 1, h, w), white on black, float32 in 0..1 or, where the input is of uint8,
+    The result is (1, 1, h, w), white on black, floats in 0..1 or, where the input is of uint8,
     bytes: a coloured image is turned to grey, one of another size is resized and keeps its
     proportions, one of a light background is inverted unless `invert` is False. Needs Pillow.
     Raises ModelError where the file is no image of FORMATS or Pillow is missing, ShapeError where
@@ -55,7 +55,7 @@ def digit_of(
         notes.append("inverted, because the background is light")
         pixels = 255 - pixels
     if info.dtype is not DType.uint8:
-        pixels = pixels.astype(np.float32) / np.float32(255)
+        pixels = (pixels.astype(np.float32) / np.float32(255)).astype(info.dtype.numpy)
     return pixels.reshape(1, 1, height, width), notes
 
 

@@ -8,7 +8,7 @@ from glnn.errors import ShapeError
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
 
-TAKEN = (DType.float32, DType.uint8)
+TAKEN = (DType.float32, DType.float16, DType.uint8)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Place:
         raise ShapeError(
             f"input {info.name!r} of shape {show(shape)} and {info.dtype.value} takes no image: "
             "expected (N, 3, height, width) or (N, height, width, 3), or 1 for 3, "
-            "of float32 or uint8"
+            "of float32, float16 or uint8"
         )
 
     @classmethod

@@ -166,16 +166,17 @@ class Preprocessing:
 
     def sample(self, picture: NDArray[np.uint8], info: TensorInfo) -> NDArray[Any]:
         """The picture as one sample of the input `info`: (1, C, h, w), or (1, h, w, C) where its
-        shape has the channels last; float32, or bytes for an input of these.
+        shape has the channels last; of the input's type, bytes as they are.
 
         Raises ShapeError where the input takes no such picture.
         """
         place = Place.of(info)
         self.check(info)
+        found: NDArray[Any]
         if info.dtype is DType.uint8:
             found = self.bytes_of(picture).transpose(2, 0, 1)
         else:
-            found = self(picture)
+            found = self(picture).astype(info.dtype.numpy, copy=False)
         sizes = found.shape[1:]
         if any(isinstance(n, int) and n != m for n, m in zip(place.size, sizes, strict=True)):
             raise ShapeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,11 @@ FRAME = (640, 640)
 """The size where neither metadata nor the input say it."""
 BORDER = 114
 """The grey value around pictures in their frame."""
+IMAGENET = Preprocessing.imagenet()
 LONGEST = 1 << 16  # characters of an entry
 SIDES = (1, 1 << 15)
+Shapes = Collection[Sequence[int | str]]
+"""Those of a model's outputs."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Export:
     """Facts that an export states of itself."""
 
     task: str | None
-    """One of TASKS or another; None where it is not said, as by YOLOv5."""
+    """One of TASKS or another; None where it is not said, as by YOLOv5's detectors."""
     labels: Labels
     """Names by the numbers of classes."""
     size: tuple[int, int] | None = None
@@ -37,10 +40,15 @@ class Export:
     """Keypoints of an object, and numbers of each: x, y, and maybe a score."""
     compared: bool | None = None
     """True where the model has compared the boxes (end2end, nms), None where it is not said."""
+    yolov5: bool = False
+    """Whether it is a classifier of YOLOv5, whose colours are normalised as ImageNet's."""
 
     @classmethod
-    def of(cls, metadata: Mapping[str, str]) -> Export | None:
-        """Read a model's metadata; None where they are no export's."""
+    def of(cls, metadata: Mapping[str, str], outputs: Shapes = ()) -> Export | None:
+        """Read a model's metadata; None where they are no export's.
+
+        outputs: by which classifiers are told from detectors where the metadata state no task.
+        """
         task, labels = metadata.get("task"), labels_of(metadata)
         stride = _value(metadata, "stride")
         known = stride is not None if task is None else task in (*TASKS, "obb")
@@ -48,7 +56,9 @@ class Export:
             return None
         size, keypoints = _pair(_value(metadata, "imgsz")), _pair(_value(metadata, "kpt_shape"))
         step = stride if _is_side(stride) else 1
-        return cls(task, labels, size, step, keypoints or (0, 0), _compared(metadata))
+        yolov5 = task is None and _only_classes(outputs)
+        task = "classify" if yolov5 else task
+        return cls(task, labels, size, step, keypoints or (0, 0), _compared(metadata), yolov5)
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -56,13 +66,16 @@ class Export:
         if self.task == "classify":
             square = self.size is not None and self.size[0] == self.size[1]
             resize = self.size[0] if self.size is not None and square else self.size
+            if self.yolov5:
+                mean, std = IMAGENET.mean, IMAGENET.std
+                return Preprocessing(resize, resize, antialias=False, mean=mean, std=std)
             return Preprocessing(resize, resize)
         return Preprocessing(self.size or FRAME, antialias=False, letterbox=BORDER)
 
 
-def stride_of(metadata: Mapping[str, str]) -> int:
+def stride_of(metadata: Mapping[str, str], outputs: Shapes = ()) -> int:
     """Return the step of heights and widths, as a model's metadata say; 1 without any."""
-    found = Export.of(metadata)
+    found = Export.of(metadata, outputs)
     return 1 if found is None or found.task == "classify" else found.stride
 
 
@@ -77,6 +90,12 @@ def check_multiples(size: tuple[int, int], stride: int, what: str) -> None:
         f"{what} is {size[0]} x {size[1]}: the model takes heights and widths that are multiples "
         f"of {stride}, as {nearest}"
     )
+
+
+def _only_classes(outputs: Shapes) -> bool:
+    """Return whether outputs are scores (n, classes), and none is boxes (n, rows, columns)."""
+    ranks = {len(shape) for shape in outputs}
+    return 2 in ranks and 3 not in ranks
 
 
 def _compared(metadata: Mapping[str, str]) -> bool | None:

@@ -198,6 +198,11 @@ class Model(Weighted):
             found[name] = TensorInfo.of(name, values[name].type)
         return found
 
+    @property
+    def output_shapes(self) -> Mapping[str, tuple[int | str, ...]]:
+        """Shapes of the outputs by name, in order, with `"N"` where a size follows the batch."""
+        return {name: self.tensors[name].shape for name in self.outputs}
+
     def __call__(self, x: Array, backend: str = "auto") -> Array:
         """The model's output for `x`, an array of its input's dtype, computed by `backend`.
 

@@ -23,14 +23,19 @@ from tests.images.detection_reference import (
 Image = pytest.importorskip("PIL.Image")
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("cv2")
+cv2 = pytest.importorskip("cv2")
 FRAME, PICTURE = (64, 96), (40, 96)  # the picture needs no other size, but a border
 NAMES = {0: "cat", 1: "dog", 2: "owl"}
 CPU = ("--backend", "cpu")
 
 
-def save(path: Path, task: str, more: int, sides: tuple[Any, Any] = ("h", "w")) -> Path:
-    """A detector of seeded weights: one convolution gives boxes, classes and `more` numbers."""
+def save(
+    path: Path, task: str, more: int, sides: tuple[Any, Any] = ("h", "w"), half: bool = False
+) -> Path:
+    """A detector of seeded weights: one convolution gives boxes, classes and `more` numbers.
+
+    half: whether its input and its output are float16.
+    """
     helper, random = onnx.helper, np.random.default_rng(4)
     count = 4 + len(NAMES) + more
     scale = np.full((1, count, 1), 1, np.float32)
@@ -48,7 +53,12 @@ def save(path: Path, task: str, more: int, sides: tuple[Any, Any] = ("h", "w")) 
         helper.make_node("Reshape", ["s", "shape"], ["r"]),
         helper.make_node("Mul", ["r", "scale"], ["output0"]),
     ]
-    number = onnx.TensorProto.FLOAT
+    single, number = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT
+    if half:
+        number = onnx.TensorProto.FLOAT16
+        nodes[0].input[0], nodes[-1].output[0] = "wide", "y"
+        nodes.insert(0, helper.make_node("Cast", ["images"], ["wide"], to=single))
+        nodes.append(helper.make_node("Cast", ["y"], ["output0"], to=number))
     outputs = [helper.make_tensor_value_info("output0", number, ("N", count, "n"))]
     if task == "segment":
         weights["m"] = random.normal(0, 0.3, (more, 3, 4, 4))
@@ -90,6 +100,8 @@ def expected(path: Path, picture: Path, confidence: float, overlap: float) -> li
     pixels = np.asarray(Image.open(picture))
     x = frame_by_opencv(pixels, *FRAME).transpose(2, 0, 1)[None] / np.float32(255)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    if session.get_inputs()[0].type == "tensor(float16)":
+        x = x.astype(np.float16)
     output, *prototypes = session.run(None, {"images": x})
     found = []
     for number, score, box, more in kept_of(rows_of(output[0], "v8", 3, confidence), overlap):
@@ -136,6 +148,29 @@ def test_objects(
     assert found["preprocessing"]["letterbox"] == 114
     for picture, objects in zip(sorted(photos.iterdir()), found["objects"], strict=True):
         check(objects, expected(net, picture, 0.4, 0.3))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute"])
+def test_objects_of_halves(cli: Glnn, tmp_path: Path, photos: Path, backend: str) -> None:
+    net = save(tmp_path / "net.onnx", "detect", 0, half=True)
+    found = cli("run", net, photos / "0.png", "--backend", backend, "--json").json
+    wanted = expected(net, photos / "0.png", 0.25, 0.7)
+    assert len(found["objects"][0]) == len(wanted) > 0
+    for one, other in zip(found["objects"][0], wanted, strict=True):
+        assert (one["class"], one["label"]) == (other["class"], other["label"])
+        assert one["score"] == pytest.approx(other["score"], abs=2e-3)
+        assert one["box"] == pytest.approx(other["box"], abs=0.2)
+
+
+def test_oriented_boxes_are_not_decoded(cli: Glnn, tmp_path: Path, photos: Path) -> None:
+    """Nor are objects of a task whose outputs are no boxes; both are said."""
+    net = save(tmp_path / "net.onnx", "obb", 1)
+    why = "oriented boxes (task obb) are not decoded: the outputs are those of the model"
+    found = cli("run", net, photos / "0.png", *CPU, "--json").json
+    assert found["notes"] == [why] and found["outputs"][0]["shape"] == [1, 8, 24]
+    assert why in cli("run", net, photos / "0.png", *CPU).out.replace("\n", " ")
+    refusal = cli("run", net, photos / "0.png", *CPU, "--confidence", 0.5).refusal
+    assert f"--confidence is for detectors: {why}" in refusal
 
 
 def test_a_table_and_pictures_with_boxes(cli: Glnn, tmp_path: Path, photos: Path) -> None:
@@ -193,8 +228,8 @@ def test_what_does_not_fit(cli: Glnn, tmp_path: Path, photos: Path) -> None:
     assert "boxes of 1 classes: expected an output of (5, n), (n, 6) or (n, 6)" in said
 
 
-def test_classes_of_an_export(cli: Glnn, tmp_path: Path, photos: Path) -> None:
-    """Pictures are resized and cropped then, not put in a frame."""
+def save_classifier(path: Path, said: dict[str, str]) -> Any:
+    """Save a classifier by the mean colour, and return its weights."""
     helper, random = onnx.helper, np.random.default_rng(3)
     nodes = [
         helper.make_node("GlobalAveragePool", ["images"], ["p"]),
@@ -212,9 +247,33 @@ def test_classes_of_an_export(cli: Glnn, tmp_path: Path, photos: Path) -> None:
         [onnx.numpy_helper.from_array(weights, "w")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    said = {"task": "classify", "stride": "1", "imgsz": "[32, 32]", "names": str(NAMES)}
     helper.set_model_props(model, said)
-    onnx.save(model, tmp_path / "net.onnx")
+    onnx.save(model, path)
+    return weights
+
+
+def test_classes_of_yolov5(cli: Glnn, tmp_path: Path) -> None:
+    """Its exports state no task, its pictures are the centre, and normalised as ImageNet's."""
+    weights = save_classifier(tmp_path / "net.onnx", {"stride": "32", "names": str(NAMES)})
+    coarse = np.random.default_rng(9).integers(0, 256, (5, 10, 3), dtype=np.uint8)
+    picture = coarse.repeat(8, 0).repeat(8, 1)
+    Image.fromarray(picture).save(tmp_path / "photo.png")
+    found = cli("run", tmp_path / "net.onnx", tmp_path / "photo.png", *CPU, "--json").json
+    centre = np.ascontiguousarray(picture[:, 20:60])
+    small = cv2.resize(centre, (32, 32), interpolation=cv2.INTER_LINEAR)
+    x = (small / 255.0 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
+    powers = np.exp(x.mean((0, 1)) @ weights)
+    best = int(powers.argmax())
+    (top,) = found["top"][0]
+    assert (top["class"], top["label"]) == (best, NAMES[best])
+    assert top["probability"] == pytest.approx(powers[best] / powers.sum(), rel=1e-2)
+    assert found["notes"] == [] and found["preprocessing"]["letterbox"] is None
+
+
+def test_classes_of_an_export(cli: Glnn, tmp_path: Path, photos: Path) -> None:
+    """Pictures are resized and cropped then, not put in a frame."""
+    said = {"task": "classify", "stride": "1", "imgsz": "[32, 32]", "names": str(NAMES)}
+    weights = save_classifier(tmp_path / "net.onnx", said)
     found = cli("run", tmp_path / "net.onnx", photos / "0.png", *CPU, "--json").json
     small = Image.open(photos / "0.png").resize((76, 32), Image.Resampling.BILINEAR)
     x = np.asarray(small.crop((22, 0, 54, 32)), np.float64).mean((0, 1)) / 255
