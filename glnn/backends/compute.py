@@ -188,11 +188,18 @@ class Compute(GlBackend):
 
     def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
         """The workgroups along x, y and z, also those that a walk in strides stands for."""
+        return kernel.launch.groups(self._largest(kernel, problem), kernel.defaults)
+
+    def cut_axes(self, kernel: Kernel, problem: Problem) -> int:
+        return kernel.launch.cut(self._largest(kernel, problem), kernel.defaults)
+
+    def _largest(self, kernel: Kernel, problem: Problem) -> Mapping[str, int]:
+        """The sizes of the largest launch."""
         split = problem.split(kernel, self.device.capabilities)
         sizes = problem.sizes(kernel)
         if split is not None:  # the first part is the largest
             sizes |= next(split.parts(problem.shapes)).sizes
-        return kernel.launch.groups(sizes, kernel.defaults)
+        return sizes
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
         made = problem.generated(kernel)

@@ -23,7 +23,7 @@ from glnn.kernels.admit import why_not_here, why_not_problem
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import (
-    LaunchSize,
+    Launched,
     Verdict,
     program_key,
     sizes_key,
@@ -52,12 +52,12 @@ def examine(
     wrong = False
     for kernel, problem in asked:
         assert isinstance(kernel, Kernel)
-        launch = backend.launch_size(kernel, problem)
+        launch = backend.launched(kernel, problem)
         known = verdicts.find(kernel, problem, offers)
         if not known.covers(launch):
             found = _verdict(backend, kernel, problem, launch, known, tell)
             name = f"{kernel.op}/{kernel.name}"
-            LOG.info("examined %s in a launch of %s: %s", name, launch, found.outcome)
+            LOG.info("examined %s in a launch of %s: %s", name, launch[:3], found.outcome)
             # One that is wrong is so at these sizes: others are looked at by themselves.
             key = sizes_key if found.wrong is not None else verdict_key
             verdicts.keep({key(kernel, problem, offers): found})
@@ -69,7 +69,7 @@ def _verdict(
     backend: Examined,
     kernel: Kernel,
     problem: Problem,
-    launch: LaunchSize,
+    launch: Launched,
     known: Verdict,
     tell: Tell | None,
 ) -> Verdict:
@@ -147,7 +147,7 @@ def wrong_again(
 
 
 def _seen(
-    backend: Examined, kernel: Kernel, problem: Problem, launch: LaunchSize
+    backend: Examined, kernel: Kernel, problem: Problem, launch: Launched
 ) -> Iterator[tuple[Problem, bool]]:
     """The problems that `kernel` is seen with, and whether special values are among the operands:
     few results of whole sums, with such; and a launch as large as asked, of short sums, without.
@@ -162,7 +162,7 @@ def _seen(
 
     def enough(other: Problem) -> bool:
         """Whether it does, in a launch as large as asked."""
-        return fits(other) and within(launch, backend.launch_size(kernel, other))
+        return fits(other) and within(launch, backend.launched(kernel, other))
 
     whole, own = problem.op.undivided(problem.own)
     if enough(undivided := replace(problem, op=whole).resized(own)):

@@ -8,7 +8,7 @@ from glnn.backends.backend import Backend, Memory
 from glnn.device import Buffer, Device
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.verdicts import LaunchSize, Verdicts
+from glnn.kernels.verdicts import Launched, LaunchSize, Verdicts
 from glnn.layout import Layout
 from glnn.types import Array, DType, Shape
 
@@ -30,6 +30,14 @@ class Examined(Backend):
     @abstractmethod
     def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
         """The largest launch by which `kernel` computes `problem`, if none is made in parts."""
+
+    @abstractmethod
+    def cut_axes(self, kernel: Kernel, problem: Problem) -> int:
+        """Return a bit for each axis along which the last group of that launch has less to do."""
+
+    def launched(self, kernel: Kernel, problem: Problem) -> Launched:
+        """Return that launch, as verdicts have it."""
+        return (*self.launch_size(kernel, problem), self.cut_axes(kernel, problem))
 
     @abstractmethod
     def part(self, kernel: Kernel, problem: Problem) -> int | None:

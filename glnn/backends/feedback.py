@@ -144,12 +144,19 @@ class Feedback(GlBackend):
 
     def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
         """The vertices of an instance, and the instances."""
+        floats, instances = self._floats(kernel, problem)
+        return -(-floats // self._captures(kernel, problem)), instances, 1
+
+    def cut_axes(self, kernel: Kernel, problem: Problem) -> int:
+        return int(self._floats(kernel, problem)[0] % self._captures(kernel, problem) > 0)
+
+    def _floats(self, kernel: Kernel, problem: Problem) -> tuple[int, int]:
+        """The floats of an instance, and the instances."""
         instances = self._instances(kernel, problem)
         # Those of an instance follow those of the one before: no padding may come between.
-        floats = prod(problem.output) // instances
-        if not kernel.launch.instances:
-            floats = problem.chosen_layouts(kernel)["out"].words(problem.results[0])
-        return -(-floats // self._captures(kernel, problem)), instances, 1
+        if kernel.launch.instances:
+            return prod(problem.output) // instances, instances
+        return problem.chosen_layouts(kernel)["out"].words(problem.results[0]), instances
 
     def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
         return first // self._captures(kernel, problem)

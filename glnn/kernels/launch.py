@@ -109,6 +109,15 @@ class Launch:
         x, y, z, *_ = (*(-(-n // size) for n, size in zip(wide, local, strict=False)), 1, 1, 1)
         return x, y, z
 
+    def cut(self, sizes: Mapping[str, int], parameters: Mapping[str, int]) -> int:
+        """Return a bit for each axis along which the last workgroup has less to do than others."""
+        known, found = {**parameters, **sizes}, 0
+        for i, (axis, local) in enumerate(zip(self.grid, self.local_size(parameters))):
+            rest = prod(one.invocations(known, parameters) for one in axis) % local
+            if rest or any(known[one.size] % one.covered.of(parameters) for one in axis):
+                found |= 1 << i
+        return found
+
     def filled(
         self, sizes: Mapping[str, int], parameters: Mapping[str, int], processors: int
     ) -> float:

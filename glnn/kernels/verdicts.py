@@ -23,34 +23,37 @@ from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint, known_fingerprint
 
-FORM = 2  # of the file; one of another form is not used
+FORM = 3  # of the file; one of another form is not used
 ROUNDED = 2e-3  # the error of what is rounded to float16, or to the next one
 WORDS = 4  # of a key at least: backend, op, kernel, fingerprint
 FUNCTION = "function"  # in the place of the op, where a verdict is on a scalar function
 ALWAYS = "depth=any"  # where one holds for sums of any length, or for every program of a kernel
 LaunchSize = tuple[int, int, int]
 """The workgroups along x, y and z; or the vertices of an instance, the instances, and 1."""
+Launched = tuple[int, int, int, int]
+"""A LaunchSize, and the axes, a bit each, along which the last group has less to do than others."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What a kernel's results were like.
 
-    right: launches that were right, none of which covers another. part: the most vertices or
-    workgroups that one launch may have, where larger ones are wrong; None where none was. pace:
-    what it did in a second, in the units of `work`; None where that was not measured. wrong: why it
-    is not used; None where it is.
+    right: launches that were right, none of which covers another: those that have no more groups
+    along any axis, and whose last groups have less to do along no other axes, are right, too.
+    part: the most vertices or workgroups that one launch may have, where larger ones are wrong;
+    None where none was. pace: what it did in a second, in the units of `work`; None where that was
+    not measured. wrong: why it is not used; None where it is.
     """
 
-    right: tuple[LaunchSize, ...] = ()
+    right: tuple[Launched, ...] = ()
     part: int | None = None
     pace: float | None = None
     wrong: str | None = None
 
     def __post_init__(self) -> None:
         for launch in self.right:
-            if len(launch) != 3 or not all(type(n) is int and n >= 0 for n in launch):
-                raise ValueError(f"right: expected three counts, got {launch!r}")
+            if len(launch) != 4 or not all(type(n) is int and n >= 0 for n in launch):
+                raise ValueError(f"right: expected three counts and the axes, got {launch!r}")
         for name, value, least in (("part", self.part, 1), ("pace", self.pace, 0)):
             if value is not None and not value >= least:
                 raise ValueError(f"{name}: expected at least {least}, got {value}")
@@ -62,11 +65,11 @@ class Verdict:
             return f"not used: {self.wrong}"
         return "right" if self.part is None else f"in launches of {self.part} at most"
 
-    def covers(self, launch: LaunchSize) -> bool:
+    def covers(self, launch: Launched) -> bool:
         """Whether nothing more need be seen before such a launch is asked for."""
         return self.wrong is not None or any(within(launch, seen) for seen in self.right)
 
-    def and_right(self, launch: LaunchSize) -> Verdict:
+    def and_right(self, launch: Launched) -> Verdict:
         """The same, that launch having been right, too."""
         others = tuple(seen for seen in self.right if not within(seen, launch))
         return replace(self, right=(*others, launch))
@@ -82,9 +85,11 @@ class Verdict:
         return found
 
 
-def within(launch: LaunchSize, other: LaunchSize) -> bool:
-    """Whether `other` is as large along every axis."""
-    return all(n <= most for n, most in zip(launch, other, strict=True))
+def within(launch: Launched, other: Launched) -> bool:
+    """Whether `other` is as large along every axis, and cut short along those that `launch` is."""
+    *counts, cut = launch
+    *most, other_cut = other
+    return all(n <= m for n, m in zip(counts, most, strict=True)) and not cut & ~other_cut
 
 
 @dataclass(frozen=True)
@@ -280,7 +285,7 @@ def _verdict(value: Any) -> Verdict:
     wrong = value["wrong"]
     part, pace = value["part"], value["pace"]
     return Verdict(
-        tuple((x, y, z) for x, y, z in value["right"]),
+        tuple((x, y, z, cut) for x, y, z, cut in value["right"]),
         None if part is None else int(part),
         None if pace is None else float(pace),
         None if wrong is None else str(wrong),

@@ -148,7 +148,7 @@ def test_verdicts_of_a_former_format_are_discarded(examined, tmp_path, recwarn) 
 
 def _keep(verdicts: Verdicts, names: list[str]) -> None:
     for name in names:
-        verdicts.keep({f"compute pool2d {name} 0": Verdict(right=((1, 1, 1),))})
+        verdicts.keep({f"compute pool2d {name} 0": Verdict(right=((1, 1, 1, 0),))})
 
 
 def test_processes_that_keep_verdicts_at_once_lose_none(examined) -> None:

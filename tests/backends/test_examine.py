@@ -125,6 +125,34 @@ def test_a_larger_launch_is_seen_anew(examined, rng) -> None:
     assert examined.verdicts.found[key].right > before.right
 
 
+def test_what_reaches_over_an_edge_is_seen_anew(examined, rng, monkeypatch) -> None:
+    """A launch of whole groups says nothing of one whose last group has less to do."""
+    evaluate(SIGMOID, {"x0": rng((64, 64))}, examined)
+    ((key, before),) = examined.verdicts.found.items()
+    assert [launch[3] for launch in before.right] == [0]
+    small = rng((5, 11))
+    with monkeypatch.context() as wrong:
+        wrong.setattr(Program, "dispatch", lambda *_: None)
+        wrong.setattr(Program, "capture", lambda *_: None)
+        with pytest.raises(UnsupportedOpError, match="are wrong, off by"):
+            evaluate(SIGMOID, {"x0": small}, examined)
+    examined.verdicts.found = {key: before}
+    evaluate(SIGMOID, {"x0": rng((61, 63))}, examined)  # odd: cut short, and a seen size less
+    after = examined.verdicts.found[key]
+    assert [launch[3] for launch in after.right][-1] == 1
+    evaluate(SIGMOID, {"x0": small}, examined)
+    assert examined.verdicts.found == {key: after}, "smaller ones that are cut short are seen"
+
+
+def test_launches_that_a_verdict_covers() -> None:
+    verdict = Verdict().and_right((4, 4, 1, 0b10)).and_right((2, 2, 1, 0))
+    assert verdict.covers((4, 4, 1, 0b10)) and verdict.covers((4, 4, 1, 0))
+    assert not verdict.covers((4, 4, 1, 0b01)) and not verdict.covers((5, 1, 1, 0))
+    assert Verdict(((2, 2, 1, 0),)).and_right((4, 4, 1, 0b10)).right == ((4, 4, 1, 0b10),)
+    with pytest.raises(ValueError, match="three counts and the axes"):
+        Verdict(((1, 2, 3),))  # type: ignore[arg-type]
+
+
 def test_what_is_always_wrong_is_not_used(examined, rng, monkeypatch) -> None:
     monkeypatch.setattr(Program, "dispatch", lambda *_: None)
     monkeypatch.setattr(Program, "capture", lambda *_: None)
@@ -423,8 +451,8 @@ def test_a_verdict_that_makes_no_sense(value) -> None:
 def test_a_file_with_other_content_is_passed_over(backend, tmp_path) -> None:
     offers = backend.device.capabilities
     kept = Verdicts.load(tmp_path, offers, "1")
-    kept.keep({KEY: Verdict(((3, 1, 1),), 2)})
-    assert Verdicts.load(tmp_path, offers, "1").found == {KEY: Verdict(((3, 1, 1),), 2)}
+    kept.keep({KEY: Verdict(((3, 1, 1, 0),), 2)})
+    assert Verdicts.load(tmp_path, offers, "1").found == {KEY: Verdict(((3, 1, 1, 0),), 2)}
     assert not Verdicts.load(tmp_path, offers, "2").found
     path = kept.file.path
     assert path is not None

@@ -25,8 +25,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
     said = {
         "tiled": Verdict(wrong=WRONG),
-        "blocked": Verdict(((5000, 1, 1),), part=512),
-        "split_k": Verdict(((5000, 1, 1),)),
+        "blocked": Verdict(((5000, 1, 1, 0),), part=512),
+        "split_k": Verdict(((5000, 1, 1, 0),)),
     }
     with Device() as device:
         offers = device.capabilities
@@ -108,7 +108,7 @@ def test_how_many_were_seen(
     cli: Glnn, monkeypatch: pytest.MonkeyPatch, wrong: int, right: int, says: str
 ) -> None:
     one = Seen("compute", "matmul", "tiled", "", Verdict(wrong=WRONG))
-    other = dataclasses.replace(one, verdict=Verdict(((5000, 1, 1),)))
+    other = dataclasses.replace(one, verdict=Verdict(((5000, 1, 1, 0),)))
     seen = [one] * wrong + [other] * right
     monkeypatch.setattr(Verdicts, "seen", lambda self: seen)
     assert says in cli("info", "--wide").out

@@ -167,13 +167,13 @@ def test_what_a_first_use_saw_is_not_forgotten(own, cached) -> None:
         for name in ("planar", "nhwc")
     )
     keys = [verdict_key(one.kernel, one.problem, offers) for one in (planar, nhwc)]
-    kept = Verdict(wrong="off by 3"), Verdict(((5, 4, 3),), part=64)
+    kept = Verdict(wrong="off by 3"), Verdict(((5, 4, 3, 1),), part=64)
     backend.verdicts.keep(dict(zip(keys, kept, strict=True)))  # of sizes that no doctor has
     assert examine_device(own, NORM).ok
     backend = Compute(own)
     assert "off by 3" in str(backend.why_not(planar.problem, "planar"))
     found = backend.verdicts.find(nhwc.kernel, nhwc.problem, offers)
-    assert found.part == 64 and found.covers((5, 4, 3)) and len(found.right) == 2
+    assert found.part == 64 and found.covers((5, 4, 3, 1)) and len(found.right) == 2
 
 
 @pytest.mark.parametrize("lost", [False, True])
