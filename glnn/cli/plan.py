@@ -26,7 +26,9 @@ from glnn.compile.cut import single
 from glnn.compile.hosted import label
 from glnn.compile.outline import Outline
 from glnn.compile.reasons import Reason, reasons
+from glnn.compile.size_advice import missing_numbers
 from glnn.compile.step import Step
+from glnn.errors import ShapeError
 from glnn.graph.passes import Pass
 from glnn.model import Model, load
 from glnn.settings import Settings
@@ -87,7 +89,11 @@ def plan(
     loaded = load(model)
     read, shapes = read_sized(loaded, files_of(loaded, inputs), batch, shapes)
     types = {v.name: v.type.of_shape(shapes[v.name]) for v in loaded.graph.inputs}
-    graph = single(loaded.graph, types, loaded.graph.told(read))
+    told = loaded.graph.told(read)
+    try:
+        graph = single(loaded.graph, types, told)
+    except ShapeError as error:
+        raise ShapeError(f"{error}{missing_numbers(loaded.graph, types, told)}") from None
     opened = open_backend(backend, gpu=gpu, limits=limits)
     stored, available = DType(precision), opened.available()
     more: dict[str, Any] = {"available": available, "without": Pass.left_out((), fused)}

@@ -13,7 +13,7 @@ from glnn.compile.cut import Cut, planned
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
 from glnn.compile.saving import Saving
-from glnn.compile.size_advice import nearby_sizes
+from glnn.compile.size_advice import missing_numbers, nearby_sizes
 from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import ShapeError, UnsupportedOpError
@@ -225,7 +225,9 @@ class Executor:
                             told=told,
                         )
                     except ShapeError as error:
-                        raise ShapeError(f"{error}{nearby_sizes(graph, types, told)}") from None
+                        advice = nearby_sizes(graph, types, told)
+                        advice += missing_numbers(graph, types, told)
+                        raise ShapeError(f"{error}{advice}") from None
                 self._plans[key] = plan
                 if saving is not None and isinstance(plan, Plan):
                     saving.made(plan, shapes, small)

@@ -37,6 +37,19 @@ def nearby_sizes(graph: Graph, types: Types, told: Mapping[str, Array] | None = 
     return ""
 
 
+def missing_numbers(graph: Graph, types: Types, told: Mapping[str, Array] | None = None) -> str:
+    """Return which inputs' numbers would say more of sizes and branches, as the end of a sentence.
+
+    Empty where all are among `told`. The arguments are those of `nearby_sizes`.
+    """
+    shapes = {name: type.shape for name, type in types.items()}
+    missing = [name for name in graph.deciding(shapes) if name not in (told or {})]
+    if not missing:
+        return ""
+    names = ", ".join(map(repr, missing))
+    return f"; branches and sizes depend on the numbers of {names}, which are not given"
+
+
 def _fits(graph: Graph, types: Types, told: Mapping[str, Array] | None) -> bool:
     """Return whether the types of all values follow from those of the inputs."""
     try:

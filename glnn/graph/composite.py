@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import SMALL, Cost, Known, Operator, Types
 from glnn.types import Array, TensorType, content
@@ -100,7 +100,7 @@ class Composite(Operator):
             return found, (None,) * len(found)
         try:
             return self.infer(types, known), self.settle(types, known)
-        except ShapeError:
+        except (ShapeError, UnsupportedOpError):  # some refuse so many steps
             if strict:
                 raise
             found = self.unknown(types)
@@ -114,7 +114,9 @@ class Composite(Operator):
         return graph.reference()
 
     def cost(self, types: Types) -> Cost:
-        """That of what it is made of."""
+        """That of what it is made of; nothing where sizes are not known."""
+        if any(type is not None and type.symbols for type in types):
+            return Cost(0, 0)
         graph, flops, nbytes = self.graph(types), 0, 0
         found = graph.bind({value.name: value.type for value in graph.inputs})
         for node in graph.nodes:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from glnn.errors import ModelError, ShapeError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import SMALL, Operator
-from glnn.types import Array, TensorType
+from glnn.types import Array, Shape, TensorType
 
 FEW = 64  # numbers of an input that sizes may follow from
 
@@ -284,12 +285,14 @@ class Graph:
 
         What sizes may follow from is looked at where it is a few numbers in one dimension.
         """
+        shapes = {name: array.shape for name, array in feeds.items()}
+        return {name: feeds[name] for name in self.deciding(shapes)}
+
+    def deciding(self, shapes: Mapping[str, Shape]) -> tuple[str, ...]:
+        """The inputs of `shapes`, by name, whose numbers decide about sizes and branches."""
         direct, behind = self._asked
-        found = {name: feeds[name] for name in direct if name in feeds}
-        for name in behind:
-            if name in feeds and feeds[name].ndim < 2 and feeds[name].size <= FEW:
-                found[name] = feeds[name]
-        return found
+        few = (n for n in behind if n in shapes and len(shapes[n]) < 2 and prod(shapes[n]) <= FEW)
+        return (*(name for name in direct if name in shapes), *few)
 
     def _know(self, node: Node, known: dict[Value, Array]) -> None:
         """Add to `known` the numbers that the types of the results of `node` depend on."""

@@ -246,7 +246,8 @@ class Delegated(HostOperator):
         found = self.delegate.reference(*(next(given) if there else None for there in self.there))
         for array, type in zip(found, self.types, strict=True):
             if not type.symbols and array.shape != type.shape:
-                raise ShapeError(f"{self.called}: the result is {array.shape}, expected {type}")
+                what = f"the result is {array.shape}, expected {type}"
+                raise ShapeError(f"{self.called}: {what}; {self.why}")
         return found
 
     def cost(self, types: Types) -> Cost:

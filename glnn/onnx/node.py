@@ -122,7 +122,9 @@ class OnnxOperator(Composite):
         except (ShapeError, UnsupportedOpError):
             raise
         except Exception as error:  # operands or attributes such as no model should have
-            raise ShapeError(f"{self.op_type}: {first_line(error)}") from None
+            types = ", ".join(str(v.type) if v else "none" for v in given)
+            why = f"operands {types} do not fit: {first_line(error)}"
+            raise ShapeError(f"{self.op_type}: {why}") from None
         if len(results) < count and any(self.wanted[len(results) :]):
             what = f"its result {self.wanted.index(True, len(results))} is not computed"
             raise UnsupportedOpError(f"{self.op_type}: {what}")

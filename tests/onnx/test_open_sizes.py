@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from glnn.errors import DeviceError, ModelError, ShapeError
+from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.model.load import load_bytes
 from glnn.session import InferenceSession
 
@@ -165,6 +165,34 @@ def test_a_sequence_beyond_the_table_is_refused_in_the_run() -> None:
     session = InferenceSession(positions(16), "cpu")
     with pytest.raises(ShapeError, match=r"int64 \(1, 16\) does not broadcast with \(2, 17\)"):
         session.run(None, {"ids": np.zeros((2, 17), np.int64)})
+
+
+STEPS = """(float[1, L, 60] x, bool q, float[1, 8, 3] w, float[1, 8, 2] r) => (float[A, 1, B, 2] y)
+<int64[3] shape = {-1, 1, 3}> """
+LONG = {
+    "in the graph": f"g {STEPS} {{ s = Reshape (x, shape)  y = LSTM <hidden_size = 2> (s, w, r) }}",
+    "in a branch": f"""g {STEPS} {{
+      s = Reshape (x, shape)
+      y = If (q) <
+        then_branch = t () => (a) {{ a = LSTM <hidden_size = 2> (s, w, r) }},
+        else_branch = e () => (b) {{ z = Neg (s)  b = LSTM <hidden_size = 2> (z, w, r) }}>
+    }}""",
+}
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_more_steps_than_there_may_be_are_refused_in_the_run(case: str) -> None:
+    """20 steps for each of an open size, which is not known when the model is loaded."""
+    model = parser.parse_model(HEAD + LONG[case])
+    given = {"x": numbers(1, 2, 60) / 120, "q": np.array(True)}
+    given |= {"w": numbers(1, 8, 3) / 24, "r": numbers(1, 8, 2) / 16}
+    names = [one.name for one in model.graph.input]
+    if case == "in the graph":  # nothing reads q
+        del model.graph.input[names.index("q")], given["q"]
+    content = model.SerializeToString()
+    check(content, "cpu", given)
+    with pytest.raises(UnsupportedOpError, match="LSTM: 5000 steps, there may be 1 to 4096"):
+        InferenceSession(content, "cpu").run(None, {**given, "x": numbers(1, 250, 60)})
 
 
 def test_what_is_wrong_for_all_sizes_is_refused_at_once() -> None:

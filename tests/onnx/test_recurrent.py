@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn import onnx_backend
+from glnn.errors import ModelError
 from tests.onnx.runtime import check, node_model
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -70,3 +72,10 @@ def test_batches_first_are_steps_first_turned_round(op) -> None:
     model = node_model(op, turned, outputs, hidden_size=5, direction="bidirectional", layout=1)
     late = [expected[0].transpose(2, 0, 1, 3), *(end.transpose(1, 0, 2) for end in expected[1:])]
     check(model, turned, late)
+
+
+def test_an_operand_of_too_many_dimensions_is_named_with_its_shape() -> None:
+    given = operands("LSTM", 3, 2, 4, 5, 1)
+    model = node_model("LSTM", [given[0][None], *given[1:]], 3, hidden_size=5)
+    with pytest.raises(ModelError, match=r"LSTM: operands float32 \(1, 3, 2, 4\), .* do not fit"):
+        onnx_backend.prepare(model, backend="cpu")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Known, Operator, Types
 from glnn.types import ANYTHING, Array, DType, TensorType
@@ -75,7 +75,7 @@ class Control(Operator):
     ) -> tuple[tuple[TensorType, ...], Known]:
         try:
             return self.infer(types, known), self.settle(types, known)
-        except ShapeError:
+        except (ShapeError, UnsupportedOpError):
             if strict:
                 raise
             return self.unknown(types), (None,) * self.count
