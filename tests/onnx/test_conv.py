@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
-from tests.onnx.runtime import check, node_model
+from glnn.errors import DeviceError
+from glnn.session import InferenceSession
+from tests.onnx.runtime import check, node_model, results_of
 
 
 def numbers(*shapes: tuple[int, ...]) -> list[np.ndarray]:
@@ -97,3 +100,34 @@ def test_deform_conv_beyond_the_image() -> None:
         expected[n, o, i, j] += share * met(n, channel, y, at)
     model = node_model("DeformConv", operands, **attributes)
     check(model, operands, [expected.astype(np.float32)])
+
+
+@pytest.mark.parametrize("ends", [(0.0, None), (None, 0.5), (0.0, 0.5), (None, None)])
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+def test_a_clip_behind_it_is_one_step_with_it(
+    backend: str, ends: tuple[float | None, float | None]
+) -> None:
+    """Also where an end is left out, which is the type's greatest or least number then."""
+    x, weight = numbers((1, 4, 6, 6), (8, 4, 3, 3))
+    given = {n: end for n, end in zip(("low", "high"), ends, strict=True) if end is not None}
+    names = [name if name in given else "" for name in ("low", "high")]
+    weights = {"w": weight, **{name: np.array(end, np.float32) for name, end in given.items()}}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Clip", ["c", *names], ["y"]),
+    ]
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", x.shape), ("y", (1, 8, 4, 4)))
+    ]
+    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "clipped", infos[:1], infos[1:], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    try:
+        session = InferenceSession(model.SerializeToString(), backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    (found,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(found, results_of(model.SerializeToString(), [x])[0], 1e-5, 1e-5)
+    steps = [step.op.name for step in session.plan({"x": x.shape}).steps]
+    assert [name for name in steps if name != "reorder"] == ["conv2d"]
