@@ -17,7 +17,7 @@ from glnn.errors import printable
 from glnn.process import ProcessLock
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress, ProgressColumn, TaskID
 
 T = TypeVar("T")
 DELAY, INTERVAL = 1.0, 0.1  # seconds until work is shown, and between two looks at it
@@ -124,7 +124,9 @@ class _Row:
             self._own = self._drawn = None
         bar = shared or self._own
         if bar is None:
-            self._own = bar = _rich_bar()
+            from rich.progress import TimeElapsedColumn
+
+            self._own = bar = rich_bar(numbers_column(), TimeElapsedColumn())
             bar.start()
         if self._drawn is not None and self._drawn[:2] != (work, bar):
             if self._drawn[1] is bar:
@@ -187,17 +189,31 @@ def share_bar(bar: Progress) -> Iterator[None]:
         _BAR.unshare(bar)
 
 
-def _rich_bar() -> Progress:
+def rich_bar(
+    *columns: ProgressColumn, hidden: bool = False, refreshed: bool = False, prints: bool = False
+) -> Progress:
+    """Return a bar on standard error, which is gone at the end: a text, the bar, and `columns`.
+
+    hidden: whether nothing is drawn. refreshed: whether it is drawn anew by itself. prints: whether
+    what is printed meanwhile goes above it; standard output may be a file.
+    """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[numbers]}", markup=False),
-        TimeElapsedColumn(),
+        *columns,
         console=Console(stderr=True, markup=False, emoji=False),
         transient=True,
-        auto_refresh=False,
-        redirect_stdout=False,  # which may be a file
+        auto_refresh=refreshed,
+        disable=hidden,
+        redirect_stdout=prints,
     )
+
+
+def numbers_column() -> ProgressColumn:
+    """Return the column of a bar that shows the text `numbers` of its rows."""
+    from rich.progress import TextColumn
+
+    return TextColumn("{task.fields[numbers]}", markup=False)

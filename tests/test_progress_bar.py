@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic, sleep
 
@@ -24,6 +24,14 @@ from glnn.span import duration
 LONG = 20.0  # seconds after which a bar that does not come is missed
 
 
+def wait_until(reached: Callable[[], bool], what: str) -> None:
+    """Return once `reached` says so; a test that waits for `what` in vain fails."""
+    end = monotonic() + LONG
+    while not reached():
+        assert monotonic() < end, f"there is no {what}"
+        sleep(0.01)
+
+
 class Terminal(io.StringIO):
     """A stream that is a terminal as far as it says so."""
 
@@ -32,10 +40,7 @@ class Terminal(io.StringIO):
 
     def wait_for(self, text: str) -> None:
         """Return once `text` was written here."""
-        end = monotonic() + LONG
-        while text not in self.getvalue():
-            assert monotonic() < end, f"{text!r} is not in {self.getvalue()[-200:]!r}"
-            sleep(0.01)
+        wait_until(lambda: text in self.getvalue(), repr(text))
 
 
 @pytest.fixture
@@ -96,8 +101,7 @@ def test_a_row_moves_to_a_bar_of_its_own_once_the_shared_one_ends(terminal: Term
     with on(terminal), report_work("planning", "net"):
         with progress() as bar:
             terminal.wait_for("planning net")
-            while not bar.tasks:
-                sleep(0.01)
+            wait_until(lambda: bool(bar.tasks), "a row")
         drawn, written = bar.tasks[0].completed, len(terminal.getvalue())
         with report_work("compiling", "net", total=5):
             terminal.wait_for("0 of 5")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.cli.outputs import Summary, show_outputs
+from glnn.cli.outputs import Summary, show_notes, show_outputs
 from glnn.cli.screen import Column, Screen, Table, figures
 from glnn.cli.sources import Inputs
 from glnn.errors import ModelError
@@ -184,10 +184,7 @@ class Classes:
 
     def show(self, out: Screen, where: str) -> None:
         """Print the first samples as a table, and what the model gave besides as another."""
-        for note in self.notes[:SHOWN]:
-            out.say(note)
-        if len(self.notes) > SHOWN:
-            out.say(f"... and {len(self.notes) - SHOWN} more notes (all of them with --json)")
+        show_notes(out, self.notes)
         out.show(self._table())
         if len(self.names) > SHOWN:
             out.say(f"... and {len(self.names) - SHOWN} more (all of them with --json)")

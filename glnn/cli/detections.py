@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from glnn.cli.classes import SHOWN
+from glnn.cli.outputs import show_notes
 from glnn.cli.picture_options import Asked
 from glnn.cli.reader import Picture
 from glnn.cli.screen import Column, Screen, Table, figures
@@ -121,10 +121,7 @@ class Detections:
 
     def show(self, out: Screen, where: str) -> None:
         """Print a row for each object of the first samples."""
-        for note in self.notes[:SHOWN]:
-            out.say(note)
-        if len(self.notes) > SHOWN:
-            out.say(f"... and {len(self.notes) - SHOWN} more notes (all of them with --json)")
+        show_notes(out, self.notes)
         masks = any(one.mask for row in self.objects for one in row)
         points = any(one.keypoints for row in self.objects for one in row)
         box = (figures(head) for head in ("left", "top", "right", "bottom"))

@@ -107,10 +107,17 @@ class Outputs:
 
     def show(self, out: Screen, where: str) -> None:
         """Print a row for each."""
-        for note in self.notes[:MOST_NOTES]:
-            out.say(note)
+        show_notes(out, self.notes)
         show_outputs(out, self.outputs)
         out.say(f"on {where}")
+
+
+def show_notes(out: Screen, notes: Sequence[str]) -> None:
+    """Print the first of what is said of samples."""
+    for note in notes[:MOST_NOTES]:
+        out.say(note)
+    if len(notes) > MOST_NOTES:
+        out.say(f"... and {len(notes) - MOST_NOTES} more notes (all of them with --json)")
 
 
 def show_outputs(out: Screen, outputs: Sequence[Output]) -> None:

@@ -20,18 +20,11 @@ import rich_click as click
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress, Task, TimeRemainingColumn
 from rich.text import Text
 
 from glnn.errors import printable
-from glnn.progress_bar import share_bar
+from glnn.progress_bar import rich_bar, share_bar
 
 GAP = 2  # columns of the terminal between two of a table
 NOTHING = ("", "-")  # cells that say nothing
@@ -192,16 +185,8 @@ class _Count(MofNCompleteColumn):
 @contextmanager
 def progress(shown: bool = True) -> Iterator[Progress]:
     """A progress bar on standard error, drawn only on a terminal."""
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        _Count(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True, markup=False, emoji=False),
-        transient=True,
-        disable=not (shown and sys.stderr.isatty()),
-        redirect_stdout=False,  # which may be a file
-    )
+    hidden = not (shown and sys.stderr.isatty())
+    bar = rich_bar(_Count(), TimeRemainingColumn(), hidden=hidden, refreshed=True)
     with bar, share_bar(bar):
         yield bar
 

@@ -15,6 +15,7 @@ from glnn.onnx.delegated import Delegate
 from glnn.onnx.moved import moved_graph, moves
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.conversion import CONVERTED
+from glnn.onnx.operators.dtypes import HALVES
 from glnn.onnx.operators.entry import Entry
 from glnn.onnx.widened import Convert, widened_graph
 from glnn.types import DType, TensorType
@@ -136,8 +137,7 @@ class OnnxOperator(Composite):
 
 def _half(given: Sequence[Value | None]) -> DType | None:
     """The type of 16 bits among operands that are computed with as float32."""
-    halves = (DType.float16, DType.bfloat16)
-    return next((v.type.dtype for v in given if v and v.type.dtype in halves), None)
+    return next((v.type.dtype for v in given if v and v.type.dtype in HALVES), None)
 
 
 def _named(number: int, result: Value) -> Value:

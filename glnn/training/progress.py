@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Protocol
 
-from glnn.progress_bar import share_bar
+from glnn.progress_bar import numbers_column, rich_bar, share_bar
 
 INTERVAL = 0.25  # seconds between two updates: each reads from the device
 
@@ -75,16 +75,8 @@ def progress(shown: bool | None) -> Iterator[Bar]:
     if not (sys.stderr.isatty() if shown is None else shown):
         yield _Hidden()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import MofNCompleteColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[numbers]}", markup=False),
-    )
-    console = Console(stderr=True, markup=False, emoji=False)
-    made = Progress(*columns, console=console, transient=True, auto_refresh=False)
+    made = rich_bar(MofNCompleteColumn(), numbers_column(), prints=True)
     with made as drawn, share_bar(drawn):
         yield _Shown(drawn)

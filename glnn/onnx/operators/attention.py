@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, prod
-from typing import overload
 
 import numpy as np
 
@@ -146,16 +145,6 @@ def _softmax(call: Call, x: Value) -> Value:
     return _rounded(call, found)
 
 
-@overload
-def _wide(call: Call, x: Value) -> Value: ...
-@overload
-def _wide(call: Call, x: Value | None) -> Value | None: ...
-def _wide(call: Call, x: Value | None) -> Value | None:
-    """x as float32 where it is float16 or bfloat16."""
-    halves = (DType.float16, DType.bfloat16)
-    return call.cast(x, DType.float32) if x and x.type.dtype in halves else x
-
-
 def _rounded(call: Call, x: Value) -> Value:
     return call.cast(call.cast(x, DType.float16), DType.float32)
 
@@ -172,8 +161,8 @@ def _attention(
 ) -> tuple[Value, ...]:
     """Y, the keys and values of before and now, and one of the steps on the way."""
     dtype, own = q.type.dtype, v.type.dtype
-    q, k, v = _wide(call, q), _wide(call, k), _wide(call, v)
-    past_key, past_value = _wide(call, past_key), _wide(call, past_value)
+    q, k, v = call.widened(q), call.widened(k), call.widened(v)
+    past_key, past_value = call.widened(past_key), call.widened(past_value)
     if (past_key is None) != (past_value is None) or (valid is not None and past_key is not None):
         raise ShapeError("Attention: past_key goes with past_value, and without nonpad_kv_seqlen")
     packed = len(q.type.dims) == 3

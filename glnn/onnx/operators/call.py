@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from glnn.errors import ShapeError
 from glnn.graph.compose.maker import Maker
 from glnn.graph.graph import Kind, Value
 from glnn.onnx.operators.conversion import CONVERTED, HostCast, converted
+from glnn.onnx.operators.dtypes import HALVES
 from glnn.types import Array, DType
 
 T = TypeVar("T")
@@ -38,6 +39,14 @@ class Call(Maker):
         if value.kind is Kind.CONSTANT:
             return self.constant(converted(self.array(value), dtype))
         return self(HostCast(value.type.dtype, dtype), value)
+
+    @overload
+    def widened(self, value: Value) -> Value: ...
+    @overload
+    def widened(self, value: Value | None) -> Value | None: ...
+    def widened(self, value: Value | None) -> Value | None:
+        """Return `value` as float32 where it is float16 or bfloat16."""
+        return self.cast(value, DType.float32) if value and value.type.dtype in HALVES else value
 
     def get(self, attribute: str, default: T) -> T:
         """An attribute, `default` where the node has none."""

@@ -38,6 +38,8 @@ NUMBERS = {
     26: DType.int2,
 }
 """By the numbers of onnx.proto's TensorProto.DataType; 8 are texts."""
+HALVES = (DType.float16, DType.bfloat16)
+"""Floats of 16 bits, which are computed with as float32."""
 CODES = {dtype: code for code, dtype in NUMBERS.items()}
 _NAMES = {dtype: dtype.value for dtype in NUMBERS.values()} | {
     DType.float32: "float",

@@ -14,13 +14,7 @@ from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
 BFLOAT16 = frozenset((DType.bfloat16,))
-HALVES = (DType.float16, DType.bfloat16)
 Axes = tuple[int, ...]
-
-
-def _wide(call: Call, value: Value) -> Value:
-    """float16 and bfloat16 as float32."""
-    return call.cast(value, DType.float32) if value.type.dtype in HALVES else value
 
 
 def _moments(call: Call, x: Value, axes: Axes) -> tuple[Value, Value]:
@@ -35,7 +29,7 @@ def _batch_normalization(
     """From version 14 on an attribute says whether it is training, before 7 another one; between
     them it is where any of the further results is wanted.
     """
-    x, epsilon = _wide(call, given), float(call.get("epsilon", 1e-5))
+    x, epsilon = call.widened(given), float(call.get("epsilon", 1e-5))
     rank = len(x.type.dims)
     spread = (x.type.shape[1] if rank > 1 else 1, *(1,) * (rank - 2))
     if call.version < 9 and not call.get("spatial", 1):
@@ -46,7 +40,7 @@ def _batch_normalization(
     elif call.version < 7:
         training = not call.get("is_test", 0)
     results: list[Value] = []
-    own_mean, own_var = _wide(call, mean), _wide(call, var)
+    own_mean, own_var = call.widened(mean), call.widened(var)
     if training:
         axes = (0, *range(2, rank)) if spread != x.type.shape[1:] or rank < 3 else (0,)
         momentum = float(call.get("momentum", 0.9))
@@ -58,8 +52,8 @@ def _batch_normalization(
         own_mean, own_var = now
         if call.version < 14:
             results += [call.cast(v, mean.type.dtype) for v in now]
-    factor = call.pointwise("a / sqrt(b + c)", _wide(call, scale), own_var, epsilon)
-    shift = call.pointwise("a - b * c", _wide(call, bias), own_mean, factor)
+    factor = call.pointwise("a / sqrt(b + c)", call.widened(scale), own_var, epsilon)
+    shift = call.pointwise("a - b * c", call.widened(bias), own_mean, factor)
     factor, shift = (call.reshape(value, spread) for value in (factor, shift))
     y = call.pointwise("a * b + c", x, factor, shift)
     return call.cast(y, given.type.dtype), *results
@@ -72,7 +66,7 @@ def _instance_normalization(call: Call, x: Value, scale: Value, bias: Value) -> 
 def _layer_normalization(
     call: Call, given: Value, scale: Value, bias: Value | None = None
 ) -> Sequence[Value]:
-    x, epsilon = _wide(call, given), float(call.get("epsilon", 1e-5))
+    x, epsilon = call.widened(given), float(call.get("epsilon", 1e-5))
     axis = call.axis(call.get("axis", -1), x)
     y = _over_last(call, x, axis, scale, bias, Normalize(dims=len(x.type.dims) - axis, eps=epsilon))
     results = [call.cast(y, given.type.dtype)]
@@ -83,7 +77,7 @@ def _layer_normalization(
 
 
 def _rms_normalization(call: Call, given: Value, scale: Value) -> Value:
-    x, epsilon = _wide(call, given), float(call.get("epsilon", 1e-5))
+    x, epsilon = call.widened(given), float(call.get("epsilon", 1e-5))
     axis = call.axis(call.get("axis", -1), x)
     op = Normalize(dims=len(x.type.dims) - axis, centred=False, eps=epsilon)
     return call.cast(_over_last(call, x, axis, scale, None, op), scale.type.dtype)
@@ -94,7 +88,7 @@ def _over_last(
 ) -> Value:
     """What `op` makes of the dimensions from `axis` on; scale and bias broadcast to these."""
     shape = x.type.shape[axis:]
-    given = [None if value is None else _wide(call, value) for value in (scale, bias)]
+    given = [call.widened(value) for value in (scale, bias)]
     if all(v is None or len(v.type.dims) <= len(shape) for v in given):
         spread = [v if v is None or v.type.dims == shape else call(Expand(shape), v) for v in given]
         return call(op, x, *spread)

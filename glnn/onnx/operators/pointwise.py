@@ -11,6 +11,7 @@ from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Unsqueeze
 from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.dtypes import HALVES
 from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
@@ -145,7 +146,6 @@ def _cast_like(call: Call, x: Value, like: Value) -> Value:
     return call.cast(x, like.type.dtype)
 
 
-HALVES = (DType.float16, DType.bfloat16)
 LIMITS = {
     DType.float32: (float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)),
     DType.float64: (float(np.finfo(np.float64).min), float(np.finfo(np.float64).max)),

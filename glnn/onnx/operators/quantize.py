@@ -13,7 +13,7 @@ from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, Reduce
 from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.dtypes import dtype_of
+from glnn.onnx.operators.dtypes import HALVES, dtype_of
 from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.window import windows_of
 from glnn.types import DType
@@ -55,7 +55,7 @@ def _precision(call: Call, scale: Value) -> DType:
     """In which x is divided by its scale."""
     code = call.get("precision", 0)
     found = dtype_of(code, call.name) if code else scale.type.dtype
-    if found not in (DType.float32, DType.float16, DType.bfloat16):
+    if found not in (DType.float32, *HALVES):
         raise UnsupportedOpError(f"{call.name}: division in {found.value}")
     return found
 
