@@ -61,6 +61,8 @@ def test_a_chosen_gpu_by_index_and_by_name(device: Device) -> None:
 
 @pytest.mark.parametrize("wrong", [99, "99", -1])
 def test_an_index_that_is_not_there(wrong: int | str) -> None:
+    if not gpus():
+        pytest.skip("EGL lists no devices here")
     with pytest.raises(NoDeviceError, match=f"EGL device {wrong}.*indices are 0 to") as caught:
         Device(gpu=wrong)
     assert [attempt.what for attempt in caught.value.attempts] == [f"EGL device {wrong}"]
@@ -267,7 +269,7 @@ def current_context() -> int | None:
 def test_dropping_a_device_destroys_its_context(fetch: MakeProgram) -> None:
     count = 30 if os.environ.get("GLNN_EXHAUSTIVE") else 10
     for _ in range(count):  # a driver that keeps contexts would run out of something
-        device = Device(platform="device")
+        device = Device()
         check_fetch(device, fetch(device))
         assert current_context() is not None
         del device

@@ -106,6 +106,8 @@ def test_a_driver_that_does_not_initialise(python: Run) -> None:
 def test_no_egl_library_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = ("libEGL-missing.so.1", "libEGL-missing.so")
     monkeypatch.setitem(library.EGL_NAMES, sys.platform, missing)
+    monkeypatch.delenv("GLNN_EGL", raising=False)
+    monkeypatch.delenv("GLNN_GLES", raising=False)
     with pytest.raises(NoDeviceError, match="apt install libegl1 libgles2 libgl1-mesa-dri") as no:
         Device(platform="device")
     (attempt,) = no.value.attempts
@@ -115,6 +117,8 @@ def test_no_egl_library_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_next_way_is_tried_when_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not gpus():
+        pytest.skip("EGL lists no devices here")
     real = egl_module.Egl._open
 
     def broken(self: Any, index: Any, platform: Any, native: Any, versions: Any) -> Any:

@@ -48,7 +48,8 @@ def lesser(build: Build) -> Lesser:
     path = build()
 
     def run(lacks: str, *command: str, **more: str) -> Any:
-        environment = {"DISPLAY": "", "EGL_PLATFORM": "surfaceless", "GLNN_EGL": path, **more}
+        environment = {"DISPLAY": "", "EGL_PLATFORM": "surfaceless", "GLNN_EGL": path}
+        environment |= {"GLNN_GLES": "", **more}
         done = subprocess.run(
             [sys.executable, "-m", "glnn", *(command or ("info", "--json"))],
             env={**os.environ, "LESSER_EGL": lacks, **environment},
@@ -145,7 +146,7 @@ print(json.dumps([[g.cuda for g in gpus()], [opened(gpu) for gpu in asked]]))
 
 @pytest.mark.usefixtures("lesser")
 def test_a_gpu_by_the_number_that_cuda_gives_it(build: Build, python: Any) -> None:
-    done = python(CUDA, TWO_CUDA="1", GLNN_EGL=build(), DISPLAY="")
+    done = python(CUDA, TWO_CUDA="1", GLNN_EGL=build(), GLNN_GLES="", DISPLAY="")
     assert done.returncode == 0, done.stderr
     numbers, (first, zero, one, cuda_0, cuda_1, cuda_2, *wrong) = json.loads(done.stdout)
     assert numbers == [1, 0]
@@ -168,7 +169,7 @@ try:
 except glnn.errors.DeviceError as error:
     print(error)
 """
-    done = python(code, LESSER_EGL="functions", GLNN_EGL=build(), DISPLAY="")
+    done = python(code, LESSER_EGL="functions", GLNN_EGL=build(), GLNN_GLES="", DISPLAY="")
     assert done.returncode == 0, done.stderr
     assert "eglGetProcAddress: no glGetString, and no GL ES library: libGLES-missing" in done.stdout
 

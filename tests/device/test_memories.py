@@ -24,7 +24,7 @@ from glnn.device import (
     staging,
 )
 from glnn.device.copying import COPIERS
-from glnn.device.probe import moves_mapped_buffers, refuses_mapped_captures
+from glnn.device.probe import MOVED, moves_mapped_buffers, refuses_mapped_captures
 from glnn.device.staging import allocated
 from glnn.errors import DeviceError
 from glnn.layout import parse
@@ -323,7 +323,7 @@ def test_captures_go_to_plain_memory_where_mapped_memory_is_refused(device, monk
     def refused(*given):
         raise DeviceError("GL_INVALID_OPERATION")
 
-    monkeypatch.setattr(device, "faults", {})
+    monkeypatch.setattr(device, "faults", {MOVED: False})
     monkeypatch.setattr(Program, "capture", refused)
     assert device.perform(lambda: refuses_mapped_captures(device))
     kinds = {

@@ -42,7 +42,7 @@ def workers() -> set[threading.Thread]:
 
 def test_alone_a_thread_does_its_work_itself_and_can_leave_the_context() -> None:
     before, others = current_context(), workers()
-    with Device(platform="device") as device:
+    with Device() as device:
         assert current_context() == before
         assert device.perform(name_of_thread) == name_of_thread()
         assert device.perform(current_context) not in (None, before)
@@ -296,6 +296,7 @@ def test_a_fork_before_gl_is_used_uses_it(python: Run) -> None:
 
 
 NO_GL = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+NO_GL |= {"GLNN_EGL": "/nonexistent"} if os.environ.get("GLNN_EGL") else {}
 NO_GL_FORK = """
 import os
 from glnn.backends import open_backend

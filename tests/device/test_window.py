@@ -64,7 +64,7 @@ def answer(result: CompletedProcess[str]) -> Any:
 
 def test_a_window_where_egl_gives_nothing(python: Run, display: str) -> None:
     found = answer(python(START + "report(Device())", DISPLAY=display, **NO_EGL))
-    if not found["attempts"]:
+    if found["platform"].startswith("EGL"):
         pytest.skip("this EGL does not dispatch to vendors")
     assert found["platform"] == "GLFW window"
     assert found["compute"] is not False and found["feedback"]
@@ -134,7 +134,7 @@ def test_threads_use_a_window(python: Run, display: str, end: str) -> None:
     code = (
         START
         + f"""
-window, egl = Device(platform="window"), Device(platform="device")
+window, egl = Device(platform="window"), Device()
 right = []
 def work():
     for device in (window, egl):
