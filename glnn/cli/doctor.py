@@ -65,8 +65,8 @@ def doctor(
     where something is wrong, or has no verdict.
 
     With llvmpipe it takes two and a half minutes of processor time, 45 seconds with --no-speed and
-    18 with --quick, which looks at functions and at each kernel in one form, not at limits, and
-    gives no certificate.
+    20 with --quick, which looks at functions and at each kernel in one form, with fewer sizes, not
+    at limits, and gives no certificate.
 
     \b
     Examples:

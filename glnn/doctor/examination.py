@@ -47,7 +47,7 @@ class Scope:
     full: bool = False
     """With every epilogue and layout, and with the kernels that run by name only."""
     quick: bool = False
-    """Each kernel in its first form alone."""
+    """Each kernel in its first form alone, with fewer sizes and in smaller launches."""
 
     def __post_init__(self) -> None:
         known = {
@@ -177,13 +177,16 @@ def _forms(backend: GlBackend, scope: Scope, checks: Checks) -> list[Form]:
 
 
 def one_of_each(some: Sequence[Form]) -> list[Form]:
-    """Return one form of each kernel and its parameters: the one that is looked at most closely."""
+    """Return a form of each kernel and its parameters for a quick look.
+
+    It is the one that is looked at most closely.
+    """
     found: dict[tuple[Kernel, str | None], Form] = {}
     for form in some:
         key = form.kernel, form.name
         if key not in found or (form.first and not found[key].first):
             found[key] = form
-    return list(found.values())
+    return [replace(form, quick=True) for form in found.values()]
 
 
 def _opened(device: Device, scope: Scope, checks: Checks) -> tuple[list[GlBackend], dict[str, str]]:

@@ -30,8 +30,10 @@ from glnn.kernels.verdicts import program_key
 from glnn.layout.layout import PACKED
 from glnn.types import DType, TensorType
 
-COUNTS = (1, 3, 7, 127, 129)  # samples, and numbers of a sum
-LARGE = 1 << 17  # numbers of a large result
+COUNTS, QUICK_COUNTS = (1, 3, 7, 127, 129), (1, 3, 7)
+"""Samples, and numbers of a sum: those of a quick look as well."""
+LARGE, QUICK_LARGE = 1 << 17, 1 << 15
+"""Numbers of a large result; of a quick look at what workgroups compute, which may take long."""
 EPILOGUES: Sequence[Epilogue] = (BIASED.then(RELU), RELU, BIASED, SUMMED, BIASED_TANH)
 SMALL: Mapping[str, Sequence[tuple[Operator, Operands]]] = {
     "matmul": [
@@ -81,6 +83,8 @@ class Form:
     """Whether it is the one that is looked at in many sizes, and in a large launch."""
     name: str | None = None
     """Of a kernel made of stages: what runs it."""
+    quick: bool = False
+    """Whether it is seen with fewer sizes, and in smaller launches."""
 
     @property
     def what(self) -> str:
@@ -93,7 +97,8 @@ class Form:
         yield self.problem
         known, offers = {self.problem}, backend.device.capabilities
         program = program_key(self.kernel, self.problem, offers)
-        for problem in _resized(self.problem) if self.first else ():
+        counts = QUICK_COUNTS if self.quick else COUNTS
+        for problem in _resized(self.problem, counts) if self.first else ():
             if problem in known or why_not(self.kernel, problem, offers) is not None:
                 continue
             known.add(problem)
@@ -105,7 +110,8 @@ class Form:
         op, output = self.problem.op, self.problem.output
         if not (self.first and op.samples and self.problem.along) or 0 in output:
             return self.problem
-        count = max(LARGE // max(self.each, 1), output[0])
+        large = QUICK_LARGE if self.quick and backend.name == "compute" else LARGE
+        count = max(large // max(self.each, 1), output[0])
         found = self.problem.of_samples(count)
         offers = backend.device.capabilities
         able = why_not(self.kernel, found, offers) is None
@@ -229,9 +235,9 @@ def _lying(kernel: Kernel, problem: Problem) -> Iterator[Problem]:
             yield problem.lying({**problem.layouts, name: text})
 
 
-def _resized(problem: Problem) -> Iterator[Problem]:
-    """`problem` with other counts of samples, and with longer and shorter sums."""
-    for count in COUNTS:
+def _resized(problem: Problem, counts: Sequence[int]) -> Iterator[Problem]:
+    """`problem` with these counts of samples, and with sums of as many numbers."""
+    for count in counts:
         if problem.op.samples and problem.along:
             yield problem.of_samples(count)
         if problem.op.deepens:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,11 +16,12 @@ import pytest
 from glnn import __version__
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
+from glnn.backends.feedback import Feedback
 from glnn.compile import evaluate
 from glnn.device import Device, Source
 from glnn.doctor.certificate import Certificates
 from glnn.doctor.checks import Checks
-from glnn.doctor.examination import Scope, examine_device
+from glnn.doctor.examination import Scope, examine_device, one_of_each
 from glnn.doctor.forms import Form, forms
 from glnn.doctor.functions import look_at_functions
 from glnn.doctor.kernels import KernelDoctor
@@ -290,6 +292,17 @@ def test_a_function_that_raises_is_not_used(own, cached, monkeypatch, error) -> 
     monkeypatch.setattr("glnn.doctor.functions.run", raising)
     seen = examine_device(own, Scope(("compute",), None, ("tanh", "exp")))
     assert {one.name for one in seen.functions if one.wrong} == {"tanh", "exp"}
+
+
+def test_a_quick_look_has_fewer_sizes_and_smaller_dispatches(own) -> None:
+    for backend in (Compute(own), Feedback(own)):
+        forms_ = [form for form in forms(backend, ("pool2d",)) if form.first]
+        assert forms_
+        for form, quick in zip(forms_, one_of_each(forms_), strict=True):
+            large, less = (math.prod(one.large(backend).output) for one in (form, quick))
+            assert less < large if backend.name == "compute" else less == large > 100_000
+            sizes, fewer = ({*one.others(backend)} for one in (form, quick))
+            assert quick.problem in fewer < sizes
 
 
 def test_stages_are_held_together(own, cached, monkeypatch) -> None:
