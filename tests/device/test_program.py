@@ -98,7 +98,7 @@ def test_each_line_of_a_source_has_an_origin() -> None:
 
 def test_a_link_failure(device: Device, source: MakeSource) -> None:
     body = "out highp vec4 result;\nvoid other();\nvoid main() { result = vec4(0.0); other(); }\n"
-    with pytest.raises(ShaderError, match=r"^(compile|link): test\.glsl on "):  # as the driver likes
+    with pytest.raises(ShaderError, match=r"^(compile|link): test\.glsl on "):  # driver's choice
         Program.feedback(device, source(device, "feedback", body), ("result",))
     plain = "out highp vec4 result;\nvoid main() { result = vec4(0.0); }\n"
     with pytest.raises(ShaderError, match=r"^link: test\.glsl on "):
