@@ -23,7 +23,7 @@ from glnn.graph.graph import Graph, Kind, Node, Value, ordered
 from glnn.graph.operators.control import Control
 from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened, samples_of
 from glnn.graph.passes.index_bounds import source_of
-from glnn.process import ProcessLock
+from glnn.process import COLLECTOR, ProcessLock
 from glnn.running.run import check_out
 from glnn.types import Array, DType, TensorType, content
 
@@ -178,6 +178,7 @@ def _type(value: Value, array: Array) -> TensorType:
     return value.type if value.type.holds else TensorType.of(array)
 
 
+@COLLECTOR.paused()
 def planned(
     graph: Graph,
     backend: Backend,

@@ -164,6 +164,19 @@ class Expr:
 
     def infer_parts(self, dtypes: Sequence[DType]) -> list[DType]:
         """The type of each of `parts`, for arguments of these types. Raises as `infer`."""
+        key = tuple(dtypes)
+        found = self._inferred.get(key)
+        if found is None:  # asked again for every shape
+            found = self._inferred[key] = tuple(self._infer_parts(key))
+        return list(found)
+
+    @cached_property
+    def _inferred(self) -> dict[tuple[DType, ...], tuple[DType, ...]]:
+        """What `infer_parts` gave."""
+        return {}
+
+    def _infer_parts(self, dtypes: Sequence[DType]) -> list[DType]:
+        """`infer_parts`, looked at part by part."""
         if self.arity > len(dtypes):
             raise ShapeError(f"{self.text()} is of {self.arity} arguments, got {len(dtypes)}")
 

@@ -15,6 +15,7 @@ from glnn.model.builders import BUILDERS
 from glnn.model.files import parse_json, read
 from glnn.model.model import Model
 from glnn.model.weight_files import is_weights
+from glnn.process import COLLECTOR
 from glnn.progress_bar import report_work
 
 NEAR = 0.85
@@ -32,7 +33,8 @@ def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(f"a model must be a name or a path, got {type(source).__name__}")
-    with report_work("loading", os.path.basename(os.fspath(source))):
+    work = report_work("loading", os.path.basename(os.fspath(source)))
+    with work, COLLECTOR.paused():
         return _load(source, untrained)
 
 
