@@ -3,11 +3,12 @@
     python -m tests.onnx.variants --check
     python -m tests.onnx.variants --match '^test_clip' --backend compute
 
-Each optional input, attribute and output of a case is left out, one at a time; an operand of one
-element is given as a scalar, a scalar as an array of shape (1,). What ONNX Runtime computes glnn
-must compute too, with the same numbers; what it refuses is not judged. Both run in child processes:
-ONNX Runtime crashes on some variants. --share 20 has each twentieth variant. --check fails where a
-variant is not what it should be: `variants.toml` has those that differ for a reason.
+Each optional input, attribute and output of a case is left out, one at a time, or an output asked
+for; an operand of one element is given as a scalar, a scalar as an array of shape (1,). What ONNX
+Runtime computes glnn must compute too, with the same numbers; what it refuses is not judged. Both
+run in child processes: ONNX Runtime crashes on some variants. --share 20 has each twentieth
+variant. --check fails where a variant is not what it should be: `variants.toml` has those that
+differ for a reason.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import defs
+from onnx import defs, helper
 from rich.console import Console
 from rich.progress import Progress
 
@@ -119,6 +120,9 @@ def _of_case(case: str, model: onnx.ModelProto, inputs: Sequence[Any]) -> Iterat
     for i, formal in enumerate(schema.outputs[: len(node.output)]):
         if formal.option == OPTIONAL and node.output[i] and sum(map(bool, node.output)) > 1:
             yield made(f"output {formal.name} left out", _without_output(i))
+    for i, formal in enumerate(schema.outputs):
+        if formal.option == OPTIONAL and not any(node.output[i : i + 1]):
+            yield made(f"output {formal.name} asked for", _with_output(i))
     for i, name in enumerate(node.input):
         array = given.get(name)
         if isinstance(array, np.ndarray) and array.size == 1 and node.input[:i].count(name) == 0:
@@ -167,6 +171,16 @@ def _without_output(place: int) -> Edit:
         kept = [one for one in graph.output if one.name != name]
         del graph.output[:]
         graph.output.extend(kept)
+
+    return edit
+
+
+def _with_output(place: int) -> Edit:
+    def edit(graph: onnx.GraphProto, arrays: dict[str, Any]) -> None:
+        node, name = graph.node[0], "asked_for"
+        node.output.extend([""] * (place + 1 - len(node.output)))
+        node.output[place] = name
+        graph.output.append(helper.make_empty_tensor_value_info(name))
 
     return edit
 
