@@ -114,10 +114,17 @@ class Composite(Operator):
         return graph.reference()
 
     def cost(self, types: Types) -> Cost:
-        """That of what it is made of; nothing where sizes are not known."""
+        """That of what it is made of; nothing where sizes, or numbers that decide about them, are not
+        known.
+        """
         if any(type is not None and type.symbols for type in types):
             return Cost(0, 0)
-        graph, flops, nbytes = self.graph(types), 0, 0
+        try:
+            graph, flops, nbytes = self.graph(types), 0, 0
+        except (ShapeError, UnsupportedOpError):
+            if not self.told:
+                raise
+            return Cost(0, 0)
         found = graph.bind({value.name: value.type for value in graph.inputs})
         for node in graph.nodes:
             one = node.operator.cost([None if v is None else found[v] for v in node.inputs])

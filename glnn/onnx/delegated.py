@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, count
 from math import prod
 from typing import Any, ClassVar
 
@@ -14,37 +15,22 @@ from glnn.errors import GlnnError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.onnx import detection
-from glnn.onnx.dropout import dropout
-from glnn.onnx.operators.dtypes import array_of, type_of, type_proto
-from glnn.onnx.schemas import defaults
-from glnn.types import ANYTHING, Array, DType, TensorType
+from glnn.onnx.numpy_nodes import NODES
+from glnn.onnx.operators.dtypes import array_of, said, type_of, type_proto
+from glnn.onnx.reference_table import allowed, described
+from glnn.onnx.schemas import defaults, domain_of
+from glnn.types import ANYTHING, Array, TensorType
 
 SAME_COUNT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity")
 """Operators whose result has as many numbers as the operand, which the package does not check."""
-FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned
-
-NEVER_DELEGATED = frozenset({"LSTM", "GRU", "RNN"})
-"""ONNX's operators of whose operands and attributes the package's reference ignores some: refused
-where glnn's own operators do not compute them. So is `axis`, from which on an operand of operator
-sets before 7 broadcasts."""
-
-NODES: Mapping[str, Callable[..., list[Array]]] = {**detection.NODES, "Dropout": dropout}
-"""What there is of NumPy here, by ONNX operator: of its attributes, the operator set's version and
-the operands."""
-
 SCALARS: Mapping[str, tuple[int, ...]] = {
     "DFT": (1, 2),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "STFT": (1, 3),
 }
 """The operands that ONNX says are scalars, by operator. ONNX Runtime takes them of shape (1,), too,
-which the package's reference does not."""
-
-NARROW = (DType.float16, DType.bfloat16)
-WIDENED = frozenset({"STFT"})
-"""ONNX's operators whose terms the package's reference rounds to the operands' type before it sums
-them: they are computed in float32 and rounded once."""
+which the package's inference and reference do not."""
+FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,19 +64,27 @@ class Delegate:
             why = "neither glnn nor the onnx package's reference computes it"
             raise UnsupportedOpError(f"{self.node.op_type}: {why}") from None
         except Exception as error:  # it raises many kinds
-            raise UnsupportedOpError(f"{self.node.op_type}: {first_line(error)}") from None
+            why = "onnx.reference does not take its attributes"
+            raise UnsupportedOpError(f"{self.node.op_type}: {why}") from error
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """The results that have names. Raises ShapeError where nothing can compute them."""
         with np.errstate(all="ignore"):
             try:
-                if not self.node.domain and self.node.op_type in NODES:
-                    return self._own(arrays)
-                return self._package(arrays)
+                own = self._own_function
+                return self._package(arrays) if own is None else self._own(own, arrays)
             except GlnnError:
                 raise
             except Exception as error:  # NumPy and the package raise many kinds
-                raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
+                raise ShapeError(self._refusal(arrays)) from error
+
+    def _refusal(self, arrays: Sequence[Array | None]) -> str:
+        """Return a sentence about operands that cannot be computed."""
+        given = ", ".join("none" if x is None else str(TensorType.of(x)) for x in arrays)
+        name = f" of the node {self.node.name!r}" if self.node.name else ""
+        return (
+            f"{self.node.op_type}{name}: operands {given} do not fit its attributes or each other"
+        )
 
     def _package(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         """Return the results by the package's reference."""
@@ -101,22 +95,16 @@ class Delegate:
                 self.node.input[i] for i in SCALARS.get(self.node.op_type, ()) if i < len(arrays)
             ]
             feeds |= {n: feeds[n].reshape(()) for n in names if n in feeds and feeds[n].size == 1}
-        first = arrays[0] if not self.node.domain and self.node.op_type in WIDENED else None
-        if first is None or DType.of(first) not in NARROW:
-            return tuple(map(array_of, self._evaluator.run(None, feeds)))
-        feeds = {
-            name: x.astype(np.float32) if DType.of(x) in NARROW else x for name, x in feeds.items()
-        }
-        found = self._evaluator.run(None, feeds)
-        return tuple(array_of(np.asarray(one).astype(first.dtype)) for one in found)
+        return tuple(map(array_of, self._evaluator.run(None, feeds)))
 
-    def _own(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+    def _own(
+        self, function: Callable[..., Sequence[Array]], arrays: Sequence[Array | None]
+    ) -> tuple[Array, ...]:
         """The results by what there is of NumPy here, much faster than the package's."""
         from onnx import helper
 
         attributes = {a.name: helper.get_attribute_value(a) for a in self.node.attribute}
-        function = NODES[self.node.op_type]
-        found = function(attributes, self.opsets.get("", 1), *arrays)
+        found = function(attributes, self.opsets.get(domain_of(self.node.domain), 1), *arrays)
         return tuple(array for array, name in zip(found, self.node.output) if name)
 
     def inferred(self, given: Sequence[Value | None]) -> tuple[TensorType, ...]:
@@ -139,11 +127,12 @@ class Delegate:
         """The TypeProtos that the package infers, by the results' names."""
         from onnx import defs, numpy_helper, shape_inference
 
-        types = {n: type_proto(v.type) for n, v in zip(self.node.input, given) if n and v}
+        here = dict(zip(self.node.input, map(self._scalar, count(), given)))
+        types = {n: type_proto(v.type) for n, v in here.items() if n and v}
         known = {
-            n: numpy_helper.from_array(v.data)  # type: ignore[arg-type]
-            for n, v in zip(self.node.input, given)
-            if n and v and v.kind is Kind.CONSTANT and not v.data.dtype.hasobject  # type: ignore
+            n: numpy_helper.from_array(v.data)
+            for n, v in here.items()
+            if n and v and v.kind is Kind.CONSTANT and not v.data.dtype.hasobject
         }
         from onnx import helper
 
@@ -163,6 +152,16 @@ class Delegate:
             raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
         return found
 
+    def _scalar(self, number: int, value: Value | None) -> Value | None:
+        """Return an operand as the package's inference takes it: without the dimension of one
+        number, where ONNX wants none and ONNX Runtime takes both.
+        """
+        listed = () if self.node.domain else SCALARS.get(self.node.op_type, ())
+        if value is None or number not in listed or value.type.dims != (1,):
+            return value
+        data = value.data.reshape(()) if isinstance(value.data, np.ndarray) else value.data
+        return replace(value, type=TensorType((), value.type.dtype), data=data)
+
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         """The results' types where operands may not be ranked, or do not fit by the sizes that
         stand for open ones: the dtypes, with as many dimensions as the package knows.
@@ -177,16 +176,62 @@ class Delegate:
                 continue
         return (ANYTHING,) * sum(map(bool, self.node.output))
 
+    @property
+    def _own_function(self) -> Callable[..., Sequence[Array]] | None:
+        """What computes the node by NumPy, None where there is only the package's reference."""
+        return NODES.get((domain_of(self.node.domain), self.node.op_type))
+
+    def _check(self, given: Sequence[Value | None], why: str) -> None:
+        """Raise UnsupportedOpError where the package's reference was not seen to compute such a
+        node right. why: nothing else does.
+        """
+        from onnx import defs, helper
+
+        op, domain = self.node.op_type, domain_of(self.node.domain)
+        schema = defs.get_schema(op, self.opsets.get(domain, 1), domain)
+        types = self._named_types(schema, given)
+        attributes = {
+            one.name: helper.get_attribute_value(one)
+            for one in (*defaults(schema), *self.node.attribute)
+        }
+        version = schema.since_version
+        if allowed(domain, op, version, types, attributes):
+            return
+        named = ", ".join(dict.fromkeys(chain.from_iterable(types.values())))
+        own = described(domain, op)
+        raise UnsupportedOpError(
+            f"{op} (operator set {version}{f' of {domain}' if domain else ''}) of {named}: {why}, "
+            f"and onnx.reference is not relied on for it{f', only for {own}' if own else ''}"
+        )
+
+    def _named_types(
+        self, schema: Any, given: Sequence[Value | None]
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the types of operands and results by ONNX's type constraints."""
+        operands = [None if value is None else value.type for value in given]
+        try:
+            inferred = iter(self.inferred(given))
+        except ShapeError:  # constants may be sequences, whose types nobody says
+            if not given or any(v and v.kind is not Kind.CONSTANT for v in given):
+                raise
+            inferred = iter(())
+        results = [next(inferred, None) if name else None for name in self.node.output]
+        found: dict[str, list[str]] = {}
+        for formal, types in ((schema.inputs, operands), (schema.outputs, results)):
+            last = [formal[-1]] * (len(types) - len(formal)) if formal else []  # may be several
+            for parameter, type in zip((*formal, *last), types, strict=False):
+                if type is not None and type != ANYTHING:
+                    name = type.holds or said(type).removeprefix("tensor(").removesuffix(")")
+                    found.setdefault(parameter.type_str, []).append(name)
+        return found
+
     def graph(self, given: Sequence[Value | None], why: str) -> Graph:
         """A graph of one operator, which the host computes. why: nothing else does.
 
-        Raises UnsupportedOpError for what the package's reference is known to compute wrongly.
+        Raises UnsupportedOpError for what the package's reference is not known to compute right.
         """
-        attributes = {one.name: one.i for one in self.node.attribute}
-        ignored = self.node.op_type in NEVER_DELEGATED
-        ignored |= bool(attributes.get("broadcast")) and "axis" in attributes
-        if not self.node.domain and ignored:
-            raise UnsupportedOpError(f"{self.node.op_type}: {why}")
+        if self._own_function is None:
+            self._check(given, why)
         inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
         operands = tuple(value for value in given if value is not None)
         if operands and not inputs and self._few(given):

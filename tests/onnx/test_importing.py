@@ -178,7 +178,7 @@ def test_graphs_that_do_not_hold_together(text, message) -> None:
 
 def test_sizes_that_no_memory_holds() -> None:
     text = "g (float[1] x) => (float[A, B] y) { s = Constant <value_ints = [60000, 60000]> () "
-    with pytest.raises(ModelError, match="would hold more than"):
+    with pytest.raises(ModelError, match=r"no tensor has the shape \(60000, 60000\)"):
         session(parsed(text + "r = ConstantOfShape (s) y = Add (x, r) }"))
     text = "g (float[1] x, int64[1] n) => (float[A] y) { y = Expand (x, n) }"
     one = session(parsed(text))

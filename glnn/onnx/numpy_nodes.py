@@ -1,0 +1,237 @@
+"""ONNX operators that NumPy computes here, where no kernel does."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.onnx.detection import NODES as DETECTION
+from glnn.onnx.narrow_nodes import NODES as NARROW
+from glnn.onnx.text_nodes import NODES as TEXTS
+from glnn.onnx.training_nodes import NODES as TRAINING
+from glnn.types import Array
+
+Attributes = Mapping[str, Any]
+DEFAULTS = {"strings": "_Unused", "int64s": -1, "floats": np.float32(-0.0)}
+"""What LabelEncoder gives for a key that it does not have, by the kind of its values."""
+
+
+def dft(
+    attributes: Attributes,
+    version: int,
+    x: Array,
+    length: Array | None = None,
+    axis: Array | None = None,
+) -> list[Array]:
+    """Return the discrete Fourier transform along an axis, or its inverse, in 64 bits.
+
+    x: real (..., 1) or complex (..., 2). length: numbers along the axis, of which those that are
+    missing are 0. With `onesided` the half that real numbers need, (..., 2); its inverse is (...,
+    1).
+    """
+    where = attributes.get("axis", 1) if version < 20 else -2
+    where = where if axis is None else int(_one("DFT", axis, "axis"))
+    if not -x.ndim <= where < x.ndim or where % x.ndim == x.ndim - 1:
+        raise ShapeError(
+            f"DFT: axis must name one of {x.ndim} dimensions but the last, got {where}"
+        )
+    where %= x.ndim
+    half, inverse = bool(attributes.get("onesided", 0)), bool(attributes.get("inverse", 0))
+    given = x.shape[where]
+    n = 2 * (given - 1) if half and inverse else given
+    n = n if length is None else int(_one("DFT", length, "dft_length"))
+    if n < 1:
+        raise ShapeError(f"DFT: dft_length must be at least 1, got {n}")
+    numbers = _complex("DFT", x)
+    if half and inverse:
+        return [np.fft.irfft(numbers, n, where)[..., None].astype(x.dtype)]
+    if half and x.shape[-1] == 2:
+        raise ShapeError(f"DFT: only real numbers (..., 1) have one half, got {x.shape}")
+    function = np.fft.ifft if inverse else np.fft.fft
+    found = function(numbers, n, where)
+    if half:
+        found = np.take(found, np.arange(n // 2 + 1), where)
+    return [_parts(found, x.dtype)]
+
+
+def stft(
+    attributes: Attributes,
+    version: int,
+    x: Array,
+    step: Array,
+    window: Array | None = None,
+    length: Array | None = None,
+) -> list[Array]:
+    """Return the Fourier transforms (batch, frames, numbers, 2) of frames, in 64 bits.
+
+    x: real (batch, n), (batch, n, 1) or complex (batch, n, 2). step: numbers from frame to frame.
+    """
+    numbers = _complex("STFT", x) if x.ndim == 3 else x.astype(np.float64)
+    hop = int(_one("STFT", step, "frame_step"))
+    size = numbers.shape[-1] if window is None else len(window)
+    size = size if length is None else int(_one("STFT", length, "frame_length"))
+    if window is not None and len(window) != size:
+        raise ShapeError(f"STFT: frames of {size} numbers need such a window, got {len(window)}")
+    if hop < 1 or not 1 <= size <= numbers.shape[-1]:
+        raise ShapeError(
+            f"STFT: frame_step must be at least 1, got {hop}; frame_length must be from 1 to "
+            f"{numbers.shape[-1]}, got {size}"
+        )
+    frames = np.lib.stride_tricks.sliding_window_view(numbers, size, -1)[:, ::hop]
+    if window is not None:
+        frames = frames * window.astype(np.float64)
+    found = np.fft.fft(frames)
+    if attributes.get("onesided", 1):
+        if np.iscomplexobj(numbers):
+            raise ShapeError(f"STFT: only real numbers have one half, got {x.shape}")
+        found = found[..., : size // 2 + 1]
+    return [_parts(found, x.dtype)]
+
+
+def _complex(operator: str, x: Array) -> Array:
+    """Return real numbers (..., 1), or complex ones (..., 2), in 64 bits without the last axis."""
+    if not x.ndim or x.shape[-1] not in (1, 2):
+        raise ShapeError(f"{operator}: the last of the dimensions must be 1 or 2, got {x.shape}")
+    wide = x.astype(np.float64)
+    return wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
+
+
+def _parts(numbers: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the real and imaginary parts along a last axis."""
+    return np.stack([numbers.real, numbers.imag], -1).astype(dtype)
+
+
+def _one(operator: str, array: Array, name: str) -> Any:
+    """Return the one number of an operand of any rank."""
+    if array.size != 1:
+        raise ShapeError(f"{operator}: {name} must be one number, got the shape {array.shape}")
+    return array.reshape(()).item()
+
+
+def image_decoder(attributes: Attributes, version: int, encoded: Array) -> list[Array]:
+    """Return an image (height, width, 3), or (height, width, 1) where it is to be grey, uint8."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UnsupportedOpError("ImageDecoder: needs Pillow, of the extra images") from None
+    order = attributes.get("pixel_format", b"RGB").decode()
+    modes = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
+    if order not in modes:
+        raise ShapeError(f"ImageDecoder: pixel_format must be {', '.join(modes)}, got {order!r}")
+    with Image.open(io.BytesIO(encoded.tobytes())) as image:
+        pixels = np.array(image.convert(modes[order]))
+    if order == "Grayscale":
+        return [pixels[..., None]]
+    return [np.ascontiguousarray(pixels[..., ::-1]) if order == "BGR" else pixels]
+
+
+def unique(attributes: Attributes, version: int, x: Array) -> list[Array]:
+    """Return what differs in x, or along an axis of x; the places where each is first, those among
+    the results of all of x, and how often each is there. Ascending, or by first place.
+    """
+    axis = attributes.get("axis")
+    if axis is not None and not -x.ndim <= axis < x.ndim:
+        raise ShapeError(f"Unique: axis must be from {-x.ndim} to {x.ndim - 1}, got {axis}")
+    whole = x.reshape(-1) if axis is None else x
+    along = 0 if axis is None else axis
+    # Numbers that stand for those of x in their order: NumPy sorts no rows of some types.
+    codes = np.unique(x, return_inverse=True)[1].reshape(whole.shape)
+    count = whole.shape[along]
+    if codes.size:
+        rows = np.moveaxis(codes, along, 0).reshape(count, -1)
+    else:
+        rows = np.zeros((count, 1), np.int64)
+    _, first, inverse, counts = np.unique(
+        rows, return_index=True, return_inverse=True, return_counts=True, axis=0
+    )
+    inverse = inverse.reshape(-1)
+    if not attributes.get("sorted", 1):
+        order = np.argsort(first)
+        first, counts = first[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    places = (one.astype(np.int64) for one in (first, inverse, counts))
+    return [np.take(whole, first, along), *places]
+
+
+def label_encoder(attributes: Attributes, version: int, x: Array) -> list[Array]:
+    """Return the value of each key in x, and the default for one that is none.
+
+    NaN is a key from version 4 on.
+    """
+    if "classes_strings" in attributes:  # of version 1: texts to their places, or back
+        texts = np.array([one.decode() for one in attributes["classes_strings"]], object)
+        keys, values = texts, np.arange(len(texts))
+        default: Any = attributes.get("default_int64", -1)
+        if not x.dtype.hasobject:
+            keys, values = values, texts
+            default = attributes.get("default_string", b"_Unused").decode()
+    else:
+        _, keys = _listed(attributes, "keys")
+        kind, values = _listed(attributes, "values")
+        default = _default(attributes, kind, values)
+    if len(keys) != len(values):
+        raise ShapeError(f"LabelEncoder: {len(keys)} keys have {len(values)} values")
+    table: dict[Any, Any] = {}
+    for key, value in zip(keys.tolist(), values.tolist(), strict=True):
+        if version >= 4 or key == key:
+            table.setdefault(_key(key), value)
+    found = np.empty(x.size, values.dtype)
+    for i, one in enumerate(x.reshape(-1).tolist()):
+        found[i] = table.get(_key(one), default)
+    return [found.reshape(x.shape)]
+
+
+def _key(one: Any) -> Any:
+    return "NaN" if isinstance(one, float) and one != one else (type(one) is str, one)
+
+
+def _listed(attributes: Attributes, name: str) -> tuple[str, Array]:
+    """Return the kind of LabelEncoder's keys or values, and these."""
+    from onnx import numpy_helper
+
+    if f"{name}_strings" in attributes:
+        return "strings", np.array([one.decode() for one in attributes[f"{name}_strings"]], object)
+    if f"{name}_int64s" in attributes:
+        return "int64s", np.array(attributes[f"{name}_int64s"], np.int64)
+    if f"{name}_floats" in attributes:
+        return "floats", np.array(attributes[f"{name}_floats"], np.float32)
+    if f"{name}_tensor" not in attributes:
+        raise ShapeError(f"LabelEncoder: {name} are missing")
+    found = numpy_helper.to_array(attributes[f"{name}_tensor"]).reshape(-1)
+    kind = {"f": "floats", "i": "int64s"}.get(found.dtype.kind, "strings")
+    return kind, _texts(found) if kind == "strings" else found
+
+
+def _texts(array: Array) -> Array:
+    """Return texts as Python's: tensors have bytes."""
+    found = [one.decode() if isinstance(one, bytes) else str(one) for one in array.tolist()]
+    return np.array(found, object)
+
+
+def _default(attributes: Attributes, kind: str, values: Array) -> Any:
+    """Return what LabelEncoder gives for other keys: `kind` is that of its values."""
+    from onnx import numpy_helper
+
+    if "default_tensor" in attributes:
+        given = numpy_helper.to_array(attributes["default_tensor"]).reshape(-1)
+        return (_texts(given) if kind == "strings" else given)[0]
+    found = attributes.get(f"default_{kind.removesuffix('s')}", DEFAULTS[kind])
+    return found.decode() if isinstance(found, bytes) else found
+
+
+NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
+    **{("", name): function for name, function in DETECTION.items()},
+    **NARROW,
+    **TEXTS,
+    **TRAINING,
+    ("", "DFT"): dft,
+    ("", "ImageDecoder"): image_decoder,
+    ("", "STFT"): stft,
+    ("", "Unique"): unique,
+    ("ai.onnx.ml", "LabelEncoder"): label_encoder,
+}
+"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""

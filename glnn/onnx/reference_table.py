@@ -1,0 +1,175 @@
+"""The table of what the `onnx` package's reference may compute, as it was checked to be right.
+
+tests/onnx/test_reference_table.py holds each row against NumPy, exact integers or ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Types = Mapping[str, Sequence[str]]
+"""By ONNX's type constraint: types of tensors as ONNX calls them."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Versions, types and attributes of one ONNX operator."""
+
+    versions: tuple[int, ...]
+    """The operator sets that changed the operator."""
+    types: Types
+    """Those of operands and results; of a constraint that is not here all that ONNX has."""
+    attributes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The values of attributes; those that are not here may be anything."""
+
+    def allows(self, version: int, types: Types, attributes: Mapping[str, Any]) -> bool:
+        """Return True where a node is as it was checked. types: those that it has."""
+        return (
+            version in self.versions
+            and all(set(found) <= {*self.types.get(name, found)} for name, found in types.items())
+            and all(attributes.get(name) in allowed for name, allowed in self.attributes.items())
+        )
+
+
+INTEGERS = ("uint16", "int16", "uint32", "uint64")
+"""Those that neither GPUs nor glnn's own operators have."""
+UNSIGNED = ("uint32", "uint64")
+ML = "ai.onnx.ml"
+TEXTS = ("string",)
+COMPLEX = ("complex64", "complex128")
+FLOATS = ("float", "float16", "bfloat16", "double")
+NUMBERS = (*FLOATS, "bool", "uint8", "int8", "int32", "int64", *INTEGERS)
+SEQUENCES = tuple(
+    f"seq(tensor({name}))" for name in (*NUMBERS, *COMPLEX, "string") if name != "bfloat16"
+)
+OPTIONALS = tuple(f"optional({name})" for name in SEQUENCES)
+BYTES = {
+    1: ("bool", "uint8", "int8", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"),
+    2: ("uint16", "int16", "float16", "bfloat16"),
+    4: ("uint32", "int32", "float"),
+    8: ("uint64", "int64", "double", "complex64"),
+}
+"""Types by how many bytes a number has."""
+
+
+def _integers(*versions: int, **attributes: tuple[Any, ...]) -> tuple[Checked, ...]:
+    return (Checked(versions, {"T": INTEGERS}, attributes),)
+
+
+def _unsigned(*versions: int) -> tuple[Checked, ...]:
+    return (Checked(versions, {"T": UNSIGNED}),)
+
+
+REFERENCE: Mapping[tuple[str, str], tuple[Checked, ...]] = {
+    ("", "Abs"): _integers(6, 13),
+    ("", "Add"): _integers(7, 13, 14),
+    ("", "ArgMax"): _integers(1, 11, 12, 13),
+    ("", "ArgMin"): _integers(1, 11, 12, 13),
+    ("", "BitCast"): tuple(Checked((26,), {"T1": of, "T2": of}) for of in BYTES.values()),
+    ("", "BitShift"): (
+        Checked((11,), {"T": ("uint16", *UNSIGNED)}),
+        Checked((28,), {"T": INTEGERS}),
+    ),
+    ("", "BitwiseAnd"): _integers(18),
+    ("", "BitwiseNot"): _integers(18),
+    ("", "BitwiseOr"): _integers(18),
+    ("", "BitwiseXor"): _integers(18),
+    ("", "Clip"): _integers(12, 13),
+    ("", "Compress"): (
+        Checked((9, 11), {"T": (*(one for one in NUMBERS if one != "bfloat16"), *TEXTS, *COMPLEX)}),
+        Checked((28,), {"T": (*NUMBERS, *TEXTS, *COMPLEX)}),
+    ),
+    ("", "ConcatFromSequence"): (Checked((11,), {}),),
+    ("", "CumProd"): _unsigned(26),
+    ("", "CumSum"): _unsigned(11, 14),
+    ("", "Div"): _integers(7, 13, 14),
+    ("", "Einsum"): _integers(12, 28),
+    ("", "Equal"): (*_integers(11, 13, 19), Checked((19,), {"T": TEXTS})),
+    ("", "EyeLike"): (
+        Checked((9, 22), {"T1": INTEGERS, "T2": NUMBERS}),
+        Checked((9, 22), {"T1": NUMBERS, "T2": INTEGERS}),
+    ),
+    ("", "Greater"): _integers(9, 13),
+    ("", "GreaterOrEqual"): _integers(12, 16),
+    ("", "Identity"): (
+        Checked((14,), {"V": SEQUENCES}),
+        Checked((16, 19, 21, 23, 24, 25), {"V": (*SEQUENCES, *OPTIONALS)}),
+    ),
+    ("", "Less"): _integers(9, 13),
+    ("", "LessOrEqual"): _integers(12, 16),
+    ("", "MatMul"): _unsigned(9, 13),
+    ("", "Max"): _integers(12, 13),
+    ("", "MelWeightMatrix"): (
+        Checked((17,), {"T1": ("int32", "int64"), "T2": ("float",), "T3": ("float", "double")}),
+    ),
+    ("", "Min"): _integers(12, 13),
+    ("", "Mod"): _integers(10, 13, 28),
+    ("", "Mul"): _integers(7, 13, 14),
+    ("", "Neg"): (Checked((6, 13), {"T": ("int16",)}),),
+    ("", "NonZero"): (
+        Checked((9,), {"T": (*(one for one in NUMBERS if one != "bfloat16"), *COMPLEX)}),
+        Checked((13,), {"T": (*NUMBERS, *COMPLEX)}),
+    ),
+    ("", "PRelu"): _unsigned(9, 16),
+    ("", "Pow"): (
+        *(Checked((12, 13, 15), {"T": (one,), "T1": (one,)}) for one in INTEGERS),
+        Checked((12, 13, 15), {"T": ("float", "double"), "T1": INTEGERS}),
+    ),
+    ("", "Range"): (Checked((11, 27), {"T": ("int16",)}),),
+    ("", "ReduceL1"): _unsigned(1, 11, 13, 18),
+    ("", "ReduceMax"): _unsigned(1, 11, 12, 13, 18, 20),
+    ("", "ReduceMin"): _unsigned(1, 11, 12, 13, 18, 20),
+    ("", "ReduceProd"): _unsigned(1, 11, 13, 18),
+    ("", "ReduceSum"): _unsigned(1, 11, 13),
+    ("", "Relu"): (Checked((14,), {"T": ("int16",)}),),
+    ("", "SequenceAt"): (Checked((11,), {}),),
+    ("", "Sign"): _integers(9, 13),
+    ("", "StringConcat"): (Checked((20,), {}),),
+    ("", "Sub"): _integers(7, 13, 14),
+    (ML, "ArrayFeatureExtractor"): (
+        Checked((1,), {"T": ("float", "double", "int64", "int32", *TEXTS)}),
+    ),
+    (ML, "Binarizer"): (Checked((1,), {"T": ("float", "double", "int64", "int32")}),),
+    (ML, "FeatureVectorizer"): (Checked((1,), {"T1": ("float",)}),),
+    (ML, "Imputer"): (Checked((1,), {"T": ("float", "int64")}),),
+    (ML, "LinearClassifier"): (Checked((1,), {"T1": ("float", "int64", "int32")}),),
+    (ML, "Normalizer"): (Checked((1,), {"T": ("float",)}, {"norm": (b"L1", b"L2")}),),
+    (ML, "OneHotEncoder"): (Checked((1,), {"T": ("float", "double", "int64", *TEXTS)}),),
+    (ML, "SVMRegressor"): (Checked((1,), {"T": ("float",)}),),
+    (ML, "Scaler"): (Checked((1,), {"T": ("float",)}),),
+    (ML, "TreeEnsemble"): (
+        Checked(
+            (5,), {"T": ("float", "double")}, {"aggregate_function": (0, 1), "post_transform": (0,)}
+        ),
+    ),
+}
+"""By domain and operator."""
+
+
+def allowed(
+    domain: str, op: str, version: int, types: Types, attributes: Mapping[str, Any]
+) -> bool:
+    """Return True where the package's reference was seen to compute such a node right.
+
+    version: the operator set that last changed the operator. types: by type constraint, those that
+    the node has.
+    """
+    rows = REFERENCE.get((domain, op), ())
+    return any(row.allows(version, types, attributes) for row in rows)
+
+
+def described(domain: str, op: str) -> str:
+    """Return what the table has of an operator, in words; empty where it has nothing."""
+    return "; ".join(map(_said, REFERENCE.get((domain, op), ())))
+
+
+def _said(row: Checked) -> str:
+    parts = [f"operator sets {', '.join(map(str, row.versions))}"]
+    parts += [f"{name}: {', '.join(types)}" for name, types in row.types.items()]
+    parts += [
+        f"{name}: {' or '.join('not given' if one is None else str(one) for one in values)}"
+        for name, values in row.attributes.items()
+    ]
+    return ", ".join(parts)

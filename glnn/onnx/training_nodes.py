@@ -1,0 +1,135 @@
+"""ONNX's optimizers and random numbers, by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.onnx.dropout import dropout
+from glnn.onnx.operators.dtypes import dtype_of
+from glnn.types import Array
+
+Attributes = Mapping[str, Any]
+Update = Callable[[Attributes, float, int, Array, Array, Sequence[Array]], Sequence[Array]]
+"""Of attributes, rate, number of the step, weights, slopes and state: new weights and state."""
+
+
+def _adagrad(
+    attributes: Attributes, rate: float, step: int, x: Array, slope: Array, state: Sequence[Array]
+) -> Sequence[Array]:
+    slope = attributes.get("norm_coefficient", 0.0) * x + slope
+    squares = state[0] + slope * slope
+    rate /= 1 + step * attributes.get("decay_factor", 0.0)
+    return x - rate * slope / (np.sqrt(squares) + attributes.get("epsilon", 1e-6)), squares
+
+
+def _adam(
+    attributes: Attributes, rate: float, step: int, x: Array, slope: Array, state: Sequence[Array]
+) -> Sequence[Array]:
+    alpha, beta = attributes.get("alpha", 0.9), attributes.get("beta", 0.999)
+    slope = attributes.get("norm_coefficient", 0.0) * x + slope
+    mean = alpha * state[0] + (1 - alpha) * slope
+    squares = beta * state[1] + (1 - beta) * slope * slope
+    if step > 0:
+        rate = rate * np.sqrt(1 - beta**step) / (1 - alpha**step)
+    x = x - rate * mean / (np.sqrt(squares) + attributes.get("epsilon", 1e-6))
+    return (1 - attributes.get("norm_coefficient_post", 0.0)) * x, mean, squares
+
+
+def _momentum(
+    attributes: Attributes, rate: float, step: int, x: Array, slope: Array, state: Sequence[Array]
+) -> Sequence[Array]:
+    alpha, beta = attributes["alpha"], attributes["beta"]
+    slope = attributes["norm_coefficient"] * x + slope
+    velocity = alpha * state[0] + (beta if step > 0 else 1) * slope
+    if attributes["mode"] == b"nesterov":
+        return x - rate * (slope + alpha * velocity), velocity
+    return x - rate * velocity, velocity
+
+
+def _optimizer(name: str, update: Update, states: int) -> Callable[..., list[Array]]:
+    """Return what updates all weights of a node: rate, step, weights, slopes, states.
+
+    It computes in 64 bits and rounds once. states: how many arrays belong to each weight.
+    """
+
+    def updated(
+        attributes: Attributes, version: int, rate: Array, step: Array, *arrays: Array
+    ) -> list[Array]:
+        count, rest = divmod(len(arrays), states + 2)
+        if rest:
+            raise ShapeError(f"{name}: weights, slopes and states must be as many of each")
+        found: list[Sequence[Array]] = []
+        for i in range(count):
+            own = arrays[i::count]
+            if len({one.shape for one in own}) > 1:
+                raise ShapeError(f"{name}: a weight, its slope and its states differ in shape")
+            x, slope, *state = (one.astype(np.float64) for one in own)
+            new = update(attributes, float(rate.item()), int(step.item()), x, slope, state)
+            found.append([one.astype(own[0].dtype) for one in new])
+        return [one[kind] for kind in range(states + 1) for one in found]
+
+    return updated
+
+
+def _generator(attributes: Attributes) -> np.random.RandomState:
+    """Return NumPy's generator of the suite's numbers, seeded where that is asked for."""
+    seed = attributes.get("seed")
+    return np.random.RandomState(None if seed is None else int(seed) % 2**32)
+
+
+def _random(attributes: Attributes, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """Return uniform numbers from `low` to `high`, or normal ones where `scale` is said."""
+    generator = _generator(attributes)
+    if "scale" in attributes:
+        found = generator.normal(attributes.get("mean", 0.0), attributes["scale"], shape)
+    else:
+        found = generator.uniform(attributes.get("low", 0.0), attributes.get("high", 1.0), shape)
+    return np.asarray(found).astype(dtype)
+
+
+def _own_type(attributes: Attributes, x: Array | None, name: str) -> np.dtype[Any]:
+    code = attributes.get("dtype", 0)
+    if not code:
+        return np.dtype(np.float32) if x is None else x.dtype
+    return dtype_of(code, name).numpy
+
+
+def random_uniform(attributes: Attributes, version: int) -> list[Array]:
+    """Return uniform numbers of `shape`."""
+    dtype = _own_type(attributes, None, "RandomUniform")
+    return [_random(attributes, attributes["shape"], dtype)]
+
+
+def random_uniform_like(attributes: Attributes, version: int, x: Array) -> list[Array]:
+    """Return uniform numbers of the shape of x."""
+    return [_random(attributes, x.shape, _own_type(attributes, x, "RandomUniformLike"))]
+
+
+def random_normal(attributes: Attributes, version: int) -> list[Array]:
+    """Return normal numbers of `shape`."""
+    dtype = _own_type(attributes, None, "RandomNormal")
+    return [_random({"scale": 1.0, **attributes}, attributes["shape"], dtype)]
+
+
+def random_normal_like(attributes: Attributes, version: int, x: Array) -> list[Array]:
+    """Return normal numbers of the shape of x."""
+    dtype = _own_type(attributes, x, "RandomNormalLike")
+    return [_random({"scale": 1.0, **attributes}, x.shape, dtype)]
+
+
+TRAINING = "ai.onnx.preview.training"
+NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
+    ("", "Dropout"): dropout,
+    ("", "RandomNormal"): random_normal,
+    ("", "RandomNormalLike"): random_normal_like,
+    ("", "RandomUniform"): random_uniform,
+    ("", "RandomUniformLike"): random_uniform_like,
+    (TRAINING, "Adagrad"): _optimizer("Adagrad", _adagrad, 1),
+    (TRAINING, "Adam"): _optimizer("Adam", _adam, 2),
+    (TRAINING, "Momentum"): _optimizer("Momentum", _momentum, 1),
+}
+"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""
