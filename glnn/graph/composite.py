@@ -114,9 +114,7 @@ class Composite(Operator):
         return graph.reference()
 
     def cost(self, types: Types) -> Cost:
-        """That of what it is made of; nothing where sizes, or numbers that decide about them, are not
-        known.
-        """
+        """That of what it is made of; nothing where sizes, or numbers deciding them, are open."""
         if any(type is not None and type.symbols for type in types):
             return Cost(0, 0)
         try:
