@@ -6,7 +6,8 @@ glnn's backends and by ONNX Runtime in turn in one process, one thread each, and
 the least CPU time of a run in any round. Seeded weights, but for the files that are named:
 
     lstm  two bidirectional LSTMs of 64 units, 16 frames of 96 numbers, as openwakeword trains one
-    gru   a GRU of 64 units, 32 frames of 40 numbers
+    gru   a GRU of 64 units, 32 frames of 40 numbers, whose reset gate follows the product
+    gru_before  the same, whose reset gate comes before the product
     cnn   two convolutions and pools on 8 x 8 pixels
 
 Further arguments are .onnx files; open sizes of their inputs are 1 unless `--size` says otherwise.
@@ -23,6 +24,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -76,8 +78,8 @@ def lstm() -> Any:
     return _model("lstm", nodes, (1, frames, 96), "probability", (1, 1), weights)
 
 
-def gru() -> Any:
-    """A GRU, and a product of its last state."""
+def gru(after: bool = True) -> Any:
+    """A GRU, and a product of its last state. after: whether the reset gate follows the product."""
     from onnx import helper
 
     units, frames, size, rng = 64, 32, 40, np.random.default_rng(2)
@@ -85,7 +87,7 @@ def gru() -> Any:
     shapes |= {"weight": (12, units), "bias": (12,)}
     weights = {name: _seeded(rng, *shape) for name, shape in shapes.items()}
     weights["direction"] = np.array([0])
-    options: dict[str, Any] = {"hidden_size": units, "linear_before_reset": 1}
+    options: dict[str, Any] = {"hidden_size": units, "linear_before_reset": int(after)}
     nodes = [
         helper.make_node("GRU", ["x", "W", "R", "B"], ["", "last"], **options),
         helper.make_node("Squeeze", ["last", "direction"], ["state"]),
@@ -117,7 +119,12 @@ def cnn() -> Any:
     return _model("cnn", nodes, (1, 1, 8, 8), "scores", (1, 10), weights)
 
 
-MODELS: dict[str, Callable[[], Any]] = {"lstm": lstm, "gru": gru, "cnn": cnn}
+MODELS: dict[str, Callable[[], Any]] = {
+    "lstm": lstm,
+    "gru": gru,
+    "gru_before": partial(gru, False),
+    "cnn": cnn,
+}
 """What makes each model, by its name."""
 
 

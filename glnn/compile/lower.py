@@ -112,7 +112,9 @@ def lowered(
 def _offers(backend: Backend, kernels: Mapping[str, str]) -> Offers:
     """What `backend` offers to passes where `kernels` were asked for by name."""
     gains = partial(pays, backend, kernels)
-    return Offers(backend.operands, backend.strips, worth(backend), gains)
+    return Offers(
+        backend.operands, backend.strips, worth(backend), gains, phased=backend.device is None
+    )
 
 
 def _of_bytes(

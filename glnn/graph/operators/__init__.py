@@ -21,6 +21,7 @@ from glnn.graph.operators.normalize import Normalize
 from glnn.graph.operators.pack import Pack
 from glnn.graph.operators.pad import Pad, Roll, Tile
 from glnn.graph.operators.perceptron import Perceptron
+from glnn.graph.operators.phased_recurrence import PhasedRecurrence
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
 from glnn.graph.operators.pool2d_gradient import Pool2dGradient
@@ -72,6 +73,7 @@ __all__ = [
     "Pack",
     "Pad",
     "Perceptron",
+    "PhasedRecurrence",
     "Pointwise",
     "Pool2d",
     "Pool2dGradient",

@@ -108,7 +108,6 @@ class Units:
         self._inputs, self._new = np.empty((i, d, b, h), dtype), np.empty((r, d, b, h), dtype)
         self._states = np.empty((s, d, b, h), dtype)
         self._given = self._states.reshape(s, d, b, h // 4, 4)
-        self._kept, self._made = self._states[:r], self._new[:s]
         self._placed = self._new.reshape(r, d, b, h // 4, 4).transpose(1, 2, 3, 0, 4)
         self._turned = d, g * h, h
         banks = self._sums.reshape(d, b, g, h).transpose(2, 0, 1, 3), self._inputs, self._states
@@ -129,21 +128,39 @@ class Units:
         weight: (d, g, h, h). state: before the first step, (d, b, h / 4, s, 4). summed: the state
         that is summed. units: how many of the h there are, 0 for all.
         """
-        sums, given, new, work = self._sums, self._inputs, self._new, self._work
-        kept, made, placed, before = self._kept, self._made, self._placed, self._states[summed]
-        # The sums of all gates are one product for each direction.
-        matrix = weight.astype(sums.dtype, copy=False).reshape(self._turned).swapaxes(1, 2)
-        np.copyto(self._given, state.transpose(3, 0, 1, 2, 4))
-        rest = new[..., units:] if units else new[..., :0]
+        matrix = self.matrix(weight)
+        self.place(state)
         for now, result in zip(inputs, results, strict=True):
-            np.matmul(before, matrix, sums)
-            np.copyto(given, now)
-            for call in work:
-                call()
-            if rest.size:
-                rest.fill(0)
-            np.copyto(kept, made)
-            np.copyto(result, placed)
+            self.step(now, matrix, summed, units)
+            self.hand_to(self)
+            self.write(result)
+
+    def matrix(self, weight: Array) -> Array:
+        """Return `weight` (d, g, h, h) as one matrix for the sums of all gates of a direction."""
+        own = weight.astype(self._sums.dtype, copy=False).reshape(self._turned)
+        return np.swapaxes(own, 1, 2)
+
+    def place(self, state: Array) -> None:
+        """Take the states before a step, (d, b, h / 4, s, 4)."""
+        np.copyto(self._given, state.transpose(3, 0, 1, 2, 4))
+
+    def step(self, inputs: Array, matrix: Array, summed: int, units: int) -> None:
+        """Make new states of the states that are here and of `inputs` (i, d, b, h)."""
+        np.matmul(self._states[summed], matrix, self._sums)
+        np.copyto(self._inputs, inputs)
+        for call in self._work:
+            call()
+        if 0 < units < self._new.shape[-1]:
+            self._new[..., units:].fill(0)
+
+    def hand_to(self, other: Units) -> None:
+        """Have the new states be those that `other` makes a step of, as many as both have."""
+        count = min(len(self._new), len(other._states))
+        np.copyto(other._states[:count], self._new[:count])
+
+    def write(self, result: Array) -> None:
+        """Write the new states to `result` (d, b, h / 4, r, 4)."""
+        np.copyto(result, self._placed)
 
 
 @dataclass(frozen=True)

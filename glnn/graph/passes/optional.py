@@ -139,6 +139,8 @@ class Offers:
     """Whether so many launches are worth so many operations; None where no launch has turns."""
     pays: Pays | None = None
     """Whether an operator is worth being made of several; None: never."""
+    phased: bool = False
+    """Whether all steps of a recurrent layer are one operator where each has two phases, too."""
 
 
 Change = Callable[[Graph, Types, Offers], Graph]
@@ -160,7 +162,9 @@ def _paying(change: Callable[[Graph, Types, Pays], Graph]) -> Change:
 
 
 def _recurrences(graph: Graph, types: Types, offers: Offers) -> Graph:
-    return graph if offers.worth is None else with_recurrences(graph, types, offers.worth)
+    if offers.worth is None:
+        return graph
+    return with_recurrences(graph, types, offers.worth, phased=offers.phased)
 
 
 def _fuse(graph: Graph, types: Types, offers: Offers) -> Graph:

@@ -15,11 +15,13 @@ import numpy as np
 
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operator import Operator
 from glnn.graph.operators import (
     Concat,
     Expand,
     Matmul,
     Pad,
+    PhasedRecurrence,
     Pointwise,
     Recurrence,
     RecurrentStep,
@@ -42,17 +44,25 @@ Worth = Callable[[int, int], bool]
 SUM = call("add", Arg(0), Arg(1))
 
 
-def with_recurrences(graph: Graph, types: dict[Value, TensorType], worth: Worth) -> Graph:
+def with_recurrences(
+    graph: Graph, types: dict[Value, TensorType], worth: Worth, *, phased: bool = False
+) -> Graph:
     """`graph` in which steps that follow one another are one `Recurrence`, for all layers of few
     samples that are one on another.
 
     types: of every value, sizes known; those of new ones are added. worth: whether the launches
-    that joined layers save are worth the operations that they make slower.
+    that joined layers save are worth the operations that they make slower. phased: whether steps
+    of two phases are joined, too.
     """
     rewriting = Rewriting(graph, types)
     for node in graph.nodes:
         if isinstance(node.operator, RecurrentStep) and node.operator.step == 0:
-            _join_steps(rewriting, _chain(rewriting, node))
+            chain = _chain(rewriting, node)
+            phases = _phases(rewriting, node) if phased and len(chain) == 1 else []
+            if phases:
+                _join_phases(rewriting, phases)
+            else:
+                _join_steps(rewriting, chain)
     below = {}
     for node in rewriting.nodes:
         if (found := _below(rewriting, node, worth)) is not None:
@@ -84,25 +94,83 @@ def _chain(rewriting: Rewriting, first: Node) -> list[Node]:
         chain += following
 
 
+def _phases(rewriting: Rewriting, first: Node) -> list[tuple[Node, Node]]:
+    """The steps from the first on, where each has two phases; none where they are no such."""
+    one, found = first, list[tuple[Node, Node]]()
+    while True:
+        two = _only_reader(rewriting, one)
+        if two is None or two.inputs[0] is not first.inputs[0]:
+            return found
+        before = found[0] if found else (one, two)
+        for node, other in zip((one, two), before, strict=True):
+            operator = other.operator
+            assert isinstance(operator, RecurrentStep)
+            alike = node.operator == replace(operator, step=len(found))
+            if not alike or node.inputs[1] is not other.inputs[1]:
+                return found
+        found.append((one, two))
+        (states,) = two.outputs
+        following = [
+            node
+            for node in rewriting.readers(states)
+            if isinstance(node.operator, RecurrentStep) and node.inputs[2] is states
+        ]
+        if len(following) != 1 or following[0].inputs[0] is not first.inputs[0]:
+            return found
+        one = following[0]
+
+
+def _only_reader(rewriting: Rewriting, node: Node) -> Node | None:
+    """The step that makes something of the states of `node`, which nobody else reads."""
+    (states,) = node.outputs
+    if not rewriting.alone(states):
+        return None
+    (reader,) = rewriting.readers(states)
+    step = isinstance(reader.operator, RecurrentStep) and reader.inputs[2] is states
+    return reader if step else None
+
+
+def _join_phases(rewriting: Rewriting, phases: Sequence[tuple[Node, Node]]) -> None:
+    """Have one operator make the states of all steps of two phases, as `_join_steps` does."""
+    one, two = phases[0]
+    assert isinstance(one.operator, RecurrentStep) and isinstance(two.operator, RecurrentStep)
+    whole = PhasedRecurrence(one.operator, two.operator)
+    operands = [_operand(one, 0), _operand(one, 1), _operand(two, 1), _operand(one, 2)]
+    if len(phases) == rewriting.shape(operands[0])[1]:
+        _join(rewriting, [last for _, last in phases], whole, operands)
+
+
 def _join_steps(rewriting: Rewriting, chain: Sequence[Node]) -> None:
     """Have one operator make the states of all steps, where only concatenations of all read them.
 
     Whatever reads the last ones may read anything else, too.
     """
-    operator, (x, weight, state) = chain[0].operator, chain[0].inputs
-    assert isinstance(operator, RecurrentStep) and x and weight and state
-    t, count = rewriting.shape(x)[1], rewriting.shape(state)[3]
+    operator, operands = chain[0].operator, [_operand(chain[0], i) for i in range(3)]
+    assert isinstance(operator, RecurrentStep)
+    x, _, state = operands
+    count = rewriting.shape(state)[3]
+    fits = len(operator.exprs) == count and count <= MOST_STATES
+    if len(chain) == rewriting.shape(x)[1] and fits:
+        whole = Recurrence(operator.exprs, operator.summed, operator.units)
+        _join(rewriting, chain, whole, operands)
+
+
+def _join(
+    rewriting: Rewriting, chain: Sequence[Node], whole: Operator, operands: Sequence[Value]
+) -> None:
+    """Have the operator `whole` make the states of each node of `chain`, one for each step.
+
+    operands: the inputs of the units first, the states before the first step last.
+    """
+    x, state, t = operands[0], operands[-1], len(chain)
     small = max(t * prod(rewriting.shape(state)), prod(rewriting.shape(x))) <= MOST_NUMBERS
-    if len(chain) != t or t < 2 or not small:
-        return
-    if len(operator.exprs) != count or count > MOST_STATES:
+    if t < 2 or not small:
         return
     places = _concatenated(rewriting, [node.outputs[0] for node in chain])
     if places is None:
         return
     name, last = chain[0].name, chain[-1]
-    whole = Recurrence(operator.exprs, operator.summed, operator.units)
-    together = rewriting.add(name, whole, x, weight, state)
+    together = rewriting.add(name, whole, *operands)
     for node, first in places:
         values = (*node.inputs[:first], together, *node.inputs[first + t :])
         if len(values) > 1:
