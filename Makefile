@@ -192,7 +192,8 @@ check-host-graphs: gl $(VENV)/test.stamp
 	$(BIN)/python -m tests.onnx.host_graphs --count $(GRAPHS)
 
 # The ONNX backend test suite's cases of one node with optional inputs, attributes and outputs left out
-# one at a time, and scalars for one-element operands, held against ONNX Runtime: the tests have a part.
+# one at a time, scalars for one-element operands, and sizes left open or to the run, held against ONNX
+# Runtime: the tests have a part.
 check-variants: gl $(VENV)/test.stamp
 	$(BIN)/python -m tests.onnx.variants --check
 

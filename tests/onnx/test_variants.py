@@ -6,7 +6,7 @@ import pytest
 
 from tests.onnx import variants
 
-SHARE = {"cpu": 6, "compute": 30}
+SHARE = {"cpu": 14, "compute": 60}
 """One variant in so many, on each backend."""
 
 

@@ -4,11 +4,11 @@
     python -m tests.onnx.variants --match '^test_clip' --backend compute
 
 Each optional input, attribute and output of a case is left out, one at a time, or an output asked
-for; an operand of one element is given as a scalar, a scalar as an array of shape (1,). What ONNX
-Runtime computes glnn must compute too, with the same numbers; what it refuses is not judged. Both
-run in child processes: ONNX Runtime crashes on some variants. --share 20 has each twentieth
-variant. --check fails where a variant is not what it should be: `variants.toml` has those that
-differ for a reason.
+for; an operand of one element is given as a scalar, a scalar as an array of shape (1,). All sizes
+are left open, or such as only a run tells. What ONNX Runtime computes glnn must compute too, with
+the same numbers; what it refuses is not judged. Both run in child processes: ONNX Runtime crashes
+on some variants. --share 20 has each twentieth variant. --check fails where a variant is not what
+it should be: `variants.toml` has those that differ for a reason.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ else:
 
 REASONS = Path(__file__).with_suffix(".toml")
 BACKENDS = ("cpu", "compute")
+COMPRESS = 11  # the first operator set whose Compress takes negative axes
 UNJUDGED = "unjudged"
 OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 ENDLESS = frozenset({"Loop"})  # operators that may run for ever without one of their inputs
@@ -109,6 +110,9 @@ def _of_case(case: str, model: onnx.ModelProto, inputs: Sequence[Any]) -> Iterat
             case, change, node.op_type, found.SerializeToString(), tuple(arrays.values())
         )
 
+    yield made("sizes open", _open)
+    if versions.get("", 0) >= COMPRESS:
+        yield made("sizes of a run", _of_a_run)
     if node.op_type not in ENDLESS:
         for i, formal in enumerate(schema.inputs[: len(node.input)]):
             if formal.option == OPTIONAL and node.input[i]:
@@ -183,6 +187,32 @@ def _with_output(place: int) -> Edit:
         graph.output.append(helper.make_empty_tensor_value_info(name))
 
     return edit
+
+
+def _open(graph: onnx.GraphProto, arrays: dict[str, Any]) -> None:
+    """Have a symbol of its own for each size of the inputs."""
+    for value in graph.input:
+        if value.name in arrays and value.type.HasField("tensor_type"):
+            for place, dim in enumerate(value.type.tensor_type.shape.dim):
+                dim.dim_param = f"{value.name}_{place}"
+
+
+def _of_a_run(graph: onnx.GraphProto, arrays: dict[str, Any]) -> None:
+    """Have all of each input go through a Compress, which gives sizes that only a run tells."""
+    kept = []
+    for value in graph.input:
+        array = arrays.get(value.name)
+        if isinstance(array, np.ndarray) and array.ndim:
+            mask = f"{value.name}_mask"
+            kept.append((value.name, mask, len(array)))
+    for name, mask, length in kept:
+        arrays[mask] = np.ones(length, bool)
+        graph.input.append(helper.make_tensor_value_info(mask, onnx.TensorProto.BOOL, [length]))
+        inside = f"{name}_inside"
+        for i, read in enumerate(graph.node[-1].input):
+            if read == name:
+                graph.node[-1].input[i] = inside
+        graph.node.insert(0, helper.make_node("Compress", [name, mask], [inside], axis=0))
 
 
 def _reshaped(name: str, shape: tuple[int, ...]) -> Edit:
