@@ -29,6 +29,9 @@ settings.register_profile("glnn", deadline=None, derandomize=not os.environ.get(
 settings.load_profile("glnn")
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+NO_GL = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+"""The environment of a process that finds no GL, whatever EGL the tests have."""
+NO_GL |= {"GLNN_EGL": "/nonexistent"} if os.environ.get("GLNN_EGL") else {}
 
 
 def pytest_collection_finish() -> None:

@@ -20,6 +20,7 @@ from glnn.device import Buffer, Device, Program
 from glnn.device.egl import Egl
 from glnn.errors import DeviceError
 from glnn.layout import parse
+from tests.conftest import NO_GL
 from tests.device.test_device import check_fetch, count_alive, in_thread
 
 Run = Callable[..., CompletedProcess[str]]
@@ -295,8 +296,6 @@ def test_a_fork_before_gl_is_used_uses_it(python: Run) -> None:
     assert result.stdout == str({"['nothing']": 3}) + "\n", result.stderr
 
 
-NO_GL = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
-NO_GL |= {"GLNN_EGL": "/nonexistent"} if os.environ.get("GLNN_EGL") else {}
 NO_GL_FORK = """
 import os
 from glnn.backends import open_backend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -127,6 +128,18 @@ def test_reasons(compute) -> None:
         assert (has.kernel, has.other, has.given_up) == (had.other, had.kernel, had.kernel)
         assert has.weights == -had.weights and has.lacking >= had.weights
         assert had.times == pytest.approx(1 / has.times)
+
+
+@pytest.mark.parametrize("found", ["ANGLE over SwiftShader", "Mali-G52"])
+def test_flags_of_kernels_are_no_parts(compute, monkeypatch, found) -> None:
+    """`implicit` has a flag called PARTS, 0 on most architectures; stages have as many parts."""
+    device = compute.device
+    renamed = replace(device.capabilities, renderer=found, vendor="", max_texture_buffer_size=0)
+    monkeypatch.setattr(device, "capabilities", renamed)
+    other = type(compute)(device)
+    said = {one.kernel for one in reasons(outline(chain(), other, 1), None)}
+    said |= {one.other for one in reasons(outline(chain(), other, 1), None)}
+    assert "implicit" in said and not any("in 0 parts" in one for one in said)
 
 
 def test_what_computes_all_at_once_is_held_against_others(compute, monkeypatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 from glnn.backends import open_backend
 from glnn.device import gpus
 from glnn.errors import DeviceError, GlnnError
+from tests.conftest import NO_GL
 
 AUTO = """
 from glnn.backends import open_backend
@@ -16,7 +17,6 @@ except Exception as error:
     print(type(error).__name__, error)
 """
 ES_30 = {"MESA_GLES_VERSION_OVERRIDE": "3.0"}
-NO_GL = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
 
 
 def test_unknown_backend() -> None:
