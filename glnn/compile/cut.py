@@ -30,6 +30,8 @@ from glnn.types import Array, DType, TensorType, content
 PLANS_KEPT = 4  # of each part
 
 Types = Mapping[Value, TensorType]
+_Key = tuple[tuple[TensorType, ...], tuple[tuple[str, object], ...] | None]
+"""The types of a part's inputs, and the numbers that sizes depend on; None for any numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,8 @@ class _Shared:
         types: Mapping[str, TensorType],
         told: Mapping[str, Array] | None,
         own: Mapping[str, str],
+        *,
+        by_numbers: bool = True,
     ) -> Plan | Cut:
         """That of a part; see `planned`."""
         return planned(
@@ -60,6 +64,7 @@ class _Shared:
             without=self.without,
             told=told,
             own=own,
+            by_numbers=by_numbers,
         )
 
 
@@ -75,14 +80,16 @@ class Cut:
         shared: _Shared,
         told: Iterable[str],
         own: Mapping[str, str],
+        *,
+        by_numbers: bool = True,
     ) -> None:
         """late: what `head`, the plan of the first part, leaves out. asked: what that gives. told:
-        the inputs whose numbers are known already. own: see Plan.
+        the inputs whose numbers are known already. own: see Plan. by_numbers: see `planned`.
         """
         self.graph, self.backend, self._head = graph, shared.backend, head
         self._asked = tuple(asked)
         self.why = _why(graph, late)
-        self._now = _ready(graph, late, told)
+        self._now = _ready(graph, late, told, by_numbers=by_numbers)
         self._bodies = {
             body: Plans(body, shared, {})
             for node in self._now
@@ -141,12 +148,16 @@ class Cut:
 
 
 class Plans:
-    """The plans of a part, by the shapes of its inputs: the last few are kept."""
+    """The plans of a part, by the shapes of its inputs: the last few are kept.
+
+    A plan is for the numbers, too, that sizes depend on. Where more of these come than plans are
+    kept, the host computes what depends on them, and one plan does for all.
+    """
 
     def __init__(self, graph: Graph, shared: _Shared, own: Mapping[str, str]) -> None:
         """own: see Plan."""
         self._graph, self._shared, self._own = graph, shared, own
-        self._kept: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
+        self._kept: OrderedDict[_Key, Plan | Cut] = OrderedDict()
         self._lock = ProcessLock()
 
     @property
@@ -163,10 +174,18 @@ class Plans:
     def _plan(self, feeds: Mapping[str, Array]) -> Plan | Cut:
         types = {value.name: _type(value, feeds[value.name]) for value in self._graph.inputs}
         told = self._graph.told(feeds)
-        key = (*types.values(), *((n, content(array)) for n, array in told.items()))
+        sizes = tuple(types.values())
+        numbers = tuple((n, content(array)) for n, array in told.items())
         with self._lock:
+            key: _Key = (sizes, numbers)
+            others = sum(one[0] == sizes and one[1] is not None for one in self._kept)
+            by_numbers = not numbers or key in self._kept or others < PLANS_KEPT - 1
+            if not by_numbers:  # as of a loop that counts: one plan for all further numbers
+                told, key = {}, (sizes, None)
             if key not in self._kept:
-                self._kept[key] = self._shared.plan(self._graph, types, told, self._own)
+                self._kept[key] = self._shared.plan(
+                    self._graph, types, told, self._own, by_numbers=by_numbers
+                )
                 if len(self._kept) > PLANS_KEPT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
@@ -192,10 +211,13 @@ def planned(
     without: frozenset[Pass] = frozenset(),
     told: Mapping[str, Array] | None = None,
     own: Mapping[str, str] | None = None,
+    by_numbers: bool = True,
 ) -> Plan | Cut:
     """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
     same; UnsupportedOpError where kernels are named for what comes in parts. told: the numbers of
     inputs that sizes depend on. samples: None where `graph` says by symbols of its inputs.
+    by_numbers: whether what depends on numbers that the first part computes, or is given, is
+    planned for these; else the host computes it, and the same plan does for all numbers.
     """
     weights = Weights(backend) if weights is None else weights
     shapes = {name: type.shape for name, type in types.items()}
@@ -212,7 +234,8 @@ def planned(
             if own is None:
                 own = {value.name: f"input {value.name!r}" for value in graph.inputs}
             head = shared.plan(first, types, told, own)
-            return Cut(graph, late, head, first.outputs, shared, told or (), own)
+            outputs = first.outputs
+            return Cut(graph, late, head, outputs, shared, told or (), own, by_numbers=by_numbers)
         graph = expanded(graph, types, told)
     return Plan(
         graph,
@@ -311,16 +334,18 @@ def _passed_on(head: Graph, asked: Sequence[Value], own: Mapping[str, str]) -> d
     return found
 
 
-def _ready(graph: Graph, late: Sequence[Node], told: Iterable[str]) -> list[Node]:
+def _ready(
+    graph: Graph, late: Sequence[Node], told: Iterable[str], *, by_numbers: bool = True
+) -> list[Node]:
     """Those of `late` that the host runs now: all that they read is there.
 
     A node whose sizes depend on numbers that have just been computed is planned behind it instead.
-    told: the inputs whose numbers were known before.
+    told: the inputs whose numbers were known before. by_numbers: see `planned`.
     """
     known = frozenset(told)
     made = {value for node in late for value in node.outputs}
     ready = [node for node in late if not made.intersection(node.reads)]
-    return [node for node in ready if not _planned_next(graph, node, known)]
+    return [node for node in ready if not (by_numbers and _planned_next(graph, node, known))]
 
 
 def _planned_next(graph: Graph, node: Node, known: frozenset[str]) -> bool:

@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
+from glnn.compile.plan import Plan
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.model.load import load_bytes
 from glnn.session import InferenceSession
@@ -253,3 +254,38 @@ def test_numbers_are_looked_at_where_sizes_follow_from_them(line: str, asked: se
     model = load_bytes(parser.parse_model(HEAD + text).SerializeToString())
     feeds = {"x": np.zeros(1, F32), "p": np.array([1]), "k": np.array([1]), "q": np.array(True)}
     assert set(model.graph.told(feeds)) == asked
+
+
+COUNTING = """counting (float[64, 3] t, int64 n) => (float[M, 3] rows, float[64, 3] last) {
+    yes = Constant<value = bool {1}>() from = Constant<value = int64 {0}>()
+    place, last, rows = Loop(n, yes, from, t) <body = body
+        (int64 k, bool c, int64 p, float[64, 3] s) =>
+        (bool more, int64 q, float[64, 3] s2, float[3] sum) {
+        one = Constant<value_ints = [1]>() axis = Constant<value_ints = [0]>()
+        step = Constant<value = int64 {1}>() q = Add(p, step)
+        more = Identity(c) begin = Reshape(p, one) end = Reshape(q, one)
+        row = Slice(s, begin, end, axis, one)
+        size = Shape(row) wide = Expand(row, size) twice = Add(wide, row)
+        column = Constant<value_ints = [-1, 1]>()
+        count = Range(p, q, step) index = Reshape(count, column) same = Expand(index, size)
+        s2 = ScatterElements<axis = 0>(s, same, twice) sum = ReduceSum<keepdims = 0>(s2, axis)
+    }> }"""
+
+
+def test_a_loop_that_slices_by_its_counter_has_one_plan(backend: str, monkeypatch: Any) -> None:
+    """The host slices, and no iteration beyond the first few makes a plan of its own."""
+    model = parser.parse_model(HEAD + COUNTING).SerializeToString()
+    made: list[str] = []
+    planned = Plan.__init__
+
+    def counted(self: Plan, graph: Any, *args: Any, **options: Any) -> None:
+        made.append(graph.name)
+        planned(self, graph, *args, **options)
+
+    monkeypatch.setattr(Plan, "__init__", counted)
+    counts = []
+    for iterations in (16, 40):
+        made.clear()
+        check(model, backend, {"t": numbers(64, 3), "n": np.array(iterations)})
+        counts.append(len(made))
+    assert counts[0] == counts[1] <= 24
