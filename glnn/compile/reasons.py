@@ -82,6 +82,6 @@ def _staged(option: Alternative) -> bool:
 def _called(option: Alternative) -> str:
     """The kernel's name, with the parts that it works in."""
     kernel = option.choice
-    staged = isinstance(kernel, Kernel) and kernel.stages  # elsewhere PARTS is no count
-    parts = kernel.defaults.get("PARTS", 1) if staged else 1
+    # Of kernels without stages PARTS is no count.
+    parts = kernel.defaults.get("PARTS", 1) if isinstance(kernel, Kernel) and kernel.stages else 1
     return kernel.name if parts == 1 else f"{kernel.name} in {parts} parts"
