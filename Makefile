@@ -119,13 +119,16 @@ check-softpipe: test-system $(VENV)/test.stamp
 	$(SOFTPIPE) GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --timeout 3000 \
 	    tests/test_right_or_refused.py
 
-# ANGLE, which is stricter than the others, by a part of the kernels' tests; .ci/angle gets it.
+# ANGLE, which is stricter than the others; .ci/angle gets it. GLNN_SHARE: of the tests of kernels and
+# of cases of gradients one in nine, as those of older contexts; `make check-angle SHARE=` has all, and
+# DOCTOR= the whole doctor. SwiftShader takes 40 s of CPU for the quick one.
 check-angle: SHARE := GLNN_SHARE=9
+check-angle: DOCTOR := --quick
 check-angle: test-system $(VENV)/test.stamp
 	.ci/angle $(BIN)/python $(RENDERER) | grep '^ANGLE'
-	.ci/angle env $(SHARE) $(BIN)/python -m pytest -n auto --timeout 3000 -k 'not OpenGL' \
+	.ci/angle env $(SHARE) $(PYTEST) --timeout 3000 -k 'not OpenGL' \
 	    tests/device tests/backends tests/models tests/gradients
-	.ci/angle $(BIN)/python -m glnn doctor
+	.ci/angle $(BIN)/python -m glnn doctor $(DOCTOR)
 
 # Small shapes of all operators, each kernel examined from nothing: none is refused by chance. Then the
 # ONNX backend test suite with kernels examined, from an empty cache, in an order that changes, and each
