@@ -98,12 +98,18 @@ def _dequantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -
 
 def _dynamic(call: Call, x: Value) -> tuple[Value, Value, Value]:
     """Quantized by its own numbers: y, scale and zero point."""
+    if not prod(x.type.shape):
+        scale, zero = call.constant(1.0, np.float32), call.constant(0, np.uint8)
+        return call.cast(x, DType.uint8), scale, zero
     axes = tuple(range(len(x.type.dims)))
-    low = call(Reduce("min", axes, finish=formula("minimum(a, 0.0)")), x)
-    high = call(Reduce("max", axes, finish=formula("maximum(a, 0.0)")), x)
-    span = call.pointwise("where(a > b, a - b, 1.0)", high, low)
+    known = call.pointwise("where(isnan(a), 0.0, a)", x)
+    low = call(Reduce("min", axes, finish=formula("minimum(a, 0.0)")), known)
+    high = call(Reduce("max", axes, finish=formula("maximum(a, 0.0)")), known)
+    # As ONNX Runtime: NaN is not looked at, of zeros the scale is 1, and a zero point that is no number is 255.
+    span = call.pointwise("where(a > b, a - b, 255.0)", high, low)
     scale = call.pointwise("quotient(a, 255.0)", span)
-    zero = call.pointwise("cast_uint8(round(clip(quotient(-a, b), 0.0, 255.0)))", low, scale)
+    point = call.pointwise("quotient(-a, b)", low, scale)
+    zero = call.pointwise("cast_uint8(where(isnan(a), 255.0, round(clip(a, 0.0, 255.0))))", point)
     y = call.pointwise("quotient(a, b)", x, scale)
     return _stored(call, y, DType.uint8, zero), scale, zero
 
