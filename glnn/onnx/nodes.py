@@ -18,11 +18,13 @@ from glnn.onnx.delegated import Delegate
 from glnn.onnx.functions import called, defined
 from glnn.onnx.node import OnnxOperator
 from glnn.onnx.node_order import in_order
-from glnn.onnx.operators.dtypes import type_proto
+from glnn.onnx.numpy_nodes import WINDOWS
+from glnn.onnx.operators.dtypes import CODES, type_proto
 from glnn.onnx.scan import scan_node
 from glnn.onnx.schemas import Opsets, defaults, domain_of, function_of, opsets_of, schema_of
 from glnn.onnx.table import find
 from glnn.onnx.tensors import Tensors
+from glnn.types import DType
 
 MOST_NODES = 100_000  # of a model, those of its functions wherever they are called
 MOST_DEEP = 12  # graphs of nodes in each other
@@ -103,7 +105,7 @@ class Nodes:
             return
         schema = schema_of(self._onnx, what, node, opsets)
         entry = find(domain, node.op_type, opsets.get(domain, 1))
-        if entry is None and schema is not None and schema.has_function:
+        if entry is None and schema is not None and schema.has_function and not _is_wide(node):
             function = function_of(self._onnx, schema, opsets)
             self._call(reading, function, node, name, opsets, defaults(schema))
             return
@@ -236,6 +238,12 @@ class Nodes:
             for one in node.attribute
             if not one.HasField("g")
         }
+
+
+def _is_wide(node: Any) -> bool:
+    """Return True for a window in float64: ONNX's function computes it in float32."""
+    asked = (one.i for one in node.attribute if one.name == "output_datatype")
+    return node.op_type in WINDOWS and next(asked, 0) == CODES[DType.float64]
 
 
 @dataclass

@@ -11,6 +11,7 @@ import numpy as np
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.onnx.detection import NODES as DETECTION
 from glnn.onnx.narrow_nodes import NODES as NARROW
+from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.text_nodes import NODES as TEXTS
 from glnn.onnx.training_nodes import NODES as TRAINING
 from glnn.types import Array
@@ -110,6 +111,23 @@ def _one(operator: str, array: Array, name: str) -> Any:
     if array.size != 1:
         raise ShapeError(f"{operator}: {name} must be one number, got the shape {array.shape}")
     return array.reshape(()).item()
+
+
+def _window(parts: Sequence[float]) -> Callable[..., list[Array]]:
+    """Return what computes a window of cosines, of such parts, in 64 bits."""
+
+    def window(attributes: Attributes, version: int, size: Array) -> list[Array]:
+        count = int(size.item())
+        if count < 0:
+            raise ShapeError(f"a window must have at least 0 numbers, got {count}")
+        length = count if attributes.get("periodic", 1) else count - 1
+        turns = np.arange(count) * (2 * np.pi / max(length, 1))
+        found = np.zeros(count)
+        for i, part in enumerate(parts):
+            found += part * np.cos(i * turns)
+        return [found.astype(dtype_of(attributes.get("output_datatype", 1), "window").numpy)]
+
+    return window
 
 
 def image_decoder(attributes: Attributes, version: int, encoded: Array) -> list[Array]:
@@ -223,11 +241,18 @@ def _default(attributes: Attributes, kind: str, values: Array) -> Any:
     return found.decode() if isinstance(found, bytes) else found
 
 
+WINDOWS: Mapping[str, Sequence[float]] = {
+    "BlackmanWindow": (0.42, -0.5, 0.08),
+    "HammingWindow": (25 / 46, -21 / 46),
+    "HannWindow": (0.5, -0.5),
+}
+"""The parts of windows of cosines."""
 NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     **{("", name): function for name, function in DETECTION.items()},
     **NARROW,
     **TEXTS,
     **TRAINING,
+    **{("", name): _window(parts) for name, parts in WINDOWS.items()},
     ("", "DFT"): dft,
     ("", "ImageDecoder"): image_decoder,
     ("", "STFT"): stft,

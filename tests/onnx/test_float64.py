@@ -170,3 +170,77 @@ def test_old_broadcasting_from_an_axis_is_right_or_refused(op: str, dtype: Any) 
         assert dtype not in (np.float32, np.int32) and op in str(error)
     else:
         np.testing.assert_array_equal(found, function(a, b[:, None]))
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("periodic", [0, 1])
+@pytest.mark.parametrize("op", ["HannWindow", "HammingWindow", "BlackmanWindow"])
+def test_windows_have_64_bits(op: str, periodic: int, known: bool) -> None:
+    size = np.array(17, np.int64)
+    more = {"output_datatype": 11, "periodic": periodic, "known": (0,) if known else ()}
+    model = node_model(op, [size], kinds=[np.float64], opset=17, **more)
+    session = glnn.InferenceSession(model.SerializeToString(), "cpu")
+    (found,) = session.run(None, {} if known else {"x0": size})
+    turns = 2 * np.pi * np.arange(17) / (16 + periodic)
+    right = {
+        "HannWindow": np.sin(turns / 2) ** 2,
+        "HammingWindow": 25 / 46 - 21 / 46 * np.cos(turns),
+        "BlackmanWindow": 0.42 - 0.5 * np.cos(turns) + 0.08 * np.cos(2 * turns),
+    }[op]
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, right, 1e-12, 1e-12)
+
+
+def cubic(distance: np.ndarray, a: float = -0.75) -> np.ndarray:
+    x = np.abs(distance)
+    near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize(
+    "way", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_crop_and_resize"]
+)
+def test_resize_has_64_bits(way: str, mode: str) -> None:
+    """By a matrix of weights along each axis, as ONNX's text has places."""
+    x = np.random.default_rng(0).normal(size=(1, 2, 7, 5))
+    sizes = np.array([1, 2, 10, 3], np.int64)
+    roi = np.array([0, 0, 0.1, 0.2, 1, 1, 1.3, 0.7]) if way.startswith("tf") else None
+    right = x
+    for axis, count in ((2, 10), (3, 3)):
+        size, at = x.shape[axis], np.arange(count, dtype=np.float64)
+        scale = count / size
+        places = {
+            "half_pixel": (at + 0.5) / scale - 0.5,
+            "pytorch_half_pixel": (at + 0.5) / scale - 0.5,
+            "asymmetric": at / scale,
+            "align_corners": at * (size - 1) / (count - 1),
+        }.get(way)
+        if roi is not None:
+            start, end = roi[axis], roi[4 + axis]
+            places = start * (size - 1) + at * (end - start) * (size - 1) / (count - 1)
+        weights = np.zeros((size, count))
+        for i, place in enumerate(places):
+            for j in range(int(np.floor(place)) - 1, int(np.floor(place)) + 3):
+                distance = place - j
+                part = cubic(distance) if mode == "cubic" else max(0.0, 1 - abs(distance))
+                weights[min(max(j, 0), size - 1), i] += part
+        right = np.moveaxis(np.moveaxis(right, axis, -1) @ weights, -1, axis)
+        if roi is not None:
+            outside = (places < 0) | (places > size - 1)
+            rows = np.moveaxis(right, axis, 0)
+            rows[outside] = 2.5
+    more = {"extrapolation_value": 2.5} if roi is not None else {}
+    model = node_model(
+        "Resize",
+        [x, roi, None, sizes],
+        known=(1, 3),
+        kinds=[np.float64],
+        opset=18,
+        mode=mode,
+        coordinate_transformation_mode=way,
+        **more,
+    )
+    (found,) = glnn.InferenceSession(model.SerializeToString(), "cpu").run(None, {"x0": x})
+    np.testing.assert_allclose(found, right, 1e-12, 1e-12)

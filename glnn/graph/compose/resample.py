@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor, prod
+from typing import Any
 
 import numpy as np
 
@@ -79,8 +80,10 @@ class Filter:
     exclude_outside: bool = False
     """Whether what lies outside has no weight, instead of the number at the edge."""
 
-    def taps(self, at: Array, size: int, scale: float) -> tuple[Array, Array]:
-        """Indices, int32, and weights, float32, of what each place is made of: (taps, places)."""
+    def taps(
+        self, at: Array, size: int, scale: float, dtype: type[np.floating[Any]] = np.float32
+    ) -> tuple[Array, Array]:
+        """Indices, int32, and weights, `dtype`, of what each place is made of: (taps, places)."""
         scale = min(scale, 1.0) if self.antialias else 1.0
         reach = 1 if self.linear else 2
         before = floor(-reach / scale) + 1
@@ -95,7 +98,7 @@ class Filter:
             weights = weights / np.where(total == 0, 1.0, total)
         index = np.clip(index, 0, size - 1)
         there = np.any(weights != 0, axis=1)
-        return index[there].astype(np.int32), weights[there].astype(np.float32)
+        return index[there].astype(np.int32), weights[there].astype(dtype)
 
     def _weights(self, distance: Array) -> Array:
         x = np.abs(distance)

@@ -105,7 +105,8 @@ def _dynamic(call: Call, x: Value) -> tuple[Value, Value, Value]:
     known = call.pointwise("where(isnan(a), 0.0, a)", x)
     low = call(Reduce("min", axes, finish=formula("minimum(a, 0.0)")), known)
     high = call(Reduce("max", axes, finish=formula("maximum(a, 0.0)")), known)
-    # As ONNX Runtime: NaN is not looked at, of zeros the scale is 1, and a zero point that is no number is 255.
+    # As ONNX Runtime: NaN is not looked at, of zeros the scale is 1, and a zero point that is no
+    # number is 255.
     span = call.pointwise("where(a > b, a - b, 255.0)", high, low)
     scale = call.pointwise("quotient(a, 255.0)", span)
     point = call.pointwise("quotient(-a, b)", low, scale)

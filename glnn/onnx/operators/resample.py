@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import Identity
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.wide_resample import WideResample
 from glnn.types import Array, DType
 
 CENTRES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
@@ -22,7 +24,9 @@ MODES = (*CENTRES, "align_corners", "asymmetric", "tf_crop_and_resize")
 
 @dataclass(frozen=True)
 class Along:
-    """How one axis is resized. Places are computed in float32, as exporters' runtimes do."""
+    """How one axis is resized. Places are computed in float32, as exporters' runtimes do, but for
+    numbers of float64.
+    """
 
     axis: int
     size: int
@@ -34,26 +38,26 @@ class Along:
     roi: tuple[float, float] = (0.0, 1.0)
     """Which part is wanted of what lies between the first and the last place."""
 
-    def places(self, mode: str) -> Array:
-        """Where each place wanted lies among those that there are, float32, as `mode` says."""
-        at = np.arange(self.count, dtype=np.float32)
-        scale, half, most = np.float32(self.scale), np.float32(0.5), np.float32(self.size - 1)
+    def places(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
+        """Where each place wanted lies among those that there are, as `mode` says."""
+        at = np.arange(self.count, dtype=dtype)
+        scale, half, most = dtype(self.scale), dtype(0.5), dtype(self.size - 1)
         if mode == "asymmetric":
             return np.asarray(at / scale)
         if mode == "align_corners":
             return np.asarray(at * most / self._last)
         if mode == "tf_crop_and_resize":
-            first, last = (np.float32(end) * most for end in self.roi)
+            first, last = (dtype(end) * most for end in self.roi)
             if self.count == 1:
-                return np.full(self.count, (first + last) * half, np.float32)
+                return np.full(self.count, (first + last) * half, dtype)
             return np.asarray(first + at * (last - first) / self._last)
         if mode == "pytorch_half_pixel" and self.count == 1:
-            return np.zeros(1, np.float32)
+            return np.zeros(1, dtype)
         found = (at + half) / scale
         if mode == "half_pixel_symmetric":
-            share = np.float32(self.count) / np.float32(self._length)
-            found = np.float32(self.size) / 2 * (1 - share) + found
-        return np.asarray(found - half, np.float32)
+            share = dtype(self.count) / dtype(self._length)
+            found = dtype(self.size) / 2 * (1 - share) + found
+        return np.asarray(found - half, dtype)
 
     @property
     def _length(self) -> float:
@@ -179,6 +183,8 @@ def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest:
         bool(call.get("exclude_outside", 0)),
     )
     dtype = x.type.dtype
+    if dtype is DType.float64:
+        return _wide(call, x, along, mode, made)
     if dtype not in (DType.float32, DType.float16, DType.uint8, DType.int8):
         raise UnsupportedOpError(f"{call.name}: {kind} of {dtype.value}")
     y = call.cast(x, DType.float32)
@@ -187,6 +193,19 @@ def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest:
         y = weighted(call, y, one.axis, *taps)
     y = _outside(call, y, along, mode)
     return y if dtype.kind == "float" else call.cast(call.pointwise("round(a)", y), dtype)
+
+
+def _wide(call: Call, x: Value, along: Sequence[Along], mode: str, made: Filter) -> Value:
+    """x along one axis after the other, in 64 bits on the host."""
+    for one in along:
+        at = one.places(mode, np.float64)
+        index, weight = made.taps(at, one.size, one.scale, np.float64)
+        inside = (at >= 0) & (at <= one.size - 1)
+        if mode != "tf_crop_and_resize":
+            inside[:] = True
+        value = float(call.get("extrapolation_value", 0.0))
+        x = call(WideResample(one.axis, index, weight, inside, value), x)
+    return x
 
 
 def _outside(call: Call, y: Value, along: Sequence[Along], mode: str) -> Value:
