@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import glnn
 from glnn.errors import GlnnError
@@ -244,3 +246,62 @@ def test_resize_has_64_bits(way: str, mode: str) -> None:
     )
     (found,) = glnn.InferenceSession(model.SerializeToString(), "cpu").run(None, {"x0": x})
     np.testing.assert_allclose(found, right, 1e-12, 1e-12)
+
+
+def modified(kind: int, where: str) -> onnx.GraphProto:
+    """A body that adds the places' distances to scores, or halves the shares, of ONNX's type."""
+    value, made = (helper.make_tensor_value_info(n, kind, ["B", "H", "L", "S"]) for n in "xy")
+    names = {"zero": 0, "one": 1, "two": 2, "three": 3}
+    constants = [helper.make_tensor(n, TensorProto.INT64, [], [i]) for n, i in names.items()]
+    constants += [
+        helper.make_tensor("rows", TensorProto.INT64, [2], [-1, 1]),
+        helper.make_tensor("half", kind, [], [0.5]),
+    ]
+    if where == "prob_mod":
+        nodes = [helper.make_node("Mul", ["x", "half"], ["y"])]
+        return helper.make_graph(nodes, where, [value], [made], constants)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "two"], ["l"]),
+        helper.make_node("Gather", ["shape", "three"], ["s"]),
+        helper.make_node("Range", ["zero", "l", "one"], ["queries"]),
+        helper.make_node("Reshape", ["queries", "rows"], ["query"]),
+        helper.make_node("Range", ["zero", "s", "one"], ["keys"]),
+        helper.make_node("Sub", ["query", "keys"], ["apart"]),
+        helper.make_node("Cast", ["apart"], ["distance"], to=kind),
+        helper.make_node("Mul", ["distance", "half"], ["bias"]),
+        helper.make_node("Add", ["x", "bias"], ["y"]),
+    ]
+    return helper.make_graph(nodes, where, [value], [made], constants)
+
+
+@pytest.mark.parametrize("bodies", [(), ("score_mod",), ("prob_mod",), ("score_mod", "prob_mod")])
+def test_flex_attention_has_64_bits(bodies: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(0)
+    # ONNX's function with bodies takes the root of the scale in float32: that of 1/4 is exact.
+    q, k, v = (rng.normal(size=(2, 3, n, 16)) for n in (5, 6, 6))
+    more: dict[str, Any] = {name: modified(TensorProto.DOUBLE, name) for name in bodies}
+    model = node_model(
+        "FlexAttention", [q, k, v], opset=1, domain="ai.onnx.preview", kinds=[np.float64], **more
+    )
+    model.opset_import.append(helper.make_opsetid("", 26))
+    session = glnn.InferenceSession(model.SerializeToString(), "cpu")
+    (found,) = session.run(None, {"x0": q, "x1": k, "x2": v})
+    scores = q @ k.transpose(0, 1, 3, 2) / 4
+    if "score_mod" in bodies:
+        scores += 0.5 * (np.arange(5)[:, None] - np.arange(6))
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    shares /= shares.sum(-1, keepdims=True)
+    shares = shares / 2 if "prob_mod" in bodies else shares
+    np.testing.assert_allclose(found, shares @ v, 1e-12, 1e-12)
+
+
+def test_flex_attention_of_another_type_than_its_body_is_refused() -> None:
+    x = np.ones((1, 1, 2, 4))
+    body = {"score_mod": modified(TensorProto.FLOAT, "score_mod")}
+    model = node_model(
+        "FlexAttention", [x] * 3, opset=1, domain="ai.onnx.preview", kinds=[np.float64], **body
+    )
+    model.opset_import.append(helper.make_opsetid("", 26))
+    with pytest.raises(GlnnError, match=r"score_mod input.* type mismatch"):
+        glnn.InferenceSession(model.SerializeToString(), "cpu")
