@@ -13,8 +13,8 @@ import numpy as np
 
 from glnn.errors import GlnnError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Node, Value
-from glnn.graph.operator import Cost, Known, Types
-from glnn.graph.operators.host import HostOperator
+from glnn.graph.operator import Types
+from glnn.onnx.host_node import HostNode
 from glnn.onnx.numpy_nodes import NODES
 from glnn.onnx.operators.dtypes import array_of, said, type_of, type_proto
 from glnn.onnx.reference_table import allowed, described
@@ -244,7 +244,7 @@ class Delegate:
         types = self.inferred(given)
         results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
         there = tuple(value is not None for value in given)
-        operator = Delegated(self, there, types, why)
+        operator = Delegated(self.node.op_type, types, why, self, there)
         node = Node(self.node.op_type, operator, operands, results)
         return Graph((node,), inputs, results, self.node.op_type)
 
@@ -262,29 +262,14 @@ class Delegate:
 
 
 @dataclass(frozen=True, eq=False)
-class Delegated(HostOperator):
+class Delegated(HostNode):
     """One node by the `onnx` package, of operands whose sizes are known."""
 
     delegate: Delegate
     there: tuple[bool, ...]
     """For each of the node's operands, whether it is one of this one's."""
-    types: tuple[TensorType, ...]
-    """Of the results."""
-    why: str
-    """Why nothing else computes it."""
 
     name: ClassVar[str] = "delegated"
-
-    @property
-    def called(self) -> str:
-        return str(self.delegate.node.op_type)
-
-    @property
-    def reason(self) -> str:
-        return self.why
-
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        return self.types
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = iter(arrays)
@@ -294,9 +279,6 @@ class Delegated(HostOperator):
                 what = f"the result is {array.shape}, expected {type}"
                 raise ShapeError(f"{self.called}: {what}; {self.why}")
         return found
-
-    def cost(self, types: Types) -> Cost:
-        return Cost(0, 0)
 
 
 def _given(array: Array) -> Any:

@@ -13,8 +13,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operator import Cost, Known, Types
-from glnn.graph.operators.host import HostOperator
+from glnn.onnx.host_node import HostNode
 from glnn.onnx.operators.conversion import CONVERTED
 from glnn.onnx.widened import Convert, host_graph, substituted_graph
 from glnn.types import Array, TensorType
@@ -53,32 +52,15 @@ MOVES: Mapping[str, slice] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Moved(HostOperator):
+class Moved(HostNode):
     """A node that moves numbers, by the graph of the same node of float32."""
 
-    op_type: str
-    """ONNX's name."""
     graph: Graph
     """Of float32, with an input for each operand, and no composites."""
     moved: tuple[bool, ...]
     """Of each operand, whether its numbers are moved."""
-    types: tuple[TensorType, ...]
-    """Of the results."""
-    why: str
-    """Why no GPU computes it."""
 
     name: ClassVar[str] = "moved"
-
-    @property
-    def called(self) -> str:
-        return self.op_type
-
-    @property
-    def reason(self) -> str:
-        return self.why
-
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        return self.types
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """Return the results. Position 0 is for what no operand has: a zero, or an empty text."""
@@ -96,9 +78,6 @@ class Moved(HostOperator):
         all_numbers = np.concatenate([zero, *(array.ravel() for array in numbers)])
         found = (np.asarray(one).astype(np.int64) for one in self.graph.reference(*positions))
         return tuple(np.asarray(all_numbers[one], dtype) for one in found)
-
-    def cost(self, types: Types) -> Cost:
-        return Cost(0, 0)
 
 
 def moves(op_type: str, attributes: Mapping[str, Any], given: Sequence[Value | None]) -> bool:
@@ -130,4 +109,4 @@ def moved_graph(op_type: str, convert: Convert, given: Sequence[Value | None], w
     graph = substituted_graph(op_type, convert, given, numbers, known=False)
     types = tuple(TensorType(value.type.dims, dtype) for value in graph.outputs)
     moved = tuple(i in numbers for i, value in enumerate(given) if value is not None)
-    return host_graph(op_type, Moved(op_type, graph, moved, types, why), given, types)
+    return host_graph(op_type, Moved(op_type, types, why, graph, moved), given, types)

@@ -12,9 +12,8 @@ import numpy as np
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Kind, Node, Value
-from glnn.graph.operator import Cost, Known, Types
-from glnn.graph.operators.host import HostOperator
 from glnn.graph.passes.expand import expanded
+from glnn.onnx.host_node import HostNode
 from glnn.types import Array, DType, TensorType
 
 FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned
@@ -23,30 +22,13 @@ Convert = Callable[[Builder, Sequence[Value | None]], Sequence[Value]]
 
 
 @dataclass(frozen=True, eq=False)
-class Widened(HostOperator):
+class Widened(HostNode):
     """A node of float64, computed by the graph of the same node of float32, in 64 bits."""
 
-    op_type: str
-    """ONNX's name."""
     graph: Graph
     """Of float32, with an input for each operand, and no composites."""
-    types: tuple[TensorType, ...]
-    """Of the results."""
-    why: str
-    """Why no GPU computes it."""
 
     name: ClassVar[str] = "widened"
-
-    @property
-    def called(self) -> str:
-        return self.op_type
-
-    @property
-    def reason(self) -> str:
-        return self.why
-
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        return self.types
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = [array for array in arrays if array is not None]
@@ -56,9 +38,6 @@ class Widened(HostOperator):
             np.asarray(array, type.dtype.numpy)
             for array, type in zip(found, self.types, strict=True)
         )
-
-    def cost(self, types: Types) -> Cost:
-        return Cost(0, 0)
 
 
 def widened_graph(
@@ -76,13 +55,13 @@ def widened_graph(
         for value, dtype in zip(graph.outputs, dtypes, strict=True)
     )
     why = f"{DType.float64.value} is the host's"
-    operator = Widened(op_type, graph, types, why)
+    operator = Widened(op_type, types, why, graph)
     return host_graph(op_type, operator, given, types)
 
 
 def host_graph(
     op_type: str,
-    operator: HostOperator,
+    operator: HostNode,
     given: Sequence[Value | None],
     types: Sequence[TensorType],
 ) -> Graph:
