@@ -23,6 +23,7 @@ from glnn.cli.options import (
     print_json,
     shape_option,
 )
+from glnn.cli.output_files import WritingCommand
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
 from glnn.cli.traced import save_trace, trace_option
 from glnn.errors import DeviceError, UnsupportedOpError
@@ -38,7 +39,7 @@ TRACED = 3  # runs of each backend at the most
 MOST = 2**31 - 1  # what GL and NumPy count
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @click.argument("model")
 @click.argument("inputs", nargs=-1)
 @backends_option(NAMES, "Backends to time; all that open, if not given.")

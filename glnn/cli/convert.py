@@ -10,6 +10,7 @@ from typing import Any
 import rich_click as click
 
 from glnn.cli.options import output_options, print_json
+from glnn.cli.output_files import OutputFile, WritingCommand
 from glnn.cli.screen import Screen, size
 from glnn.cli.weights import load_with, weights_option
 from glnn.errors import ModelError
@@ -18,9 +19,9 @@ from glnn.model.formats import FORMATS, find
 from glnn.model.weight_files import is_weights, load_weights, save_weights
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @click.argument("source", metavar="IN")
-@click.argument("target", metavar="OUT")
+@click.argument("target", metavar="OUT", type=OutputFile())
 @click.option(
     "--format",
     type=click.Choice(list(FORMATS)),
@@ -73,7 +74,8 @@ def convert(
     alone = is_weights(target) and format is None
     if said and (alone or format == "rovder"):
         raise ModelError(f"--preprocessing and --labels: {target} has no place for them")
-    _check_target(source, target, overwrite)
+    if not overwrite and Path(target).exists():
+        raise ModelError(f"{target} is there already: --overwrite replaces it")
     if alone:
         report = _weights(source, target, weights)
     else:
@@ -120,15 +122,3 @@ def _weights(source: str, target: str, weights: str | None) -> dict[str, Any]:
         "format": Path(target).suffix[1:].lower(),
         "tensors": {name: list(array.shape) for name, array in arrays.items()},
     }
-
-
-def _check_target(source: str, target: str, overwrite: bool) -> None:
-    """Raise ModelError where what is read would be overwritten, or a file without being asked."""
-    try:
-        same = Path(target).samefile(source)
-    except (OSError, ValueError):  # one of them is no file
-        same = False
-    if same:
-        raise ModelError(f"{target}: IN and OUT are the same file")
-    if not overwrite and Path(target).exists():
-        raise ModelError(f"{target} is there already: --overwrite replaces it")

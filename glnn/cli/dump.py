@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import rich_click as click
 
 from glnn.cli.options import check_writable
+from glnn.cli.output_files import OutputFile
 from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.errors import ModelError, fault
 from glnn.model import Model
@@ -34,6 +35,7 @@ def dump_options(command: Command) -> Command:
     return click.option(
         "--dump",
         metavar="FILE.npz|FOLDER",
+        type=OutputFile(inside="run-*.npz"),
         help="Write tensors inside the model there; into a folder one file for each run.",
     )(command)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from glnn import filters
 from glnn.backends import Backend
 from glnn.cli.options import backend_option, device_options
+from glnn.cli.output_files import OutputFile, WritingCommand
 from glnn.cli.pictures import Picture, Work, pairs, work_on
 from glnn.filters.image import BORDERS
 from glnn.filters.resize import INTERPOLATIONS
@@ -23,7 +24,13 @@ SIDES = {"magnitude": None, "dx": 0, "dy": 1}
 """Which of two derivatives is shown."""
 
 
-@click.group()
+class Filters(click.RichGroup):
+    """A command for each filter."""
+
+    command_class = WritingCommand
+
+
+@click.group(cls=Filters)
 def filter() -> None:
     """Filter the picture IN, and write the picture OUT.
 
@@ -44,7 +51,7 @@ def _pictures(make: Callable[..., Work]) -> Callable[..., int]:
     """The command that does to pictures what `make` gives for its options."""
 
     @click.argument("source", metavar="IN")
-    @click.argument("target", metavar="OUT")
+    @click.argument("target", metavar="OUT", type=OutputFile())
     @backend_option
     @device_options
     @wraps(make)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
+from glnn.cli.output_files import OutputFile
 from glnn.images.detection import CONFIDENCE, LAYOUTS, OVERLAP
 from glnn.images.preprocessing import COLOURS
 from glnn.images.resizing import FILTERS
@@ -185,6 +186,7 @@ def _drawing() -> list[Callable[[Any], Any]]:
         click.option(
             "--drawn",
             metavar="FOLDER",
+            type=OutputFile(),
             help="Write each picture there, called as it is, with its classes or objects drawn on "
             "it.",
         ),

@@ -23,7 +23,6 @@ from glnn.cli.options import (
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
 from glnn.compile.cut import single
-from glnn.compile.hosted import label
 from glnn.compile.outline import Outline
 from glnn.compile.reasons import Reason, reasons
 from glnn.compile.size_advice import missing_numbers
@@ -189,7 +188,7 @@ def _step(step: Step, within: str, first: int) -> dict[str, Any]:
     return {
         "name": within + step.name,
         "layer": step.layer,
-        "op": label(step.op) if step.why else step.op.name,
+        "op": step.op.label if step.why else step.op.name,
         "kernel": step.kernel,
         "via": step.via,
         "why_host": step.why or None,

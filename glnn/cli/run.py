@@ -35,6 +35,7 @@ from glnn.cli.options import (
     precision_option,
     print_json,
 )
+from glnn.cli.output_files import WritingCommand
 from glnn.cli.outputs import Outputs
 from glnn.cli.picture_options import Asked, picture_options
 from glnn.cli.reader import Reader
@@ -59,7 +60,7 @@ MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
 """Samples a run where nobody says how many: so many, or those of so many numbers."""
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @click.argument("model")
 @click.argument("inputs", nargs=-1)
 @backend_option

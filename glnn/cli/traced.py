@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import rich_click as click
 
 from glnn.cli.options import check_writable
+from glnn.cli.output_files import OutputFile
 from glnn.profiling import Trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -18,6 +19,7 @@ def trace_option(command: Command) -> Command:
     return click.option(
         "--trace",
         metavar="FILE",
+        type=OutputFile(),
         callback=_trace_file,
         help="Write what the host and the GPU did when, in Chrome's trace event format.",
     )(command)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import rich_click as click
 
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
+from glnn.cli.output_files import OutputFile, WritingCommand
 from glnn.cli.reader import Reader
 from glnn.cli.screen import Screen, say, say_logged
 from glnn.cli.train_options import Recipe, recipe_options
@@ -92,7 +93,7 @@ class Course:
         return [EarlyStopping("validation_loss" if held else "loss", self.early_stopping)]
 
 
-@click.command()
+@click.command(cls=WritingCommand)
 @click.argument("model")
 @click.argument("data")
 @click.option(
@@ -140,10 +141,16 @@ class Course:
 @click.option(
     "--output",
     metavar="FILE",
+    type=OutputFile(replaces="model"),
     help="Write the trained model there, as .json or .onnx: as NAME-trained in this folder, if not "
     "given.",
 )
-@click.option("--checkpoint", metavar="FILE", help="Keep there what training goes on from (.npz).")
+@click.option(
+    "--checkpoint",
+    metavar="FILE",
+    type=OutputFile(),
+    help="Keep there what training goes on from (.npz).",
+)
 @click.option(
     "--every",
     type=click.IntRange(1),
@@ -152,7 +159,12 @@ class Course:
 )
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, where there is one.")
 @click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
-@click.option("--plot", metavar="FILE", help="Draw loss and accuracy (.png, .svg, .pdf).")
+@click.option(
+    "--plot",
+    metavar="FILE",
+    type=OutputFile(),
+    help="Draw loss and accuracy (.png, .svg, .pdf).",
+)
 @backend_option
 @kernel_option
 @device_options
@@ -189,7 +201,7 @@ def train(
     files, course = _of(Files, options), _of(Course, options)
     loaded = course.model(model)
     given, held = course.data(data, loaded)
-    files.check(data, course.validation)
+    files.check()
     files.try_model(loaded)
     steps = course.epochs * -(-len(given) // course.batch)
     loss, optimizer, schedule = _of(Recipe, options).made(steps)

@@ -39,20 +39,17 @@ class Files:
     every: int | None
     """Steps from one checkpoint to the next."""
 
-    def check(self, *read: str | None) -> None:
-        """Raise GlnnError now where something could not be written later, or should not be.
-
-        read: files that stay as they are, whatever may be replaced.
-        """
+    def check(self) -> None:
+        """Raise GlnnError now where something could not be written later, or should not be."""
         if self.checkpoint is None and self.resume:
             raise GlnnError("--resume: expected --checkpoint FILE to go on from, got none")
         if self.checkpoint is None and self.every:
             raise GlnnError("--every: expected --checkpoint FILE to write, got none")
-        taken = {Path(path).resolve() for path in read if path is not None}
+        taken: set[Path] = set()
         for option in ("output", "plot", "checkpoint"):
             if (named := getattr(self, option)) is not None:
                 if (place := Path(named).resolve()) in taken:
-                    raise GlnnError(f"--{option}: {named} is read or written for something else")
+                    raise GlnnError(f"--{option}: {named} is written for something else")
                 taken.add(place)
         for option, path in (("output", self.output), ("plot", self.plot)):
             if path is not None:

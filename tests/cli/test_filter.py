@@ -117,7 +117,7 @@ def test_any_mode(cli: Glnn, tmp_path: Path, colours: np.ndarray, mode: str) -> 
         (("box", "in.png", "in.png"), "in.png: IN and OUT are the same file"),
         (("box", ".", "."), "clear.png: IN and OUT are the same file"),
         (("box", "*.jpg", "out"), "*.jpg: no pictures there"),
-        (("box", "*.png", "in.png"), "in.png: expected a folder for several pictures, got a file"),
+        (("box", "*.png", "in.png"), "in.png: IN and OUT are the same file"),
         (("box", "*/in.png", "out"), "out/in.png: two pictures of IN are called so"),
         (("box", "text.png", "out.png"), "text.png: expected an image (PNG, JPEG, "),
         (("box", "clear.png", "out.jpg"), "out.jpg: cannot be written: cannot write mode RGBA"),

@@ -173,7 +173,10 @@ def test_the_bundled_network_and_the_bundled_digits(cli: Glnn, tmp_path: Path) -
         (("--freeze", "*"), "there is no parameter to train"),
         (("--validation", 2), "--validation: expected a part from 0 to 1 or data, got 2.0"),
         (("--validation", 0.001), "fraction must leave a sample of 40 on either side, got 0.001"),
-        (("--plot", "a.png", "--checkpoint", "a.png"), "--checkpoint: a.png is read or written"),
+        (
+            ("--plot", "a.png", "--checkpoint", "a.png"),
+            "--checkpoint: a.png is written for something else",
+        ),
         (("--validation", "no.npz"), "no.npz: no such file"),
         (("--epochs", 0), "Invalid value for '--epochs'"),
         (("--loss", "mse"), "MSELoss: the target must be float32 (40, 2), got int32"),
@@ -218,7 +221,7 @@ def test_nothing_is_overwritten_unasked(cli: Glnn, net: Path, points: Path, tmp_
         assert said.startswith(f"--{option}: {path} is there already: ") and "--overwrite" in said
         assert path.read_bytes() == content
     said = cli(*train, "--checkpoint", points, "--overwrite").refusal  # the data never are
-    assert said == f"--checkpoint: {points} is read or written for something else"
+    assert said == f"{points}: DATA and --checkpoint are the same file"
     before = glnn.load(net).parameters()
     cli(*train, "--output", net, "--overwrite", "--json")
     after = glnn.load(net).parameters()
