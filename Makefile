@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-variants check-types check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-fuzz check-variants check-types check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -204,6 +204,13 @@ check-variants: gl $(VENV)/test.stamp
 check-types: test-system $(VENV)/test.stamp
 	for type in float64 float16 bfloat16; do for backend in cpu compute; do \
 	    $(CONFORMANCE) --backend $$backend --type $$type || exit 1; done; done
+
+# Mutated models, each of which runs or is refused, in little memory and time: the tests have 200.
+FILES := 3000
+SEED := 0
+check-fuzz: gl $(VENV)/test.stamp
+	OPENBLAS_NUM_THREADS=1 $(QUICK) $(BIN)/python -m tests.onnx.fuzz --count $(FILES) --seed $(SEED) \
+	    --keep build/fuzz
 
 # Programs from pip that were written for ONNX Runtime, each with it and with glnn: docs/programs.md.
 # basic-pitch wants TensorFlow, and runs without.

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from glnn.backends import open_backend
 from glnn.compile.cut import outlined
-from glnn.compile.hosted import label
 from glnn.errors import GlnnError, ModelError
 from glnn.model.load import load, load_bytes
 from glnn.session import InferenceSession
@@ -135,7 +134,7 @@ def supports(
         own = [h for h in hosted if h.layer == node.name or h.layer.startswith(f"{node.name}/")]
         reason = "; ".join(dict.fromkeys(map(str, own)))
         on_gpu = opened.device is not None and not own
-        found.append(Support(node.name, label(node.operator), on_gpu, reason))
+        found.append(Support(node.name, node.operator.label, on_gpu, reason))
     return tuple(found)
 
 

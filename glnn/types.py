@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,11 @@ class TensorType:
         if len(found) < len(self.dims):
             raise ShapeError(f"the size {self.symbols[0]!r} of {self} is not known yet")
         return found
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that its numbers take on the host; 0 where a dimension is a symbol."""
+        return 0 if self.symbols else prod(self.shape) * self.dtype.numpy.itemsize
 
     @property
     def symbols(self) -> tuple[str, ...]:

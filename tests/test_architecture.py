@@ -23,7 +23,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     ("errors",),
     ("reading", "writing"),
-    ("settings", "process", "types", "glsl", "span"),
+    ("settings", "process", "types", "glsl", "span", "host_memory"),
     ("disk", "remade", "progress_bar"),
     ("arrays", "boxes", "choice"),
     ("layout", "tensor_info"),

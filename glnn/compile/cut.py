@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from glnn.backends import Backend
-from glnn.compile.hosted import LATE, Hosted, label
+from glnn.compile.hosted import LATE, Hosted
 from glnn.compile.outline import Outline
 from glnn.compile.plan import Plan
 from glnn.compile.weights import Weights
@@ -285,7 +285,7 @@ def outlined(
 def _hosted(nodes: Iterable[Node]) -> tuple[Hosted, ...]:
     """Those of `nodes` that are no control, as what the host computes."""
     there = (node for node in nodes if not node.operator.control)
-    return tuple(Hosted(node.name, label(node.operator), LATE) for node in there)
+    return tuple(Hosted(node.name, node.operator.label, LATE) for node in there)
 
 
 def _why(graph: Graph, late: Sequence[Node]) -> str:

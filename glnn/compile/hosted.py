@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from glnn.backends import Backend
-from glnn.graph.expression import Call
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Pointwise
 from glnn.graph.operators.host import HostOperator
 from glnn.types import DType, TensorType
 
@@ -16,6 +14,9 @@ LATE = "sizes that only a run tells"
 """Why the host computes what is planned in parts."""
 LEFT = "between steps of the host's: to the device and back takes longer"
 """Why the host computes what a kernel could."""
+
+LARGE = "made of constants alone, and much larger than these: no plan keeps it"
+"""Why the host computes what no run changes, in each run."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,6 @@ class Hosted:
 
     def __str__(self) -> str:
         return f"{self.operator} ({self.reason})"
-
-
-def label(operator: Operator) -> str:
-    """What people call an operator: of an expression, its outermost function."""
-    if isinstance(operator, HostOperator):
-        return operator.called
-    if isinstance(operator, Pointwise) and isinstance(operator.expr, Call):
-        return operator.expr.function
-    return str(operator) if operator.composite else operator.name
 
 
 def why(operator: Operator, types: Iterable[TensorType], backend: Backend) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import prod
 
 from glnn.backends import Backend, Choice
 from glnn.compile.leaving import hosts_own, left_to_host
@@ -36,11 +35,11 @@ from glnn.graph.passes import (
     shortened,
     within_operands,
 )
+from glnn.graph.result_memory import check_results
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import DENSE, PACKED, RowMajor
-from glnn.process import memory
 from glnn.types import DType, Shape, TensorType, widened
 
 Types = Mapping[Value, TensorType]
@@ -179,15 +178,11 @@ def _shortest(lowering: _Lowering, asked: _Asked) -> Schedule:
 
 
 def _check_sizes(graph: Graph, types: Types) -> None:
-    """Raise LimitError where the host has too little memory for a tensor by itself."""
-    most = memory()
-    for value, type in types.items():
-        nbytes = prod(type.shape) * type.dtype.numpy.itemsize
-        if 2 * nbytes > most:  # results are copied, and so are weights
-            raise LimitError(
-                f"{value.name!r} of {graph.name}, {type}, would take {nbytes >> 20} MiB, which is "
-                f"over half of the {most >> 20} MiB that the host has"
-            )
+    """Raise LimitError where the host has too little memory for a node's results by themselves."""
+    sizes = {node: sum(types[value].nbytes for value in node.outputs) for node in graph.nodes}
+    if sizes:
+        node = max(sizes, key=lambda one: sizes[one])
+        check_results(node.name, node.operator, [types[value] for value in node.outputs])
 
 
 def _check_known(graph: Graph, types: Types) -> None:

@@ -11,7 +11,7 @@ from glnn.compile.budget import Budget, Open, Taken, fitted
 from glnn.compile.carried import NO_STATES, Carried, Held, carried, on_device, with_turns
 from glnn.compile.grouped import group, placed
 from glnn.compile.halved import store_halves
-from glnn.compile.hosted import Hosted, label
+from glnn.compile.hosted import Hosted
 from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
@@ -99,9 +99,7 @@ class Outline:
     @property
     def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes, of a plan for a GPU."""
-        return tuple(
-            Hosted(step.layer, label(step.op), step.why) for step in self.every if step.why
-        )
+        return tuple(Hosted(step.layer, step.op.label, step.why) for step in self.every if step.why)
 
     @property
     def tensors(self) -> int:

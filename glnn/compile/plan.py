@@ -14,7 +14,7 @@ from glnn.compile.hosted import Hosted
 from glnn.compile.lane import PlannedLane, most
 from glnn.compile.outline import Outline
 from glnn.compile.prepared import wanted
-from glnn.compile.shortage import check
+from glnn.compile.shortage import check, check_host
 from glnn.compile.states import States
 from glnn.compile.step import Step
 from glnn.compile.weights import Weights
@@ -96,6 +96,8 @@ class Plan(Runner[PlannedLane]):
                         states=held,
                     )
                 check(outline, available)
+                if backend.device is None:
+                    check_host(outline, self._weights)
                 with self._weights.ahead(wanted(outline)):
                     with made.of("examine"):
                         again = outline.examine()

@@ -127,6 +127,9 @@ class Schedule(Problems):
         if task.problem:
             self._add_host(task, task.problem)
             return
+        if task.parameters and not task.operands:
+            self._add_host(task, self._problem(task))  # see Graph.fixed
+            return
         if task.op.view:
             self._view(task)
             return

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from glnn.backends import Backend
-from glnn.compile.hosted import LEFT, why
+from glnn.compile.hosted import LARGE, LEFT, why
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
@@ -121,6 +121,8 @@ def _why(entry: Entry, backend: Backend) -> str:
         return ""
     if entry.left:
         return LEFT
+    if entry.task.parameters and not entry.task.operands:
+        return LARGE
     types = (type for _, type in entry.problem.operands)
     return why(entry.task.op, (*types, *entry.problem.results), backend)
 

@@ -137,9 +137,10 @@ class _Laying:
         """See the slice so numbered where its operand has it, if all who read it can."""
         (entry,) = self.entries[number]
         start, output = _sliced(entry), entry.task.output
-        out, x = self.schedule.tensors[output], self.schedule.tensors[entry.task.operands["x"]]
+        out = self.schedule.tensors[output]
         if start is None or out.layout != IMAGES or out.memory in self._fixed:
             return
+        x = self.schedule.tensors[entry.task.operands["x"]]
         if x.memory in self._updated:
             return
         wide = x.layout.wide if isinstance(x.layout, Strip) else _whole(x.shape[1])

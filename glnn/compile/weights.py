@@ -53,9 +53,10 @@ class Weight:
 
     def made(self, derived: Derived) -> Weight:
         """What is made of it."""
+        type = TensorType(derived.shape, self.type.dtype)
         source = Made(Reshape(self.shape), (self.constant,), None, (), 0)
-        made = Made(derived.operator, (source,), None, (), 0)
-        return Weight(made, TensorType(derived.shape, self.type.dtype))
+        made = Made(derived.operator, (source,), None, (), 0, self.name, (type,))
+        return Weight(made, type)
 
     @property
     def shape(self) -> Shape:

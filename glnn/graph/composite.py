@@ -52,6 +52,10 @@ class Composite(Operator):
     def needed(self) -> tuple[str, ...]:
         return ()  # it says itself what is missing
 
+    @property
+    def label(self) -> str:
+        return str(self)
+
     @abstractmethod
     def express(self, given: Sequence[Value | None]) -> Graph:
         """A graph of operators that computes the results.

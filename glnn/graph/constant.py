@@ -12,7 +12,8 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Operator
 from glnn.graph.parts import parts_of
-from glnn.types import Array, DType
+from glnn.graph.result_memory import check_results
+from glnn.types import Array, DType, TensorType
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class Made:
     epilogue: Epilogue | None
     extras: tuple[Constant, ...]
     index: int
+    node: str = ""
+    """The name of the node that applies it, for errors."""
+    types: tuple[TensorType, ...] = ()
+    """Those of all results of the operator, where they are known."""
 
     @cached_property
     def parts(self) -> tuple[tuple[Constant, tuple[int, ...]], ...]:
@@ -98,6 +103,8 @@ def constant(graph: Graph, value: Value, known: dict[Value, Constant]) -> Consta
             node.epilogue,
             tuple(known[v] for v in node.extras),
             node.outputs.index(one),
+            node.name,
+            tuple(output.type for output in node.outputs),
         )
     return known[value]
 
@@ -119,22 +126,29 @@ def settled(graph: Graph, value: Value) -> Array | None:
 
 
 def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
-    """Its array: floats are computed in 64 bits and rounded once, to `dtype` if it is of floats."""
+    """Its array: floats are computed in 64 bits and rounded once, to `dtype` if it is of floats.
+
+    Raises LimitError, before a part is computed, where the host has too little memory for it.
+    """
     if isinstance(of, Leaf):
         return of.read()
-    arrays: list[Array] = []
-    for part, at in of.parts:
+    arrays: dict[int, Array] = {}
+    last = {place: i for i, (_, at) in enumerate(of.parts) for place in at}
+    for i, (part, at) in enumerate(of.parts):
         if isinstance(part, Leaf):
             array = part.read()
-            arrays.append(array.astype(np.float64) if DType.of(array).kind == "float" else array)
+            arrays[i] = array.astype(np.float64) if DType.of(array).kind == "float" else array
             continue
         read = iter(at)
         given = [None if one is None else arrays[next(read)] for one in part.operands]
+        check_results(part.node, part.operator, part.types, wide=True)
         found = part.operator.reference(*given)[part.index]
         if part.epilogue is not None and part.index == 0:
-            found = part.epilogue.evaluate(found, *(arrays[i] for i in read))
-        arrays.append(found.astype(np.float64) if found.dtype == np.float16 else found)
-    found = np.asarray(arrays[-1])
-    if found.dtype != np.float64:
-        return found
-    return found.astype(dtype.numpy if dtype.kind == "float" else np.float32)
+            found = part.epilogue.evaluate(found, *(arrays[place] for place in read))
+        arrays[i] = found.astype(np.float64) if found.dtype == np.float16 else found
+        for place in {place for place in at if last[place] == i}:
+            del arrays[place]
+    result = np.asarray(arrays[len(of.parts) - 1])
+    if result.dtype != np.float64:
+        return result
+    return result.astype(dtype.numpy if dtype.kind == "float" else np.float32)

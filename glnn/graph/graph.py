@@ -19,9 +19,12 @@ import numpy as np
 from glnn.errors import ModelError, ShapeError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import SMALL, Operator
+from glnn.graph.result_memory import check_results
 from glnn.types import Array, Shape, TensorType, content
 
 FEW = 64  # numbers of an input that sizes may follow from
+FOLDED = 16 << 20  # bytes: masks and tables of positions of 2,048 by 2,048 floats
+GROWTH = 8  # int4 becomes float32, which is the most that a cast or DequantizeLinear adds
 
 
 class Kind(Enum):
@@ -119,6 +122,12 @@ class Node:
         read = (value for name, value in pairs if value is not None and name not in type_only)
         return (*read, *self.extras)
 
+    @property
+    def growth(self) -> int:
+        """Bytes by which the results are larger than the operands, as far as sizes are known."""
+        made = sum(value.type.nbytes for value in self.outputs)
+        return made - sum(value.type.nbytes for value in self.reads) if made else 0
+
     def with_values(self, instead: Mapping[Value, Value]) -> Node:
         """The same of other values: of those that `instead` has for its own."""
         inputs = tuple(v and instead.get(v, v) for v in self.inputs)
@@ -214,14 +223,30 @@ class Graph:
     def fixed(self) -> frozenset[Value]:
         """The values that no run changes: constants, variables, and what is made of these alone.
 
-        What control flow makes is none: its bodies have variables of their own.
+        What control flow makes is none: its bodies have variables of their own. Nor is what would
+        make the values larger, all together, than FOLDED and GROWTH times the constants and
+        variables: that is computed in each run, so that a small model stays small once loaded.
         """
         found: set[Value] = set()
+        spare = None
         for node in self.nodes:
             found.update(v for v in node.reads if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
             if node.reads and not node.operator.control and found.issuperset(node.reads):
+                grown = node.growth
+                if grown > 0:
+                    spare = self._spare if spare is None else spare
+                    if grown > spare:
+                        continue
+                    spare -= grown
                 found.update(node.outputs)
         return frozenset(found)
+
+    @property
+    def _spare(self) -> int:
+        """Bytes by which what is made of constants and variables may be larger than these."""
+        read = {value for node in self.nodes for value in node.reads}
+        given = (v for v in read if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
+        return FOLDED + GROWTH * sum(value.type.nbytes for value in given)
 
     def changes(self, value: Value) -> bool:
         """Whether a run may change `value`: it is given, or made of what is."""
@@ -340,6 +365,7 @@ class Graph:
             for read in node.reads:
                 if read.kind is Kind.CONSTANT or read.kind is Kind.VARIABLE:
                     arrays[read] = self.value_of(read)  # type: ignore[assignment]
+            check_results(node.name, node.operator, [output.type for output in node.outputs])
             arrays.update(zip(node.outputs, node.reference(arrays), strict=True))
         return arrays[value]
 

@@ -132,6 +132,11 @@ class Operator(ABC):
         """What one run needs at the least."""
 
     @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.name
+
+    @property
     def told(self) -> tuple[str, ...]:
         """The operands without whose numbers nothing can be said of the results."""
         return ()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from glnn.errors import GlnnError, ShapeError, UnsupportedOpError, first_line
-from glnn.graph.graph import Graph, Kind, Node, Value
+from glnn.graph.graph import FOLDED, GROWTH, Graph, Kind, Node, Value
 from glnn.graph.operator import Types
 from glnn.onnx.host_node import HostNode
 from glnn.onnx.numpy_nodes import NODES
@@ -30,7 +30,6 @@ SCALARS: Mapping[str, tuple[int, ...]] = {
 }
 """The operands that ONNX says are scalars, by operator. ONNX Runtime takes them of shape (1,), too,
 which the package's inference and reference do not."""
-FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,8 +256,8 @@ class Delegate:
             self._inferred_protos(given)
         except (ShapeError, UnsupportedOpError):  # the package cannot say
             return True
-        types = self.inferred(given)
-        return all(one.symbols or prod(one.shape) <= FOLDED for one in types)
+        made = sum(one.nbytes for one in self.inferred(given))
+        return made <= FOLDED + GROWTH * sum(v.type.nbytes for v in given if v is not None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -236,7 +236,7 @@ class Nodes:
         return {
             one.name: self._tensors.attribute(one)
             for one in node.attribute
-            if not one.HasField("g")
+            if not one.HasField("g") and self._tensors.is_said(one)
         }
 
 

@@ -20,8 +20,11 @@ PACKED = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}
 """How many numbers of a type are in a byte."""
 SPANS = ("offset", "length")
 DIGITS = 18  # of an offset
+TYPES = "to", "dtype", "output_dtype"
+"""Attributes that are types of numbers, first the one that must be said."""
 MOST_DIMENSIONS = 32  # of an array of NumPy's, whichever version
-MOST_DENSE = 1 << 28  # numbers of a sparse tensor, those that are 0 too
+MOST_DENSE = 1 << 22  # numbers of a sparse tensor, those that are 0 too, and for each that is not:
+DENSITY = 1000
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,9 @@ class Tensors:
         """The numbers of a SparseTensorProto, those that are 0 too."""
         what, dims = f"{self.where}: tensor {sparse.values.name!r}", tuple(sparse.dims)
         values, at = self.array(sparse.values), self.array(sparse.indices)
-        if any(dim < 0 for dim in dims) or prod(dims) > MOST_DENSE:
-            raise ModelError(f"{what}: its sizes must be up to {MOST_DENSE} together, got {dims}")
+        most = MOST_DENSE + DENSITY * values.size
+        if any(dim < 0 for dim in dims) or prod(dims) > most:
+            raise ModelError(f"{what}: its sizes must be up to {most} together, got {dims}")
         if len(dims) > MOST_DIMENSIONS:
             raise ModelError(f"{what}: at most {MOST_DIMENSIONS} dimensions, got {len(dims)}")
         sizes = (prod(dims),) if at.ndim == 1 else dims
@@ -145,6 +149,12 @@ class Tensors:
         kinds |= {"value_string": np.object_, "value_strings": np.object_}
         return _value(name, np.asarray(value, kinds.get(attribute.name)))
 
+    def is_said(self, attribute: Any) -> bool:
+        """Whether an attribute says something: a type that may be left out may be UNDEFINED."""
+        kind, undefined = self.onnx.AttributeProto.INT, self.onnx.TensorProto.UNDEFINED
+        left_out = attribute.type == kind and attribute.i == undefined
+        return attribute.name not in TYPES[1:] or not left_out
+
     def attribute(self, attribute: Any) -> Any:
         """An attribute's value, as `Call` has it."""
         proto = self.onnx.AttributeProto
@@ -157,7 +167,7 @@ class Tensors:
         except ValueError as error:
             fault = first_line(error)
             raise ModelError(f"{self.where}: attribute {attribute.name!r}: {fault}") from None
-        if attribute.name in ("to", "dtype", "output_dtype") and isinstance(value, int) and value:
+        if attribute.name in TYPES and isinstance(value, int):
             return dtype_of(value, f"{self.where}: attribute {attribute.name!r}")
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")

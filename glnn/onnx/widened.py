@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import ClassVar
 
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder
-from glnn.graph.graph import Graph, Kind, Node, Value
+from glnn.graph.graph import FOLDED, GROWTH, Graph, Kind, Node, Value
 from glnn.graph.passes.expand import expanded
 from glnn.onnx.host_node import HostNode
 from glnn.types import Array, DType, TensorType
 
-FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned
 Convert = Callable[[Builder, Sequence[Value | None]], Sequence[Value]]
 """Puts a node into a graph, of a value for each operand, and returns its results."""
 
@@ -71,7 +69,8 @@ def host_graph(
     """
     operands = tuple(value for value in given if value is not None)
     inputs = tuple(dict.fromkeys(v for v in operands if v.kind is not Kind.CONSTANT))
-    if not inputs and all(prod(type.shape) <= FOLDED for type in types):
+    most = FOLDED + GROWTH * sum(value.type.nbytes for value in operands)
+    if not inputs and sum(type.nbytes for type in types) <= most:
         found = operator.reference(*(value.data for value in operands))  # type: ignore[arg-type]
         constants = tuple(
             Value(f"result {i}", TensorType.of(array), Kind.CONSTANT, array)

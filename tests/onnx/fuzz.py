@@ -1,18 +1,24 @@
 """Mutated ONNX files: each loads and runs, or is a GlnnError; nothing else may come of one.
 
-    python -m tests.onnx.fuzz --count 10000 --seed 1 --workers 2 --keep build/fuzz
+    python -m tests.onnx.fuzz --count 3000 --seed 1 --workers 2 --keep build/fuzz
 
-Bytes and fields of small models are changed at random. Each file is loaded and run on the cpu
-backend in a child process with little memory and little time; a hook sees to it that it opens no
-file but those of the model's folder. What is neither right nor refused is printed and kept.
+Bytes, fields, attributes, sizes and names of small models are changed at random. Each file is
+loaded and run on the cpu backend, a share on compute, in a process of its own with little time; a
+hook sees to it that it opens no file but those of the model's folder. Loading and running may make
+the process larger by no more than four times the file, the inputs and the outputs, and 64 MiB,
+where it is told that so much of the host's memory is free as the file and the inputs take, and 16
+MiB. What a driver of GL takes is not counted. What is neither right nor refused is printed and
+kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import resource
+import select
 import signal
 import sys
 import tempfile
@@ -22,7 +28,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import astuple, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -32,15 +39,23 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import parser
 
+from glnn import host_memory
 from glnn.errors import GlnnError
 from glnn.session import InferenceSession
 from tests.onnx.conformance import cases, data
 
-SECONDS = 20  # for a file
+SECONDS = 20  # of processor time for a file
+WAITED = 10  # times as many that are waited for it
 MEMORY = 6 << 30  # bytes of address space of a child
 MOST_GIVEN = 1 << 22  # numbers of an input that is made up
-BATCH = 50  # files for a child at once
+BATCH = 50  # files for a worker at once
 SEEDS = 400  # models of the suite
+OWN = 12  # times that each model beside these is taken for one of the suite
+FREE = 16 << 20  # bytes that are free beside the file and the inputs
+TIMES = 4  # bytes by which a process may grow for each of these
+SMALL_FILE = 1 << 14  # bytes of a model of the suite
+LOOPS = b"Loop", b"Scan"
+SHIPPED = ("lenet-mnist.onnx", "decoder-fixed.onnx")
 
 EXTERNAL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -80,15 +95,20 @@ class Outcome:
     """`ran`, `refused`, `skipped`, or a fault."""
     said: str
     """The error, or what was opened."""
+    grown: int = 0
+    """Bytes by which the process became larger."""
+    allowed: int = 0
+    """Bytes by which it might."""
 
 
 def models() -> list[bytes]:
     """What is mutated: small models of the suite, and some of our own."""
     found = [_external(), parser.parse_model(FUNCTIONS).SerializeToString()]
+    found += [(Path(__file__).parent / name).read_bytes() for name in SHIPPED]
     every = [model for _, case in cases() if case.model for model, *_ in data(case)]
-    every = [one for one in every if one.ByteSize() < 1 << 14]
+    every = [one for one in every if one.ByteSize() < SMALL_FILE]
     step = max(len(every) // SEEDS, 1)
-    return found + [one.SerializeToString() for one in every[::step]]
+    return found * OWN + [one.SerializeToString() for one in every[::step]]
 
 
 def _external() -> bytes:
@@ -102,14 +122,15 @@ def _external() -> bytes:
 
 def mutated(content: bytes, others: list[bytes], draw: random.Random) -> bytes:
     """`content` with some of its bytes or fields changed."""
+    change = draw.choice((_field, _field, _extreme))
     for _ in range(draw.choice((1, 1, 2, 4, 8))):
-        if draw.random() < 0.35:
+        if change is _field and draw.random() < 0.35:
             content = _bytes(content, others, draw)
             continue
         model = onnx.ModelProto()
         try:
             model.ParseFromString(content)
-            _field(model, draw)
+            change(model, draw)
             content = model.SerializeToString()
         except (DecodeError, ValueError):
             content = _bytes(content, others, draw)
@@ -138,6 +159,7 @@ def _bytes(content: bytes, others: list[bytes], draw: random.Random) -> bytes:
     )
 
 
+SIZES = (-1, 0, 1, 100, 5000, 10**5, 10**8, 2**31 - 1, 2**31, 2**40, 2**62, -(2**63))
 NUMBERS = (0, 1, -1, 2, 7, 255, 2**15, 2**31 - 1, -(2**31), 2**40, 2**63 - 1, -(2**63))
 TEXTS = ("", "x", "../secret", "/etc/passwd", "weights.bin", "link", "link/secret", "no\x00", "é")
 
@@ -174,6 +196,74 @@ def _field(model: Any, draw: random.Random) -> None:
         del listed[draw.randrange(len(listed))]
     else:
         listed.extend(list(listed))
+
+
+def _extreme(model: Any, draw: random.Random) -> None:
+    """A size, an attribute, a dimension or a name changed to one that is legal as a field."""
+    nodes = list(model.graph.node)
+    tensors = [*model.graph.initializer, *(a.t for n in nodes for a in n.attribute if a.type == 4)]
+    counts = [one for one in tensors if one.data_type in (6, 7)]
+    numbers = [a for n in nodes for a in n.attribute if a.type in (2, 7)]
+    types = [one.type.tensor_type.shape for one in (*model.graph.input, *model.graph.value_info)]
+    types = [one for one in types if one.dim]
+    ways: list[Callable[[], None]] = []
+    if counts:
+        ways += [lambda: _numbers(draw.choice(counts), draw)] * 3
+    if numbers:
+        ways += [lambda: _attribute(draw.choice(numbers), draw)] * 3
+    if types:
+        ways.append(lambda: _dimension(draw.choice(draw.choice(types).dim), draw))
+    if tensors:
+        ways.append(lambda: _dimension(draw.choice(tensors), draw))
+    if nodes:
+        ways.append(lambda: _name(nodes, draw))
+    draw.choice(ways or [lambda: None])()
+
+
+def _numbers(tensor: Any, draw: random.Random) -> None:
+    """One of a tensor's integers changed, or all of them."""
+    array = np.array(onnx.numpy_helper.to_array(tensor))
+    if not array.size:
+        return
+    most = np.iinfo(array.dtype)
+    number = min(max(draw.choice(SIZES), most.min), most.max)
+    array.flat[draw.randrange(array.size) if draw.random() < 0.7 else slice(None)] = number
+    tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+
+
+def _attribute(attribute: Any, draw: random.Random) -> None:
+    """An attribute's number, or one of them, changed."""
+    number = min(max(draw.choice(SIZES), -(2**63)), 2**63 - 1)
+    if attribute.type == 2 or not attribute.ints:
+        attribute.i = number
+    else:
+        attribute.ints[draw.randrange(len(attribute.ints))] = number
+
+
+def _dimension(one: Any, draw: random.Random) -> None:
+    """A dimension of a type or a tensor changed."""
+    number = draw.choice((*SIZES, draw.randrange(40)))
+    if not hasattr(one, "dims"):
+        one.dim_value = number
+    elif one.dims:
+        one.dims[draw.randrange(len(one.dims))] = number
+    else:
+        one.dims.append(number)
+
+
+def _name(nodes: list[Any], draw: random.Random) -> None:
+    """Two names swapped or made one, an operand left out, or two operators swapped."""
+    first, second = draw.choice(nodes), draw.choice(nodes)
+    what = draw.randrange(4)
+    if what == 0 and first.input:
+        del first.input[draw.randrange(len(first.input))]
+    elif what == 1 and first.input and second.input:
+        i, k = draw.randrange(len(first.input)), draw.randrange(len(second.input))
+        first.input[i], second.input[k] = second.input[k], first.input[i]
+    elif what == 2 and first.output and second.output:
+        first.output[0] = second.output[0]
+    else:
+        first.op_type, second.op_type = second.op_type, first.op_type
 
 
 def _message(message: Any, field: Any, every: list[Message], draw: random.Random) -> None:
@@ -244,26 +334,27 @@ def _watch(folder: Path) -> None:
     sys.addaudithook(hook)
 
 
-def _begin(folder: str) -> None:
-    """Make a child ready: little memory, and a hook."""
+def _begin(folder: str, share: int) -> None:
+    """Make a worker ready, which forks a child for each file: little memory, and a hook."""
     warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    if not share:  # drivers of GL take address space without end
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    os.environ["GLNN_CACHE"] = f"{folder}/cache"
     _SEEDS[:] = models()
+    for content in (_SEEDS[1], *_SEEDS[-40:]):  # what a first run imports is no file's fault
+        with suppress(GlnnError):
+            session = InferenceSession(content, "cpu")
+            session.run(None, _feeds(session, random.Random(0)) or {})
     _watch(Path(folder))
-    signal.signal(signal.SIGALRM, _late)
 
 
 _SEEDS: list[bytes] = []
 
 
-def _late(number: int, frame: Any) -> None:
-    raise TimeoutError(f"not over after {SECONDS} s")
-
-
-def _batch(folder: str, seed: int, first: int, count: int) -> list[Outcome]:
-    """What comes of so many files, in a child."""
+def _batch(folder: str, seed: int, share: int, first: int, count: int) -> list[Outcome]:
+    """What comes of so many files, in a worker."""
     here = Path(folder) / str(os.getpid())
     if not here.exists():
         here.mkdir()
@@ -271,11 +362,40 @@ def _batch(folder: str, seed: int, first: int, count: int) -> list[Outcome]:
         (here / "link").symlink_to(Path(folder).parent)
     found = []
     for number in range(first, first + count):
-        (here / "at").write_text(str(number))
         path = here / "model.onnx"
         path.write_bytes(made(seed, number))
-        found.append(_outcome(number, lambda path=path: _tried(path)))
+        backend = "compute" if share and number % share == 0 else "cpu"
+        found.append(_in_a_child(number, path, backend, seed))
     return found
+
+
+def _in_a_child(number: int, path: Path, backend: str, seed: int) -> Outcome:
+    """What comes of a file in a process of its own, which is ended where it takes too long."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reads)
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        try:
+            draw = random.Random(f"inputs {seed} {number}")
+            found = _outcome(number, path, backend, draw)
+            os.write(writes, json.dumps(astuple(found)).encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    with open(reads, "rb") as stream:
+        ready, _, _ = select.select([stream], [], [], WAITED * SECONDS)
+        if not ready:
+            os.kill(child, signal.SIGKILL)
+        content = stream.read()
+    _, status = os.waitpid(child, 0)
+    if content:
+        return Outcome(*json.loads(content))
+    if os.WTERMSIG(status) not in (signal.SIGXCPU, signal.SIGKILL):
+        return Outcome(number, "FAULT: the process died", backend)
+    if any(name in path.read_bytes() for name in LOOPS):  # as often as the model says
+        return Outcome(number, "loops on", backend)
+    return Outcome(number, f"FAULT: not over after {SECONDS} s", backend)
 
 
 def made(seed: int, number: int) -> bytes:
@@ -284,12 +404,23 @@ def made(seed: int, number: int) -> bytes:
     return mutated(draw.choice(_SEEDS), _SEEDS, draw)
 
 
-def _outcome(number: int, work: Callable[[], str]) -> Outcome:
-    """What `work` comes to, within the time."""
+def _outcome(number: int, path: Path, backend: str, draw: random.Random) -> Outcome:
+    """What loading and running a file comes to, in this process."""
     _OPENED.clear()
-    signal.alarm(SECONDS)
+    before = _largest()
+    given = path.stat().st_size
     try:
-        kind, said = work(), ""
+        kind, said = "skipped", ""
+        session = InferenceSession(path, backend)
+        feeds = _feeds(session, draw)
+        if feeds is not None:
+            given += sum(np.asarray(one).nbytes for one in feeds.values())
+            free = given + FREE
+            if backend == "cpu":
+                host_memory.free_memory = lambda: max(free - (_resident() - before), 0)
+            results = session.run(None, feeds)
+            given += sum(np.asarray(one).nbytes for one in results if isinstance(one, np.ndarray))
+            kind = "ran"
     except GlnnError as error:
         kind, said = "refused", f"{type(error).__name__}: {error}"
         if "\n" in said:
@@ -298,37 +429,56 @@ def _outcome(number: int, work: Callable[[], str]) -> Outcome:
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
         kind, said = f"FAULT: {type(error).__name__} at {where}", str(error)
-    finally:
-        signal.alarm(0)
+    grown, allowed = _largest() - before, TIMES * (given + FREE)
+    if backend == "cpu" and grown > allowed:
+        said = f"{grown >> 20} MiB for {allowed >> 20}: {kind} {said}"
+        kind = "FAULT: grows"
     if _OPENED:
         kind, said = "FAULT: opened a file outside", ", ".join(_OPENED)
-    return Outcome(number, kind, said[:300])
+    return Outcome(number, kind, said[:300], grown, allowed)
 
 
-def _tried(path: Path) -> str:
-    """Load and run the model."""
-    session = InferenceSession(path, "cpu")
+def _largest() -> int:
+    """Bytes that this process had at the most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def _resident() -> int:
+    """Bytes that this process has now."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _feeds(session: InferenceSession, draw: random.Random) -> dict[str, Any] | None:
+    """An array for each input; None where one would be large. Few integers may be sizes."""
     feeds: dict[str, Any] = {}
     for info in session.get_inputs():
         shape = [n if isinstance(n, int) else 2 for n in info.shape if n != "..."]
         if np.prod([float(n) for n in shape]) > MOST_GIVEN:
-            return "skipped"
+            return None
         if info.holds:
             feeds[info.name] = [np.ones(2, np.float32)]
         elif info.dtype.value == "object":
             feeds[info.name] = np.full(shape, "text", object)
         else:
             feeds[info.name] = np.ones(shape, info.dtype.numpy)
-    session.run(None, feeds)
-    return "ran"
+            if info.dtype.value == "int64" and 0 < np.prod(shape) < 9 and draw.random() < 0.3:
+                size = min(draw.choice(SIZES), 2**63 - 1)
+                feeds[info.name].flat[draw.randrange(int(np.prod(shape)))] = size
+    return feeds
 
 
-def fuzz(count: int, seed: int, workers: int, folder: Path) -> Iterator[Outcome]:
-    """What comes of `count` files. folder: where they lie, with a folder around it that is ours."""
+def fuzz(count: int, seed: int, workers: int, folder: Path, share: int = 0) -> Iterator[Outcome]:
+    """What comes of `count` files.
+
+    folder: where they lie, with a folder around it that is ours. share: of the files one in so
+    many is run on compute; 0 for none.
+    """
     batches = [(first, min(BATCH, count - first)) for first in range(0, count, BATCH)]
     while batches:
-        with ProcessPoolExecutor(workers, get_context("spawn"), _begin, (str(folder),)) as pool:
-            jobs = [(pool.submit(_batch, str(folder), seed, *one), one) for one in batches]
+        given = str(folder), share
+        with ProcessPoolExecutor(workers, get_context("spawn"), _begin, given) as pool:
+            jobs = [(pool.submit(_batch, str(folder), seed, share, *one), one) for one in batches]
             batches = []
             for job, (first, size) in jobs:
                 try:
@@ -343,19 +493,22 @@ def main() -> int:
     parse = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parse.add_argument("--count", type=int, default=10_000)
+    parse.add_argument("--count", type=int, default=3_000)
     parse.add_argument("--seed", type=int, default=0)
     parse.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parse.add_argument("--compute", type=int, default=10, help="one file in so many; 0 for none")
     parse.add_argument("--keep", type=Path, help="a folder for the files that are faults")
     args = parse.parse_args()
     kinds: Counter[str] = Counter()
+    most = 0.0, 0, 0
     with tempfile.TemporaryDirectory() as name:
         around = Path(name)
         (around / "secret").write_bytes(bytes(64))
         folder = around / "models"
         folder.mkdir()
-        for one in fuzz(args.count, args.seed, args.workers, folder):
+        for one in fuzz(args.count, args.seed, args.workers, folder, args.compute):
             kinds[one.kind] += 1
+            most = max(most, (one.grown / max(one.allowed, 1), one.number, one.grown))
             if one.kind.startswith("FAULT"):
                 print(one.number, one.kind, one.said, flush=True)
                 if args.keep:
@@ -365,6 +518,7 @@ def main() -> int:
                     path.write_bytes(made(args.seed, one.number))
     for kind, times in kinds.most_common():
         print(f"{times:6} {kind}")
+    print(f"most grown: file {most[1]} by {most[2] >> 20} MiB, {most[0]:.2f} of what is allowed")
     return int(any(kind.startswith("FAULT") for kind in kinds))
 
 

@@ -366,3 +366,22 @@ def test_an_output_of_another_type_than_is_said() -> None:
     )
     with pytest.raises(ModelError, match="the output 'y' is said to be int64, it is float32"):
         InferenceSession(model.SerializeToString(), "cpu")
+
+
+def test_types_in_attributes_that_say_nothing() -> None:
+    """UNDEFINED is a type that is left out where it may be, and no type to cast to."""
+    cast = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.UNDEFINED)
+    eye = helper.make_node("EyeLike", ["x"], ["y"], dtype=TensorProto.UNDEFINED)
+    ends = [
+        helper.make_tensor_value_info(name, kind, (2, 2))
+        for name, kind in (("x", TensorProto.FLOAT), ("y", TensorProto.FLOAT16))
+    ]
+    model = helper.make_model(helper.make_graph([cast], "g", ends[:1], ends[1:]))
+    with pytest.raises(ModelError, match=r"attribute 'to': unknown tensor type 0$"):
+        InferenceSession(model.SerializeToString(), "cpu")
+    ends[1].type.tensor_type.elem_type = TensorProto.FLOAT
+    model = helper.make_model(helper.make_graph([eye], "g", ends[:1], ends[1:]))
+    (found,) = InferenceSession(model.SerializeToString(), "cpu").run(
+        None, {"x": np.ones((2, 2), np.float32)}
+    )
+    np.testing.assert_array_equal(found, np.eye(2, dtype=np.float32))

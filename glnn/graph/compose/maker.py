@@ -10,9 +10,10 @@ import numpy as np
 
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, Expr, Scalar, formula
-from glnn.graph.graph import Kind, Value
+from glnn.graph.graph import FOLDED, Kind, Value
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Pointwise, Reshape
+from glnn.graph.operators import Arange, Pointwise, Reshape
+from glnn.host_memory import check_memory
 from glnn.types import Array, DType, Shape, TensorType
 
 
@@ -43,6 +44,27 @@ class Maker:
     def constant(self, array: Any, dtype: Any = None) -> Value:
         """A value that never changes."""
         return constant(np.asarray(array, dtype))
+
+    def keeps(self, count: int, dtype: DType) -> bool:
+        """Return True where a graph keeps a constant of so many numbers that it makes itself.
+
+        More of them are better made by operators, which a run does where they are too many.
+        """
+        return count * dtype.numpy.itemsize <= FOLDED
+
+    def check_constant(self, count: int, dtype: DType) -> None:
+        """Raise LimitError where the host has too little memory for a constant of `count`."""
+        nbytes = count * dtype.numpy.itemsize
+        check_memory(nbytes, lambda: f"{self.name}: a table of {count} numbers of {dtype.value}")
+
+    def count_up(self, count: int, dtype: DType, shape: Shape) -> Value:
+        """0, 1, 2, ... as `count` numbers of int32 or int64 in `shape`.
+
+        They are a constant where a graph keeps that, else what a run computes.
+        """
+        if self.keeps(count, dtype):
+            return self.constant(np.arange(count).reshape(shape), dtype.numpy)
+        return self(Reshape(shape), self(Arange(count, dtype)))
 
     def pointwise(self, expression: str | Expr, *operands: Value | float | int | bool) -> Value:
         """An expression, or a formula, of values that broadcast and of numbers.

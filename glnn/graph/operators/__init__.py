@@ -1,5 +1,6 @@
 """The operators, one a file."""
 
+from glnn.graph.operators.arange import Arange
 from glnn.graph.operators.arg_reduce import ArgReduce
 from glnn.graph.operators.attention import Attention
 from glnn.graph.operators.branch import If
@@ -46,6 +47,7 @@ from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
 
 __all__ = [
+    "Arange",
     "ArgReduce",
     "Attention",
     "Concat",

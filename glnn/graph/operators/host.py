@@ -23,6 +23,10 @@ class HostOperator(Operator):
         """What people call it."""
 
     @property
+    def label(self) -> str:
+        return self.called
+
+    @property
     @abstractmethod
     def reason(self) -> str:
         """Why the host computes it."""

@@ -11,7 +11,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.blockwise import compiled, evaluated
 from glnn.graph.bounds import narrow_expression, of_expression
-from glnn.graph.expression import Expr
+from glnn.graph.expression import Call, Expr
 from glnn.graph.interval import Interval
 from glnn.graph.operator import Cost, Intervals, Known, Operator, Reference, Shapes, Types
 from glnn.types import Array, DType, Shape, TensorType
@@ -33,6 +33,10 @@ class Pointwise(Operator):
     variadic: ClassVar[bool] = True
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = tuple(f"x{i}" for i in range(64))
+
+    @property
+    def label(self) -> str:
+        return self.expr.function if isinstance(self.expr, Call) else self.name
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         given = self.named(types)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from glnn.errors import ShapeError
@@ -9,7 +11,7 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import ArgReduce, Gather, GatherElements, Reduce, Softmax
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
-from glnn.types import DType
+from glnn.types import MOST, DType
 
 
 def _loss(call: Call, scores: Value, target: Value, weight: Value | None) -> Value:
@@ -84,15 +86,17 @@ def _one_hot(call: Call, index: Value, depth: Value, values: Value) -> Value:
     if index.type.dtype.kind == "float":
         index = call.cast(index, DType.int32)
     shape = index.type.shape
+    if not 0 <= count * prod(shape) <= MOST:
+        raise ShapeError(f"OneHot: {index.type} of depth {count} would hold more than {MOST}")
     index = call.reshape(index, (*shape[:axis], 1, *shape[axis:]))
+    dtype = index.type.dtype
+    if dtype not in (DType.int32, DType.int64):
+        index = call.cast(index, DType.int32 if dtype.numpy.itemsize < 4 else DType.int64)
     spread = (-1, *(1,) * (len(shape) - axis))
-    places = np.arange(count).reshape(spread)
-    dtype = index.type.dtype.numpy
-    if dtype.itemsize < 4:
-        index, dtype = call.cast(index, DType.int32), np.dtype(np.int32)
-    here = call.pointwise("equal(a, b)", index, call.constant(places, dtype))
-    if index.type.dtype.value.startswith("int"):
-        behind = call.constant(places - count, dtype)
+    places = call.count_up(count, index.type.dtype, spread)
+    here = call.pointwise("equal(a, b)", index, places)
+    if dtype.value.startswith("int"):
+        behind = call.pointwise("a - b", places, count)
         here = call.pointwise("logical_or(a, equal(b, c))", here, index, behind)
     off, on = (call(Gather(0), values, call.constant(i, np.int32)) for i in (0, 1))
     return call.pointwise("where(a, b, c)", here, on, off)

@@ -144,8 +144,14 @@ def _filled(
     value = call.reshape(fill, ())
     for axis, (size, first, behind) in enumerate(zip(sizes, before, after, strict=True)):
         if first > 0 or behind > 0:
-            at = np.arange(-first, size + behind).reshape(-1, *(1,) * (rank - 1 - axis))
-            inside = call.constant((at >= 0) & (at < size))
+            count, spread = first + size + behind, (-1, *(1,) * (rank - 1 - axis))
+            if call.keeps(count, DType.int64):
+                at = np.arange(-first, size + behind).reshape(spread)
+                inside = call.constant((at >= 0) & (at < size))
+            else:
+                places = call.count_up(count, DType.int32, (count, *spread[1:]))
+                last = first + size
+                inside = call.pointwise("logical_and(a >= b, a < c)", places, first, last)
             result = call.pointwise("where(a, b, c)", inside, result, value)
     return result
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from glnn.errors import ShapeError
@@ -36,6 +38,7 @@ def _places(call: Call, x: Value, windows: Window) -> Value:
     """Where the first greatest number of each window lies in all of x, int64."""
     n, c, *sizes = x.type.shape
     planes, outs = n * c, windows.outputs(tuple(sizes))
+    call.check_constant(prod(outs) * prod(windows.kernel), DType.int64)
     column_major = bool(call.get("storage_order", 0))
     met = _met(windows, tuple(sizes), outs)
     rows = call.reshape(x, (planes, int(np.prod(sizes))))

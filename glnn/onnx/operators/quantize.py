@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -62,8 +61,8 @@ def _precision(call: Call, scale: Value) -> DType:
 
 def _quantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """x / scale, rounded to the nearest integer, of two the even one, and the zero point."""
-    asked: Any = call.get("output_dtype", 0) or None
-    dtype = zero.type.dtype if zero is not None else asked or DType.uint8
+    asked = call.get("output_dtype", DType.uint8)
+    dtype = asked if zero is None else zero.type.dtype
     if dtype not in RANGES:
         raise UnsupportedOpError(f"QuantizeLinear: to {dtype.value}")
     precision = _precision(call, scale)
@@ -86,7 +85,7 @@ def _stored(call: Call, y: Value, dtype: DType, zero: Value | None) -> Value:
 
 
 def _dequantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
-    dtype: Any = call.get("output_dtype", 0) or scale.type.dtype
+    dtype = call.get("output_dtype", scale.type.dtype)
     if dtype not in (DType.float32, DType.float16):
         raise UnsupportedOpError(f"DequantizeLinear: to {dtype.value}")
     factor = _spread(call, call.cast(scale, DType.float32), x)

@@ -11,7 +11,7 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Identity, Reshape, Squeeze, Unsqueeze
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
-from glnn.types import MOST
+from glnn.types import MOST, DType
 
 
 def _shape(call: Call, x: Value) -> Value:
@@ -99,7 +99,11 @@ def _range(call: Call, start: Value, limit: Value, delta: Value) -> Value:
     count = max(-(-(float(end) - float(first)) // float(step)), 0)
     if not count <= MOST:
         raise ShapeError(f"Range: from {first} to {end} by {step} are too many numbers")
-    return call.constant(first + np.arange(int(count)).astype(first.dtype) * step)
+    if call.keeps(int(count), start.type.dtype):
+        return call.constant(first + np.arange(int(count)).astype(first.dtype) * step)
+    dtype = start.type.dtype
+    places = call.count_up(int(count), DType.int64, (int(count),))
+    return call.pointwise("a * b + c", call.cast(places, dtype), delta, start)
 
 
 ENTRIES = (

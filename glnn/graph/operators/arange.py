@@ -1,0 +1,47 @@
+"""Numbers that count up, where they are too many to be a constant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.graph.interval import Interval
+from glnn.graph.operator import Cost, Intervals, Known, Types
+from glnn.graph.operators.host import HostOperator
+from glnn.types import Array, DType, TensorType
+
+
+@dataclass(frozen=True)
+class Arange(HostOperator):
+    """0, 1, 2, ... in one dimension. NumPy: arange."""
+
+    name: ClassVar[str] = "arange"
+    count: int
+    """How many numbers."""
+    dtype: DType
+    """Their type, int32 or int64."""
+
+    @property
+    def called(self) -> str:
+        return self.name
+
+    @property
+    def reason(self) -> str:
+        return "more numbers than a plan keeps of its own"
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return (TensorType((self.count,), self.dtype),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (np.arange(self.count, dtype=self.dtype.numpy),)
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, self.count * self.dtype.numpy.itemsize)
+
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        return (Interval(0, max(self.count - 1, 0)),)
+
+    def narrow(self, given: Intervals, types: Types) -> Arange:
+        return replace(self, dtype=DType.int32)
