@@ -79,8 +79,17 @@ def _check_attributes(onnx: Any, what: str, node: Any, schema: Any) -> None:
             kinds = onnx.AttributeProto.AttributeType
             got = kinds.Name(given[name].type)
             raise ModelError(f"{what}: {name!r} must be of type {one.type.name}, got {got}")
+    for name in AXES.intersection(given):
+        for axis in (given[name].i, *given[name].ints):
+            if not -MOST_AXES <= axis <= MOST_AXES:
+                raise ModelError(f"{what}: {name!r} must be an axis, got {axis}")
     if node.op_type == "Einsum" and "equation" in given:
         _check_equation(what, given["equation"].s)
+
+
+AXES = frozenset({"axis", "axes", "batch_axis", "time_axis", "perm"})
+"""Attributes that are axes: the package's inference reads memory that is no one's for huge ones."""
+MOST_AXES = 1 << 16  # of any tensor
 
 
 def _check_equation(what: str, equation: bytes) -> None:

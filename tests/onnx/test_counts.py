@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -79,3 +80,44 @@ def test_stft_is_one_sided_unless_it_says_otherwise(backend: str, given: str) ->
     expected = (np.fft.fft if "0" in given else np.fft.rfft)(frames.astype(np.float64))
     np.testing.assert_allclose(found[0, ..., 0], expected.real, atol=1e-4)
     np.testing.assert_allclose(found[0, ..., 1], expected.imag, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "(float[2, 8] x) => (float[N, M] y, float[N, L] z) "
+            "{ y, z = Split<axis = 1, num_outputs = 2147483647>(x) }",
+            "num_outputs is 2147483647 for 2 outputs",
+        ),
+        (
+            "(float[3, 4] x, float[3, 4] w) => (float[N, M] y) "
+            "{ y = LayerNormalization<axis = 2147483648>(x, w) }",
+            "'axis' must be an axis, got 2147483648",
+        ),
+        (
+            "(float[1, 1, 4, 4] x) => (float[N, M, K, L] y) "
+            "{ s = Constant<value_ints=[1, 1, 4, 2147483648]>() y = Resize(x, , , s) }",
+            "to more than 2147483647 numbers",
+        ),
+    ],
+)
+def test_what_mutated_models_took_for_ever_or_died_of(text: str, says: str) -> None:
+    proto = onnx.load_from_string(model(text))
+    proto.opset_import[0].version = 18
+    with pytest.raises(ModelError, match=says):
+        InferenceSession(proto.SerializeToString(), "cpu")
+
+
+def test_keys_of_an_attention_without_a_band_are_not_counted() -> None:
+    """Loading had taken 16 GiB for the numbers 0, 1, 2, ... of the keys."""
+    text = """(float[1, 2, 4, 8] q, float[1, 2, 100000000, 8] k, float[1, 2, 100000000, 8] v)
+        => (float[N, M, K, L] y) { y = Attention(q, k, v) }"""
+    proto = onnx.load_from_string(model(text))
+    proto.opset_import[0].version = 23
+    tracemalloc.start()
+    try:
+        InferenceSession(proto.SerializeToString(), "cpu")
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()

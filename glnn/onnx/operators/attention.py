@@ -83,6 +83,9 @@ def _band(call: Call, queries: int, keys: int, offset: int, valid: Value | None)
     if min(left, right) < -1:
         raise ShapeError(f"{call.name}: windows must be -1 or more, got {left} and {right}")
     right = 0 if causal else right
+    if valid is None and right < 0 and left < 0:
+        return None
+    call.check_constant(queries * keys, DType.int64)
     distance = np.arange(keys) - np.arange(queries)[:, None]
     last = call.constant(np.arange(keys), np.int64)
     if valid is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor
+from math import floor, prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from glnn.graph.operators import Identity
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.wide_resample import WideResample
-from glnn.types import Array, DType
+from glnn.types import MOST, Array, DType
 
 CENTRES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
 MODES = (*CENTRES, "align_corners", "asymmetric", "tf_crop_and_resize")
@@ -170,6 +170,11 @@ def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest:
     ]
     if not along:
         return call(Identity(), x)
+    counts = {one.axis: one.count for one in along}
+    numbers = prod(counts.get(axis, size) for axis, size in enumerate(x.type.shape))
+    if numbers > MOST or max(counts.values()) > MOST:
+        raise ShapeError(f"{call.name}: {x.type} to more than {MOST} numbers")
+    call.check_constant(max(numbers, *counts.values()), DType.float32)
     kind = call.get("mode", "nearest")
     if kind == "nearest":
         indices = {a.axis: _nearest(a.places(mode), a.size, nearest) for a in along}
