@@ -8,7 +8,22 @@ float one_half(uint word, int i) {
     return unpackHalf2x16(word)[i & 1];
 }
 
+// The half of a number beyond 65504 whose bits these are: infinite, or no number.
+uint half_beyond(uint bits) {
+    return ((bits >> 16) & 0x8000u) | ((bits & 0x7fffffffu) > 0x7f800000u ? 0x7e00u : 0x7c00u);
+}
+
+// Two numbers as halves. For those beyond 65504 SwiftShader's packHalf2x16 gives NaN, from 131072 on
+// in both halves.
+uint two_halves(vec2 two) {
+    uint word = packHalf2x16(clamp(two, -65504.0, 65504.0));
+    uvec2 bits = floatBitsToUint(two);
+    if ((bits.x & 0x7fffffffu) >= 0x477ff000u) word = (word & 0xffff0000u) | half_beyond(bits.x);
+    if ((bits.y & 0x7fffffffu) >= 0x477ff000u) word = (word & 0xffffu) | half_beyond(bits.y) << 16;
+    return word;
+}
+
 // Four numbers as halves; what is beyond 65504 is infinite.
 uvec2 halves_of(vec4 four) {
-    return uvec2(packHalf2x16(four.xy), packHalf2x16(four.zw));
+    return uvec2(two_halves(four.xy), two_halves(four.zw));
 }

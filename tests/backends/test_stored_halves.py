@@ -198,7 +198,8 @@ def test_expressions(opened, rng, layout) -> None:
 def test_what_a_half_does_not_hold(opened) -> None:
     """What is beyond is infinite, or the greatest half where a driver rounds towards zero."""
     given = np.array([65504, 65519, 1e5, -1e9, np.inf, -np.inf, np.nan, 1e-8, -0.0], np.float32)
-    x = np.ones((1, 9, 1, 1), np.float32) * given.reshape(1, 9, 1, 1)
+    given = np.concatenate([given, np.array([1.5, 2e5, 1.5, 1.5, np.inf, -1e30, 1.5], np.float32)])
+    x = given.reshape(1, 16, 1, 1)
     layouts = {"x0": "nhwC4c"}
     op = Pointwise(call("mul", Arg(0), 1.0))
     got = run(opened("compute"), op, {"x0": x}, "compute", None, layouts, rounded=True)
@@ -207,6 +208,7 @@ def test_what_a_half_does_not_hold(opened) -> None:
     assert found[2] in (65504, np.inf) and found[3] in (-65504, -np.inf)
     assert found[4] == np.inf and found[5] == -np.inf and np.isnan(found[6])
     assert found[7] in (0, 2.0**-24) and found[8] == 0
+    np.testing.assert_array_equal(found[[9, 11, 12, 15]], 1.5)  # beside those that are beyond
 
 
 def test_feedback_captures_floats(opened, rng) -> None:
