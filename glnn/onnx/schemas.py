@@ -83,6 +83,9 @@ def _check_attributes(onnx: Any, what: str, node: Any, schema: Any) -> None:
         for axis in (given[name].i, *given[name].ints):
             if not -MOST_AXES <= axis <= MOST_AXES:
                 raise ModelError(f"{what}: {name!r} must be an axis, got {axis}")
+    if "num_outputs" in given and given["num_outputs"].i != len(node.output):
+        count = given["num_outputs"].i  # through which the package's inference would count
+        raise ModelError(f"{what}: num_outputs is {count} for {len(node.output)} outputs")
     if node.op_type == "Einsum" and "equation" in given:
         _check_equation(what, given["equation"].s)
 
