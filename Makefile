@@ -165,7 +165,8 @@ check-wheel: test-system $(VENV)/test.stamp
 	    cp -r tests examples docs "$$outside" && cd "$$outside" && \
 	    "$$here/build/wheel/venv/bin/python" -m pytest -q -n auto --ignore tests/backends $(WHEEL)
 
-# A part of the tests, with the oldest moderngl that there may be. Its wheels end with Python 3.11.
+# A part of the tests, with the oldest moderngl and onnx that there may be. The wheels of that
+# moderngl end with Python 3.11.
 check-oldest: gl
 	.ci/check-oldest $(PYTHON) $(PART)
 

@@ -89,7 +89,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What `error` says, in one line."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 

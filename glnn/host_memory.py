@@ -13,7 +13,7 @@ try:
 except ImportError:  # where there are no such limits
     resource = None  # type: ignore[assignment]
 
-from glnn.errors import LimitError
+from glnn.errors import LimitError, first_line
 
 PROCESS = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
@@ -50,6 +50,11 @@ def check_memory(nbytes: int, what: Callable[[], str]) -> None:
             f"{what()} needs {nbytes} bytes of the host's memory ({mebibytes(nbytes)}), "
             f"{free} are free ({mebibytes(free)})"
         )
+
+
+def out_of_memory(error: MemoryError) -> LimitError:
+    """Return the error that says so to a user."""
+    return LimitError(f"the host has too little memory: {first_line(error)}")
 
 
 def mebibytes(nbytes: int) -> str:

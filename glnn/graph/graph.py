@@ -223,7 +223,8 @@ class Graph:
     def fixed(self) -> frozenset[Value]:
         """The values that no run changes: constants, variables, and what is made of these alone.
 
-        What control flow makes is none: its bodies have variables of their own. Nor is what would
+        What control flow makes is none: its bodies have variables of their own. Nor are random
+        numbers, and what would
         make the values larger, all together, than FOLDED and GROWTH times the constants and
         variables: that is computed in each run, so that a small model stays small once loaded.
         """
@@ -231,7 +232,8 @@ class Graph:
         spare = None
         for node in self.nodes:
             found.update(v for v in node.reads if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
-            if node.reads and not node.operator.control and found.issuperset(node.reads):
+            changes = node.operator.control or node.operator.random
+            if node.reads and not changes and found.issuperset(node.reads):
                 grown = node.growth
                 if grown > 0:
                     spare = self._spare if spare is None else spare

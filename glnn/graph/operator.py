@@ -151,6 +151,11 @@ class Operator(ABC):
         """The operands of which the results depend on the type alone, on none of the numbers."""
         return ()
 
+    @property
+    def random(self) -> bool:
+        """Whether each run gives other results of the same operands."""
+        return False
+
     def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
         """The numbers of each result that are known before a run; the arguments are `infer`'s."""
         results = self.infer(types, known)

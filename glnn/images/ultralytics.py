@@ -56,7 +56,7 @@ class Export:
             return None
         size, keypoints = _pair(_value(metadata, "imgsz")), _pair(_value(metadata, "kpt_shape"))
         step = stride if _is_side(stride) else 1
-        yolov5 = task is None and _only_classes(outputs)
+        yolov5 = task is None and _is_scores(outputs, len(labels))
         task = "classify" if yolov5 else task
         return cls(task, labels, size, step, keypoints or (0, 0), _compared(metadata), yolov5)
 
@@ -92,10 +92,10 @@ def check_multiples(size: tuple[int, int], stride: int, what: str) -> None:
     )
 
 
-def _only_classes(outputs: Shapes) -> bool:
-    """Return whether outputs are scores (n, classes), and none is boxes (n, rows, columns)."""
-    ranks = {len(shape) for shape in outputs}
-    return 2 in ranks and 3 not in ranks
+def _is_scores(outputs: Shapes, classes: int) -> bool:
+    """Return True where there is one output, scores (n, classes): boxes have other columns."""
+    shapes = [tuple(shape) for shape in outputs]
+    return len(shapes) == 1 and len(shapes[0]) == 2 and shapes[0][1] == classes
 
 
 def _compared(metadata: Mapping[str, str]) -> bool | None:

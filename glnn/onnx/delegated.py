@@ -12,13 +12,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from glnn.errors import GlnnError, ShapeError, UnsupportedOpError, first_line
-from glnn.graph.graph import FOLDED, GROWTH, Graph, Kind, Node, Value
+from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
-from glnn.onnx.host_node import HostNode
+from glnn.host_memory import out_of_memory
+from glnn.onnx.host_node import HostNode, host_graph
 from glnn.onnx.numpy_nodes import NODES
 from glnn.onnx.operators.dtypes import array_of, said, type_of, type_proto
-from glnn.onnx.reference_table import allowed, described
+from glnn.onnx.reference_table import OLDEST, allowed, described, is_checked
 from glnn.onnx.schemas import defaults, domain_of
+from glnn.onnx.training_nodes import RANDOM
 from glnn.types import ANYTHING, Array, TensorType
 
 SAME_COUNT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity")
@@ -62,8 +64,10 @@ class Delegate:
         except NotImplementedError:
             why = "neither glnn nor the onnx package's reference computes it"
             raise UnsupportedOpError(f"{self.node.op_type}: {why}") from None
+        except MemoryError as error:
+            raise out_of_memory(error) from None
         except Exception as error:  # it raises many kinds
-            why = "onnx.reference does not take its attributes"
+            why = f"onnx.reference does not take its attributes: {first_line(error)}"
             raise UnsupportedOpError(f"{self.node.op_type}: {why}") from error
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -75,14 +79,17 @@ class Delegate:
             except GlnnError:
                 raise
             except Exception as error:  # NumPy and the package raise many kinds
-                raise ShapeError(self._refusal(arrays)) from error
+                raise self._refusal(arrays, _first_cause(error)) from error
 
-    def _refusal(self, arrays: Sequence[Array | None]) -> str:
-        """Return a sentence about operands that cannot be computed."""
+    def _refusal(self, arrays: Sequence[Array | None], cause: BaseException) -> GlnnError:
+        """Return an error that names the operands, which cannot be computed, and the cause."""
+        if isinstance(cause, MemoryError):
+            return out_of_memory(cause)
         given = ", ".join("none" if x is None else str(TensorType.of(x)) for x in arrays)
         name = f" of the node {self.node.name!r}" if self.node.name else ""
-        return (
-            f"{self.node.op_type}{name}: operands {given} do not fit its attributes or each other"
+        return ShapeError(
+            f"{self.node.op_type}{name}: operands {given} do not fit its attributes or each other: "
+            f"{first_line(cause)}"
         )
 
     def _package(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -147,6 +154,8 @@ class Delegate:
             found: Mapping[str, Any] = shape_inference.infer_node_outputs(
                 schema, node, types, known, opset_imports=imports, ir_version=self.ir_version
             )
+        except MemoryError as error:
+            raise out_of_memory(error) from None
         except Exception as error:  # it raises many kinds
             raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
         return found
@@ -176,6 +185,11 @@ class Delegate:
         return (ANYTHING,) * sum(map(bool, self.node.output))
 
     @property
+    def random(self) -> bool:
+        """Whether the node draws other numbers in each run."""
+        return domain_of(self.node.domain) == "" and self.node.op_type in RANDOM
+
+    @property
     def _own_function(self) -> Callable[..., Sequence[Array]] | None:
         """What computes the node by NumPy, None where there is only the package's reference."""
         return NODES.get((domain_of(self.node.domain), self.node.op_type))
@@ -184,9 +198,15 @@ class Delegate:
         """Raise UnsupportedOpError where the package's reference was not seen to compute such a
         node right. why: nothing else does.
         """
+        import onnx
         from onnx import defs, helper
 
         op, domain = self.node.op_type, domain_of(self.node.domain)
+        if not is_checked(onnx.__version__):
+            raise UnsupportedOpError(
+                f"{op}: {why}, and onnx.reference is relied on for it from onnx {OLDEST} on, "
+                f"{onnx.__version__} is installed"
+            )
         schema = defs.get_schema(op, self.opsets.get(domain, 1), domain)
         types = self._named_types(schema, given)
         attributes = {
@@ -231,33 +251,24 @@ class Delegate:
         """
         if self._own_function is None:
             self._check(given, why)
-        inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
-        operands = tuple(value for value in given if value is not None)
-        if operands and not inputs and self._few(given):
-            found = self.reference(*(None if v is None else v.data for v in given))  # type: ignore
-            constants = [
-                Value(f"result {i}", TensorType.of(a), Kind.CONSTANT, a)
-                for i, a in enumerate(found)
-            ]
-            return Graph((), (), tuple(constants), self.node.op_type)
-        types = self.inferred(given)
-        results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
+        types = self._types(given)
         there = tuple(value is not None for value in given)
         operator = Delegated(self.node.op_type, types, why, self, there)
-        node = Node(self.node.op_type, operator, operands, results)
-        return Graph((node,), inputs, results, self.node.op_type)
+        return host_graph(self.node.op_type, operator, given, types)
 
-    def _few(self, given: Sequence[Value | None]) -> bool:
-        """Whether no result is known to be of so many numbers that a plan must weigh them first.
+    def _types(self, given: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        """Return the results' types.
 
-        Raises ShapeError for sizes that no tensor has.
+        Where the package cannot say them of operands that are all constants, these are anything:
+        the results say them. Raises ShapeError for sizes that no tensor has.
         """
-        try:
-            self._inferred_protos(given)
-        except (ShapeError, UnsupportedOpError):  # the package cannot say
-            return True
-        made = sum(one.nbytes for one in self.inferred(given))
-        return made <= FOLDED + GROWTH * sum(v.type.nbytes for v in given if v is not None)
+        kinds = {value.kind for value in given if value is not None}
+        if kinds == {Kind.CONSTANT}:
+            try:
+                self._inferred_protos(given)
+            except (ShapeError, UnsupportedOpError):
+                return (ANYTHING,) * sum(map(bool, self.node.output))
+        return self.inferred(given)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +281,10 @@ class Delegated(HostNode):
 
     name: ClassVar[str] = "delegated"
 
+    @property
+    def random(self) -> bool:
+        return self.delegate.random
+
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = iter(arrays)
         found = self.delegate.reference(*(next(given) if there else None for there in self.there))
@@ -278,6 +293,13 @@ class Delegated(HostNode):
                 what = f"the result is {array.shape}, expected {type}"
                 raise ShapeError(f"{self.called}: {what}; {self.why}")
         return found
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Return what an error was raised from: the package writes its own over NumPy's."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _given(array: Array) -> Any:

@@ -11,6 +11,14 @@ from glnn.errors import ShapeError
 from glnn.types import Array
 
 
+def generator_of(attributes: Mapping[str, Any]) -> np.random.RandomState:
+    """Return NumPy's generator of random numbers, seeded where the attribute `seed` is given: by
+    its low 32 bits, as a seed may be negative.
+    """
+    seed = attributes.get("seed")
+    return np.random.RandomState(None if seed is None else int(seed) % 2**32)
+
+
 def dropout(
     attributes: Mapping[str, Any],
     version: int,
@@ -30,6 +38,6 @@ def dropout(
         raise ShapeError(f"Dropout: ratio must be from 0 to less than 1, got {share}")
     if training is None or not training.item() or share == 0:
         return [x, np.ones(x.shape, bool)]
-    kept = np.random.RandomState(attributes.get("seed")).uniform(size=x.shape) >= share
+    kept = generator_of(attributes).uniform(size=x.shape) >= share
     wide = x if x.dtype.itemsize > 2 else x.astype(np.float32)
     return [(kept * wide * wide.dtype.type(1 / (1 - share))).astype(x.dtype), kept]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from glnn.graph.graph import FOLDED, GROWTH, Graph, Kind, Node, Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.types import TensorType
@@ -33,3 +35,28 @@ class HostNode(HostOperator):
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
+
+
+def host_graph(
+    op_type: str,
+    operator: HostNode,
+    given: Sequence[Value | None],
+    types: Sequence[TensorType],
+) -> Graph:
+    """Return a graph of one operator, or its results where all numbers are known and they are few.
+
+    types: those of the results. Random numbers are none that are known.
+    """
+    operands = tuple(value for value in given if value is not None)
+    inputs = tuple(dict.fromkeys(v for v in operands if v.kind is not Kind.CONSTANT))
+    most = FOLDED + GROWTH * sum(value.type.nbytes for value in operands)
+    known = operands and not inputs and not operator.random
+    if known and sum(type.nbytes for type in types) <= most:
+        found = operator.reference(*(value.data for value in operands))  # type: ignore[arg-type]
+        constants = tuple(
+            Value(f"result {i}", TensorType.of(array), Kind.CONSTANT, array)
+            for i, array in enumerate(found)
+        )
+        return Graph((), (), constants, op_type)
+    results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
+    return Graph((Node(op_type, operator, operands, results),), inputs, results, op_type)

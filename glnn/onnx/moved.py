@@ -13,9 +13,9 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.graph import Graph, Value
-from glnn.onnx.host_node import HostNode
+from glnn.onnx.host_node import HostNode, host_graph
 from glnn.onnx.operators.conversion import CONVERTED
-from glnn.onnx.widened import Convert, host_graph, substituted_graph
+from glnn.onnx.widened import Convert, substituted_graph
 from glnn.types import Array, TensorType
 
 MOVES: Mapping[str, slice] = {

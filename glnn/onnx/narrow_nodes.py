@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.errors import ShapeError, UnsupportedOpError, shown
 from glnn.graph.numeric import cast as number_cast
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.types import Array, DType
@@ -94,10 +94,13 @@ def _as_powers(x: Array, saturate: bool, round_mode: str) -> Array:
 
 
 def _of_texts(x: Array, dtype: DType) -> Array:
-    """Return texts as numbers."""
+    """Return texts as numbers: decimal ones of ASCII, without the `_` that Python's may have."""
     if dtype is DType.object:
         return x
     texts = x.reshape(-1).tolist()
+    for one in texts:
+        if "_" in one or not one.isascii():
+            raise ShapeError(f"Cast: {shown(one)} is no number")
     try:
         numbers = [int(one) if dtype.kind == "int" else float(one) for one in texts]
     except ValueError as error:

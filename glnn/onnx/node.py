@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from glnn.errors import ShapeError, UnsupportedOpError, first_line
+from glnn.errors import LimitError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
 from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
+from glnn.host_memory import out_of_memory
 from glnn.onnx.delegated import Delegate
 from glnn.onnx.moved import moved_graph, moves
 from glnn.onnx.operators.call import Call
@@ -92,6 +93,10 @@ class OnnxOperator(Composite):
 
         return convert
 
+    @property
+    def random(self) -> bool:
+        return self.delegate.random
+
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         return self.delegate.unknown(types)
 
@@ -120,8 +125,10 @@ class OnnxOperator(Composite):
             ]
         try:
             results = entry(call, *given)
-        except (ShapeError, UnsupportedOpError):
+        except (LimitError, ShapeError, UnsupportedOpError):
             raise
+        except MemoryError as error:
+            raise out_of_memory(error) from None
         except Exception as error:  # operands or attributes such as no model should have
             types = ", ".join(str(v.type) if v else "none" for v in given)
             why = f"operands {types} do not fit: {first_line(error)}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.onnx.detection import NODES as DETECTION
 from glnn.onnx.narrow_nodes import NODES as NARROW
 from glnn.onnx.operators.dtypes import dtype_of
@@ -140,8 +140,12 @@ def image_decoder(attributes: Attributes, version: int, encoded: Array) -> list[
     modes = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
     if order not in modes:
         raise ShapeError(f"ImageDecoder: pixel_format must be {', '.join(modes)}, got {order!r}")
-    with Image.open(io.BytesIO(encoded.tobytes())) as image:
-        pixels = np.array(image.convert(modes[order]))
+    try:
+        with Image.open(io.BytesIO(encoded.tobytes())) as image:
+            pixels = np.array(image.convert(modes[order]))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        what = f"the {encoded.size} bytes of its operand are no image that Pillow reads"
+        raise ShapeError(f"ImageDecoder: {what}: {first_line(error)}") from None
     if order == "Grayscale":
         return [pixels[..., None]]
     return [np.ascontiguousarray(pixels[..., ::-1]) if order == "BGR" else pixels]
@@ -173,6 +177,15 @@ def unique(attributes: Attributes, version: int, x: Array) -> list[Array]:
         inverse = np.argsort(order)[inverse]
     places = (one.astype(np.int64) for one in (first, inverse, counts))
     return [np.take(whole, first, along), *places]
+
+
+def non_zero(attributes: Attributes, version: int, x: Array) -> list[Array]:
+    """Return where x is not 0, a column of places each: (rank, n), (0, n) of a scalar."""
+    if x.dtype.hasobject:
+        raise UnsupportedOpError("NonZero: texts are no numbers")
+    if not x.ndim:
+        return [np.zeros((0, int(bool(x))), np.int64)]
+    return [np.array(np.nonzero(x), np.int64)]
 
 
 def label_encoder(attributes: Attributes, version: int, x: Array) -> list[Array]:
@@ -220,7 +233,11 @@ def _listed(attributes: Attributes, name: str) -> tuple[str, Array]:
     if f"{name}_tensor" not in attributes:
         raise ShapeError(f"LabelEncoder: {name} are missing")
     found = numpy_helper.to_array(attributes[f"{name}_tensor"]).reshape(-1)
-    kind = {"f": "floats", "i": "int64s"}.get(found.dtype.kind, "strings")
+    kinds = {"f": "floats", "i": "int64s", "O": "strings", "S": "strings", "U": "strings"}
+    kind = kinds.get(found.dtype.kind)
+    if kind is None:
+        what = "must be floats, signed integers or texts"
+        raise ShapeError(f"LabelEncoder: {name}_tensor {what}, got {found.dtype}")
     return kind, _texts(found) if kind == "strings" else found
 
 
@@ -255,6 +272,7 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     **{("", name): _window(parts) for name, parts in WINDOWS.items()},
     ("", "DFT"): dft,
     ("", "ImageDecoder"): image_decoder,
+    ("", "NonZero"): non_zero,
     ("", "STFT"): stft,
     ("", "Unique"): unique,
     ("ai.onnx.ml", "LabelEncoder"): label_encoder,

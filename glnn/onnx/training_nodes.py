@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.onnx.dropout import dropout
+from glnn.onnx.dropout import dropout, generator_of
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.types import Array
 
@@ -75,15 +75,9 @@ def _optimizer(name: str, update: Update, states: int) -> Callable[..., list[Arr
     return updated
 
 
-def _generator(attributes: Attributes) -> np.random.RandomState:
-    """Return NumPy's generator of the suite's numbers, seeded where that is asked for."""
-    seed = attributes.get("seed")
-    return np.random.RandomState(None if seed is None else int(seed) % 2**32)
-
-
 def _random(attributes: Attributes, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     """Return uniform numbers from `low` to `high`, or normal ones where `scale` is said."""
-    generator = _generator(attributes)
+    generator = generator_of(attributes)
     if "scale" in attributes:
         found = generator.normal(attributes.get("mean", 0.0), attributes["scale"], shape)
     else:
@@ -122,6 +116,10 @@ def random_normal_like(attributes: Attributes, version: int, x: Array) -> list[A
 
 
 TRAINING = "ai.onnx.preview.training"
+RANDOM = frozenset(
+    {"Dropout", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+"""ONNX operators that draw other numbers in each run, of the same operands, too."""
 NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     ("", "Dropout"): dropout,
     ("", "RandomNormal"): random_normal,

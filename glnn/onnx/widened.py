@@ -10,9 +10,9 @@ import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder
-from glnn.graph.graph import FOLDED, GROWTH, Graph, Kind, Node, Value
+from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.passes.expand import expanded
-from glnn.onnx.host_node import HostNode
+from glnn.onnx.host_node import HostNode, host_graph
 from glnn.types import Array, DType, TensorType
 
 Convert = Callable[[Builder, Sequence[Value | None]], Sequence[Value]]
@@ -55,30 +55,6 @@ def widened_graph(
     why = f"{DType.float64.value} is the host's"
     operator = Widened(op_type, types, why, graph)
     return host_graph(op_type, operator, given, types)
-
-
-def host_graph(
-    op_type: str,
-    operator: HostNode,
-    given: Sequence[Value | None],
-    types: Sequence[TensorType],
-) -> Graph:
-    """Return a graph of one operator, or its results where all numbers are known and they are few.
-
-    types: those of the results.
-    """
-    operands = tuple(value for value in given if value is not None)
-    inputs = tuple(dict.fromkeys(v for v in operands if v.kind is not Kind.CONSTANT))
-    most = FOLDED + GROWTH * sum(value.type.nbytes for value in operands)
-    if not inputs and sum(type.nbytes for type in types) <= most:
-        found = operator.reference(*(value.data for value in operands))  # type: ignore[arg-type]
-        constants = tuple(
-            Value(f"result {i}", TensorType.of(array), Kind.CONSTANT, array)
-            for i, array in enumerate(found)
-        )
-        return Graph((), (), constants, op_type)
-    results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
-    return Graph((Node(op_type, operator, operands, results),), inputs, results, op_type)
 
 
 def _float32_graph(op_type: str, convert: Convert, given: Sequence[Value | None]) -> Graph:

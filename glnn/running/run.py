@@ -10,7 +10,8 @@ from typing import Any, Generic, Protocol
 import numpy as np
 
 from glnn.device import Fence
-from glnn.errors import DeviceError, LimitError, ShapeError, first_line, shown
+from glnn.errors import DeviceError, ShapeError, shown
+from glnn.host_memory import out_of_memory
 from glnn.running.lane import Lane
 from glnn.running.store import Performer, T
 from glnn.types import Array, DType, Shape
@@ -169,4 +170,4 @@ def _memory_told() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise LimitError(f"the host has too little memory: {first_line(error)}") from None
+        raise out_of_memory(error) from None

@@ -263,7 +263,13 @@ def test_metadata() -> None:
         assert Export.of({**SAID, **broken}) is not None
     assert Export.of({"task": "text-generation", "names": str(NAMES)}) is None
     assert Export.of({"task": "detect"}) is None
-    assert Export.of({"stride": "32", "names": str(NAMES)}) == Export(None, NAMES, None, 32)
+    yolov5 = {"stride": "32", "names": str(NAMES)}
+    assert Export.of(yolov5) == Export(None, NAMES, None, 32)
+    classes = len(NAMES)
+    assert Export.of(yolov5, [("N", classes)]).task == "classify"  # type: ignore[union-attr]
+    # Boxes that the model has compared, of any number: no scores.
+    for shapes in ([("N", 7)], [("N", "M")], [(1, classes), ("N", 4)], [(1, 9, 7)], [(classes,)]):
+        assert Export.of(yolov5, shapes) == Export(None, NAMES, None, 32)
     assert described(SAID) == Preprocessing(FRAME, antialias=False, letterbox=114)
     classify = {**SAID, "task": "classify", "imgsz": "[224, 224]"}
     assert described(classify) == Preprocessing(224, 224)

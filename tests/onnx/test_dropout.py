@@ -48,3 +48,10 @@ def test_nothing_is_dropped_by_a_ratio_of_0_or_without_training() -> None:
 def test_ratios_that_nothing_can_be_scaled_by() -> None:
     with pytest.raises(ShapeError, match=r"ratio must be from 0 to less than 1, got 1\.5"):
         run(np.ones(3, np.float32), np.array(1.5, np.float32), TRAINING)
+
+
+def test_seeds_below_0() -> None:
+    x = np.ones(1000, np.float32)
+    y, mask = run(x, None, TRAINING, seed=-1)
+    assert 400 < mask.sum() < 600
+    np.testing.assert_array_equal(run(x, None, TRAINING, seed=-1)[0], y)

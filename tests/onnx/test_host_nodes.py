@@ -9,10 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import glnn
-from glnn.errors import GlnnError
+from glnn.errors import GlnnError, ShapeError
+from glnn.onnx.delegated import Delegate
 from tests.onnx.runtime import node_model, runtime
 
 Array = np.ndarray[Any, Any]
@@ -243,3 +244,30 @@ def test_images_have_the_channels_that_are_asked_for(mode: str) -> None:
             "ImageDecoder", [encoded], opset=20, kinds=[np.uint8], pixel_format=order
         )
         np.testing.assert_array_equal(run(model, [encoded])[0], expected)
+
+
+def test_a_corrupt_image_is_said_to_be_one() -> None:
+    image_module = pytest.importorskip("PIL.Image")
+    content = io.BytesIO()
+    image_module.fromarray(np.zeros((40, 40, 3), np.uint8)).save(content, "png")
+    for broken in (content.getvalue()[:60], b"no image", b""):
+        encoded = np.frombuffer(broken, np.uint8)
+        model = node_model("ImageDecoder", [encoded], opset=20, kinds=[np.uint8])
+        says = f"ImageDecoder: the {len(broken)} bytes of its operand are no image .*: "
+        with pytest.raises(GlnnError, match=says):
+            run(model, [encoded])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.bool_, np.complex64])
+@pytest.mark.parametrize("name", ["keys", "values"])
+def test_labels_of_other_types_are_refused(name: str, dtype: Any) -> None:
+    """They had been taken for texts."""
+    ml = "ai.onnx.ml"
+    tensors = {one: numpy_helper.from_array(np.array([1, 2])) for one in ("keys", "values")}
+    tensors[name] = numpy_helper.from_array(np.array([0, 1]).astype(dtype))
+    attributes = {f"{one}_tensor": tensor for one, tensor in tensors.items()}
+    node = helper.make_node("LabelEncoder", ["x0"], ["y0"], domain=ml, **attributes)
+    with pytest.raises(
+        ShapeError, match=f"{name}_tensor must be floats, .*, got {np.dtype(dtype)}"
+    ):
+        Delegate(node, {"": 21, ml: 4}, 10).reference(np.array([1, 2]))

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 import glnn
 from glnn import onnx_backend
-from glnn.errors import LimitError, ModelError, ShapeError
+from glnn.errors import LimitError, ModelError, ShapeError, extra
 from glnn.session import InferenceSession
 from tests.onnx import fuzz
 
@@ -258,7 +258,7 @@ def test_older_forms_of_operators(rng) -> None:
 @pytest.mark.parametrize(
     ("hidden", "message"),
     [
-        ("onnx", "-m pip install 'onnx>=1.14' (the extra glnn[onnx])"),
+        ("onnx", extra("onnx")),
         ("onnx.reference", "[[-1.0, 0.0]]"),
     ],
 )

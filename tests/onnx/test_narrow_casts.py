@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 import glnn
+from glnn.errors import ShapeError
 from glnn.onnx.operators.dtypes import CODES
 from glnn.types import DType
 from tests.onnx.runtime import node_model
@@ -192,6 +193,14 @@ def test_texts(dtype: Any) -> None:
         )
         back = run([texts.astype(object)], DType(np.dtype(dtype).name))
         np.testing.assert_array_equal(back, texts.astype(np.float64).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [DType.float32, DType.float64, DType.int64, DType.uint8], ids=str)
+@pytest.mark.parametrize("text", ["1_000", "\uff11\uff12", "", "x", "1 2"])
+def test_texts_that_are_no_numbers(text: str, dtype: DType) -> None:
+    """ONNX Runtime has other numbers for 1_000 and 1 2, those before the sign, or none."""
+    with pytest.raises(ShapeError, match="Cast"):
+        run([np.array([text], object)], dtype)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, DType.int16, DType.uint16], ids=str)

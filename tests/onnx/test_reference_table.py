@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import defs, helper
 
 import glnn
 from glnn import onnx_backend
-from glnn.errors import GlnnError, ModelError, ShapeError
+from glnn.errors import GlnnError, LimitError, ModelError, ShapeError
 from glnn.onnx.delegated import Delegate
-from glnn.onnx.reference_table import REFERENCE
+from glnn.onnx.reference_table import COMPLEX, OLDEST, REFERENCE, is_checked
+from glnn.onnx.reference_table import NUMBERS as REAL
 from tests.onnx import (
     conformance,
     gpu_cases,
@@ -90,6 +94,7 @@ def check(domain: str, op: str, version: int, types: dict[str, str], case: Case)
         assert same(got, right), (op, version, types, case, got)
 
 
+NUMBERS = (*REAL, *COMPLEX)
 OWN = [
     ("", "RegexFullMatch", 20, {}),
     ("", "SequenceInsert", 11, {}),
@@ -97,6 +102,7 @@ OWN = [
     ("", "StringSplit", 20, {}),
     (reference_ml.ML, "LabelEncoder", 2, {}),
     (reference_ml.ML, "LabelEncoder", 4, {}),
+    *(("", "NonZero", version, {"T": name}) for version in (9, 13) for name in NUMBERS),
     *(("", "TfIdfVectorizer", 9, {"T": name}) for name in ("int32", "int64", "string")),
 ]
 """What glnn computes itself by NumPy."""
@@ -187,6 +193,31 @@ def test_an_exception_of_the_package_names_node_and_operands() -> None:
     node = helper.make_node("Add", ["x0", "x1"], ["y0"], name="sum")
     delegate = Delegate(node, {"": 14}, 10)
     with pytest.raises(
-        ShapeError, match=r"^Add of the node 'sum': operands uint16 \(2, 3\), uint16"
+        ShapeError,
+        match=r"^Add of the node 'sum': operands uint16 \(2, 3\), uint16.*: .*\(2,3\) \(2,2\)",
     ):
         delegate.reference(x, y[:, :2])
+
+
+def test_a_lack_of_memory_is_no_wrong_operand(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Delegate, arrays: Any) -> None:
+        raise TypeError("Issues with types") from MemoryError("Unable to allocate 8 GiB")
+
+    monkeypatch.setattr(Delegate, "_package", fails)
+    delegate = Delegate(helper.make_node("Add", ["x0", "x1"], ["y0"]), {"": 14}, 10)
+    x = np.ones(3, np.uint16)
+    with pytest.raises(LimitError, match="too little memory: Unable to allocate 8 GiB"):
+        delegate.reference(x, x)
+
+
+def test_versions_of_the_package_that_were_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are refused: onnx 1.17 gives 9223372036854775808 for 9223372036854775809 / 1."""
+    assert is_checked("1.23.2") and is_checked("1.22.0rc1") and is_checked("2.0")
+    assert not is_checked("1.9.0") and not is_checked("1.20.1")
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    assert set(re.findall(r"onnx>=([\d.]+)", text)) == {OLDEST}
+    x = np.array([9223372036854775809], np.uint64)
+    model = node_model("Div", [x, x], opset=14, kinds=[np.uint64]).SerializeToString()
+    monkeypatch.setattr(onnx, "__version__", "1.17.0")
+    with pytest.raises(ModelError, match=f"from onnx {OLDEST} on, 1.17.0 is installed"):
+        glnn.InferenceSession(model, "cpu").run(None, {"x0": x, "x1": x})

@@ -159,7 +159,8 @@ class Rewriting:
         self._changed = True
         self._made |= dict.fromkeys(node.outputs, node)
         self._read(node)
-        if node.reads and all(value in self._fixed or _given(value) for value in node.reads):
+        fixed = all(value in self._fixed or _given(value) for value in node.reads)
+        if node.reads and fixed and not node.operator.random:
             self._fixed.update(node.outputs)
 
     def _read(self, node: Node) -> None:
