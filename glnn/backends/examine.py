@@ -17,7 +17,6 @@ from glnn.backends.backend import Choice
 from glnn.backends.examined import Examined
 from glnn.backends.known import PERIOD, spoilable
 from glnn.backends.trial import Tell, Trial
-from glnn.errors import DeviceError
 from glnn.graph.operator import upper
 from glnn.kernels.admit import why_not_here, why_not_problem
 from glnn.kernels.kernel import Kernel
@@ -107,7 +106,7 @@ def _verdict(
         pace = trial.pace() if backend.watched else None
         if backend.watched and trial.look(part, pace)[1] is not None:  # as long as may be now
             part, pace = sent, None
-    except DeviceError:
+    except Exception:  # of a lost device anything may be raised
         if backend.device.lost is not None:
             key = verdict_key(kernel, problem, backend.device.capabilities)
             backend.verdicts.keep({key: Verdict(wrong=f"{where} was reset while it ran")})

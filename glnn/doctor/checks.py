@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from glnn.device import Device
 from glnn.errors import raised
 
 T = TypeVar("T")
@@ -28,10 +29,17 @@ class NoVerdict:
 
 
 class Checks:
-    """Runs checks, and collects those that raised an exception."""
+    """Runs checks, and collects those that raised an exception.
 
-    def __init__(self) -> None:
+    device: what the checks use, where they are to say at which of them it was lost.
+    """
+
+    def __init__(self, device: Device | None = None) -> None:
+        self._device = device
         self.failed: list[NoVerdict] = []
+        self.lost_at: str | None = None
+        """The check after which the device was lost, whether or not that one raised an exception;
+        it is not among those that failed. None where the device is there."""
 
     def run(self, step: str, check: Callable[[], T], otherwise: D) -> T | D:
         """Return what `check` returns, or `otherwise` where it raises any Exception.
@@ -43,3 +51,7 @@ class Checks:
         except Exception as error:  # a driver may fail at anything: the other checks go on
             self.failed.append(NoVerdict(step, raised(error)))
             return otherwise
+        finally:
+            if self.lost_at is None and self._device is not None and self._device.lost is not None:
+                self.lost_at = step
+                self.failed = [one for one in self.failed if one.step != step]

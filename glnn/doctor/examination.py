@@ -119,7 +119,7 @@ def examine_device(
     scope: all of it unless given. Nothing is kept before all was looked at. What raises an
     exception is left without a verdict. Raises DeviceError where no backend opens.
     """
-    start, scope, checks = time.perf_counter(), scope or Scope(), Checks()
+    start, scope, checks = time.perf_counter(), scope or Scope(), Checks(device)
     opened, closed = _opened(device, scope, checks)
     looks: list[list[Look]] = []
     if scope.ops is None or scope.functions is not None:
@@ -153,10 +153,7 @@ def examine_device(
         if device.lost is not None:
             break
     progress("", total, total)
-    lost = None
-    if device.lost is not None and checks.failed:
-        last = checks.failed.pop()
-        lost = f"{last.step}: {last.error}"
+    lost = None if checks.lost_at is None else f"{checks.lost_at}: {device.lost}"
     results = tuple(one for doctor in doctors for one in doctor.results.values())
     seconds, failed = time.perf_counter() - start, tuple(checks.failed)
     found = Examination(scope, closed, tuple(functions), results, seconds, lost, failed=failed)

@@ -91,29 +91,30 @@ class KernelDoctor:
         """See whether `form` is right, in launches of any size; the verdict is the backend's.
 
         Only in the thread that opened the device. Raises DeviceError and MemoryError, which say
-        nothing of the kernel: there is no verdict on it then.
+        nothing of the kernel: there is no verdict on it then. Nor is there where the device is
+        lost, whatever was raised.
         """
-        kernel, problem = form.kernel, form.problem
+        kernel, problem, device = form.kernel, form.problem, self.backend.device
         result = self._result(kernel)
-        known = self.backend.verdicts.find(kernel, problem, self.backend.device.capabilities)
+        known = self.backend.verdicts.find(kernel, problem, device.capabilities)
         if known.wrong is not None:  # a function of it, or all of the kernel
             if not result.whole:
                 result.left[form.what] = known.wrong
             return
         try:
             wrong = self._stages(form) if form.name else self._whole(form, result)
-        except ShaderError as error:
-            wrong = f"it does not compile: {first_line(error)}"
-        except LimitError as error:
-            result.left[form.what] = str(error)
-            return
-        except (DeviceError, MemoryError) as error:
-            result.left[form.what] = raised(error)
-            raise
         except Exception as error:  # glnn's fault or the driver's: a kernel that raises is not used
-            if self.backend.device.lost is not None:
+            if device.lost is not None or isinstance(error, (DeviceError, MemoryError)):
+                result.left[form.what] = raised(error)
                 raise
-            wrong = raised(error)
+            if isinstance(error, LimitError):
+                result.left[form.what] = str(error)
+                return
+            refused = isinstance(error, ShaderError)
+            wrong = f"it does not compile: {first_line(error)}" if refused else raised(error)
+        if device.lost is not None:
+            result.left[form.what] = device.lost
+            raise DeviceError(device.lost)
         self.looked |= {kernel_key(kernel)} if form.name else {kernel_key(kernel), self._key(form)}
         if wrong is not None:
             result.wrong[form.what] = wrong

@@ -194,6 +194,39 @@ def test_a_reset_at_a_function_ends_what_is_looked_at(cached, monkeypatch) -> No
 
 
 @errors
+@pytest.mark.parametrize("place", ["glnn.doctor.kernels.examine", "glnn.backends.examine.Trial"])
+def test_a_reset_at_a_kernel_says_nothing_of_it(cached, monkeypatch, place, error) -> None:
+    """Whatever is raised then: a limit, a shader that is refused, a fault of glnn's own."""
+
+    def reset(backend, *given, **named):
+        backend.device._lose("dispatch", "guilty")
+        raise error.with_traceback(None)
+
+    monkeypatch.setattr(place, reset)
+    _lost_at_a_kernel(cached)
+
+
+def test_a_reset_at_a_kernel_that_raises_nothing(cached, monkeypatch) -> None:
+    def reset(backend, *given, **named):
+        backend.device._lose("dispatch", "guilty")
+        return False
+
+    monkeypatch.setattr("glnn.doctor.kernels.examine", reset)
+    _lost_at_a_kernel(cached)
+
+
+def _lost_at_a_kernel(cached) -> None:
+    """The doctor looks at a kernel, of which nothing is said but that the context was reset."""
+    with Device() as device:
+        seen = examine_device(device, Scope(("feedback",), ("pack",), full=True))
+        (kernel,) = seen.kernels
+        assert seen.lost is not None and "on feedback: " in seen.lost
+        assert "was reset by its driver" in seen.lost
+        assert not seen.ok and seen.failed == () and kernel.left and not kernel.wrong
+        assert not _certified(device, cached)
+
+
+@errors
 @pytest.mark.parametrize("stage", ["Ground", "_Search._try", "_Search._most", "_broken"])
 def test_a_limit_that_raises(own, monkeypatch, stage, error) -> None:
     before, others = own.capabilities, ("max_texture_size", "max_vertex_uniform_components")
