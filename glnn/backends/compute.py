@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from math import prod
+from operator import or_
 from typing import ClassVar
 
 from glnn.backends.backend import Choice, Launch
@@ -188,18 +190,29 @@ class Compute(GlBackend):
 
     def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
         """The workgroups along x, y and z, also those that a walk in strides stands for."""
-        return kernel.launch.groups(self._largest(kernel, problem), kernel.defaults)
+        each = self._launch_sizes(kernel, problem)
+        groups = [kernel.launch.groups(sizes, kernel.defaults) for sizes in each]
+        x, y, z = (max(counts) for counts in zip(*groups, strict=True))
+        return x, y, z
 
     def cut_axes(self, kernel: Kernel, problem: Problem) -> int:
-        return kernel.launch.cut(self._largest(kernel, problem), kernel.defaults)
+        each = self._launch_sizes(kernel, problem)
+        return reduce(or_, (kernel.launch.cut(sizes, kernel.defaults) for sizes in each))
 
-    def _largest(self, kernel: Kernel, problem: Problem) -> Mapping[str, int]:
-        """The sizes of the largest launch."""
-        split = problem.split(kernel, self.device.capabilities)
-        sizes = problem.sizes(kernel)
-        if split is not None:  # the first part is the largest
-            sizes |= next(split.parts(problem.shapes)).sizes
-        return sizes
+    def _launch_sizes(self, kernel: Kernel, problem: Problem) -> Iterable[Mapping[str, int]]:
+        """Return the sizes of the grids by which `kernel` computes `problem`, each once.
+
+        There are several where the problem is split, or the kernel has several launches.
+        """
+        made, split = problem.generated(kernel), problem.split(kernel, self.device.capabilities)
+        each: Iterable[Mapping[str, Uniform]] = [{}]
+        if made is not None and made.launches:
+            each = [launch.uniforms for launch in made.launches]
+        elif split is not None:
+            each = [part.sizes for part in split.parts(problem.shapes)]
+        sizes, names = problem.sizes(kernel), set(kernel.launch.sizes)
+        own = {tuple((k, n) for k, n in one.items() if k in names) for one in each}
+        return [sizes | {k: n for k, n in one if isinstance(n, int)} for one in own]
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
         made = problem.generated(kernel)

@@ -80,3 +80,18 @@ def test_a_vertex_shader_has_sixteen_textures(opened) -> None:
     problem = Problem.of(Concat(), {f"x{i}": (1, 2, 3) for i in range(17)}, {})
     assert "at most 16 operands" in str(opened("feedback").why_not(problem))
     assert opened("compute").why_not(problem) is None
+
+
+def test_a_verdict_covers_the_launches_of_all_operands(opened) -> None:
+    """The largest is of whole groups; the other one is cut short."""
+    backend = opened("compute")
+    many = 1 << 19  # numbers, in whole groups
+
+    def cut(*sizes: int) -> int:
+        problem = Problem.of(Concat(0), {f"x{i}": (size,) for i, size in enumerate(sizes)}, {})
+        kernel = backend.choose(problem)
+        assert kernel.name == "pieces"
+        return backend.cut_axes(kernel, problem)
+
+    assert cut(many, 1024) == 0
+    assert cut(many, 1028) == cut(many + 4, 4) == 1

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import pytest
@@ -278,6 +280,25 @@ def test_an_input_too_large_for_a_launch_is_padded_by_the_host(small_blocks, rng
     plan = Plan(builder.graph([out]), small_blocks, {"x": x.shape})
     assert len(plan.launches) == 1
     assert oracle.error(plan.run({"x": x})["out"], x.astype(np.float64) @ weight.T) <= TOLERANCE
+
+
+def test_a_verdict_covers_the_last_part_of_a_split(small_blocks) -> None:
+    """Which is cut short along axes along which the first parts may be whole groups."""
+    backend, offers = small_blocks, small_blocks.device.capabilities
+    shapes = {"x": (257, 64), "weight": (64, 64)}
+    problem, more = Problem.of(Matmul(), shapes, {}), 0
+    for kernel in kernels_for("matmul", "compute"):
+        split = problem.split(kernel, offers)
+        if split is None or backend.why_not(problem, kernel.name) is not None:
+            continue
+        parts = [part.sizes for part in split.parts(shapes)]
+        alone = [
+            backend.cut_axes(kernel, Problem.of(Matmul(), {"x": (m, 64), "weight": (n, 64)}, {}))
+            for m, n in ((part["m"], part["n"]) for part in parts)
+        ]
+        assert backend.cut_axes(kernel, problem) == reduce(or_, alone)
+        more += any(cut & ~alone[0] for cut in alone)
+    assert more, "no last part is cut short along more axes than the first"
 
 
 @pytest.mark.parametrize("kernel", [None, "blocked", "tiled"])
