@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.errors import ShapeError
+from glnn.onnx.regular_expression import Automaton
 from glnn.types import Array, boxed
 
 Attributes = Mapping[str, Any]
@@ -28,13 +28,12 @@ def _mapped(function: Callable[[str], Any], x: Array, dtype: Any) -> Array:
 
 
 def regex_full_match(attributes: Attributes, version: int, x: Array) -> list[Array]:
-    """Return whether each text as a whole matches a pattern, whose classes are ASCII's as RE2's."""
-    text = attributes["pattern"].decode()
+    """Return whether each text as a whole matches a pattern of RE2's."""
     try:
-        pattern = re.compile(text, re.ASCII)
-    except re.error as error:
-        raise UnsupportedOpError(f"RegexFullMatch: pattern {text!r}: {error}") from None
-    return [_mapped(lambda one: pattern.fullmatch(one) is not None, x, np.bool_)]
+        pattern = attributes["pattern"].decode()
+    except UnicodeDecodeError:
+        raise ShapeError("RegexFullMatch: the pattern must be UTF-8") from None
+    return [_mapped(Automaton(pattern).matches, x, np.bool_)]
 
 
 def string_normalizer(attributes: Attributes, version: int, x: Array) -> list[Array]:
