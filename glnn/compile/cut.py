@@ -197,7 +197,7 @@ def _type(value: Value, array: Array) -> TensorType:
     return value.type if value.type.holds else TensorType.of(array)
 
 
-@COLLECTOR.paused()
+@COLLECTOR.relaxed()
 def planned(
     graph: Graph,
     backend: Backend,

@@ -34,7 +34,7 @@ def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(f"a model must be a name or a path, got {type(source).__name__}")
     work = report_work("loading", os.path.basename(os.fspath(source)))
-    with work, COLLECTOR.paused():
+    with work, COLLECTOR.relaxed():
         return _load(source, untrained)
 
 

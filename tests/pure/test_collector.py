@@ -1,55 +1,91 @@
-"""Python's garbage collector rests while a plan is made, and is then as it was."""
+"""Python's garbage collector looks rarely while a plan is made, and is then as it was."""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from glnn import InferenceSession
+from glnn.compile import cut
 from glnn.errors import ShapeError
 from glnn.process import COLLECTOR
+
+RARE = COLLECTOR.RARE
 
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    was = gc.isenabled()
+    was, enabled = gc.get_threshold(), gc.isenabled()
+    gc.set_threshold(700, 10, 10)
     yield
-    (gc.enable if was else gc.disable)()
+    gc.set_threshold(*was)
+    (gc.enable if enabled else gc.disable)()
 
 
-def test_it_rests_inside_and_goes_on_behind() -> None:
-    gc.enable()
-    with COLLECTOR.paused():
-        with COLLECTOR.paused():
-            assert not gc.isenabled()
-        assert not gc.isenabled()
-    assert gc.isenabled()
+def test_it_looks_rarely_inside_and_goes_on_behind() -> None:
+    with COLLECTOR.relaxed():
+        with COLLECTOR.relaxed():
+            assert gc.get_threshold() == (RARE, 10, 10)
+        assert gc.get_threshold()[0] == RARE
+    assert gc.get_threshold() == (700, 10, 10)
 
 
-def test_an_error_inside_does_not_leave_it_off() -> None:
-    gc.enable()
-    with pytest.raises(ValueError, match="inside"), COLLECTOR.paused():
+def test_an_error_inside_does_not_leave_it_so() -> None:
+    with pytest.raises(ValueError, match="inside"), COLLECTOR.relaxed():
         raise ValueError("inside")
-    assert gc.isenabled()
+    assert gc.get_threshold() == (700, 10, 10)
 
 
-def test_who_has_turned_it_off_finds_it_off() -> None:
-    gc.disable()
-    with COLLECTOR.paused():
-        pass
+def test_who_turns_it_off_inside_finds_it_off() -> None:
+    with COLLECTOR.relaxed():
+        gc.disable()
     assert not gc.isenabled()
 
 
+@pytest.mark.parametrize("own", [(0, 10, 10), (500_000, 5, 5)])
+def test_thresholds_that_are_rare_already_stay(own) -> None:
+    gc.set_threshold(*own)
+    with COLLECTOR.relaxed():
+        assert gc.get_threshold() == own
+    assert gc.get_threshold() == own
+
+
+def test_thresholds_that_are_set_inside_stay() -> None:
+    with COLLECTOR.relaxed():
+        gc.set_threshold(900, 10, 10)
+    assert gc.get_threshold() == (900, 10, 10)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_a_fork_in_the_middle_has_the_collector_as_it_was() -> None:
+    with COLLECTOR.relaxed():
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.get_threshold() == (700, 10, 10) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert gc.get_threshold()[0] == RARE
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 28, 28), (1, 1, 27, 28)])
-def test_it_is_on_behind_a_plan_that_was_made_or_refused(shape) -> None:
-    gc.enable()
+def test_plans_are_made_so(shape, monkeypatch) -> None:
+    seen: list[int] = []
+    of = cut.samples_of
+
+    def asked(*arguments):
+        seen.append(gc.get_threshold()[0])
+        return of(*arguments)
+
+    monkeypatch.setattr(cut, "samples_of", asked)
     session = InferenceSession("lenet", "cpu")
     feeds = {session.get_inputs()[0].name: np.zeros(shape, np.float32)}
     try:
         session.run(None, feeds)
     except ShapeError:
-        assert shape[2] == 27
-    assert gc.isenabled()
+        assert shape[2] == 27 and not seen
+    else:
+        assert seen == [RARE]
+    assert gc.get_threshold() == (700, 10, 10)
