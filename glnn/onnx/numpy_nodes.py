@@ -14,6 +14,7 @@ from glnn.onnx.narrow_nodes import NODES as NARROW
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.text_nodes import NODES as TEXTS
 from glnn.onnx.training_nodes import NODES as TRAINING
+from glnn.onnx.tree_nodes import NODES as TREES
 from glnn.types import Array
 
 Attributes = Mapping[str, Any]
@@ -269,6 +270,7 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     **NARROW,
     **TEXTS,
     **TRAINING,
+    **TREES,
     **{("", name): _window(parts) for name, parts in WINDOWS.items()},
     ("", "DFT"): dft,
     ("", "ImageDecoder"): image_decoder,
