@@ -49,10 +49,10 @@ def _subtracted(array: Array) -> Array:
 
 
 def nudged(array: Array, draw: int, name: str) -> Array:
-    """Return `array` with each float off by up to two ulps of float32, equal ones alike.
+    """Return `array`, as float32 at least, with each float off by up to two ulps of that.
 
-    draw, name: what the random numbers depend on. Equal numbers of several operands stay equal
-    where `name` is empty.
+    draw, name: what the random numbers depend on. Equal ones are off alike, those of several
+    operands where `name` is empty.
     """
     if array.dtype.kind != "f":
         return array
@@ -64,4 +64,4 @@ def nudged(array: Array, draw: int, name: str) -> Array:
     mixed ^= mixed >> np.uint32(16)
     factors = 1 + (mixed.astype(np.float64) / 2**31 - 1) * (2 * ULP)
     with np.errstate(all="ignore"):
-        return np.asarray(array * factors, np.float32)
+        return np.asarray(array * factors, np.promote_types(array.dtype, np.float32))

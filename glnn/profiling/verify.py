@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,14 @@ from numpy.typing import NDArray
 from glnn.compile.plan import Plan
 from glnn.errors import GlnnError
 from glnn.graph.constant import Constant, constant, evaluated
-from glnn.graph.error import ULP, nudged, relative_error
+from glnn.graph.error import relative_error
 from glnn.graph.graph import Node, Value
+from glnn.profiling.term_error import term_error
 
 Array = NDArray[Any]
 TOLERANCE = 1e-5
 TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3, "int8": 2e-3}
 """What is allowed by the precision of the weights."""
-DRAWS = 4  # of operands an ulp or so away, by which the magnitudes of terms are estimated
-JUMP = 1e-2  # of the greatest number: a change this large by an ulp or so is a discontinuity
 
 
 @dataclass(frozen=True)
@@ -136,31 +134,13 @@ class _Found:
 
 
 def _own_error(node: Node, found: _Found) -> float:
-    """Return the error of `node` alone, over the magnitudes of the terms that it adds up.
+    """Return the error of `node` alone, over the magnitudes of the terms that it adds up."""
 
-    Magnitudes are seen in what changes with operands that are off by an ulp or so: in ulps, the
-    root of the sum of the squares of the terms.
-    """
-    operands = found.operands(node)
-    with np.errstate(all="ignore"):
-        expected = _exact(node.reference(operands)[0])
-        error = relative_error(found[node.outputs[0]], expected)
-        if expected.dtype.kind != "f":
-            return error
-        norm = float(np.linalg.norm(expected[np.isfinite(expected)]))
-        most = JUMP * max(map(_greatest, (expected, *operands.values())))
-        squares = 0.0
-        for draw in range(DRAWS):
-            near = {v: nudged(array, draw, v.name) for v, array in operands.items()}
-            change = _exact(node.reference(near)[0]) - expected
-            change = change[np.isfinite(change) & (np.abs(change) <= most)]
-            squares += float(np.vdot(change, change)) / DRAWS
-    terms = sqrt(squares) / ULP
-    return error * norm / max(norm, terms) if norm else error / max(1.0, terms)
+    def compute(operands: Mapping[str, Array]) -> Array:
+        return _exact(node.reference({v: operands[v.name] for v in node.reads})[0])
 
-
-def _greatest(array: Array) -> float:
-    return float(np.abs(array[np.isfinite(array)].astype(np.float64)).max(initial=0))
+    operands = {value.name: array for value, array in found.operands(node).items()}
+    return term_error(compute, operands, found[node.outputs[0]])
 
 
 def _exact(array: Array) -> Array:

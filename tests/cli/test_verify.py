@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import parser
 
+from glnn.compile.plan import Plan
 from glnn.graph.operators import Pool2d, Slice
 from tests.cli.conftest import Glnn
 
@@ -134,6 +135,46 @@ def test_a_wrong_layer_of_what_cancels(
     found = json.loads(cli(*asked).out)
     wrong = [layer["op"] for layer in found["layers"] if not layer["ok"]]
     assert wrong and set(wrong) == {"move"}
+
+
+STEPS = {
+    "floor": "y = Floor(x)",
+    "ceil": "y = Ceil(x)",
+    "round": "y = Round(x)",
+    "mod": "one = Constant<value = float[1] {1.0}>() y = Mod<fmod = 1>(x, one)",
+    "comparison": "c = Constant<value = float[1] {100.0}>() b = GreaterOrEqual(x, c)"
+    "n = Neg(x) y = Where(b, x, n)",
+    "argument": "y = ArgMax<axis = 0>(x)",
+    "bool": "c = Constant<value = float[1] {100.0}>() y = Less(x, c)",
+    "integer": "y = Cast<to = 6>(x)",
+}
+TYPES = {"argument": "int64[1, 256]", "bool": "bool[256]", "integer": "int32[256]"}
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_layer_with_steps_that_is_wrong_by_one(
+    cli: Glnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, backend: str
+) -> None:
+    """Of operands at its steps: an ulp changes a right result by as much."""
+    x = np.arange(256, dtype=np.float32)[None if name == "argument" else slice(None)]
+    shape, made = ", ".join(map(str, x.shape)), TYPES.get(name, "float[256]")
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> steps (float[{shape}] x) => ({made} y) {{
+        {STEPS[name]} }}"""
+    path = tmp_path / "steps.onnx"
+    path.write_bytes(parser.parse_model(text).SerializeToString())
+    np.save(tmp_path / "x.npy", x)
+    asked = ("verify", path, tmp_path / "x.npy", "--backend", backend, "--json")
+    assert cli(*asked).json["ok"]
+    right = Plan.value
+
+    def wrong(plan: Plan, name: str) -> Any:
+        value = right(plan, name)
+        return ~value if value.dtype == bool else value + value.dtype.type(1)
+
+    monkeypatch.setattr(Plan, "value", wrong)
+    shown = cli(*asked)
+    assert shown.code == 1 and not json.loads(shown.out)["ok"]
 
 
 def test_nan_diverges_from_numbers_only(cli: Glnn, small: Path, tmp_path: Path) -> None:
