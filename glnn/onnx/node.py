@@ -105,7 +105,8 @@ class OnnxOperator(Composite):
         if self.entry is not None and self.entry.objects:
             return ""
         asked = [one for one in self.attributes.values() if isinstance(one, DType)]
-        dtypes = [value.type.dtype for value in given if value is not None]
+        unread = () if self.entry is None else self.entry.type_only
+        dtypes = [v.type.dtype for i, v in enumerate(given) if v and i not in unread]
         known = CONVERTED if self.entry is None else CONVERTED | self.entry.dtypes
         if self.entry is not None and not self.entry.halves and DType.bfloat16 not in asked:
             known |= {DType.bfloat16}

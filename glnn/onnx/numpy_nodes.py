@@ -12,6 +12,7 @@ from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.onnx.detection import NODES as DETECTION
 from glnn.onnx.narrow_nodes import NODES as NARROW
 from glnn.onnx.operators.dtypes import dtype_of
+from glnn.onnx.scatter_nodes import NODES as SCATTERS
 from glnn.onnx.text_nodes import NODES as TEXTS
 from glnn.onnx.training_nodes import NODES as TRAINING
 from glnn.onnx.tree_nodes import NODES as TREES
@@ -268,6 +269,7 @@ WINDOWS: Mapping[str, Sequence[float]] = {
 NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     **{("", name): function for name, function in DETECTION.items()},
     **NARROW,
+    **SCATTERS,
     **TEXTS,
     **TRAINING,
     **TREES,

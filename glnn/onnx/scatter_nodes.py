@@ -1,0 +1,88 @@
+"""ScatterElements and ScatterND with a reduction, by NumPy, of integers that no kernel has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.types import Array
+
+Attributes = Mapping[str, Any]
+REDUCTIONS: Mapping[str, np.ufunc] = {
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+def scatter_elements(
+    attributes: Attributes, version: int, x: Array, index: Array, updates: Array
+) -> list[Array]:
+    """Return x with each of `updates` reduced into the number that `index` names along an axis."""
+    axis = attributes.get("axis", 0)
+    if not -x.ndim <= axis < x.ndim:
+        raise ShapeError(
+            f"ScatterElements: axis must be from {-x.ndim} to {x.ndim - 1}, got {axis}"
+        )
+    if index.shape != updates.shape or index.ndim != x.ndim:
+        raise ShapeError(
+            f"ScatterElements: indices and updates must have one shape of {x.ndim} dimensions, "
+            f"got {index.shape} and {updates.shape}"
+        )
+    axis %= x.ndim
+    if any(n > m for i, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if i != axis):
+        raise ShapeError(f"ScatterElements: indices {index.shape} are more than x {x.shape} has")
+    places: list[Array] = list(np.indices(index.shape, sparse=True))
+    places[axis] = _in_range("ScatterElements", index, x.shape[axis])
+    found = x.copy()
+    _reduction("ScatterElements", attributes, x).at(found, tuple(places), updates)
+    return [found]
+
+
+def scatter_nd(
+    attributes: Attributes, version: int, x: Array, index: Array, updates: Array
+) -> list[Array]:
+    """Return x with each part of `updates` reduced into the part that a row of `index` names."""
+    depth = index.shape[-1] if index.ndim else 0
+    if not index.ndim or depth > x.ndim:
+        raise ShapeError(
+            f"ScatterND: indices must have rows of at most {x.ndim} numbers, got {index.shape}"
+        )
+    shape = index.shape[:-1] + x.shape[depth:]
+    if updates.shape != shape:
+        raise ShapeError(f"ScatterND: updates must be {shape}, got {updates.shape}")
+    places = tuple(
+        _in_range("ScatterND", index[..., i], size) for i, size in enumerate(x.shape[:depth])
+    )
+    found = x.copy()
+    _reduction("ScatterND", attributes, x).at(found, places, updates)
+    return [found]
+
+
+def _reduction(operator: str, attributes: Attributes, x: Array) -> np.ufunc:
+    """Return the ufunc of a node. Raises UnsupportedOpError for what is no integer or float."""
+    name = attributes.get("reduction", b"none").decode()
+    if name not in REDUCTIONS or x.dtype.kind not in "iuf":
+        raise UnsupportedOpError(f"{operator}: the reduction {name!r} of {x.dtype}")
+    return REDUCTIONS[name]
+
+
+def _in_range(operator: str, index: Array, size: int) -> Array:
+    """Return indices, of which negative ones count from the end."""
+    if index.size and not (-size <= index.min() and index.max() < size):
+        raise ShapeError(
+            f"{operator}: indices must be from {-size} to {size - 1}, "
+            f"got {index.min()} to {index.max()}"
+        )
+    return index
+
+
+NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
+    ("", "ScatterElements"): scatter_elements,
+    ("", "ScatterND"): scatter_nd,
+}
+"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""

@@ -1,0 +1,113 @@
+"""Nodes of types that no GPU has, which read types alone or scatter; ONNX Runtime's results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import helper
+
+import glnn
+from glnn.errors import GlnnError
+from tests.onnx.runtime import IR_VERSION, node_model, runtime
+
+BACKENDS = ("cpu", "compute")
+INTEGERS = (np.uint16, np.int16, np.uint32, np.uint64)
+ANY = (*INTEGERS, np.float64, np.bool_, object, np.complex64)
+NOT_OF_RUNTIME = (ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.int4)
+Array = np.ndarray[Any, Any]
+
+
+def run(model: Any, operands: list[Array], backend: str = "cpu") -> list[Array]:
+    session = glnn.InferenceSession(model.SerializeToString(), backend)
+    return list(session.run(None, {f"x{i}": one for i, one in enumerate(operands)}))
+
+
+def same(found: list[Array], right: list[Array]) -> None:
+    for got, expected in zip(found, right, strict=True):
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [*ANY, *NOT_OF_RUNTIME])
+def test_shape_and_size(dtype: Any, backend: str) -> None:
+    """They read no numbers: every type has them."""
+    x = np.arange(6).reshape(2, 3, 1).astype(str if dtype is object else dtype)
+    x = x.astype(object) if dtype is object else x
+    cases: list[tuple[int, str, dict[str, Any], Any]] = [
+        (21, "Shape", {}, [2, 3, 1]),
+        (13, "Shape", {}, [2, 3, 1]),
+        (21, "Shape", {"start": 1}, [3, 1]),
+        (21, "Shape", {"start": -3, "end": -1}, [2, 3]),
+        (21, "Size", {}, 6),
+    ]
+    for opset, op, attributes, right in cases:
+        if opset == 13 and dtype in NOT_OF_RUNTIME[1:]:  # newer than the version
+            continue
+        model = node_model(op, [x], opset=opset, kinds=[np.int64], **attributes)
+        same(run(model, [x], backend), [np.array(right, np.int64)])
+        if dtype in ANY[:-1]:
+            same(runtime(model, [x]), [np.array(right, np.int64)])
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_shape_of_open_sizes_beside_a_move(dtype: Any) -> None:
+    x = np.arange(6).reshape(2, 3).astype(dtype)
+    code = helper.np_dtype_to_tensor_dtype(x.dtype)
+    nodes = [
+        helper.make_node("Shape", ["x0"], ["s"]),
+        helper.make_node(
+            "ConstantOfShape", ["s"], ["z"], value=helper.make_tensor("", code, [1], [7])
+        ),
+        helper.make_node("Identity", ["x0"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x0", code, ["a", "b"])]
+    outputs = [helper.make_tensor_value_info(n, code, None) for n in ("y", "z")]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=IR_VERSION
+    )
+    same(run(model, [x]), [x, np.full((2, 3), 7, dtype)])
+    same(run(model, [x]), runtime(model, [x]))
+
+
+@pytest.mark.parametrize("reduction", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_scatter_with_a_reduction(dtype: Any, reduction: str) -> None:
+    """Sums and products keep the low bits."""
+    rng, ends = np.random.default_rng(1), np.iinfo(dtype)
+    x, updates = (
+        rng.integers(ends.min, ends.max, shape, dtype, endpoint=True)
+        for shape in ((3, 4, 5), (3, 2, 5))
+    )
+    index = rng.integers(-4, 4, (3, 2, 5))
+    cases: list[tuple[list[Array], str, dict[str, Any]]] = [
+        ([x, index, updates], "ScatterElements", {"axis": 1}),
+        ([x, index[:2, :, :4], updates[:2, :, :4]], "ScatterElements", {"axis": -2}),
+        ([x[0, 0], index[0, 0] % 5, updates[0, 0]], "ScatterElements", {}),
+        ([x, index[:0], updates[:0]], "ScatterElements", {"axis": 1}),
+        ([x, np.array([[1], [1], [-3]]), x], "ScatterND", {}),
+        ([x, np.array([[[1, -1], [1, 3]]]), x[:1, :2]], "ScatterND", {}),
+        ([x, np.array([[0, 1, 2], [0, 1, 2]]), x[0, 0, :2]], "ScatterND", {}),
+    ]
+    for operands, op, more in cases:
+        for opset in (16, 18):
+            if opset == 16 and reduction in ("max", "min"):
+                continue
+            model = node_model(
+                op, operands, opset=opset, kinds=[dtype], reduction=reduction, **more
+            )
+            same(run(model, operands), runtime(model, operands))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_scatter_beyond_its_operand_is_refused(dtype: Any) -> None:
+    x = np.arange(4).astype(dtype)
+    for op, index in (("ScatterElements", [4]), ("ScatterElements", [-5]), ("ScatterND", [[4]])):
+        operands = [x, np.array(index), x[:1]]
+        model = node_model(op, operands, opset=18, kinds=[dtype], reduction="add")
+        with pytest.raises(GlnnError, match=f"{op}: indices must be from -4 to 3"):
+            run(model, operands)
