@@ -2,8 +2,8 @@
 
 Read are characters, `.`, escaped punctuation, \\t \\n \\v \\f \\r, \\d \\w \\s and \\D \\W \\S of
 ASCII, classes of these and of ranges, groups `(...)` and `(?:...)`, `|`, `* + ? {m} {m,} {m,n}`,
-and `^` and `$` where an alternative of the whole pattern begins and ends. All else is refused:
-Python's own `re` reads some of it in another way, and takes exponential time for some patterns.
+`^`, `$`, \\b and \\B. All else is refused: Python's own `re` reads some of it in another way, and
+takes exponential time for some patterns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WORDS = (*DIGITS, (ord("A"), ord("Z")), (ord("_"), ord("_")), (ord("a"), ord("z"
 SPACES = ((ord("\t"), ord("\n")), (ord("\f"), ord("\r")), (ord(" "), ord(" ")))
 CONTROLS = {"t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r"}
 MOST_COPIES = 1000  # of what is repeated, as RE2 has it
-MOST_POSITIONS = 4096  # of a pattern, once each copy is written out
+MOST_PARTS = 4096  # of a pattern, once each copy is written out
 DEEPEST = 50  # groups within one another
 
 Ranges = tuple[tuple[int, int], ...]
@@ -48,6 +48,26 @@ class Characters:
 
     def __contains__(self, character: str) -> bool:
         return any(low <= ord(character) <= high for low, high in self.ranges)
+
+
+WORD = Characters(WORDS)
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """No character, but something of those around."""
+
+    kind: str
+    """^ or $ for an end of the text, b or B for where a word begins or ends, or does not."""
+
+    size: ClassVar[int] = 1
+
+    def holds(self, before: str, after: str) -> bool:
+        """Return whether it holds between two characters, of which one is empty at an end."""
+        if self.kind in "^$":
+            return not (before if self.kind == "^" else after)
+        within = [bool(one) and one in WORD for one in (before, after)]
+        return (within[0] != within[1]) == (self.kind == "b")
 
 
 @dataclass(frozen=True)
@@ -86,7 +106,7 @@ class Repetition:
     """How many parts there are, each copy written out."""
 
 
-Part = Characters | Concatenation | Alternation | Repetition
+Part = Characters | Assertion | Concatenation | Alternation | Repetition
 
 
 class _Parser:
@@ -128,14 +148,16 @@ class _Parser:
 
     def _concatenation(self, depth: int) -> Part:
         parts: list[Part] = []
-        if depth == 0:
-            self._taken("^")  # a full match begins there
         while self._next and self._next not in "|)":
-            if depth == 0 and self._next == "$" and self._pattern[self._at + 1 :][:1] in ("", "|"):
-                self._taken("$")
-                break
-            parts.append(self._repeated(self._atom(depth)))
+            parts.append(self._assertion() or self._repeated(self._atom(depth)))
         return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
+
+    def _assertion(self) -> Part | None:
+        """Return an assertion if one is next."""
+        for text in ("^", "$", "\\b", "\\B"):
+            if self._taken(text):
+                return Assertion(text[-1])
+        return None
 
     def _atom(self, depth: int) -> Part:
         if self._taken("("):
@@ -149,7 +171,7 @@ class _Parser:
             return self._class()
         if self._taken("."):
             return Characters(_complement(((ord("\n"), ord("\n")),)))
-        if self._next in "^$*+?{":
+        if self._next in "*+?{":
             raise self._refused(f"{self._next!r}")
         return Characters(self._character())
 
@@ -212,8 +234,8 @@ class _Parser:
         if self._next and self._next in "*+?{":
             raise self._refused(f"{self._next!r} behind a repetition")
         size = 1 + part.size * (max(least, 1) if most is None else most)
-        if size > MOST_POSITIONS:
-            raise self._refused(f"more than {MOST_POSITIONS} parts before the character")
+        if size > MOST_PARTS:
+            raise self._refused(f"more than {MOST_PARTS} parts before the character")
         return Repetition(part, least, most, size)
 
     def _counts(self) -> tuple[int, int | None]:
@@ -243,97 +265,75 @@ def _union(ranges: list[tuple[int, int]]) -> Ranges:
 
 
 class Automaton:
-    """What matches a whole text: Glushkov's automaton, a state for each character of a pattern.
+    """What matches a whole text: Thompson's automaton, of which all states are followed at once.
 
-    Sets of states are the bits of integers. It takes time proportional to the length of the text
-    times the states.
+    It takes time proportional to the length of the text times the states.
     """
 
     def __init__(self, pattern: str) -> None:
         """Raises UnsupportedOpError for a pattern that is not read, or has too many states."""
         part = _Parser(pattern).parse()
-        if part.size > MOST_POSITIONS:
-            what = f"of more than {MOST_POSITIONS} parts"
+        if part.size > MOST_PARTS:
+            what = f"of more than {MOST_PARTS} parts"
             raise UnsupportedOpError(f"RegexFullMatch: a pattern {what}: {shown(pattern)}")
-        self._characters: list[Characters] = []
-        self._following: list[int] = []
-        self._empty, self._first, self._last = self._put(part)
-        self._accepting: dict[str, int] = {}
+        self._tests: list[Characters | Assertion | None] = []
+        self._following: list[tuple[int, ...]] = []
+        self._end = self._state(None, ())
+        self._start = self._put(part, self._end)
 
     def matches(self, text: str) -> bool:
         """Return whether the text as a whole matches."""
-        if not text:
-            return self._empty
-        states = self._first
-        for i, character in enumerate(text):
-            if i:
-                states = self._after(states)
-            states &= self._accepted_by(character)
-        return bool(states & self._last)
+        states, before = {self._start}, ""
+        for after in text:
+            reached = self._reached(states, before, after)
+            states = {
+                following
+                for state, test in reached
+                if isinstance(test, Characters) and after in test
+                for following in self._following[state]
+            }
+            before = after
+        return any(state == self._end for state, _ in self._reached(states, before, ""))
 
-    def _accepted_by(self, character: str) -> int:
-        """Return the states that take the character."""
-        found = self._accepting.get(character)
-        if found is None:
-            found = sum(1 << i for i, one in enumerate(self._characters) if character in one)
-            self._accepting[character] = found
-        return found
+    def _reached(
+        self, states: set[int], before: str, after: str
+    ) -> Iterator[tuple[int, Characters | Assertion | None]]:
+        """Yield the states that are reached between two characters, and their tests."""
+        stack, found = list(states), set(states)
+        while stack:
+            state = stack.pop()
+            test = self._tests[state]
+            yield state, test
+            if isinstance(test, Characters) or (test and not test.holds(before, after)):
+                continue
+            new = [one for one in self._following[state] if one not in found]
+            found.update(new)
+            stack += new
 
-    def _after(self, states: int) -> int:
-        found = 0
-        for state in _bits(states):
-            found |= self._following[state]
-        return found
+    def _state(self, test: Characters | Assertion | None, following: tuple[int, ...]) -> int:
+        """Add a state, and return its number. test: None for one that is always passed."""
+        self._tests.append(test)
+        self._following.append(following)
+        return len(self._tests) - 1
 
-    def _put(self, part: Part) -> tuple[bool, int, int]:
-        """Add the states of a part. Return whether it matches an empty text, and the states in
-        which it begins and ends.
-        """
-        if isinstance(part, Characters):
-            bit = 1 << len(self._characters)
-            self._characters.append(part)
-            self._following.append(0)
-            return False, bit, bit
+    def _put(self, part: Part, following: int) -> int:
+        """Add the states of a part, behind which `following` comes, and return the first."""
+        if isinstance(part, Characters | Assertion):
+            return self._state(part, (following,))
         if isinstance(part, Alternation):
-            empty, first, last = False, 0, 0
-            for one in part.parts:
-                own_empty, own_first, own_last = self._put(one)
-                empty, first, last = empty or own_empty, first | own_first, last | own_last
-            return empty, first, last
-        return self._put_concatenation(part)
-
-    def _put_concatenation(self, part: Concatenation | Repetition) -> tuple[bool, int, int]:
-        empty, first, last = True, 0, 0
-        for one, optional, looped in _copies(part):
-            own_empty, own_first, own_last = self._put(one)
-            own_empty = own_empty or optional
-            self._join(last, own_first)
-            if looped:
-                self._join(own_last, own_first)
-            first |= own_first if empty else 0
-            last = own_last | (last if own_empty else 0)
-            empty = empty and own_empty
-        return empty, first, last
-
-    def _join(self, ends: int, begins: int) -> None:
-        """Let the states `begins` follow those that `ends` are."""
-        for state in _bits(ends):
-            self._following[state] |= begins
-
-
-def _copies(part: Concatenation | Repetition) -> Iterator[tuple[Part, bool, bool]]:
-    """Yield what stands one behind the other: whether it may be missing, and be there again."""
-    if isinstance(part, Concatenation):
-        yield from ((one, False, False) for one in part.parts)
-        return
-    count = max(part.least, 1) if part.most is None else part.most
-    for i in range(count):
-        yield part.part, i >= part.least, part.most is None and i == count - 1
-
-
-def _bits(states: int) -> Iterator[int]:
-    """Yield the numbers of the bits that are set."""
-    while states:
-        lowest = states & -states
-        yield lowest.bit_length() - 1
-        states ^= lowest
+            firsts = [self._put(one, following) for one in part.parts]
+            return self._state(None, tuple(firsts))
+        if isinstance(part, Concatenation):
+            for one in reversed(part.parts):
+                following = self._put(one, following)
+            return following
+        first = following
+        if part.most is None:
+            first = self._state(None, ())
+            self._following[first] = (self._put(part.part, first), following)
+        else:
+            for _ in range(part.most - part.least):
+                first = self._state(None, (self._put(part.part, first), following))
+        for _ in range(part.least):
+            first = self._put(part.part, first)
+        return first

@@ -15,12 +15,14 @@ from tests.onnx.runtime import node_model, runtime
 
 CHARACTERS = "aabbc01_- \n\t\v\r\f.é+K\u212a"
 """Of texts; the last is the sign for kelvin, which is a k without case."""
+ATOMS = r"a b c é _ . \. \d \w \s \D \W \S \n \v - ^ $ \b \B"
 READ = r"""
 a| |a () ^$ ^a|b$ (a*)* (a|b)*? ] } a{0} (a?){20} [-] [^-] [a-] [&&|~] (a{2}){3} a{2,} [+--] [$^]
-a$|^b ((a|b)c?){2,4}
+a$|^b ((a|b)c?){2,4} a^b a$b ($)a (a$) (^|a)*b ^^a$$ (\W|^)[\w.\-]{0,25}@(a|b)\.c(\W|$)
+a\b,\bb \Ba a\B a(\b|b)c \b \B (a\b)+
 """
 REFUSED = r"""
-[[:alpha:]]+ (?i)é a++ a** a{2}{3} ^* a^b a$b ($)a (a$) (?P<n>a) (?=a) \bword a\Z \p{L} \x41 \1 \é
+[[:alpha:]]+ (?i)é a++ a** a{2}{3} ^* $+ \b* (?P<n>a) (?=a) a\Z \p{L} \x41 \1 \é
 a{ a{,2} a{1001} a{2,1} (a a) []a] [] [ [a [z-a] [\d-z] [a-\d] [a-c-e] [[] [a-[] * \ a\
 ((a{1000}){1000}){1000} ((){1000}){1000}
 """
@@ -52,25 +54,7 @@ def random_class(rng: random.Random) -> str:
 def random_pattern(rng: random.Random, depth: int = 3) -> str:
     """A pattern of what is read; deeper ones are groups and repetitions of others."""
     if depth == 0 or rng.random() < 0.2:
-        atoms = [
-            "a",
-            "b",
-            "c",
-            "é",
-            "_",
-            ".",
-            "\\.",
-            "\\d",
-            "\\w",
-            "\\s",
-            "\\D",
-            "\\W",
-            "\\S",
-            "\\n",
-            "\\v",
-            "-",
-        ]
-        return random_class(rng) if rng.random() < 0.25 else rng.choice(atoms)
+        return random_class(rng) if rng.random() < 0.25 else rng.choice(ATOMS.split())
     parts = [random_pattern(rng, depth - 1) for _ in range(rng.randint(1, 3))]
     kind = rng.random()
     if kind < 0.4:
