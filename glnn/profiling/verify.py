@@ -136,10 +136,12 @@ class _Found:
 def _own_error(node: Node, found: _Found) -> float:
     """Return the error of `node` alone, over the magnitudes of the terms that it adds up."""
 
-    def compute(operands: Mapping[str, Array]) -> Array:
-        return _exact(node.reference({v: operands[v.name] for v in node.reads})[0])
+    named = {str(i): value for i, value in enumerate(node.reads)}  # constants share names
 
-    operands = {value.name: array for value, array in found.operands(node).items()}
+    def compute(operands: Mapping[str, Array]) -> Array:
+        return _exact(node.reference({named[name]: operands[name] for name in named})[0])
+
+    operands = {name: found[value] for name, value in named.items()}
     return term_error(compute, operands, found[node.outputs[0]])
 
 

@@ -137,6 +137,21 @@ def test_a_wrong_layer_of_what_cancels(
     assert wrong and set(wrong) == {"move"}
 
 
+@pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
+def test_a_layer_alone_reads_the_operands_that_it_has(
+    cli: Glnn, tmp_path: Path, backend: str
+) -> None:
+    """Constants that passes make may have one name."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> norm (float[2, 3, 4] x) => (float[2, 3, 4] y)
+        <float[3] a = {1.5, -2.0, 0.3}, float[3] b = {0.1, 7.0, -5.0}, float[3] c = {2.0, 3.0, 4.0},
+        float[3] d = {0.7, 1.9, 40.0}> { y = BatchNormalization(x, a, b, c, d) }"""
+    path = tmp_path / "norm.onnx"
+    path.write_bytes(parser.parse_model(text).SerializeToString())
+    shown = cli("verify", path, "--backend", backend, "--tolerance", "1e-12", "--json")
+    (layer,) = json.loads(shown.out)["layers"]
+    assert 1e-12 < layer["error"] <= 1e-6 and layer["own"] <= 1e-6
+
+
 STEPS = {
     "floor": "y = Floor(x)",
     "ceil": "y = Ceil(x)",
