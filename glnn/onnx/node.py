@@ -105,11 +105,15 @@ class OnnxOperator(Composite):
         if self.entry is not None and self.entry.objects:
             return ""
         asked = [one for one in self.attributes.values() if isinstance(one, DType)]
-        unread = () if self.entry is None else self.entry.type_only
-        dtypes = [v.type.dtype for i, v in enumerate(given) if v and i not in unread]
         known = CONVERTED if self.entry is None else CONVERTED | self.entry.dtypes
         if self.entry is not None and not self.entry.halves and DType.bfloat16 not in asked:
             known |= {DType.bfloat16}
+        dtypes = [value.type.dtype for value in given if value is not None]
+        unread = () if self.entry is None else self.entry.type_only
+        if unread and not known.issuperset(dtypes):
+            # Its numbers are not read, but a result may be of that type, as CastLike's.
+            dtypes = [v.type.dtype for i, v in enumerate(given) if v and i not in unread]
+            dtypes += [type.dtype for type in self.delegate.inferred(given)]
         others = dict.fromkeys(one.value for one in (*dtypes, *asked) if one not in known)
         return f"{' and '.join(others)} is the host's" if others else ""
 
