@@ -11,11 +11,13 @@ import numpy as np
 
 from glnn.boxes import suppress_overlaps
 from glnn.errors import LimitError, ShapeError
+from glnn.host_memory import check_memory
 from glnn.types import Array
 
 Attributes = Mapping[str, Any]
 MOST_GRID = 2**31 - 1  # places along an axis for each part of a region, as in ONNX Runtime
 MOST_PLACES = 1 << 24  # places along an axis for all parts of a region that may be in the image
+TABLE = 64  # bytes for each part of each region along an axis, with those of temporary arrays
 BLOCK = 1 << 20  # numbers of a temporary array, as far as regions can be divided
 
 
@@ -151,6 +153,12 @@ def roi_align(
         raise ShapeError(f"RoiAlign: mode must be avg or max, got {mode!r}")
     default = b"half_pixel" if version >= 16 else b"output_half_pixel"
     half = attributes.get("coordinate_transformation_mode", default) == b"half_pixel"
+    if max(sizes) > MOST_PLACES:
+        what = f"got {max(sizes)} parts of each region"
+        raise LimitError(f"RoiAlign: at most {MOST_PLACES} places of a region, {what}")
+    check_memory(
+        len(regions) * sum(sizes) * TABLE, lambda: f"RoiAlign: {sizes} parts of each region"
+    )
     # In the numbers' own precision, as places at the border depend on it.
     kind = np.float64 if x.dtype == np.float64 else np.float32
     scale, ratio = kind(attributes.get("spatial_scale", 1.0)), attributes.get("sampling_ratio", 0)

@@ -11,7 +11,8 @@ from onnx import parser
 from glnn import host_memory
 from glnn.backends import NAMES
 from glnn.compile.hosted import LARGE
-from glnn.errors import LimitError
+from glnn.errors import LimitError, ModelError, ShapeError
+from glnn.onnx.detection import roi_align
 from glnn.session import InferenceSession
 
 FREE = 256 << 20
@@ -49,8 +50,8 @@ LARGE_MODELS = {
 }
 
 
-def model(text: str) -> bytes:
-    head = '<ir_version: 8, opset_import: ["" : 17]> g '
+def model(text: str, opset: int = 17) -> bytes:
+    head = f'<ir_version: 8, opset_import: ["" : {opset}]> g '
     return bytes(parser.parse_model(head + text).SerializeToString())
 
 
@@ -180,3 +181,95 @@ def test_a_mask_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.ones((1024, 1024), np.float32)
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x + np.triu(x))
     assert [step.op.name for step in session.plan({"x": x.shape}).steps] == ["pointwise"]
+
+
+TABLES = {
+    "Resize": """(float[1, 2] x) => (float[N, M] y) {
+        s = Constant<value_ints=[67108864, 2]>() y = Resize(x, , , s) }""",
+    "Resize, linear": """(float[1, 2] x) => (float[N, M] y) {
+        s = Constant<value_ints=[33554432, 2]>() y = Resize<mode="linear">(x, , , s) }""",
+    "Resize, linear, float64": """(double[1, 2] x) => (double[N, M] y) {
+        s = Constant<value_ints=[33554432, 2]>() y = Resize<mode="linear">(x, , , s) }""",
+    "Resize, antialias": """(float[2, 1000] x) => (float[N, M] y) {
+        s = Constant<value_ints=[4194304, 100]>()
+        y = Resize<mode="cubic", antialias=1>(x, , , s) }""",
+    "Resize, sizes of an input": """(float[1, 2] x, int64[2] n) => (float[N, M] y) {
+        y = Resize<mode="linear">(x, , , n) }""",
+    "AffineGrid": """(float[1, 2, 3] x) => (float[N, H, W, 2] y) {
+        s = Constant<value_ints=[1, 1, 16384, 16384]>() y = AffineGrid(x, s) }""",
+    "RoiAlign": """(float[1, 1, 4, 4] x) => (float[N, C, H, W] y) {
+        r = Constant<value = float[1, 4] {0.0, 0.0, 2.0, 2.0}>() i = Constant<value_ints=[0]>()
+        y = RoiAlign<output_height=4500000>(x, r, i) }""",
+    "MaxPool": """(float[1, 1, 8192, 1] x) => (float[N, C, H, W] y, int64[N, C, H, W] i) {
+        y, i = MaxPool<kernel_shape=[4096, 1]>(x) }""",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_that_do_not_fit_are_not_computed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_memory, "free_memory", lambda: FREE)
+    said = rf"{name.split(',')[0]}.* needs \d+ bytes of the host's memory .*, {FREE} are free"
+    _refused(TABLES[name], LimitError, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            """(int64[2] x) => (float[N, M] y) { d = Constant<value_int=2147483648>()
+            v = Constant<value_floats=[0.0, 1.0]>() y = OneHot(x, d, v) }""",
+            "OneHot: .* more than 2147483647",
+        ),
+        (
+            """(int64[2] x, int64 n) => (float[N, M] y) {
+            v = Constant<value_floats=[0.0, 1.0]>() y = OneHot(x, n, v) }""",
+            "OneHot: .* more than 2147483647",
+        ),
+        (
+            """(float[1, 2] x) => (float[N, M] y) { s = Constant<value_ints=[2147483648, 2]>()
+            y = Resize(x, , , s) }""",
+            "Resize: .* more than 2147483647",
+        ),
+        (
+            """(float[1, 2, 3] x) => (float[N, H, W, 2] y) {
+            s = Constant<value_ints=[1, 1, 268435456, 268435456]>() y = AffineGrid(x, s) }""",
+            "AffineGrid: .* more than 2147483647",
+        ),
+    ],
+)
+def test_sizes_beyond_any_tensor_are_refused_at_once(text: str, said: str) -> None:
+    _refused(text, (ModelError, ShapeError), said)
+
+
+def test_regions_of_very_many_parts_are_refused_at_once() -> None:
+    """Regions beyond an image need no places, but tables of their parts."""
+    x, regions = np.ones((1, 1, 4, 4), np.float32), np.array([[9, 9, 10, 10]], np.float32)
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitError, match="at most 16777216 places of a region, got 268435456"):
+            roi_align({"output_height": 1 << 28}, 16, x, regions, np.array([0]))
+        assert tracemalloc.get_traced_memory()[1] < LOADED
+    finally:
+        tracemalloc.stop()
+
+
+def _refused(text: str, error: type[Exception] | tuple[type[Exception], ...], said: str) -> None:
+    content = model(text, opset=20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(error, match=said):
+            _run(content)
+        assert tracemalloc.get_traced_memory()[1] < LOADED
+    finally:
+        tracemalloc.stop()
+
+
+def _run(content: bytes) -> None:
+    """Load a model and run it on ones; `n` is a large size."""
+    session = InferenceSession(content, "cpu")
+    feeds = {one.name: np.ones(one.shape, one.dtype.numpy) for one in session.get_inputs()}
+    if "n" in feeds:
+        feeds["n"] = np.array([33554432, 2]) if feeds["n"].ndim else np.array(2**31)
+    session.run(None, feeds)

@@ -91,3 +91,13 @@ def test_grids(backend: str, mode: str) -> None:
             check("GridSample", [volume, floats(1, 3, 1, 5, 3)], backend, tolerance=1e-3, **more)
     old = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}[mode]
     check("GridSample", [image, floats(2, 3, 7, 2)], backend, tolerance=1e-3, mode=old, opset=16)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_scales_that_leave_nothing(backend: str, mode: str) -> None:
+    more = {"mode": mode, "opset": 19, "known": (2,)}
+    check("Resize", [floats(1, 4), None, np.array([0.6, 2], np.float32)], backend, **more)
+    roi = np.array([0.1, 0.1, 1.03, 0.8], np.float32)
+    more["coordinate_transformation_mode"] = "tf_crop_and_resize"
+    check("Resize", [floats(1, 4), roi, np.array([0.6, 2], np.float32)], backend, **more)

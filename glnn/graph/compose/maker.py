@@ -52,10 +52,14 @@ class Maker:
         """
         return count * dtype.numpy.itemsize <= FOLDED
 
-    def check_constant(self, count: int, dtype: DType) -> None:
-        """Raise LimitError where the host has too little memory for a constant of `count`."""
-        nbytes = count * dtype.numpy.itemsize
-        check_memory(nbytes, lambda: f"{self.name}: a table of {count} numbers of {dtype.value}")
+    def check_tables(self, count: int, nbytes: int) -> None:
+        """Raise LimitError where the host has too little memory to compute constant tables.
+
+        Args:
+            count: The numbers of the tables.
+            nbytes: The bytes for each of them, with those of temporary arrays.
+        """
+        check_memory(count * nbytes, lambda: f"{self.name}: to compute tables of {count} numbers")
 
     def count_up(self, count: int, dtype: DType, shape: Shape) -> Value:
         """0, 1, 2, ... as `count` numbers of int32 or int64 in `shape`.

@@ -80,14 +80,18 @@ class Filter:
     exclude_outside: bool = False
     """Whether what lies outside has no weight, instead of the number at the edge."""
 
+    def reach(self, scale: float) -> int:
+        """Return how many places each number may be made of, where `taps` is asked for `scale`."""
+        scale = min(scale, 1.0) if self.antialias else 1.0
+        return -2 * floor(-(1 if self.linear else 2) / scale)
+
     def taps(
         self, at: Array, size: int, scale: float, dtype: type[np.floating[Any]] = np.float32
     ) -> tuple[Array, Array]:
         """Indices, int32, and weights, `dtype`, of what each place is made of: (taps, places)."""
         scale = min(scale, 1.0) if self.antialias else 1.0
-        reach = 1 if self.linear else 2
-        before = floor(-reach / scale) + 1
-        offsets = np.arange(before, 2 - before)[:, None]
+        reach = self.reach(scale)
+        offsets = np.arange(1 - reach // 2, 1 + reach // 2)[:, None]
         whole = np.floor(at).astype(np.int64)
         index = whole + offsets
         weights = self._weights((index - at.astype(np.float64)) * scale)
@@ -98,6 +102,7 @@ class Filter:
             weights = weights / np.where(total == 0, 1.0, total)
         index = np.clip(index, 0, size - 1)
         there = np.any(weights != 0, axis=1)
+        there[0] |= not there.any()  # one at least, where there are no places or no weights
         return index[there].astype(np.int32), weights[there].astype(dtype)
 
     def _weights(self, distance: Array) -> Array:

@@ -15,6 +15,8 @@ from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
+TABLE = 32  # bytes for each query's key of a band, with those of temporary arrays
+
 
 @dataclass(frozen=True)
 class _Bias:
@@ -85,7 +87,7 @@ def _band(call: Call, queries: int, keys: int, offset: int, valid: Value | None)
     right = 0 if causal else right
     if valid is None and right < 0 and left < 0:
         return None
-    call.check_constant(queries * keys, DType.int64)
+    call.check_tables(queries * keys, TABLE)
     distance = np.arange(keys) - np.arange(queries)[:, None]
     last = call.constant(np.arange(keys), np.int64)
     if valid is None:

@@ -16,6 +16,8 @@ from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.window import windows_of
 from glnn.types import Array, DType
 
+TABLE = 32  # bytes for each tap of each window, with those of temporary arrays
+
 
 def _windows(call: Call, x: Value) -> Window:
     """The node's windows. Raises ShapeError where there are none."""
@@ -38,7 +40,7 @@ def _places(call: Call, x: Value, windows: Window) -> Value:
     """Where the first greatest number of each window lies in all of x, int64."""
     n, c, *sizes = x.type.shape
     planes, outs = n * c, windows.outputs(tuple(sizes))
-    call.check_constant(prod(outs) * prod(windows.kernel), DType.int64)
+    call.check_tables(prod(outs) * prod(windows.kernel), TABLE)
     column_major = bool(call.get("storage_order", 0))
     met = _met(windows, tuple(sizes), outs)
     rows = call.reshape(x, (planes, int(np.prod(sizes))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import floor, prod
 from typing import Any
@@ -19,6 +19,9 @@ from glnn.onnx.operators.wide_resample import WideResample
 from glnn.types import MOST, Array, DType
 
 CENTRES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+# Bytes for each place of an axis, and for each number that it is made of: of the tables and of
+# the temporary arrays by which they are computed.
+NEAREST, TAP = 32, 64
 MODES = (*CENTRES, "align_corners", "asymmetric", "tf_crop_and_resize")
 
 
@@ -77,15 +80,15 @@ class Along:
 def _nearest(at: Array, size: int, mode: str) -> Array:
     """The index of the place that is nearest to each, int32."""
     half = np.float32(0.5)
-    rounded = {
-        "round_prefer_floor": np.ceil(at - half),
-        "round_prefer_ceil": np.floor(at + half),
-        "floor": np.floor(at),
-        "ceil": np.ceil(at),
+    rounded: dict[str, Callable[[], Array]] = {
+        "round_prefer_floor": lambda: np.ceil(at - half),
+        "round_prefer_ceil": lambda: np.floor(at + half),
+        "floor": lambda: np.floor(at),
+        "ceil": lambda: np.ceil(at),
     }
     if mode not in rounded:
         raise ShapeError(f"Resize: nearest_mode must be one of {', '.join(rounded)}, got {mode!r}")
-    return np.asarray(np.clip(rounded[mode], 0, size - 1), np.int32)
+    return np.asarray(np.clip(rounded[mode](), 0, size - 1), np.int32)
 
 
 def _resize(
@@ -174,9 +177,9 @@ def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest:
     numbers = prod(counts.get(axis, size) for axis, size in enumerate(x.type.shape))
     if numbers > MOST or max(counts.values()) > MOST:
         raise ShapeError(f"{call.name}: {x.type} to more than {MOST} numbers")
-    call.check_constant(max(numbers, *counts.values()), DType.float32)
     kind = call.get("mode", "nearest")
     if kind == "nearest":
+        call.check_tables(sum(counts.values()), NEAREST)
         indices = {a.axis: _nearest(a.places(mode), a.size, nearest) for a in along}
         return _outside(call, picked(call, x, indices), along, mode)
     if kind not in ("linear", "bilinear", "cubic"):
@@ -187,6 +190,7 @@ def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest:
         bool(call.get("antialias", 0)),
         bool(call.get("exclude_outside", 0)),
     )
+    call.check_tables(sum(one.count * made.reach(one.scale) for one in along), TAP)
     dtype = x.type.dtype
     if dtype is DType.float64:
         return _wide(call, x, along, mode, made)

@@ -14,7 +14,7 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import GatherND, Reduce, Transpose
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
-from glnn.types import Array, DType, Shape
+from glnn.types import MOST, Array, DType, Shape
 
 MODES = {
     "nearest": "nearest",
@@ -139,10 +139,17 @@ def _affine_grid(call: Call, theta: Value, size: Value) -> Value:
     depth = len(sizes)
     if theta.type.dims != (n, depth, depth + 1):
         raise ShapeError(f"AffineGrid: theta {theta.type} does not fit the size {(n, _, *sizes)}")
+    if min(sizes, default=0) < 0 or n * prod(sizes) * depth > MOST:
+        raise ShapeError(
+            f"{call.name}: a grid of size {(n, _, *sizes)} has more than {MOST} numbers"
+        )
+    call.check_tables(prod(sizes) * (depth + 1), DType.float32.numpy.itemsize)
     corners = bool(call.get("align_corners", 0))
-    at = np.meshgrid(*(_grid_line(count, corners) for count in sizes), indexing="ij")
-    whole = np.stack([*at[::-1], np.ones_like(at[0])], -1).reshape(1, -1, depth + 1)
-    grid = matmul(call, call.constant(whole, np.float32), theta, transposed=True)
+    lines = [_grid_line(count, corners).astype(np.float32) for count in sizes]
+    at = np.meshgrid(*lines, indexing="ij", copy=False)
+    ones = np.broadcast_to(np.float32(1), sizes)
+    whole = np.stack([*at[::-1], ones], -1).reshape(1, -1, depth + 1)
+    grid = matmul(call, call.constant(whole), theta, transposed=True)
     return call.reshape(grid, (n, *sizes, depth))
 
 
