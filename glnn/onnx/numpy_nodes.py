@@ -10,6 +10,7 @@ import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.onnx.detection import NODES as DETECTION
+from glnn.onnx.linear_nodes import NODES as LINEAR
 from glnn.onnx.narrow_nodes import NODES as NARROW
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.scatter_nodes import NODES as SCATTERS
@@ -268,6 +269,7 @@ WINDOWS: Mapping[str, Sequence[float]] = {
 """The parts of windows of cosines."""
 NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     **{("", name): function for name, function in DETECTION.items()},
+    **LINEAR,
     **NARROW,
     **SCATTERS,
     **TEXTS,

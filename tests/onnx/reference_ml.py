@@ -56,11 +56,14 @@ def imputer(version: int, types: Types) -> Cases:
             x[1, 1] = 2.0
             for values in ([7.0], [1.0, 2.0, 3.0]):
                 attributes = {"replaced_value_float": missing, "imputed_value_floats": values}
-                yield Case([x], [None], attributes)
+                for rows in (x, x[3], x[:0]):
+                    yield Case([rows], [None], attributes)
     else:
         x[1, 1] = 2
         for values in ([7], [1, 2, 3]):
-            yield Case([x], [None], {"replaced_value_int64": 2, "imputed_value_int64s": values})
+            attributes = {"replaced_value_int64": 2, "imputed_value_int64s": values}
+            for rows in (x, x[1], x[:0]):
+                yield Case([rows], [None], attributes)
 
 
 def label_encoder(version: int, types: Types) -> Cases:
@@ -116,14 +119,48 @@ def linear_classifier(version: int, types: Types) -> Cases:
                     "multi_class": classes % 2,
                     **labels,
                 }
-                yield Case([x], [None, None], attributes)
+                for rows in (x, x[0], x[:0]):
+                    yield Case([rows], [None, None], attributes)
+    attributes = {"coefficients": [1.0, -2.0, 0.5, 0.0], "intercepts": [0.2]}
+    for transform in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
+        attributes["post_transform"] = transform
+        for rows in (x, x[0], x[:0], np.zeros_like(x)):
+            yield Case([rows], [None, None], attributes)
+            for labels in classifier_labels(2):
+                yield Case([rows], [None, None], {**attributes, **labels})
+    # Scores that are probabilities, and one beyond.
+    attributes = {"coefficients": [0.1, 0, 0, 0, 0, 0.2, 0, 0], "intercepts": [0.4, 0.6]}
+    attributes |= {"post_transform": "PROBIT", "classlabels_ints": [1, 7]}
+    yield Case([x], [None, None], attributes)
+
+
+def linear_regressor(version: int, types: Types) -> Cases:
+    x = numbers(types, (5, 4))
+    rng = np.random.default_rng(1)
+    for transform, targets in itertools.product(
+        ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"), (1, 2, 3)
+    ):
+        attributes = {
+            "coefficients": (rng.normal(size=targets * 4) / 9).tolist(),
+            "post_transform": transform,
+        }
+        attributes |= {} if targets == 1 else {"targets": targets}
+        for rows in (x, x[0], x[:0]):
+            yield Case([rows], [None], attributes)
+            attributes["intercepts"] = rng.uniform(0.2, 0.8, targets).tolist()
+    # SOFTMAX_ZERO keeps scores of 0.
+    attributes = {"coefficients": [0.0] * 4 + [1.0] * 4, "targets": 2}
+    yield Case([np.abs(x)], [None], {**attributes, "post_transform": "SOFTMAX_ZERO"})
 
 
 def normalizer(version: int, types: Types) -> Cases:
     x = numbers(types, (3, 4))
-    for norm in ("L1", "L2"):
-        yield Case([x], [None], {"norm": norm})
-        yield Case([-np.abs(x)], [None], {"norm": norm})
+    for norm in ("MAX", "L1", "L2"):
+        for rows in (x, -np.abs(x), x[0], x[:0], np.zeros_like(x)):
+            yield Case([rows], [None], {"norm": norm})
+        if x.dtype.kind == "f":
+            yield Case([np.where(x == x[0, 1], x.dtype.type(np.nan), x)], [None], {"norm": norm})
+    yield Case([x], [None])
 
 
 def one_hot_encoder(version: int, types: Types) -> Cases:
@@ -201,6 +238,7 @@ CASES: dict[tuple[str, str], Callable[[int, Types], Cases]] = {
     (ML, "Imputer"): imputer,
     (ML, "LabelEncoder"): label_encoder,
     (ML, "LinearClassifier"): linear_classifier,
+    (ML, "LinearRegressor"): linear_regressor,
     (ML, "Normalizer"): normalizer,
     (ML, "OneHotEncoder"): one_hot_encoder,
     (ML, "SVMRegressor"): svm_regressor,

@@ -102,6 +102,13 @@ OWN = [
     ("", "StringSplit", 20, {}),
     (reference_ml.ML, "LabelEncoder", 2, {}),
     (reference_ml.ML, "LabelEncoder", 4, {}),
+    *((reference_ml.ML, "Imputer", 1, {"T": name}) for name in ("float", "int64")),
+    *(
+        (reference_ml.ML, op, 1, {key: name})
+        for op, key in (("LinearClassifier", "T1"), ("Normalizer", "T"))
+        for name in ("float", "double", "int64", "int32")
+    ),
+    (reference_ml.ML, "LinearRegressor", 1, {"T": "float"}),
     *(("", "NonZero", version, {"T": name}) for version in (9, 13) for name in NUMBERS),
     *(("", "TfIdfVectorizer", 9, {"T": name}) for name in ("int32", "int64", "string")),
 ]
