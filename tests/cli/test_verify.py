@@ -152,6 +152,19 @@ def test_a_layer_alone_reads_the_operands_that_it_has(
     assert 1e-12 < layer["error"] <= 1e-6 and layer["own"] <= 1e-6
 
 
+@pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
+def test_int64_that_the_plan_has_as_int32(cli: Glnn, tmp_path: Path, backend: str) -> None:
+    """How many keys there are of each sample, which is compared with the places of keys."""
+    text = """<ir_version: 11, opset_import: ["" : 24]> padded (float[2, 1, 3, 4] q,
+        float[2, 1, 5, 4] k, float[2, 1, 5, 4] v, int64[2] count) => (float[2, 1, 3, 4] y) {
+        y = Attention(q, k, v, , , , count) }"""
+    path = tmp_path / "padded.onnx"
+    path.write_bytes(parser.parse_model(text).SerializeToString())
+    np.save(tmp_path / "count.npy", np.array([3, 5]))
+    given = f"count={tmp_path / 'count.npy'}"
+    assert cli("verify", path, given, "--backend", backend, "--json").json["ok"]
+
+
 STEPS = {
     "floor": "y = Floor(x)",
     "ceil": "y = Ceil(x)",
