@@ -19,14 +19,14 @@ NO_NUMBER = 1e-7
 """What SOFTMAX_ZERO takes for 0."""
 
 
-def _rows(operator: str, x: Array) -> Array:
+def rows_of(operator: str, x: Array) -> Array:
     """Return x as float32 rows (N, C), of a vector as one row."""
     if x.ndim not in (1, 2):
         raise ShapeError(f"{operator}: x must have 1 or 2 dimensions, got the shape {x.shape}")
     return np.atleast_2d(x).astype(np.float32)
 
 
-def _transform(operator: str, attributes: Attributes) -> str:
+def transform_of(operator: str, attributes: Attributes) -> str:
     name = str(attributes.get("post_transform", b"NONE").decode())
     if name not in TRANSFORMS:
         raise ShapeError(f"{operator}: post_transform must be {', '.join(TRANSFORMS)}, got {name}")
@@ -53,35 +53,35 @@ def _linear(operator: str, attributes: Attributes, rows: Array, count: int) -> A
 def linear_regressor(attributes: Attributes, version: int, x: Array) -> list[Array]:
     """Return scores (N, targets)."""
     scores = _linear(
-        "LinearRegressor", attributes, _rows("LinearRegressor", x), attributes.get("targets", 1)
+        "LinearRegressor", attributes, rows_of("LinearRegressor", x), attributes.get("targets", 1)
     )
-    return [_transformed(scores, _transform("LinearRegressor", attributes))]
+    return [transformed(scores, transform_of("LinearRegressor", attributes))]
 
 
 def linear_classifier(attributes: Attributes, version: int, x: Array) -> list[Array]:
     """Return the label of each row, and scores of each class."""
-    rows, transform = _rows("LinearClassifier", x), _transform("LinearClassifier", attributes)
+    rows, transform = rows_of("LinearClassifier", x), transform_of("LinearClassifier", attributes)
     count = len(attributes.get("intercepts", ()))
     count = count or len(attributes.get("coefficients", ())) // max(rows.shape[1], 1)
     scores = _linear("LinearClassifier", attributes, rows, count)
-    labels = _labels(attributes)
+    labels = labels_of(attributes)
     if count == 1 and not len(labels):
         labels = np.arange(2)
-        found = _transformed(scores, transform)
+        found = transformed(scores, transform)
     elif count == 1 and len(labels) == 2:
         if transform == "PROBIT":
             raise UnsupportedOpError("LinearClassifier: PROBIT of one score for two classes")
-        one = _logistic(scores) if transform == "LOGISTIC" else scores
+        one = logistic(scores) if transform == "LOGISTIC" else scores
         found = np.concatenate([1 - one, one], 1)
     elif 1 < count <= len(labels):
-        found = _transformed(scores, transform)
+        found = transformed(scores, transform)
     else:
         raise ShapeError(f"LinearClassifier: {len(labels)} labels for {count} scores")
     winners = scores[:, 0] > 0 if count == 1 else scores.argmax(1)
     return [labels[winners.astype(np.int64)], found]
 
 
-def _labels(attributes: Attributes) -> Array:
+def labels_of(attributes: Attributes) -> Array:
     """Return the labels of classes, numbers or texts."""
     texts = attributes.get("classlabels_strings", ())
     if texts:
@@ -89,14 +89,14 @@ def _labels(attributes: Attributes) -> Array:
     return np.array(attributes.get("classlabels_ints", ()), np.int64)
 
 
-def _transformed(scores: Array, transform: str) -> Array:
+def transformed(scores: Array, transform: str) -> Array:
     """Return scores (N, count) after a post_transform: of one score only PROBIT changes it."""
     if transform == "PROBIT":
         return _probit(scores)
     if transform == "NONE" or scores.shape[1] == 1:
         return scores
     if transform == "LOGISTIC":
-        return _logistic(scores)
+        return logistic(scores)
     exponents = np.exp(scores - scores.max(1, keepdims=True))
     if transform == "SOFTMAX":
         return np.asarray(exponents / exponents.sum(1, keepdims=True))
@@ -106,7 +106,7 @@ def _transformed(scores: Array, transform: str) -> Array:
     return np.asarray(there / total, np.float32)
 
 
-def _logistic(scores: Array) -> Array:
+def logistic(scores: Array) -> Array:
     found = 1 / (1 + np.exp(-np.abs(scores)))
     return np.where(scores < 0, 1 - found, found)
 
@@ -125,7 +125,7 @@ def normalizer(attributes: Attributes, version: int, x: Array) -> list[Array]:
     where that is 0 as they are.
     """
     name = attributes.get("norm", b"MAX").decode()
-    rows = _rows("Normalizer", x)
+    rows = rows_of("Normalizer", x)
     if name == "MAX":
         least = np.float32(np.finfo(np.float32).min)
         norm = np.fmax.reduce(rows, 1, keepdims=True, initial=least)

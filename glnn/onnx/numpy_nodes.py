@@ -14,6 +14,7 @@ from glnn.onnx.linear_nodes import NODES as LINEAR
 from glnn.onnx.narrow_nodes import NODES as NARROW
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.scatter_nodes import NODES as SCATTERS
+from glnn.onnx.support_vector_nodes import NODES as SUPPORT_VECTORS
 from glnn.onnx.text_nodes import NODES as TEXTS
 from glnn.onnx.training_nodes import NODES as TRAINING
 from glnn.onnx.tree_nodes import NODES as TREES
@@ -272,6 +273,7 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     **LINEAR,
     **NARROW,
     **SCATTERS,
+    **SUPPORT_VECTORS,
     **TEXTS,
     **TRAINING,
     **TREES,

@@ -134,7 +134,6 @@ REFERENCE: Mapping[tuple[str, str], tuple[Checked, ...]] = {
     (ML, "Binarizer"): (Checked((1,), {"T": ("float", "double", "int64", "int32")}),),
     (ML, "FeatureVectorizer"): (Checked((1,), {"T1": ("float",)}),),
     (ML, "OneHotEncoder"): (Checked((1,), {"T": ("float", "double", "int64", *TEXTS)}),),
-    (ML, "SVMRegressor"): (Checked((1,), {"T": ("float",)}),),
     (ML, "Scaler"): (Checked((1,), {"T": ("float",)}),),
     (ML, "TreeEnsemble"): (
         Checked(

@@ -197,9 +197,38 @@ def svm(kernel: str, seed: int) -> dict[str, Any]:
 def svm_regressor(version: int, types: Types) -> Cases:
     x = numbers(types, (3, 4))
     for kernel in ("LINEAR", "POLY", "RBF", "SIGMOID"):
-        yield Case([x], [None], {**svm(kernel, 1), "rho": [0.4], "n_supports": 6})
+        for rows in (x, x[0], x[:0]):
+            yield Case([rows], [None], {**svm(kernel, 1), "rho": [0.4], "n_supports": 6})
     one = {**svm("RBF", 2), "rho": [0.4], "n_supports": 6, "one_class": 1}
     yield Case([x], [None], one)
+
+
+def svm_classifier(version: int, types: Types) -> Cases:
+    x = numbers(types, (5, 4))
+    kernels = ("LINEAR", "POLY", "RBF", "SIGMOID")
+    transforms = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
+    some = [("LINEAR", transform) for transform in transforms] + [(k, "NONE") for k in kernels]
+    for (kernel, transform), counts, likely in itertools.product(
+        some, ([2, 4], [1, 3, 2]), (False, True)
+    ):
+        rng, pairs = np.random.default_rng(7), len(counts) * (len(counts) - 1) // 2
+        attributes = {
+            **svm(kernel, 1),
+            "coefficients": rng.normal(size=6 * (len(counts) - 1)).tolist(),
+            "rho": rng.normal(size=pairs).tolist(),
+            "vectors_per_class": counts,
+            "post_transform": transform,
+        }
+        if likely:
+            attributes["prob_a"] = rng.normal(-1, 0.3, pairs).tolist()
+            attributes["prob_b"] = rng.normal(size=pairs).tolist()
+        labels, texts_ = classifier_labels(len(counts))
+        for rows in (x, x[0], x[:0]):
+            yield Case([rows], [None, None], {**attributes, **labels})
+        yield Case([x], [None, None], {**attributes, **texts_})
+        if not likely:  # no weight is negative
+            attributes["coefficients"] = np.abs(attributes["coefficients"]).tolist()
+            yield Case([x], [None, None], {**attributes, **labels})
 
 
 def tree_ensemble(version: int, types: Types) -> Cases:
@@ -241,6 +270,7 @@ CASES: dict[tuple[str, str], Callable[[int, Types], Cases]] = {
     (ML, "LinearRegressor"): linear_regressor,
     (ML, "Normalizer"): normalizer,
     (ML, "OneHotEncoder"): one_hot_encoder,
+    (ML, "SVMClassifier"): svm_classifier,
     (ML, "SVMRegressor"): svm_regressor,
     (ML, "Scaler"): scaler,
     (ML, "TreeEnsemble"): tree_ensemble,

@@ -109,6 +109,8 @@ OWN = [
         for name in ("float", "double", "int64", "int32")
     ),
     (reference_ml.ML, "LinearRegressor", 1, {"T": "float"}),
+    (reference_ml.ML, "SVMClassifier", 1, {"T1": "float"}),
+    (reference_ml.ML, "SVMRegressor", 1, {"T": "float"}),
     *(("", "NonZero", version, {"T": name}) for version in (9, 13) for name in NUMBERS),
     *(("", "TfIdfVectorizer", 9, {"T": name}) for name in ("int32", "int64", "string")),
 ]
