@@ -22,6 +22,7 @@ SPACES = ((ord("\t"), ord("\n")), (ord("\f"), ord("\r")), (ord(" "), ord(" ")))
 CONTROLS = {"t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r"}
 MOST_COPIES = 1000  # of what is repeated, as RE2 has it
 MOST_PARTS = 4096  # of a pattern, once each copy is written out
+LONGEST = 1 << 15  # characters of a pattern
 DEEPEST = 50  # groups within one another
 
 Ranges = tuple[tuple[int, int], ...]
@@ -272,6 +273,9 @@ class Automaton:
 
     def __init__(self, pattern: str) -> None:
         """Raises UnsupportedOpError for a pattern that is not read, or has too many states."""
+        if len(pattern) > LONGEST:
+            what = f"of more than {LONGEST} characters"
+            raise UnsupportedOpError(f"RegexFullMatch: a pattern {what}: {shown(pattern)}")
         part = _Parser(pattern).parse()
         if part.size > MOST_PARTS:
             what = f"of more than {MOST_PARTS} parts"

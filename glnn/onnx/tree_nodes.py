@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.host_memory import check_memory
 from glnn.types import Array
 
 Attributes = Mapping[str, Any]
@@ -137,6 +138,9 @@ def _votes(
     weights = _floats(attributes, f"{kind}_weights")
     if {len(trees), len(nodes), len(ids)} != {len(weights)}:
         raise ShapeError(f"{operator}: votes must have one of each attribute")
+    # The table, whether there are votes, and a few arrays of all scores.
+    nbytes = count * (9 * len(forest.modes) + 24 * len(x))
+    check_memory(nbytes, lambda: f"{operator} of {len(forest.modes)} nodes for {count} results")
     table = np.zeros((len(forest.modes), count))
     voted = np.zeros(table.shape, bool)
     for tree, node, number, weight in zip(trees, nodes, ids, weights, strict=True):

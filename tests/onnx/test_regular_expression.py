@@ -96,7 +96,9 @@ def test_patterns(pattern: str) -> None:
     check(pattern, ["", *"ab]}-&^$+,", "aa", "aaaa", "aaaaaa", "bb", "acbc", "a\n", "\n", "a" * 20])
 
 
-@pytest.mark.parametrize("pattern", [*REFUSED.split(), "(" * 60 + ")" * 60])
+@pytest.mark.parametrize(
+    "pattern", [*REFUSED.split(), "(" * 60 + ")" * 60, "a{1}" * 10**5, "ab" * 3000]
+)
 def test_others_are_refused(pattern: str) -> None:
     with pytest.raises(UnsupportedOpError, match=r"^RegexFullMatch: .*pattern"):
         Automaton(pattern)

@@ -220,6 +220,7 @@ def test_targets_without_votes_have_their_base(how: str) -> None:
         ({"target_ids": [0, 1]}, "no target 1"),
         ({"base_values": [1.0, 2.0]}, "base_values must be 1, got 2"),
         ({"post_transform": "LOGISTIC"}, "LOGISTIC of one target"),
+        ({"n_targets": 1 << 30}, "needs .* are free"),
         ({"aggregate_function": "MEAN"}, "aggregate_function must be"),
     ],
 )
