@@ -11,7 +11,9 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 
 import glnn
-from glnn.errors import GlnnError
+from glnn import host_memory
+from glnn.errors import GlnnError, LimitError
+from glnn.onnx.delegated import Delegate
 
 ML = "ai.onnx.ml"
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
@@ -220,7 +222,6 @@ def test_targets_without_votes_have_their_base(how: str) -> None:
         ({"target_ids": [0, 1]}, "no target 1"),
         ({"base_values": [1.0, 2.0]}, "base_values must be 1, got 2"),
         ({"post_transform": "LOGISTIC"}, "LOGISTIC of one target"),
-        ({"n_targets": 1 << 30}, "needs .* are free"),
         ({"aggregate_function": "MEAN"}, "aggregate_function must be"),
     ],
 )
@@ -229,3 +230,13 @@ def test_what_is_no_forest(change: dict[str, Any], says: str) -> None:
     with pytest.raises(GlnnError, match=says):
         x = np.zeros((2, FEATURES), np.float32)
         glnn.InferenceSession(model.SerializeToString(), "cpu").run(None, {"x": x})
+
+
+def test_many_targets_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told before a table of all nodes and targets is made."""
+    monkeypatch.setattr(host_memory, "free_memory", lambda: 1 << 21)
+    attributes = {**STUMP, "n_targets": 1 << 17}
+    x = np.zeros((2, FEATURES), np.float32)
+    node = model_of("TreeEnsembleRegressor", np.float32, **attributes).graph.node[0]
+    with pytest.raises(LimitError, match="of 3 nodes for 131072 results needs 9830400 bytes"):
+        Delegate(node, {"": 17, ML: 3}, 8).reference(x)
