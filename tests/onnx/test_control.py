@@ -137,6 +137,40 @@ def test_a_loop_that_grows_and_ends_itself(backend) -> None:
         np.testing.assert_array_equal(rows, expected)
 
 
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("p = Slice (x, none, end, none) h = MatMul (p, w) r = ReduceMax <axes = [0]> (h)", (1, 2)),
+        ("p = Slice (x, none, end, none) r = MatMul (p, w)", (0, 2)),
+        ("t = Concat <axis = 0> (end, one) u = Tile (x, t) r = ReduceMax <axes = [0]> (u)", (1, 3)),
+        ("r = ReduceMax <axes = [0]> (x)", (1, 3)),
+        ("p = Slice (x, end, five, none) r = Reshape (p, three)", (3,)),
+    ],
+)
+def test_what_is_stacked_in_no_iterations_has_the_sizes_that_all_have(backend, body, shape) -> None:
+    """The others are 0: the end of the Slice is the iteration's."""
+    dims = ", ".join("NM"[: len(shape)])
+    text = f"""
+    g (float[2, 3] x, float[3, 2] w, int64 most) => (float[1] last, float[K, {dims}] rows) {{
+      z = Constant <value_floats = [1.0]> ()
+      last, rows = Loop (most, , z) <body = b (int64 i, bool c, float[1] s)
+          => (bool on, float[1] s2, float[{dims}] r) {{
+        on = Identity (c)
+        s2 = Identity (s)
+        none = Constant <value_ints = [0]> ()
+        one = Constant <value_ints = [1]> ()
+        three = Constant <value_ints = [3]> ()
+        five = Constant <value_ints = [5]> ()
+        at = Unsqueeze (i, none)
+        end = Add (at, one)
+        {body}
+      }}>
+    }}"""
+    feeds = {"x": np.ones((2, 3), np.float32), "w": np.ones((3, 2), np.float32)}
+    _, rows = run(text, backend, **feeds, most=np.array(0))
+    assert rows.shape == (0, *shape)
+
+
 SCAN = """
 g (float[2] s, float[{shape}] x) => (float[2] last, float[{out}] y) {{
   last, y = Scan <num_scan_inputs = 1, {settings}, body = b (float[2] before, float[2] row)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from glnn.errors import ModelError, ShapeError
+from glnn.errors import ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.constant import settled
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Known, Types
@@ -197,13 +198,24 @@ class Loop(Control):
         return (*carried, *map(_stacked, zip(*rows, strict=True)))
 
     def _nothing(self, given: Sequence[Array]) -> list[Array]:
-        """What is stacked where there are no iterations."""
+        """Return what is stacked where there are no iterations.
+
+        A size that the first iterations would all have is that one, else the size that the body
+        says, else 0.
+        """
         pairs = zip(given, self.body.inputs[2:], strict=True)
         types = (None, None, *(value.type.of_shape(x.shape) for x, value in pairs))
-        found = results(self.body, self.given(types)[0], {})[1 + self.carried :]
-        sizes = [[0 if isinstance(dim, str) else dim for dim in one.dims] for one in found]
+        number = self.body.inputs[0]
+        seen = []
+        for i in range(SEEN):
+            told = {number.name: np.array(i, number.type.dtype.numpy)}
+            with suppress(ShapeError, UnsupportedOpError):  # an iteration that is never run
+                found = list(results(self.body, self.given(types)[0], told)[1:])
+                seen.append(self._changing(types, found, told)[self.carried :])
+        stacked = [value.type for value in self.body.outputs[1 + self.carried :]]
         return [
-            np.empty((0, *size), one.dtype.numpy) for size, one in zip(sizes, found, strict=True)
+            np.empty((0, *_sizes(each, own)), own.dtype.numpy)
+            for own, *each in zip(stacked, *seen, strict=True)
         ]
 
     def cost(self, types: Types) -> Cost:
@@ -211,6 +223,19 @@ class Loop(Control):
         once, length = cost(self.body, self.given(types)[0]), self.length(types)
         times = 1 if length is None else length
         return Cost(times * once.flops, times * once.bytes)
+
+
+def _sizes(seen: Sequence[TensorType], own: TensorType) -> tuple[int, ...]:
+    """Return the sizes that all of `seen` have, else those of `own`, else 0."""
+    ranked = [one for one in (own, *seen) if one.ranked]
+    if not ranked or len({len(one.dims) for one in ranked}) > 1:
+        return ()
+    found = []
+    for i in range(len(ranked[0].dims)):
+        sizes = {one.dims[i] for one in seen if one.ranked}
+        candidates = [*(sizes if len(sizes) == 1 else ()), *(own.dims[i : i + 1])]
+        found.append(next((n for n in candidates if isinstance(n, int)), 0))
+    return tuple(found)
 
 
 def _rows(count: Dim, one: TensorType) -> TensorType:
