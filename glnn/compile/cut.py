@@ -19,6 +19,7 @@ from glnn.compile.outline import Outline
 from glnn.compile.plan import Plan
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
+from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value, ordered
 from glnn.graph.operators.control import Control
 from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened, samples_of
@@ -142,9 +143,20 @@ class Cut:
                 here[value] = array
         given = [None if value is None else here[value] for value in node.inputs]
         op = node.operator
+        if isinstance(op, Composite):
+            types = [
+                None if value is None else _type_here(value.type, here[value])
+                for value in node.inputs
+            ]
+            return op.evaluate(types, given)
         if not isinstance(op, Control):
             return op.reference(*given)
         return op.perform(lambda i, arrays: self._bodies[op.bodies[i]].run(arrays), *given)
+
+
+def _type_here(type: TensorType, array: Array) -> TensorType:
+    """Return the type of an array in a run; `type` says what a single object holds."""
+    return type if type.holds else TensorType.of(array)
 
 
 class Plans:

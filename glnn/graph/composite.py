@@ -112,6 +112,10 @@ class Composite(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         types = [None if array is None else TensorType.of(array) for array in arrays]
+        return self.evaluate(types, arrays)
+
+    def evaluate(self, types: Types, arrays: Known) -> tuple[Array, ...]:
+        """Return the results of operands of such types, which say what single objects hold."""
         graph = self.graph(types, arrays)
         if graph.inputs:
             raise ShapeError(f"{self.name}: {graph.inputs[0].name!r} is not known")

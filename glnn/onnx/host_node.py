@@ -54,8 +54,8 @@ def host_graph(
     if known and sum(type.nbytes for type in types) <= most:
         found = operator.reference(*(value.data for value in operands))  # type: ignore[arg-type]
         constants = tuple(
-            Value(f"result {i}", TensorType.of(array), Kind.CONSTANT, array)
-            for i, array in enumerate(found)
+            Value(f"result {i}", type if type.holds else TensorType.of(array), Kind.CONSTANT, array)
+            for i, (array, type) in enumerate(zip(found, types, strict=True))
         )
         return Graph((), (), constants, op_type)
     results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))

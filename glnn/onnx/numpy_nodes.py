@@ -13,6 +13,7 @@ from glnn.onnx.detection import NODES as DETECTION
 from glnn.onnx.linear_nodes import NODES as LINEAR
 from glnn.onnx.narrow_nodes import NODES as NARROW
 from glnn.onnx.operators.dtypes import dtype_of
+from glnn.onnx.reduce_nodes import NODES as REDUCTIONS
 from glnn.onnx.scatter_nodes import NODES as SCATTERS
 from glnn.onnx.support_vector_nodes import NODES as SUPPORT_VECTORS
 from glnn.onnx.text_nodes import NODES as TEXTS
@@ -272,6 +273,7 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     **{("", name): function for name, function in DETECTION.items()},
     **LINEAR,
     **NARROW,
+    **REDUCTIONS,
     **SCATTERS,
     **SUPPORT_VECTORS,
     **TEXTS,

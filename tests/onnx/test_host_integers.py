@@ -111,3 +111,47 @@ def test_scatter_beyond_its_operand_is_refused(dtype: Any) -> None:
         model = node_model(op, operands, opset=18, kinds=[dtype], reduction="add")
         with pytest.raises(GlnnError, match=f"{op}: indices must be from -4 to 3"):
             run(model, operands)
+
+
+FUNCTIONS = {
+    "ReduceL2": lambda x, **along: np.sqrt(np.square(x).sum(**along)),
+    "ReduceLogSum": lambda x, **along: np.log(x.sum(**along)),
+    "ReduceLogSumExp": lambda x, **along: np.log(np.exp(x).sum(**along)),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.uint64])
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_roots_and_logarithms_of_sums(op: str, dtype: Any, backend: str) -> None:
+    """They are those of float64 without what is behind the point."""
+    x = np.array([[[1, 2, 3], [4, 5, 6]], [[9, 1, 0], [7, 7, 2]]], dtype)
+    for axes, opset, keepdims in (((1,), 18, 1), ((0, -1), 18, 0), (None, 18, 0), ((2,), 13, 1)):
+        along = {} if axes is None else {"axes": list(axes)}
+        places = [] if axes is None or opset == 13 else [np.array(axes)]
+        attributes: dict[str, Any] = {"keepdims": keepdims, **(along if opset == 13 else {})}
+        model = node_model(op, [x, *places], opset=opset, kinds=[dtype], known=(1,), **attributes)
+        (found,) = run(model, [x], backend)
+        with np.errstate(all="ignore"):
+            wide = FUNCTIONS[op](x.astype(np.float64), axis=axes, keepdims=bool(keepdims))
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, np.trunc(wide).astype(dtype))
+        if dtype in (np.int32, np.int64) and op != "ReduceLogSumExp":
+            same([found], runtime(model, [x]))
+    x = np.array([[46341, 1], [65536, 0], [40000, 2**30]], dtype)
+    model = node_model(op, [x, np.array([1])], opset=18, kinds=[dtype], known=(1,))
+    if op == "ReduceL2":  # the squares are beyond 32 bits
+        right = np.array([[46341], [65536], [2**30]], dtype)
+        same(run(model, [x], backend), [right])
+    if op == "ReduceLogSumExp":  # exponentials are infinite
+        same(run(model, [x], backend), [np.array([[46341], [65536], [2**30]], dtype)])
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, object, np.float32, np.float64])
+def test_pad_of_a_scalar(dtype: Any) -> None:
+    """There is nothing to pad; ONNX Runtime has no scalars here."""
+    x = np.array("a" if dtype is object else 3, dtype)
+    for mode in ("constant", "edge"):
+        operands = [x, np.zeros(0, np.int64)]
+        model = node_model("Pad", operands, opset=19, kinds=[dtype], known=(1,), mode=mode)
+        same(run(model, [x]), [x])

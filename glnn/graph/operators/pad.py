@@ -59,6 +59,8 @@ class Pad(Move):
         return (joined((x, Interval.of_number(self.fill))),)
 
     def moved(self, x: Array) -> Array:
+        if not x.ndim:  # np.pad takes no list of nothing
+            return x
         sides = [(max(b, 0), max(a, 0)) for b, a in zip(self.before, self.after, strict=True)]
         if self.edge == "constant":
             x = np.pad(x, sides, constant_values=np.asarray(self.fill).astype(x.dtype))

@@ -112,7 +112,7 @@ def _pad(
     mode = call.get("mode", "constant")
     if mode not in EDGES[1:]:
         raise ShapeError(f"Pad: mode must be one of {', '.join(EDGES[1:])}, got {mode!r}")
-    if mode != "constant":
+    if mode != "constant" and rank:
         return _continued(call, x, before, after, mode)
     if fill is not None and fill.kind is not Kind.CONSTANT:
         return _filled(call, x, before, after, fill)

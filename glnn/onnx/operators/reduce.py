@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.interval import Interval
@@ -15,6 +16,8 @@ from glnn.onnx.operators.entry import Entry
 def _reduce(
     call: Call, x: Value, axes: Value | None = None, *, kind: str, before: str, after: str
 ) -> Value:
+    if after != "a":
+        _refuse_integers(call, x)
     along = _along(call, x, axes)
     if along is None:
         y = call.pointwise(before, x) if before != "a" else x
@@ -24,6 +27,12 @@ def _reduce(
         return _extreme_of_nothing(call, x, along, keepdims, least=kind == "max")
     op = Reduce(kind, along, keepdims, formula(before), formula(after))  # type: ignore[arg-type]
     return call(op, x)
+
+
+def _refuse_integers(call: Call, x: Value) -> None:
+    """Raise UnsupportedOpError for integers, of which the host computes roots and logarithms."""
+    if x.type.dtype.kind == "int":
+        raise UnsupportedOpError(f"{call.name} of {x.type.dtype.value} has 64 bits, on the host")
 
 
 def _along(call: Call, x: Value, axes: Value | None) -> tuple[int, ...] | None:
@@ -49,6 +58,7 @@ def _extreme_of_nothing(
 
 def _log_sum_exp(call: Call, x: Value, axes: Value | None = None) -> Value:
     """The greatest number is taken off before and added afterwards, where it is finite."""
+    _refuse_integers(call, x)
     along = _along(call, x, axes)
     if along is None:
         return call(Identity(), x)
