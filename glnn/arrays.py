@@ -133,10 +133,13 @@ def check_indices(called: str, array: Array, sizes: tuple[int, ...]) -> None:
 
     called: the array in the error, as "input 'ids'".
     sizes: those of the tables that it is looked up in, one for all numbers or one for each place
-    along the last dimension. Negative indices count from the end.
+    along the last dimension. Negative indices count from the end. Floats are what a Cast to
+    integers makes of them: rounded towards 0, and 0 for NaN.
     """
     if not array.size:
         return
+    if array.dtype.kind == "f":
+        array = np.where(np.isnan(array), 0, np.trunc(array))
     for i, size in enumerate(sizes):
         part = array if len(sizes) == 1 else array[..., i]
         if part.max() < size and part.min() >= -size:

@@ -340,9 +340,9 @@ def _passed_on(head: Graph, asked: Sequence[Value], own: Mapping[str, str]) -> d
     """
     found: dict[str, str] = {}
     for value, output in zip(asked, head.outputs, strict=True):
-        source, whole = source_of(head, output)
-        if source.kind is Kind.INPUT and (called := own.get(source.name)):
-            found[value.name] = called if whole else f"{called}, reshaped,"
+        source = source_of(head, output)
+        if source.value.kind is Kind.INPUT and (called := own.get(source.value.name)):
+            found[value.name] = called if source.whole else f"{called}, reshaped,"
     return found
 
 

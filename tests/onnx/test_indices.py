@@ -95,6 +95,66 @@ def test_what_is_computed_of_an_input_is_none() -> None:
     assert np.array_equal(found, T[index % 10])
 
 
+FOLLOWED = {
+    "Transpose": ("int64", "k = Transpose<perm=[1, 0]>(i)"),
+    "Expand": ("int32", "s = Constant<value_ints=[2, 2, 2]>() k = Expand(i, s)"),
+    "Cast": ("float", "k = Cast<to=7>(i)"),
+    "Cast of int8": ("int8", "k = Cast<to=7>(i)"),
+    "Cast and Transpose": ("float16", "c = Cast<to=6>(i) k = Transpose<perm=[1, 0]>(c)"),
+}
+
+
+@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("operator", ["Gather", "GatherElements"])
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_inputs_are_followed_through_what_keeps_all_numbers(
+    name: str, operator: str, backend: str
+) -> None:
+    dtype, text = FOLLOWED[name]
+    shape = "float[4, 4]"
+    if name == "Expand":
+        shape = "float[2, 4, 4]" if operator == "GatherElements" else shape
+    content = model(
+        f"({dtype}[2, 2] i, {shape} t) => (float[N, M, K] y) {{ {text} y = {operator}(t, k) }}"
+    )
+    ours, theirs = InferenceSession(content, backend), onnxruntime.InferenceSession(content)
+    sizes = [int(n) for n in shape[6:-1].split(", ")]
+    t = RNG.standard_normal(sizes).astype("f")
+    index = np.array([[0, 1], [-1, 1]], {"float": "f", "float16": "e"}.get(dtype, dtype))
+    (expected,) = theirs.run(None, {"i": index, "t": t})
+    assert np.array_equal(ours.run(None, {"i": index, "t": t})[0], expected)
+    for number in (sizes[0], -sizes[0] - 1):
+        index[0, 1] = number
+        with pytest.raises(Exception, match=r"(?i)indic|out of"):
+            theirs.run(None, {"i": index, "t": t})
+        with pytest.raises(ShapeError, match=rf"^input 'i' must .* got {number}\D.*at \[0, 1\]"):
+            ours.run(None, {"i": index, "t": t})
+
+
+def test_floats_that_are_cast_to_indices() -> None:
+    """They are rounded towards 0, NaN is 0."""
+    content = model(
+        "(float[3] i, float[10, 4] t) => (float[3, 4] y) { k = Cast<to=7>(i) y = Gather(t, k) }"
+    )
+    session = InferenceSession(content, "cpu")
+    found = session.run(None, {"i": np.array([9.9, np.nan, -10.9], "f"), "t": T})[0]
+    assert np.array_equal(found, T[[9, 0, 0]])
+    for number in (10.0, -11.0, np.inf):
+        with pytest.raises(ShapeError, match=rf"of a table of 10, got {number} at \[2\]"):
+            session.run(None, {"i": np.array([0, 1, number], "f"), "t": T})
+
+
+def test_transposed_tuples() -> None:
+    """Their places are not those of the input: the largest size bounds them."""
+    text = """(int64[2, 2] i, float[10, 4] t) => (float[2] y)
+        { k = Transpose<perm=[1, 0]>(i) y = GatherND(t, k) }"""
+    session = InferenceSession(model(text), "cpu")
+    found = session.run(None, {"i": np.array([[9, 1], [0, 3]]), "t": T})[0]
+    assert np.array_equal(found, T[[9, 1], [0, 3]])
+    with pytest.raises(ShapeError, match="of a table of 10, got 10"):
+        session.run(None, {"i": np.array([[10, 1], [0, 3]]), "t": T})
+
+
 @pytest.mark.parametrize("backend", NAMES)
 def test_an_ignored_target_is_no_index(backend: str) -> None:
     text = """(float[3, 4] x, int64[3] t, float[4] w) => (float y)

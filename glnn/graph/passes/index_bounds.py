@@ -3,77 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from glnn.graph.expression import Arg, Call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators.gather import Lookup
 from glnn.graph.operators.identity import Identity
+from glnn.graph.operators.move import Expand, Transpose
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reshape import View
 from glnn.graph.operators.scatter import Scatter
 from glnn.types import DType, Shape
 
 TO_INTEGER = ("cast_int32", "cast_int64")
+CASTED = frozenset(
+    {
+        *(DType.int8, DType.uint8, DType.int32, DType.int64),
+        *(DType.float16, DType.float32, DType.float64),
+    }
+)
 
 
 def index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
     """Return the sizes that indices given as inputs stay below, by the names of these inputs.
 
     shapes: of all inputs. One size is for all numbers of an input; several are for the places
-    along its last dimension, which tuples of indices lie along. Inputs are followed through views
-    and casts between integers, not into the bodies of branches and loops, which may never run.
+    along its last dimension, which tuples of indices lie along. Inputs are followed through what
+    keeps all their numbers (`source_of`), not into the bodies of branches and loops, which may
+    never run.
     """
-    pairs: list[tuple[Lookup | Scatter, Value, Value, Value, bool]] = []
+    pairs: list[tuple[Lookup | Scatter, Value, Value, Source]] = []
     for node in graph.nodes:
         if isinstance(node.operator, (Lookup, Scatter)):
             table, index = node.inputs[:2]
             assert table is not None and index is not None
-            source, whole = source_of(graph, index)
-            if source.kind is Kind.INPUT and source.name in shapes:
-                pairs.append((node.operator, table, index, source, whole))
+            source = source_of(graph, index)
+            if source.value.kind is Kind.INPUT and source.value.name in shapes:
+                pairs.append((node.operator, table, index, source))
     types = {value: value.type for _, table, index, *_ in pairs for value in (table, index)}
     if any(type.symbols for type in types.values()):
         types = graph.bind({v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs})
     found: dict[str, tuple[int, ...]] = {}
-    for operator, table, index, source, whole in pairs:
+    for operator, table, index, source in pairs:
+        name = source.value.name
         bounds = operator.bounds(types[table])
         sizes = tuple(n for n in bounds if isinstance(n, int))
         if len(sizes) > 1:
             sizes = sizes[: types[index].shape[-1]]
         if len(sizes) < min(len(bounds), 1) or 0 in (*types[index].shape, *sizes):
             continue
-        if not whole and len(sizes) > 1 and shapes[source.name][-1:] != types[index].shape[-1:]:
+        same = source.whole or shapes[name][-1:] == types[index].shape[-1:]
+        if len(sizes) > 1 and not (same and source.ordered):
             sizes = (max(sizes),)
-        found[source.name] = _least(found.get(source.name, sizes), sizes)
+        found[name] = _least(found.get(name, sizes), sizes)
     return found
 
 
-def source_of(graph: Graph, value: Value) -> tuple[Value, bool]:
-    """Return the value whose numbers `value` has, and whether it has its shape, too.
+@dataclass(frozen=True)
+class Source:
+    """The value that has all numbers of another, and how they lie there."""
 
-    Views and casts between integers are followed back to what they read.
+    value: Value
+    whole: bool
+    """Whether the other has the same shape."""
+    ordered: bool
+    """Whether the other has the numbers in the same order."""
+
+
+def source_of(graph: Graph, value: Value) -> Source:
+    """Return the source of the numbers of `value`, as integers.
+
+    Views, Transpose, Expand and casts to integers are followed back to what they read.
     """
-    whole = True
+    whole = ordered = True
     while (node := graph.producers.get(value)) is not None and _passes_on(node):
-        whole = whole and not isinstance(node.operator, View)
+        whole = whole and not isinstance(node.operator, (View, Transpose, Expand))
+        ordered = ordered and not isinstance(node.operator, Transpose)
         (first,) = (one for one in node.inputs if one is not None)
         value = first
-    return value, whole
+    return Source(value, whole, ordered)
 
 
 def _passes_on(node: Node) -> bool:
-    """Whether the result has the numbers of the one operand, which are integers, in their order."""
+    """Whether the result has all numbers of the one operand, and no others, as integers."""
     given = [value for value in node.inputs if value is not None]
     if len(given) != 1 or node.epilogue is not None:
         return False
-    if isinstance(node.operator, (Identity, View)):
+    if isinstance(node.operator, (Identity, View, Transpose, Expand)):
         return True
     casts = isinstance(node.operator, Pointwise) and (
         isinstance(expr := node.operator.expr, Call)
         and expr.function in TO_INTEGER
         and expr.arguments == (Arg(0),)
     )
-    return casts and given[0].type.dtype in (DType.int32, DType.int64)
+    return casts and given[0].type.dtype in CASTED
 
 
 def _least(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
