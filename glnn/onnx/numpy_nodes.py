@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError, first_line
+from glnn.host_memory import check_memory
 from glnn.onnx.detection import NODES as DETECTION
 from glnn.onnx.linear_nodes import NODES as LINEAR
 from glnn.onnx.narrow_nodes import NODES as NARROW
@@ -22,6 +23,8 @@ from glnn.onnx.tree_nodes import NODES as TREES
 from glnn.types import Array
 
 Attributes = Mapping[str, Any]
+# Bytes of temporary arrays for each number of a Fourier transform, and of a window.
+TRANSFORMED, WINDOWED = 64, 48
 DEFAULTS = {"strings": "_Unused", "int64s": -1, "floats": np.float32(-0.0)}
 """What LabelEncoder gives for a key that it does not have, by the kind of its values."""
 
@@ -52,6 +55,8 @@ def dft(
     n = n if length is None else int(_one("DFT", length, "dft_length"))
     if n < 1:
         raise ShapeError(f"DFT: dft_length must be at least 1, got {n}")
+    count = x.size // max(given, 1) * n
+    check_memory(count * TRANSFORMED, lambda: f"DFT: to transform {count} numbers")
     numbers = _complex("DFT", x)
     if half and inverse:
         return [np.fft.irfft(numbers, n, where)[..., None].astype(x.dtype)]
@@ -125,6 +130,7 @@ def _window(parts: Sequence[float]) -> Callable[..., list[Array]]:
         count = int(size.item())
         if count < 0:
             raise ShapeError(f"a window must have at least 0 numbers, got {count}")
+        check_memory(count * WINDOWED, lambda: f"a window of {count} numbers")
         length = count if attributes.get("periodic", 1) else count - 1
         turns = np.arange(count) * (2 * np.pi / max(length, 1))
         found = np.zeros(count)

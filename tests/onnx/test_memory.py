@@ -200,6 +200,10 @@ TABLES = {
     "RoiAlign": """(float[1, 1, 4, 4] x) => (float[N, C, H, W] y) {
         r = Constant<value = float[1, 4] {0.0, 0.0, 2.0, 2.0}>() i = Constant<value_ints=[0]>()
         y = RoiAlign<output_height=4500000>(x, r, i) }""",
+    "a window": """(float[1] x, int64 m) => (double[N] y) {
+        y = HannWindow<output_datatype=11>(m) }""",
+    "DFT": """(float[1, 4, 1] x) => (float[N, M, 2] y) {
+        n = Constant<value_int=4500000>() y = DFT(x, n) }""",
     "MaxPool": """(float[1, 1, 8192, 1] x) => (float[N, C, H, W] y, int64[N, C, H, W] i) {
         y, i = MaxPool<kernel_shape=[4096, 1]>(x) }""",
 }
@@ -267,9 +271,11 @@ def _refused(text: str, error: type[Exception] | tuple[type[Exception], ...], sa
 
 
 def _run(content: bytes) -> None:
-    """Load a model and run it on ones; `n` is a large size."""
+    """Load a model and run it on ones; `n` and `m` are large sizes."""
     session = InferenceSession(content, "cpu")
     feeds = {one.name: np.ones(one.shape, one.dtype.numpy) for one in session.get_inputs()}
     if "n" in feeds:
         feeds["n"] = np.array([33554432, 2]) if feeds["n"].ndim else np.array(2**31)
+    if "m" in feeds:
+        feeds["m"] = np.array(5_800_000)
     session.run(None, feeds)
