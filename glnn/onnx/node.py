@@ -124,6 +124,7 @@ class OnnxOperator(Composite):
         count = len(self.wanted)
         call = Call(builder, self.op_type, self.version, self.attributes, count, self.wanted)
         half = None if entry.halves or entry.objects else _half(given)
+        rounded = self._are_halves(given)
         if half is not None:
             given = [
                 call.cast(v, DType.float32) if v and v.type.dtype is half else v for v in given
@@ -143,8 +144,26 @@ class OnnxOperator(Composite):
             raise UnsupportedOpError(f"{self.op_type}: {what}")
         found = [v for v, wanted in zip(results, self.wanted, strict=False) if wanted]
         if half is not None:
-            found = [call.cast(v, half) if v.type.dtype is DType.float32 else v for v in found]
+            found = [
+                call.cast(v, half) if v.type.dtype is DType.float32 and is_half else v
+                for v, is_half in zip(found, rounded, strict=False)
+            ]
         return found
+
+    def _are_halves(self, given: Sequence[Value | None]) -> Sequence[bool]:
+        """Return for each result that is wanted whether it has 16 bits where operands have.
+
+        Of operands of both sizes ONNX's inference says which the result is of, as OneHot's values.
+        """
+        count = sum(self.wanted)
+        if _half(given) is None or all(
+            v is None or v.type.dtype is not DType.float32 for v in given
+        ):
+            return (True,) * count
+        try:
+            return [one.dtype is not DType.float32 for one in self.delegate.inferred(given)]
+        except (ShapeError, UnsupportedOpError):
+            return (True,) * count
 
 
 def _half(given: Sequence[Value | None]) -> DType | None:

@@ -11,11 +11,11 @@ import numpy as np
 from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.host_memory import check_memory
 from glnn.onnx.detection import NODES as DETECTION
+from glnn.onnx.index_nodes import NODES as INDICES
 from glnn.onnx.linear_nodes import NODES as LINEAR
 from glnn.onnx.narrow_nodes import NODES as NARROW
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.reduce_nodes import NODES as REDUCTIONS
-from glnn.onnx.scatter_nodes import NODES as SCATTERS
 from glnn.onnx.support_vector_nodes import NODES as SUPPORT_VECTORS
 from glnn.onnx.text_nodes import NODES as TEXTS
 from glnn.onnx.training_nodes import NODES as TRAINING
@@ -277,10 +277,10 @@ WINDOWS: Mapping[str, Sequence[float]] = {
 """The parts of windows of cosines."""
 NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     **{("", name): function for name, function in DETECTION.items()},
+    **INDICES,
     **LINEAR,
     **NARROW,
     **REDUCTIONS,
-    **SCATTERS,
     **SUPPORT_VECTORS,
     **TEXTS,
     **TRAINING,

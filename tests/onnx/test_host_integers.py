@@ -155,3 +155,30 @@ def test_pad_of_a_scalar(dtype: Any) -> None:
         operands = [x, np.zeros(0, np.int64)]
         model = node_model("Pad", operands, opset=19, kinds=[dtype], known=(1,), mode=mode)
         same(run(model, [x]), [x])
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_one_hot_of_indices(dtype: Any) -> None:
+    """The numbers are those of the same indices of int64."""
+    for values in (np.array([0.5, 2], np.float32), np.array([3, 9], np.int64)):
+        for axis, depth in ((-1, 4), (0, 4), (1, np.iinfo(np.int8).max), (-2, 1)):
+            index = np.array([[0, 3, 1], [2, 4, 126]]).astype(dtype)
+            if np.dtype(dtype).kind == "i":
+                index[0, 0], index[1, 0] = -1, -5
+            for one in (index, index[0], index[:0]) if axis in (-1, 0) else (index,):
+                known = np.array(depth, np.int64)
+                kinds = [values.dtype]
+                operands = [one, known, values]
+                model = node_model("OneHot", operands, opset=11, kinds=kinds, axis=axis)
+                wide = [one.astype(np.int64), known, values]
+                other = node_model("OneHot", wide, opset=11, kinds=kinds, axis=axis)
+                same(run(model, operands), runtime(other, wide))
+    odd = [
+        np.array([7, 0]).astype(dtype),
+        np.array(8).astype(dtype),
+        np.array([1, 5]).astype(dtype),
+    ]
+    model = node_model("OneHot", odd, opset=11, kinds=[dtype])
+    right = np.ones((2, 8), dtype)
+    right[0, 7] = right[1, 0] = 5
+    same(run(model, odd), [right])

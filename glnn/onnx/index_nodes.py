@@ -1,4 +1,4 @@
-"""ScatterElements and ScatterND with a reduction, by NumPy, of integers that no kernel has."""
+"""Nodes of indices by NumPy: scattering with a reduction, and OneHot, of integers no kernel has."""
 
 from __future__ import annotations
 
@@ -63,6 +63,25 @@ def scatter_nd(
     return [found]
 
 
+def one_hot(
+    attributes: Attributes, version: int, index: Array, depth: Array, values: Array
+) -> list[Array]:
+    """Return values[1] at the place that an index says along a new axis, values[0] elsewhere."""
+    axis, rank = attributes.get("axis", -1), index.ndim + 1
+    if not -rank <= axis < rank or depth.size != 1 or values.shape != (2,) or int(depth.item()) < 0:
+        raise ShapeError(
+            f"OneHot: axis must be from {-rank} to {rank - 1}, depth one number of at least 0 and "
+            f"values two, got {axis}, {depth.tolist()} and the shape {values.shape}"
+        )
+    count, places = int(depth.item()), np.expand_dims(index, axis)
+    found = np.full([*index.shape[: axis % rank], count, *index.shape[axis % rank :]], values[0])
+    there = (places >= -count) & (places < count) if index.dtype.kind != "u" else places < count
+    whole = np.where(there, places, 0).astype(np.int64) % max(count, 1)
+    spread = np.arange(count).reshape(-1, *(1,) * (rank - 1 - axis % rank))
+    found[there & (whole == spread)] = values[1]
+    return [found]
+
+
 def _reduction(operator: str, attributes: Attributes, x: Array) -> np.ufunc:
     """Return the ufunc of a node. Raises UnsupportedOpError for what is no integer or float."""
     name = attributes.get("reduction", b"none").decode()
@@ -82,6 +101,7 @@ def _in_range(operator: str, index: Array, size: int) -> Array:
 
 
 NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
+    ("", "OneHot"): one_hot,
     ("", "ScatterElements"): scatter_elements,
     ("", "ScatterND"): scatter_nd,
 }
