@@ -247,6 +247,17 @@ def test_sizes_beyond_any_tensor_are_refused_at_once(text: str, said: str) -> No
     _refused(text, (ModelError, ShapeError), said)
 
 
+def test_means_of_large_windows_have_no_table_of_their_numbers() -> None:
+    text = """(float[1, 1, 16384] x) => (float[N, C, M] y) {
+        y = AveragePool<kernel_shape=[4096], dilations=[2]>(x) }"""
+    tracemalloc.start()
+    try:
+        InferenceSession(model(text, opset=20), "cpu").plan({"x": (1, 1, 16384)})
+        assert tracemalloc.get_traced_memory()[1] < LOADED
+    finally:
+        tracemalloc.stop()
+
+
 def test_regions_of_very_many_parts_are_refused_at_once() -> None:
     """Regions beyond an image need no places, but tables of their parts."""
     x, regions = np.ones((1, 1, 4, 4), np.float32), np.array([[9, 9, 10, 10]], np.float32)

@@ -82,10 +82,12 @@ def _counts(windows: Window, sizes: Sizes, counted: bool) -> Array:
     """How many numbers the mean of each window is of. counted: those in the padding, too."""
     found = []
     for i, (size, out) in enumerate(zip(sizes, windows.outputs(sizes), strict=True)):
-        taps = np.arange(windows.kernel[i]) * windows.dilation[i]
-        at = np.add.outer(np.arange(out) * windows.stride[i] - windows.before[i], taps)
+        taps, apart = windows.kernel[i], windows.dilation[i]
+        at = np.arange(out) * windows.stride[i] - windows.before[i]
         first, last = (-windows.before[i], size + windows.after[i]) if counted else (0, size)
-        found.append(((at >= first) & (at < last)).sum(axis=1))
+        # The taps before a place are as many as steps to it, rounded up.
+        before, until = (np.clip(-((at - end) // apart), 0, taps) for end in (first, last))
+        found.append(until - before)
     return np.asarray(reduce(np.multiply.outer, found))
 
 
