@@ -80,7 +80,8 @@ def svm_classifier(attributes: Attributes, version: int, x: Array) -> list[Array
     rows, transform = rows_of("SVMClassifier", x), transform_of("SVMClassifier", attributes)
     counts, labels = attributes.get("vectors_per_class", ()), labels_of(attributes)
     if not counts:
-        raise UnsupportedOpError("SVMClassifier: without vectors_per_class")
+        scores = _class_scores(attributes, rows, len(labels))
+        return [labels[scores.argmax(1)], transformed(scores, transform)]
     classes, total = len(counts), sum(counts)
     pairs = [*combinations(range(classes), 2)]
     coefficients, rho = _floats(attributes, "coefficients"), _floats(attributes, "rho")
@@ -116,6 +117,19 @@ def svm_classifier(attributes: Attributes, version: int, x: Array) -> list[Array
     other = 1 - scores if transform.startswith("SOFTMAX") else -scores
     scores = np.concatenate([other, scores], 1)
     return [found, logistic(scores) if transform == "LOGISTIC" else scores]
+
+
+def _class_scores(attributes: Attributes, rows: Array, classes: int) -> Array:
+    """Return a score of each class, linear in the numbers of the row, (N, classes)."""
+    coefficients, rho = _floats(attributes, "coefficients"), _floats(attributes, "rho")
+    if classes < 3:  # of two ONNX Runtime takes the second where any score is above 0
+        raise UnsupportedOpError("SVMClassifier: fewer than 3 classes without vectors_per_class")
+    if coefficients.size != classes * rows.shape[1] or not rho.size:
+        raise ShapeError(
+            f"SVMClassifier: coefficients must be {classes} x {rows.shape[1]} and rho at least 1, "
+            f"got {coefficients.size} and {rho.size}"
+        )
+    return np.asarray(rows @ coefficients.reshape(classes, -1).T + rho[0])
 
 
 def _probabilities(attributes: Attributes, scores: Array, classes: int) -> Array:

@@ -229,6 +229,16 @@ def svm_classifier(version: int, types: Types) -> Cases:
         if not likely:  # no weight is negative
             attributes["coefficients"] = np.abs(attributes["coefficients"]).tolist()
             yield Case([x], [None, None], {**attributes, **labels})
+    for transform, labels in itertools.product(transforms, classifier_labels(3)):
+        attributes = {
+            "coefficients": np.random.default_rng(8).normal(size=3 * 4).tolist(),
+            "kernel_params": [0.0, 0.0, 0.0],
+            "rho": [0.3, 0.0, 1.0],
+            "post_transform": transform,
+            **labels,
+        }
+        for rows in (x, x[0], x[:0]):
+            yield Case([rows], [None, None], attributes)
 
 
 def tree_ensemble(version: int, types: Types) -> Cases:
