@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError, shown
+from glnn.symint import is_integer, is_symbolic
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -68,6 +69,8 @@ class DType(Enum):
         """That of `array`. Raises ShapeError for any other."""
         if array.dtype.kind == "U":
             return cls.object
+        if array.dtype == object and is_symbolic(array):
+            return cls.int64
         try:
             return cls(array.dtype.name)
         except ValueError:
@@ -194,7 +197,7 @@ class TensorType:
 def _is_dim(dim: object) -> bool:
     if isinstance(dim, str):
         return bool(dim)
-    return isinstance(dim, int) and not isinstance(dim, bool) and 0 <= dim <= MOST
+    return is_integer(dim) and 0 <= dim <= MOST
 
 
 ANYTHING = TensorType((UNRANKED,), DType.object)

@@ -122,6 +122,7 @@ class Compute(GlBackend):
 
     def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
+        problem = problem.hinted
         return problem.chosen_layouts(choice, problem.split(choice, self.device.capabilities))
 
     def prepare(

@@ -94,6 +94,7 @@ class GlBackend(Programs):
         raise NotImplementedError
 
     def choose(self, problem: Problem, kernel: str | None = None) -> Kernel:
+        problem = problem.hinted
         revisions = self.tuned.revision, self.verdicts.revision, revision()
         if revisions != self._chosen or len(self._choices) > MOST_CHOICES:
             self._choices.clear()
@@ -113,16 +114,17 @@ class GlBackend(Programs):
     def suits(self, problem: Problem, kernel: str | None = None) -> bool:
         if self.why_not(problem, kernel) is not None:
             return False
+        problem = problem.hinted
         chosen = self.choose(problem, kernel)
         return kernel is not None or suits(chosen, problem, self.device.capabilities, self.tuned)
 
     def takes(self, choice: Choice, problem: Problem) -> bool:
         assert isinstance(choice, Kernel)
-        return why_not(choice, problem, self.device.capabilities, self.verdicts) is None
+        return why_not(choice, problem.hinted, self.device.capabilities, self.verdicts) is None
 
     def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
         assert isinstance(choice, Kernel)
-        offers = self.device.capabilities
+        problem, offers = problem.hinted, self.device.capabilities
         others = alternatives(self.name, problem, offers, choice, self.verdicts, self.choose)
         of = pace(architecture(offers))
         return [Alternative(k, predicted(problem, k, of)) for k in (choice, *others)]
@@ -162,7 +164,7 @@ class GlBackend(Programs):
 
     def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        return problem.chosen_layouts(choice)
+        return problem.hinted.chosen_layouts(choice)
 
     def capacity(self, floats: int) -> int:
         return max(floats, LEAST)
@@ -178,6 +180,7 @@ class GlBackend(Programs):
 
     def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
         assert isinstance(choice, Kernel)
+        problem = problem.hinted
         texels = textures(choice, problem.epilogue, problem.halves)
         layouts = self.layouts(choice, problem)
         found = {
@@ -188,6 +191,7 @@ class GlBackend(Programs):
 
     def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
+        problem = problem.hinted
         beside = (*names_of(problem.prologue), *problem.extents)
         found = dict.fromkeys((*choice.bindings, *beside), "buffer")
         found |= {choice.in_place: "buffer"} if choice.in_place else {}

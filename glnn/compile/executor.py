@@ -5,30 +5,35 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from glnn.arrays import all_small
 from glnn.backends import Backend, open_backend, opened
-from glnn.compile.cut import Cut, planned
+from glnn.compile.cut import Cut, planned, single
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
+from glnn.compile.regime import Regime, UnboundError, bounds_of, open_shape, symbols
 from glnn.compile.saving import Saving
 from glnn.compile.size_advice import missing_numbers, nearby_sizes
 from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Graph, Value
-from glnn.graph.passes import Pass
+from glnn.graph.passes import Pass, samples_of
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
-from glnn.process import ProcessLock, memory
+from glnn.process import COLLECTOR, ProcessLock, memory
 from glnn.running.run import Done, Run, run_within, within_memory
 from glnn.running.store import T
 from glnn.running.stored import Saver
+from glnn.symint import Trace
 from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4
+MOST_REGIMES = 16
+MOST_PINNED = 2  # regimes that hold for little but one size: then none is made any more
 Known = tuple[dict[str, Any], bool, int]
 """Beside the shapes, what a plan is for: numbers, whether inputs are small, which kernels."""
 HELD = 256 << 20  # bytes of packed weights that are held until they are stored
@@ -71,6 +76,8 @@ class Executor:
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
+        self.regimes: dict[tuple[Any, ...], list[Regime]] = {}
+        self._pinned = 0
         self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
         self._weights = Weights(self.backend, graph)
         self.saving: Saving | None = None
@@ -178,7 +185,8 @@ class Executor:
         small = backend.device is not None and has_wide_inputs(self.graph)
         told = self.graph.told(feeds or {})
         found = within_memory(
-            backend, lambda: self._plan(backend, shapes, keep, told=told, small=small)
+            backend,
+            lambda: self._plan(backend, shapes, keep, told=told, small=small, exact=True),
         )
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
@@ -193,8 +201,11 @@ class Executor:
         outputs: tuple[Value, ...] | None = None,
         told: Mapping[str, Array] | None = None,
         small: bool = False,
+        exact: bool = False,
     ) -> Plan | Cut:
         """outputs: its own, None for the graph's. told: numbers of inputs that sizes depend on.
+
+        exact: whether it is to be what these shapes by themselves are planned as.
 
         small: whether inputs of int64 are `all_small`, so that more of what follows is int32's.
         """
@@ -203,6 +214,8 @@ class Executor:
         key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), *known[1:]
         with self._lock:
             plan = self._plans.get(key)
+            if exact and isinstance(plan, Plan) and plan.bound:
+                plan = None
             if plan is None:
                 graph = self.graph
                 if outputs is not None:
@@ -213,7 +226,10 @@ class Executor:
                 types = _types(graph, shapes)
                 with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
                     try:
-                        plan = planned(
+                        if not (keep or outputs or contents or exact):
+                            plan, new = self._by_regime(graph, backend, shapes, known)
+                            saving = saving if new else None  # the next shape is another one
+                        plan = plan or planned(
                             graph,
                             backend,
                             types,
@@ -239,6 +255,81 @@ class Executor:
             self._plans.move_to_end(key)
             self._latest = None if keep or outputs else (shapes, known, plan)
         return plan
+
+    def _by_regime(
+        self, graph: Graph, backend: Backend, shapes: Mapping[str, Shape], known: Known
+    ) -> tuple[Plan | None, bool]:
+        """A plan by a regime that such shapes are in, which is made unless there is one; and
+        whether it was.
+
+        None where the graph has no open sizes, or cannot be planned for more than one.
+        """
+        if self._pinned >= MOST_PINNED or (sizes := symbols(graph, shapes)) is None:
+            return None, True
+        regimes = self.regimes.setdefault(known[1:], [])
+        for regime in [one for one in regimes if one.trace.holds(sizes)]:
+            with suppress(UnboundError):
+                return self._bound_plan(regime, backend, shapes, sizes), False
+        try:
+            found = self._new_regime(graph, backend, shapes, sizes)
+            if found is None:
+                return None, True
+            plan = self._bound_plan(found, backend, shapes, sizes)
+        except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
+            LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
+            return None, True
+        self._pinned += found.trace.pinned
+        regimes.insert(0, found)
+        del regimes[MOST_REGIMES:]
+        return plan, True
+
+    def _new_regime(
+        self,
+        graph: Graph,
+        backend: Backend,
+        shapes: Mapping[str, Shape],
+        sizes: Mapping[str, int],
+    ) -> Regime | None:
+        """The regime of `graph` that these sizes of its symbols are in."""
+        trace = Trace()
+        ends = {name: bounds_of(size) for name, size in sizes.items()}
+        dims = {name: trace.symbol(name, size, ends[name]) for name, size in sizes.items()}
+        types = {v.name: v.type.of_shape(open_shape(v, dims)) for v in graph.inputs}
+        with COLLECTOR.paused():
+            return backend.perform(
+                lambda: Regime.of(
+                    single(graph, types),
+                    backend,
+                    trace,
+                    {name: type.shape for name, type in types.items()},
+                    self._kernels,
+                    weights=self._weights,
+                    precision=self._precision,
+                    samples=samples_of(graph, shapes),
+                    without=self._without,
+                )
+            )
+
+    def _bound_plan(
+        self,
+        regime: Regime,
+        backend: Backend,
+        shapes: Mapping[str, Shape],
+        sizes: Mapping[str, int],
+    ) -> Plan:
+        """The plan of `regime` for such sizes. Raises UnboundError where it does not hold."""
+        with COLLECTOR.paused():
+            return Plan(
+                regime.graph,
+                backend,
+                shapes,
+                self._kernels,
+                weights=self._weights,
+                precision=self._precision,
+                without=self._without,
+                regime=regime,
+                sizes=sizes,
+            )
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:
         """Say once what the host computes beside a GPU."""
@@ -271,6 +362,7 @@ class Executor:
                 renewed = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
                 LOG.warning("%s; renewed: %s", lost.lost, renewed.device)
                 self._plans.clear()
+                self.regimes.clear()
                 self._latest = None
                 self._weights = Weights(renewed, self.graph)
                 self.backend = renewed  # last: from here on others take it without the lock

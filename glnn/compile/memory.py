@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from glnn.compile.schedule import Schedule
+from glnn.symint import hint
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,7 @@ class Arena:
         memory has a block of its own, else those of fewer floats than `least`: launches that do not
         wait for one another would wait for such a block.
         """
-        floats: dict[str, int] = {}
-        for tensor in schedule.tensors.values():
-            if not schedule.backend.holds(tensor.type.dtype) or tensor.memory in schedule.hosts:
-                continue
-            size = schedule.backend.capacity(tensor.layout.words(tensor.type))
-            end = (tensor.offset or 0) + size
-            floats[tensor.memory] = max(floats.get(tensor.memory, 0), end)
+        floats = _floats(schedule)
         spans = _spans(schedule, set(kept))
         alone = {schedule.tensors[name].memory for name in kept}
         alone |= {name for name, (first, _) in spans.items() if first < 0}
@@ -77,6 +72,27 @@ class Arena:
                 sizes.append(floats[name])
         lives = {name: (floats[name], *free[name]) for name in free}
         return cls(tuple(sizes), block, overwritten, lives)
+
+    def resized(self, schedule: Schedule) -> Arena:
+        """The same blocks for the same tensors of other sizes, which `schedule` has."""
+        floats = _floats(schedule)
+        sizes = [0] * len(self.sizes)
+        for name, block in self.block.items():
+            sizes[block] = max(sizes[block], floats[name])
+        lives = {name: (floats[name], a, b) for name, (_, a, b) in self.lives.items()}
+        return replace(self, sizes=tuple(sizes), lives=lives)
+
+
+def _floats(schedule: Schedule) -> dict[str, int]:
+    """The floats of each memory that is the backend's, of the sizes at hand."""
+    floats: dict[str, int] = {}
+    for tensor in schedule.tensors.values():
+        if not schedule.backend.holds(tensor.type.dtype) or tensor.memory in schedule.hosts:
+            continue
+        size = schedule.backend.capacity(hint(tensor.layout.words(tensor.type)))
+        end = hint(tensor.offset or 0) + size
+        floats[tensor.memory] = max(floats.get(tensor.memory, 0), end)
+    return floats
 
 
 def _packed(

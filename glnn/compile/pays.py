@@ -28,6 +28,7 @@ from glnn.kernels.predict import HOST, Ask, Pace, pace, stages_of
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import names_of
 from glnn.layout.layout import DENSE
+from glnn.symint import hint
 from glnn.types import DType
 
 
@@ -164,7 +165,10 @@ def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types
 
     kernels: those asked for, by the name of the op.
     """
-    problem, asked = Problem.of(operator, types, {}), names_of(kernels.get(operator.name, ""))
+    problem, asked = (
+        Problem.of(operator, types, {}).hinted,
+        names_of(kernels.get(operator.name, "")),
+    )
     joining = JOININGS[operator.name]
     if asked:
         later = joining.made is None and joining.kept is not None  # `stays` decides
@@ -196,7 +200,7 @@ def _holds(rule: Rule | None, backend: Backend, problem: Problem, choice: Choice
         return taken
 
     of = pace(architecture(backend.device.capabilities))
-    return rule(Case(problem, choice, of, ask))
+    return rule(Case(problem.hinted, choice, of, ask))
 
 
 def device_reorders(backend: Backend, tensor: Tensor) -> bool:
@@ -210,7 +214,7 @@ def device_reorders(backend: Backend, tensor: Tensor) -> bool:
         return False
     if tensor.layout.in_rows or tensor.type.dtype is not DType.float32:
         return False
-    of, moved = pace(architecture(backend.device.capabilities)), 8 * prod(tensor.shape)
+    of, moved = pace(architecture(backend.device.capabilities)), 8 * hint(prod(tensor.shape))
     sooner = of.launch + moved / of.bytes < moved / HOST.bytes
     return sooner and can_reorder(backend, tensor.type, tensor.layout, DENSE)
 

@@ -14,6 +14,7 @@ from glnn.compile.hosted import Hosted
 from glnn.compile.lane import PlannedLane, most
 from glnn.compile.outline import Outline
 from glnn.compile.prepared import wanted
+from glnn.compile.regime import Regime, UnboundError
 from glnn.compile.shortage import check, check_host
 from glnn.compile.states import States
 from glnn.compile.step import Step
@@ -53,6 +54,9 @@ class Plan(Runner[PlannedLane]):
     `graph` is a part of another one, or a body, these have the numbers of the model's inputs, and
     the others are computed.
 
+    regime: what it was planned as before, for the `sizes` of its symbols; UnboundError is raised
+    where that does not hold.
+
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
     """
@@ -72,8 +76,12 @@ class Plan(Runner[PlannedLane]):
         states: States | None = None,
         updates: Mapping[str, str] | None = None,
         own: Mapping[str, str] | None = None,
+        regime: Regime | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.graph, self.backend = graph, backend
+        self.bound = regime is not None
+        """Whether it is a regime's, whose kernels may have been chosen for other sizes."""
         self._weights = Weights(backend) if weights is None else weights
         held = Held.of(states, updates or {}, graph, backend)
         shapes = {**shapes, **held.shapes(graph)}
@@ -81,26 +89,35 @@ class Plan(Runner[PlannedLane]):
 
         def make() -> tuple[Outline, Lanes[PlannedLane]]:
             while True:
+                available = (states or backend).available()
                 with made.of("outline"):
-                    outline = Outline.of(
-                        graph,
-                        backend,
-                        shapes,
-                        kernels,
-                        without=without,
-                        keep=keep,
-                        weights=self._weights,
-                        precision=precision,
-                        samples=samples,
-                        available=(available := (states or backend).available()),
-                        states=held,
+                    outline = (
+                        regime.bind(sizes or {})
+                        if regime is not None
+                        else Outline.of(
+                            graph,
+                            backend,
+                            shapes,
+                            kernels,
+                            without=without,
+                            keep=keep,
+                            weights=self._weights,
+                            precision=precision,
+                            samples=samples,
+                            available=available,
+                            states=held,
+                        )
                     )
+                if regime is not None and available is not None and outline.need > available:
+                    raise UnboundError("too little memory is free")
                 check(outline, available)
                 if backend.device is None:
                     check_host(outline, self._weights)
                 with self._weights.ahead(wanted(outline)):
                     with made.of("examine"):
                         again = outline.examine()
+                    if again and regime is not None:
+                        raise UnboundError("a kernel is wrong here")
                     if not again:
                         with made.of("prepare"):
                             lane = partial(PlannedLane, outline, self._weights, states)
@@ -111,7 +128,7 @@ class Plan(Runner[PlannedLane]):
         self.made: tuple[Span, ...] = tuple(made)
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
         its memory and programs prepared."""
-        bounds = index_bounds(graph, shapes)
+        bounds = regime.below(sizes or {}) if regime else index_bounds(graph, shapes)
         if own is not None:
             bounds = {name: sizes for name, sizes in bounds.items() if name in own}
         ends = _ends(graph, self.outline, lanes[0].inputs, held, bounds, own or {})

@@ -224,15 +224,17 @@ def _with(schedule: Schedule, entry: Entry, lies: Mapping[str, Layout]) -> Entry
     kernel, problem, device = entry.choice, entry.problem, schedule.backend.device
     if entry.host or not isinstance(kernel, Kernel) or device is None or entry.task.joins:
         return None
-    if not all(map(kernel.takes_strips, lies)) or problem.split(kernel, device.capabilities):
+    offers, here = device.capabilities, problem.hinted
+    if not all(map(kernel.takes_strips, lies)) or here.split(kernel, offers):
         return None
     if "full" in problem.extents.values() and (problem.extents.keys() | {"out"}) & lies.keys():
         return None  # what lies as the result does is to do so still
     changed = problem.lying({**problem.layouts, **{k: one.name for k, one in lies.items()}})
-    if why_not_problem(kernel, changed) or why_not_here(kernel, changed, device.capabilities):
+    here = changed.hinted
+    if why_not_problem(kernel, here) or why_not_here(kernel, here, offers):
         return None
     layouts = schedule.backend.layouts(kernel, changed)
-    if layouts != {**entry.layouts, **lies} or changed.split(kernel, device.capabilities):
+    if layouts != {**entry.layouts, **lies} or here.split(kernel, offers):
         return None
     return replace(entry, problem=changed, layouts=layouts)
 

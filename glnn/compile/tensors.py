@@ -152,13 +152,14 @@ class Tensors(ABC):
             return None
         *stack, n, k = tensor.shape
         swapped = Transpose((*range(len(stack)), len(stack) + 1, len(stack)))
-        whole = n % ROW_ALIGNMENT == 0 or (k == 1 and not stack)
         same = (Reshape((*stack, k, n), True),)
         for source, ops in self._made_from(name):
             rows = self.tensors[source]
             padded = rows.layout == PADDED and rows.shape == (k, n)
-            lies = padded or (whole and rows.layout == DENSE)
-            if lies and _moved(rows.shape, (*ops, swapped)) == same:
+            if not padded and rows.layout != DENSE:
+                continue
+            whole = padded or (k == 1 and not stack) or n % ROW_ALIGNMENT == 0
+            if whole and _moved(rows.shape, (*ops, swapped)) == same:
                 return source
         return None
 

@@ -10,12 +10,14 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval, Rule
+from glnn.symint import is_symbolic
 from glnn.types import DType
 
 Number = float | int | bool
 NUMBERS = {"float": DType.float32, "int": DType.int32, "bool": DType.bool}
 """The type of numbers of each kind where no tensor's is among them."""
 ARRAYS = np.ndarray, np.generic
+INTEGER_CASTS = "cast_int32", "cast_int64"
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,11 @@ class Function:
         rest = arguments[self.condition :]
         arrays = [a for a in rest if isinstance(a, ARRAYS)]
         dtype: Any
-        if arrays:  # a cast to float32 stands beside what a precise reference has as float64
+        if any(is_symbolic(np.asarray(a)) for a in arrays):
+            if self.name in INTEGER_CASTS:
+                return rest[0]
+            dtype = object
+        elif arrays:  # a cast to float32 stands beside what a precise reference has as float64
             dtype = max([a.dtype for a in arrays], key=_width)
         else:
             dtype = np.float64 if isinstance(rest[0], float) else NUMBERS[kind_of(rest[0])].value

@@ -275,17 +275,18 @@ class Graph:
             tuple(types[value.name] for value in self.inputs),
             tuple((name, content(array)) for name, array in sorted(given.items())),
         )
-        for asked, (found, known) in tuple(self._settled):
-            if asked == key:  # several passes ask one after the other
-                return dict(found), dict(known)
-        found, known = self._settle(types, deepcopy(dict(given)))  # they are the caller's to change
-        self._settled[:] = [(key, (found, known))]
+        both = self._settled.get(key)  # several passes ask one after the other
+        if both is None:
+            both = self._settle(types, deepcopy(dict(given)))  # they are the caller's to change
+            self._settled.clear()
+            self._settled[key] = both
+        found, known = both
         return dict(found), dict(known)
 
     @cached_property
-    def _settled(self) -> list[tuple[Any, tuple[dict[Value, TensorType], dict[Value, Array]]]]:
-        """What `settled` was asked the last time, and gave."""
-        return []
+    def _settled(self) -> dict[Any, tuple[dict[Value, TensorType], dict[Value, Array]]]:
+        """What `settled` gave the last time, by what it was asked."""
+        return {}
 
     def _settle(
         self, types: Mapping[str, TensorType], given: Mapping[str, Array]

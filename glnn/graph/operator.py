@@ -10,6 +10,7 @@ from typing import ClassVar, TypeVar
 
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval, joined
+from glnn.symint import holds_symbols, plain
 from glnn.types import Array, Shape, TensorType
 
 T = TypeVar("T")
@@ -163,8 +164,10 @@ class Operator(ABC):
         there = [type is not None for type in types]
         if self.control or given != there or not any(given):
             return (None,) * len(results)
+        if holds_symbols(vars(self).values()):  # the numbers of the result differ from size to size
+            return (None,) * len(results)
         few = not any(t.symbols for t in results) and sum(prod(t.shape) for t in results) <= SMALL
-        return self.reference(*known) if few else (None,) * len(results)
+        return tuple(map(plain, self.reference(*known))) if few else (None,) * len(results)
 
     def sampled(
         self, types: Types, known: Known, *, strict: bool

@@ -27,6 +27,7 @@ from glnn.kernels.places import places
 from glnn.kernels.reference import computed, cost_of, results_of
 from glnn.kernels.split import Split
 from glnn.layout import Layout, narrowed, parse, resized
+from glnn.symint import Substitution, hint
 from glnn.types import Array, DType, Shape, TensorType
 
 
@@ -62,6 +63,22 @@ class Problem:
         """
         types = tuple(typed(operands).items())
         return _problem(op, types, tuple(layouts.items()), epilogue, rounded)
+
+    @cached_property
+    def hinted(self) -> Problem:
+        """The same of the sizes at hand, which differs where some are SymInts.
+
+        Kernels are chosen for these, whatever other sizes a plan may hold for.
+        """
+        return self.substituted(Substitution(hint))
+
+    def substituted(self, change: Substitution) -> Problem:
+        """The same with numbers in the place of SymInts. Raises ShapeError."""
+        found = change(self)
+        if found is self:
+            return self
+        rounded = self.results[0].dtype is DType.float16
+        return _problem(found.op, found.operands, found.given, found.epilogue, rounded)
 
     def lying(self, layouts: Mapping[str, str]) -> Problem:
         """The same whose operands lie in other layouts."""

@@ -14,6 +14,7 @@ from glnn.graph.graph import FOLDED, Kind, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Arange, Pointwise, Reshape
 from glnn.host_memory import check_memory
+from glnn.symint import integers, is_symbolic
 from glnn.types import Array, DType, Shape, TensorType
 
 
@@ -39,11 +40,13 @@ class Maker:
         arrays = self.builder.numbers(values)
         if arrays is None:
             return values
-        return tuple(constant(array) for array in arrays)
+        types = (value.type.dtype for value in values)
+        return tuple(constant(one, kind) for one, kind in zip(arrays, types, strict=True))
 
     def constant(self, array: Any, dtype: Any = None) -> Value:
         """A value that never changes."""
-        return constant(np.asarray(array, dtype))
+        found = integers(array, dtype)
+        return constant(found, DType.of(np.empty(0, dtype or np.int64)))
 
     def keeps(self, count: int, dtype: DType) -> bool:
         """Return True where a graph keeps a constant of so many numbers that it makes itself.
@@ -97,10 +100,16 @@ class Maker:
         return value if value.type.dims == shape else self(Reshape(shape, True), value)
 
 
-def constant(array: Array) -> Value:
-    """A value that never changes: the same one for the same few numbers, so that plans share it."""
+def constant(array: Array, dtype: DType | None = None) -> Value:
+    """A value that never changes: the same one for the same few numbers, so that plans share it.
+
+    dtype: of SymInts, which do not say it.
+    """
     if array.nbytes > 1024 or array.dtype.hasobject:
-        return Value("constant", TensorType.of(array), Kind.CONSTANT, array)
+        found = TensorType.of(array)
+        if dtype is not None and is_symbolic(array):
+            found = TensorType(found.dims, dtype)
+        return Value("constant", found, Kind.CONSTANT, array)
     return _small(DType.of(array), array.shape, array.tobytes())
 
 

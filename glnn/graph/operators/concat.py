@@ -46,7 +46,7 @@ class Concat(Operator):
             dims = (*other.dims[:axis], x0.dims[axis], *other.dims[axis + 1 :])
             if len(other.dims) != len(x0.dims) or dims != x0.dims or other.dtype != x0.dtype:
                 raise ShapeError(f"concat: {name} must be {x0} but along {axis}, got {other}")
-            assert isinstance(total, int)
+            assert not isinstance(total, str)
             total += other.shape[axis]
         return (TensorType((*x0.dims[:axis], total, *x0.dims[axis + 1 :]), x0.dtype),)
 

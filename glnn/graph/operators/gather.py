@@ -12,6 +12,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.operator import Cost, Known, Operator, Types
 from glnn.graph.operators.move import MOST_RANK, normalised, whole_numbers
+from glnn.symint import is_integer
 from glnn.types import Array, Dim, DType, Shape, TensorType
 
 
@@ -206,7 +207,7 @@ def check_elements(operator: str, x: TensorType, index: TensorType, axis: int) -
     """Raise ShapeError unless `index` fits into x but along `axis`."""
     (axis,) = normalised(operator, (axis,), len(x.dims))
     fits = len(index.dims) == len(x.dims) and all(
-        i == axis or n == m or (isinstance(n, int) and isinstance(m, int) and n <= m)
+        i == axis or n == m or (is_integer(n) and is_integer(m) and n <= m)
         for i, (n, m) in enumerate(zip(index.dims, x.dims, strict=True))
     )
     if not fits:
@@ -216,7 +217,7 @@ def check_elements(operator: str, x: TensorType, index: TensorType, axis: int) -
 def tuple_depth(operator: str, x: TensorType, index: TensorType, batch: int = 0) -> int:
     """How many indices a tuple of `index` has. Raises ShapeError where it does not fit x."""
     depth = index.dims[-1] if index.dims else None
-    if not isinstance(depth, int) or not 1 <= depth <= len(x.dims) - batch:
+    if not is_integer(depth) or not 1 <= depth <= len(x.dims) - batch:
         what = f"tuples of 1 to {len(x.dims) - batch} indices along its last dimension"
         raise ShapeError(f"{operator}: index must have {what}, got {index} for {x}")
     if index.dims[:batch] != x.dims[:batch] or len(index.dims) <= batch:

@@ -16,6 +16,7 @@ from glnn.errors import ShapeError, shown
 from glnn.graph.gathering import Gathering
 from glnn.graph.index_map import Axis, IndexMap
 from glnn.graph.operator import Cost, Few, Known, Operator, Reference, Shapes, Types
+from glnn.symint import is_integer
 from glnn.types import MOST, Array, Dim, Shape, TensorType
 
 MOST_RANK = 8
@@ -126,11 +127,11 @@ class Expand(Move):
         whole_numbers(self.called, "shape", self.shape, 0)
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
-        try:
-            if np.broadcast_shapes(x.shape, self.shape) == self.shape:
-                return self.shape
-        except ValueError:
-            pass
+        last = self.shape[len(self.shape) - len(x.shape) :]
+        if len(last) == len(x.shape) and all(
+            n in (1, to) for n, to in zip(x.shape, last, strict=True)
+        ):
+            return self.shape
         raise ShapeError(f"expand: {x} does not broadcast to {self.shape}")
 
     def map(self, shape: Shape) -> IndexMap:
@@ -174,11 +175,12 @@ class Slice(Move):
         if 0 in self.steps:
             raise ShapeError(f"slice: steps must not be 0, got {self.steps}")
 
-    def _ranges(self, shape: Shape) -> list[range]:
-        found = [range(size) for size in shape]
+    def _walks(self, shape: Shape) -> list[tuple[int, int, int]]:
+        """Along each axis the first place, how many, and from one to the next."""
+        found = [(0, size, 1) for size in shape]
         axes = normalised("slice", self.axes, len(shape))
         for axis, *bounds in zip(axes, self.starts, self.ends, self.steps, strict=True):
-            found[axis] = range(*slice(*bounds).indices(shape[axis]))
+            found[axis] = _walk(shape[axis], *bounds)
         return found
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
@@ -187,13 +189,13 @@ class Slice(Move):
         for axis in axes:
             if isinstance(x.dims[axis], str):
                 raise ShapeError(f"slice: the size {x.dims[axis]!r} of {x} is not known yet")
-        known = tuple(dim if isinstance(dim, int) else 0 for dim in x.dims)
-        ranges = self._ranges(known)
-        return tuple(len(ranges[i]) if i in axes else dim for i, dim in enumerate(free))
+        known = tuple(0 if isinstance(dim, str) else dim for dim in x.dims)
+        walks = self._walks(known)
+        return tuple(walks[i][1] if i in axes else dim for i, dim in enumerate(free))
 
     def map(self, shape: Shape) -> IndexMap:
-        ranges = self._ranges(shape)
-        return IndexMap(tuple((Axis(len(r), i, r.start, r.step),) for i, r in enumerate(ranges)))
+        walks = enumerate(self._walks(shape))
+        return IndexMap(tuple((Axis(n, i, first, step),) for i, (first, n, step) in walks))
 
     def moved(self, x: Array) -> Array:
         cuts = [slice(None)] * x.ndim
@@ -201,6 +203,19 @@ class Slice(Move):
         for axis, *bounds in zip(axes, self.starts, self.ends, self.steps, strict=True):
             cuts[axis] = slice(*bounds)
         return x[tuple(cuts)]
+
+
+def _walk(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:
+    """The first place, how many, and the step of Python's slice of a dimension of `size`."""
+    least, most = (0, size) if step > 0 else (-1, size - 1)
+
+    def placed(place: int) -> int:
+        place = place + size if place < 0 else place
+        return least if place < least else most if place > most else place
+
+    first, last = placed(start), placed(end)
+    count = -(-(last - first) // step) if step > 0 else -(-(first - last) // -step)
+    return first, count if count > 0 else 0, step
 
 
 @dataclass(frozen=True)
@@ -228,7 +243,7 @@ class Flip(Move):
 
 
 def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return is_integer(value)
 
 
 def whole_numbers(operator: str, name: str, values: object, least: int = -MOST) -> None:

@@ -14,6 +14,7 @@ from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Call, Expr
 from glnn.graph.interval import Interval
 from glnn.graph.operator import Cost, Intervals, Known, Operator, Reference, Shapes, Types
+from glnn.symint import is_symbolic
 from glnn.types import Array, DType, Shape, TensorType
 
 MOST_DIMS = 8
@@ -53,6 +54,8 @@ class Pointwise(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = [array for array in arrays if array is not None]
+        if any(is_symbolic(array) for array in given):
+            return (self.expr.evaluate(*given),)
         dtype = self._dtype([DType.of(array) for array in given])
         shape = np.broadcast_shapes(*(array.shape for array in given))
         return (evaluated(self.expr, given, shape, dtype.numpy),)

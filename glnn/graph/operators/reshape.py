@@ -66,7 +66,7 @@ class Reshape(View):
                 before.remove(dim)
                 after.remove(dim)
         total = prod(TensorType(tuple(before)).shape)
-        rest = prod(dim for dim in after if isinstance(dim, int))
+        rest = prod(dim for dim in after if not isinstance(dim, str))
         if -1 in kept and (not rest or total % rest):
             raise ShapeError(f"reshape: {x} is no multiple of {self.shape}")
         if -1 not in kept and total != rest:

@@ -47,7 +47,8 @@ def outputs(
     (top, left, bottom, right), (h, w) = padding, size
     down = output(h, top, bottom, kernel[0], stride[0], dilation[0], ceil)
     across = output(w, left, right, kernel[1], stride[1], dilation[1], ceil)
-    if max(h + top + bottom, w + left + right, max(down, 0) * max(across, 0)) > MOST:
+    padded = h + top + bottom > MOST or w + left + right > MOST
+    if padded or (down > 0 and across > 0 and down * across > MOST):
         raise ShapeError(
             f"an image of {h} x {w} padded by {padding} has {down} x {across} windows: it and they "
             f"must be at most {MOST}"

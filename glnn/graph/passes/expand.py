@@ -56,7 +56,7 @@ class _Expansion:
         self._here |= zip(graph.inputs, inputs, strict=True)
         for value, array in self._known.items():
             if value.kind in (Kind.INPUT, Kind.COMPUTED):
-                type = TensorType.of(array)
+                type = self._types[value].of_shape(array.shape)
                 self._here[value] = Value(value.name, type, Kind.CONSTANT, array)
         for node in graph.nodes:
             if all(value in self._known for value in node.outputs):

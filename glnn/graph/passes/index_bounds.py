@@ -47,7 +47,7 @@ def index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tuple[i
     for operator, table, index, source in pairs:
         name = source.value.name
         bounds = operator.bounds(types[table])
-        sizes = tuple(n for n in bounds if isinstance(n, int))
+        sizes = tuple(n for n in bounds if not isinstance(n, str))
         if len(sizes) > 1:
             sizes = sizes[: types[index].shape[-1]]
         if len(sizes) < min(len(bounds), 1) or 0 in (*types[index].shape, *sizes):

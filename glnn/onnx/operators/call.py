@@ -11,6 +11,7 @@ from glnn.graph.compose.maker import Maker
 from glnn.graph.graph import Kind, Value
 from glnn.onnx.operators.conversion import CONVERTED, HostCast, converted
 from glnn.onnx.operators.dtypes import HALVES
+from glnn.symint import as_integer
 from glnn.types import Array, DType
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class Call(Maker):
 
     def integers(self, value: Value, what: str = "operand") -> tuple[int, ...]:
         """The same of integers, as a tuple."""
-        return tuple(int(n) for n in self.array(value, what).ravel())
+        return tuple(as_integer(n) for n in self.array(value, what).ravel())
 
     def axis(self, axis: int, value: Value, extra: int = 0) -> int:
         """`axis` from 0 on. Raises ShapeError where `value`, with `extra` more, has it not."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.integer import integer_matmul
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Value
 from glnn.graph.operators import Slice, Transpose
+from glnn.graph.operators.pointwise import broadcast
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
 
@@ -53,7 +52,7 @@ def _gemm(call: Call, a: Value, b: Value, c: Value | None = None) -> Value:
     beta = call.get("beta", 1.0)
     if c is None or beta == 0.0:
         return y
-    if np.broadcast_shapes(c.type.shape, y.type.shape) != y.type.shape:
+    if broadcast({"c": c.type.shape, "y": y.type.shape}) != y.type.shape:
         raise ShapeError(f"Gemm: c {c.type} does not broadcast to {y.type}")
     return call.pointwise("a + b", y, _scaled(call, c, beta))
 

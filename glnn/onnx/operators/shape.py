@@ -8,10 +8,14 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.graph import Value
-from glnn.graph.operators import Expand, Identity, Reshape, Squeeze, Unsqueeze
+from glnn.graph.operators import Expand, Identity, Reshape, Slice, Squeeze, Unsqueeze
+from glnn.graph.operators.pointwise import broadcast
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
+from glnn.symint import greatest, is_symbolic
 from glnn.types import MOST, DType
+
+LONGEST = 1 << 20  # numbers of a table that a range of open sizes is a part of
 
 
 def _shape(call: Call, x: Value) -> Value:
@@ -62,10 +66,10 @@ def _expand(call: Call, x: Value, shape: Value) -> Value:
     """Both broadcast: a size of 1 leaves what x has."""
     wanted = call.integers(shape, "shape")
     try:
-        dims = np.broadcast_shapes(x.type.shape, wanted)
-    except ValueError:
+        dims = broadcast({"x": x.type.shape, "shape": wanted})
+    except ShapeError:
         raise ShapeError(f"Expand: {x.type} does not broadcast with {wanted}") from None
-    return call(Expand(tuple(map(int, dims))), x)
+    return call(Expand(dims), x)
 
 
 def _constant_of_shape(call: Call, shape: Value) -> Value:
@@ -96,6 +100,8 @@ def _range(call: Call, start: Value, limit: Value, delta: Value) -> Value:
     first, end, step = (call.array(one).reshape(()) for one in (start, limit, delta))
     if not step:
         raise ShapeError("Range: delta must not be 0")
+    if is_symbolic(first) or is_symbolic(end):
+        return _open_range(call, first.item(), end.item(), step.item(), start.type.dtype)
     count = max(-(-(float(end) - float(first)) // float(step)), 0)
     if not count <= MOST:
         raise ShapeError(f"Range: from {first} to {end} by {step} are too many numbers")
@@ -104,6 +110,15 @@ def _range(call: Call, start: Value, limit: Value, delta: Value) -> Value:
     dtype = start.type.dtype
     places = call.count_up(int(count), DType.int64, (int(count),))
     return call.pointwise("a * b + c", call.cast(places, dtype), delta, start)
+
+
+def _open_range(call: Call, first: int, end: int, step: int, dtype: DType) -> Value:
+    """A part of a table: numbers that follow from sizes would be others for other sizes."""
+    most = greatest(end)
+    if step != 1 or first < 0 or end < first or most > LONGEST:
+        raise ShapeError(f"Range: from {first} to {end} by {step}")  # which says what it is here
+    table = call.constant(np.arange(most), dtype.numpy)
+    return call(Slice((first,), (end,), (0,), (1,)), table)
 
 
 ENTRIES = (

@@ -1,0 +1,456 @@
+"""Integers that stand for sizes which differ from run to run: expressions of symbols.
+
+A plan is made once with a `SymInt` for each open size, whose `hint` is the size at hand. Arithmetic
+makes expressions; a comparison that is not the same for all sizes between the symbols' bounds is
+answered for the hint, and the answer becomes a guard: the plan holds for the sizes that answer all
+guards alike. Whatever takes the number itself (`int`, an index, a text) makes a guard that it is
+just this one, so that nothing that follows from a number is ever taken for more.
+
+The same idea as PyTorch's `SymInt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum
+from itertools import count
+from math import prod
+from typing import Any, TypeGuard, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Atom = str | tuple["Expr", "Expr"]
+"""A symbol, or the quotient of two expressions, rounded down."""
+Monomial = tuple[Atom, ...]
+"""A product of atoms, in an order; none of them is 1."""
+Expr = tuple[tuple[Monomial, int], ...]
+"""A sum of monomials with factors, none 0, in an order: equal expressions are equal tuples."""
+Bounds = tuple[int, int]
+T = TypeVar("T")
+SIMPLE = (str, int, float, bytes, Enum, type(None))
+"""What holds no SymInt."""
+WIDEST = 1 << 62  # what stands for no bound
+ORDER: Mapping[str, Callable[[float], bool]] = {"<": lambda d: d < 0, "==": lambda d: d == 0}
+"""Comparisons of a difference with 0; all others are these, or not these."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Whether `expr < 0`, or `expr == 0`, as it was for the hints."""
+
+    expr: Expr
+    relation: str
+    """A key of ORDER."""
+    answer: bool
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Return True where these sizes of the symbols give the same answer."""
+        return ORDER[self.relation](evaluate(self.expr, sizes)) == self.answer
+
+
+@dataclass(eq=False)
+class Trace:
+    """The symbols that one plan is made with, and what it has been asked of them.
+
+    bounds: the least and the greatest size of each symbol that is considered.
+    """
+
+    bounds: dict[str, Bounds] = field(default_factory=dict)
+    guards: dict[Guard, None] = field(default_factory=dict)
+    number: int = field(default_factory=count().__next__)
+    """Another one for each trace of the process."""
+    pinned: bool = False
+    """Whether something took the number of a SymInt, so that it holds for little but its hints."""
+
+    def symbol(self, name: str, hint: int, bounds: Bounds) -> int:
+        """A new symbol, or the only size that is within its bounds.
+
+        Raises ValueError where the hint is not within the bounds.
+        """
+        if not bounds[0] <= hint <= bounds[1]:
+            raise ValueError(f"symbol {name!r}: {hint} is not within {bounds}")
+        self.bounds[name] = bounds
+        if bounds[0] == bounds[1]:
+            return hint
+        return cast(int, SymInt(self, (((name,), 1),), hint))
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Return True where a plan that was made with these symbols holds for `sizes`."""
+        within = all(low <= sizes[name] <= high for name, (low, high) in self.bounds.items())
+        return within and all(guard.holds(sizes) for guard in self.guards)
+
+    def range(self, expr: Expr) -> Bounds:
+        """Between which numbers `expr` lies for all sizes within the bounds."""
+        low = high = 0
+        for monomial, factor in expr:
+            least, most = 1, 1
+            for atom in monomial:
+                ends = self._atom(atom)
+                products = [a * b for a in (least, most) for b in ends]
+                least, most = min(products), max(products)
+            ends = factor * least, factor * most
+            low, high = low + min(ends), high + max(ends)
+        return max(low, -WIDEST), min(high, WIDEST)
+
+    def _atom(self, atom: Atom) -> Bounds:
+        if isinstance(atom, str):
+            return self.bounds[atom]
+        a, b = map(self.range, atom)
+        if b[0] <= 0:
+            return -WIDEST, WIDEST
+        quotients = [x // y for x in a for y in b]
+        return min(quotients), max(quotients)
+
+
+def evaluate(expr: Expr, sizes: Mapping[str, int]) -> int:
+    """The number that `expr` is where the symbols have these sizes."""
+    return sum(factor * prod(_number(atom, sizes) for atom in atoms) for atoms, factor in expr)
+
+
+def _number(atom: Atom, sizes: Mapping[str, int]) -> int:
+    if isinstance(atom, str):
+        return sizes[atom]
+    dividend, divisor = atom
+    return evaluate(dividend, sizes) // evaluate(divisor, sizes)
+
+
+def _sorted(terms: Mapping[Monomial, int]) -> Expr:
+    return tuple(sorted(((m, f) for m, f in terms.items() if f), key=repr))
+
+
+def _plus(left: Expr, right: Expr, factor: int = 1) -> Expr:
+    terms = dict(left)
+    for monomial, times in right:
+        terms[monomial] = terms.get(monomial, 0) + factor * times
+    return _sorted(terms)
+
+
+def _times(left: Expr, right: Expr) -> Expr:
+    terms: dict[Monomial, int] = {}
+    for some, a in left:
+        for others, b in right:
+            monomial = tuple(sorted(some + others, key=repr))
+            terms[monomial] = terms.get(monomial, 0) + a * b
+    return _sorted(terms)
+
+
+def _divided(left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    """What of `left` `right` divides for certain, and the rest, of which nothing is known."""
+    if len(right) != 1:
+        return ((((), 1),), ()) if left == right else ((), left)
+    ((divisor, by),) = right
+    whole: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, factor in left:
+        atoms = list(monomial)
+        try:
+            for atom in divisor:
+                atoms.remove(atom)
+        except ValueError:
+            rest[monomial] = factor
+            continue
+        count, over = divmod(factor, by)
+        if over and monomial:
+            rest[monomial] = factor
+            continue
+        whole[tuple(atoms)] = whole.get(tuple(atoms), 0) + count
+        if over:
+            rest[monomial] = over
+    return _sorted(whole), _sorted(rest)
+
+
+class SymInt:
+    """An expression of symbols in the place of an int."""
+
+    __slots__ = ("expr", "hint", "trace")
+
+    def __init__(self, trace: Trace, expr: Expr, hint: int) -> None:
+        self.trace, self.expr, self.hint = trace, expr, hint
+
+    def _made(self, expr: Expr, hint: int) -> Any:
+        """The int or SymInt that `expr` is."""
+        if not expr:
+            return 0
+        if len(expr) == 1 and expr[0][0] == ():
+            return expr[0][1]
+        return SymInt(self.trace, expr, hint)
+
+    def _other(self, other: object) -> Expr | None:
+        """`other` as an expression; None where it is no integer, or of another trace."""
+        if isinstance(other, SymInt):
+            return other.expr if other.trace is self.trace else None
+        if isinstance(other, int):
+            return (((), int(other)),) if other else ()
+        return None
+
+    def __add__(self, other: Any) -> Any:
+        expr = self._other(other)
+        if expr is None:
+            return NotImplemented if not isinstance(other, float) else float(self) + other
+        return self._made(_plus(self.expr, expr), self.hint + hint(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        expr = self._other(other)
+        if expr is None:
+            return NotImplemented if not isinstance(other, float) else float(self) - other
+        return self._made(_plus(self.expr, expr, -1), self.hint - hint(other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    def __neg__(self) -> Any:
+        return self._made(_plus((), self.expr, -1), -self.hint)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __mul__(self, other: Any) -> Any:
+        expr = self._other(other)
+        if expr is None:
+            return NotImplemented if not isinstance(other, float) else float(self) * other
+        return self._made(_times(self.expr, expr), self.hint * hint(other))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        expr = self._other(other)
+        return NotImplemented if expr is None else self._quotient(self.expr, expr, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        expr = self._other(other)
+        return NotImplemented if expr is None else self._quotient(expr, self.expr, self, other)
+
+    def _quotient(self, left: Expr, right: Expr, by: Any, of: Any = None) -> Any:
+        a, b = hint(self if of is None else of), hint(by)
+        if not b:
+            raise ZeroDivisionError("integer division by a size of zero")
+        if b < 0:
+            return int(self if of is None else of) // int(by)
+        if self.trace.range(right)[0] <= 0:  # a guard: it is not 0 here
+            self._is("<", _plus((), right, -1), -b)
+        whole, rest = _divided(left, right)
+        low, high = self.trace.range(rest)
+        if low >= 0 and high < self.trace.range(right)[0]:  # the rest is always less
+            rest = ()
+        if not rest:
+            return self._made(whole, a // b)
+        atom: Atom = (rest, right)
+        return self._made(_plus(whole, (((atom,), 1),)), a // b)
+
+    def __mod__(self, other: Any) -> Any:
+        return self - self // other * other
+
+    def __rmod__(self, other: Any) -> Any:
+        return other - other // self * self
+
+    def __divmod__(self, other: Any) -> Any:
+        found = self // other
+        return found, self - found * other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        found = other // self
+        return found, other - found * self
+
+    def __truediv__(self, other: Any) -> float:
+        return cast(float, int(self) / other)
+
+    def __rtruediv__(self, other: Any) -> float:
+        return cast(float, other / int(self))
+
+    def __pow__(self, other: Any) -> Any:
+        if isinstance(other, int) and 0 <= other <= 4:
+            return prod([self] * other)
+        return int(self) ** other
+
+    def __lshift__(self, other: int) -> Any:
+        return self * (1 << other)
+
+    def __rshift__(self, other: int) -> Any:
+        return self // (1 << other)
+
+    def __and__(self, other: int) -> int:
+        return int(self) & other
+
+    __rand__ = __and__
+
+    def __or__(self, other: int) -> int:
+        return int(self) | other
+
+    __ror__ = __or__
+
+    def _is(self, relation: str, difference: Expr, at_hint: int) -> bool:
+        """Whether `difference` is in `relation` to 0: certainly, or by a guard."""
+        low, high = self.trace.range(difference)
+        if relation == "<" and (high < 0 or low >= 0):
+            return high < 0
+        if relation == "==" and (low > 0 or high < 0 or low == high):
+            return low == high == 0
+        answer = ORDER[relation](at_hint)
+        self.trace.guards[Guard(difference, relation, answer)] = None
+        return answer
+
+    def _compared(self, other: Any, relation: str, factor: int) -> Any:
+        """Whether `factor` times (self - other) is in `relation` to 0."""
+        if isinstance(other, float):
+            return ORDER[relation](factor * (int(self) - other))
+        expr = self._other(other)
+        if expr is None:
+            return NotImplemented
+        difference = _plus((), _plus(self.expr, expr, -1), factor)
+        return self._is(relation, difference, factor * (self.hint - hint(other)))
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compared(other, "<", 1)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compared(other, "<", -1)
+
+    def __le__(self, other: Any) -> Any:
+        found = self._compared(other, "<", -1)
+        return found if found is NotImplemented else not found
+
+    def __ge__(self, other: Any) -> Any:
+        found = self._compared(other, "<", 1)
+        return found if found is NotImplemented else not found
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compared(other, "==", 1)
+
+    def __ne__(self, other: Any) -> Any:
+        found = self._compared(other, "==", 1)
+        return found if found is NotImplemented else not found
+
+    def __hash__(self) -> int:
+        # Another than the hint's: what a cache knows of that number is not asked for.
+        return hash((self.trace.number, self.expr))
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __int__(self) -> int:
+        """The hint, for which alone the plan holds from here on."""
+        self.trace.pinned = True
+        difference = _plus(self.expr, (((), self.hint),) if self.hint else (), -1)
+        self._is("==", difference, 0)
+        return self.hint
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __str__(self) -> str:
+        return str(int(self))
+
+    def __format__(self, form: str) -> str:
+        return format(int(self), form)
+
+    def __repr__(self) -> str:
+        return f"SymInt({self.expr!r}, trace {self.trace.number})"
+
+
+def hint(size: Any) -> int:
+    """The size at hand, for decisions that are right whatever the size is, as which is faster."""
+    return size.hint if isinstance(size, SymInt) else int(size)
+
+
+def greatest(size: Any) -> int:
+    """The greatest number that a size may be within the bounds of its symbols."""
+    return size.trace.range(size.expr)[1] if isinstance(size, SymInt) else int(size)
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Return True for ints that are no bools, and for SymInts."""
+    return isinstance(value, SymInt) or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def integers(values: object, dtype: Any = np.int64) -> NDArray[Any]:
+    """Return an array of integers: of `dtype`, or of objects where some are SymInts."""
+    found = np.array(values, object) if _any_symbolic(values) else np.asarray(values, dtype)
+    return found
+
+
+def _any_symbolic(values: object) -> bool:
+    if isinstance(values, np.ndarray):
+        return is_symbolic(values)
+    if isinstance(values, (tuple, list)):
+        return any(map(_any_symbolic, values))
+    return isinstance(values, SymInt)
+
+
+def is_symbolic(array: NDArray[Any]) -> bool:
+    """Return True for arrays of integers, some of which are SymInts."""
+    return array.dtype == object and any(isinstance(one, SymInt) for one in array.flat)
+
+
+def holds_symbols(values: Iterable[object]) -> bool:
+    """Return True where SymInts are among `values`, or in tuples among them."""
+    return any(
+        isinstance(one, SymInt) or (isinstance(one, tuple) and holds_symbols(one)) for one in values
+    )
+
+
+def as_integer(value: Any) -> int:
+    """`value`, a number of an array of integers, as an int or the SymInt that it is."""
+    return cast(int, value) if isinstance(value, SymInt) else int(value)
+
+
+def plain(array: NDArray[Any]) -> NDArray[Any]:
+    """`array`, as int64 where it was of integers with SymInts among them, and none is left."""
+    whole = array.dtype == object and array.size and all(type(one) is int for one in array.flat)
+    return array.astype(np.int64) if whole else array
+
+
+class Substitution:
+    """Puts numbers in the place of each SymInt in what is made of tuples, mappings and dataclasses.
+
+    What holds none is given back as it is. number: gives the number of a SymInt.
+    """
+
+    def __init__(self, number: Callable[[SymInt], int]) -> None:
+        self._number = number
+        self._done: dict[int, tuple[Any, Any]] = {}
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, int]) -> Substitution:
+        """By the sizes of all symbols."""
+        return cls(lambda one: evaluate(one.expr, sizes))
+
+    def __call__(self, value: T) -> T:
+        """`value` with numbers in the place of each SymInt."""
+        if isinstance(value, SymInt):
+            return cast(T, self._number(value))
+        if isinstance(value, SIMPLE):
+            return value
+        known = self._done.get(id(value))
+        if known is None:
+            known = self._done[id(value)] = value, self._made(value)  # which keeps the id its own
+        return cast(T, known[1])
+
+    def _made(self, value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            parts = [self(part) for part in value]
+            same = all(a is b for a, b in zip(parts, value, strict=True))
+            return value if same else type(value)(parts)
+        if isinstance(value, Mapping):
+            pairs = {self(k): self(v) for k, v in value.items()}
+            items = zip(pairs.items(), value.items(), strict=True)
+            same = all(k is a and v is b for (k, v), (a, b) in items)
+            return value if same else pairs
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            found = np.empty(value.shape, object)
+            found.reshape(-1)[:] = [self(one) for one in value.reshape(-1)]
+            return found
+        if not is_dataclass(value) or isinstance(value, type):
+            return value
+        given = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+        parts_ = {name: self(part) for name, part in given.items()}
+        same = all(part is given[name] for name, part in parts_.items())
+        return value if same else replace(value, **parts_)

@@ -1,0 +1,88 @@
+"""Graphs with open sizes, each by one session at many shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from glnn import InferenceSession
+from tests.onnx.open_graphs import wrong_of
+
+pytest.importorskip("onnxruntime")
+DECODER = Path(__file__).parent / "decoder-growing.onnx"
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs(backend, seed) -> None:
+    """`python -m tests.onnx.open_graphs` has more of them."""
+    assert wrong_of(31_000 + seed, backend, 7) == []
+
+
+def _text_like() -> bytes:
+    """Convolutions of images of any width, and a product of their columns as a sequence."""
+    draw = np.random.default_rng(5)
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array(draw.standard_normal(shape, np.float32) / 8, name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["c"], pads=[1] * 4, strides=[2, 2]),
+        helper.make_node("HardSwish", ["c"], ["d"]),
+        helper.make_node("Conv", ["d", "b"], ["e"], pads=[1] * 4, group=8),
+        helper.make_node("MaxPool", ["e"], ["p"], kernel_shape=[4, 2], strides=[4, 2]),
+        helper.make_node("Squeeze", ["p", "two"], ["s"]),
+        helper.make_node("Transpose", ["s"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["t", "w"], ["y"]),
+    ]
+    constants = [
+        *(weight("a", 8, 3, 3, 3), weight("b", 8, 1, 3, 3), weight("w", 8, 11)),
+        numpy_helper.from_array(np.array([2]), "two"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, "W"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "lines", [x], [y], constants)
+    opset = [helper.make_opsetid("", 18)]
+    model: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    return model
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+def test_a_new_width_is_not_planned(backend, monkeypatch, rng) -> None:
+    """Of a hundred widths few are planned; the others are bound to one of these."""
+    import onnxruntime
+
+    from glnn.compile.outline import Outline
+
+    planned = []
+    of = Outline.of.__func__  # type: ignore[attr-defined]
+
+    def counted(cls, *arguments, **named):
+        planned.append(arguments[2])
+        return of(cls, *arguments, **named)
+
+    monkeypatch.setattr(Outline, "of", classmethod(counted))
+    content = _text_like()
+    session = InferenceSession(content, backend)
+    theirs = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    widths = [int(n) for n in np.random.default_rng(1).permutation(np.arange(33, 140))[:60]]
+    for width in widths:
+        x = rng((1, 3, 8, width))
+        (got,), (expected,) = session.run(None, {"x": x}), theirs.run(None, {"x": x})
+        assert got.shape == expected.shape and np.abs(got - expected).max() < 1e-5
+    assert len(planned) <= 8, planned
+
+
+def test_a_plan_that_is_asked_for_is_that_of_its_sizes(rng) -> None:
+    """Not what other sizes were planned as, whose kernels may be others."""
+    session = InferenceSession(_text_like(), "compute")
+    for width in (40, 44):
+        session.run(None, {"x": rng((1, 3, 8, width))})
+    plan = session.plan({"x": (1, 3, 8, 44)})
+    assert not plan.bound
+    types = plan.outline.graph.bind({"x": plan.graph.inputs[0].type})
+    assert all(type(n) is int for one in types.values() for n in one.dims)

@@ -1,0 +1,139 @@
+"""Integers that stand for sizes: whatever holds for the hints holds where the guards do."""
+
+from __future__ import annotations
+
+import operator
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.symint import Substitution, SymInt, Trace, evaluate, hint, integers, is_integer
+from glnn.types import TensorType
+
+COMPARED = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
+Operation = tuple[str, int, int, int | None]
+
+
+def computed(values: list[Any], operations: list[Operation]) -> list[Any]:
+    """What a program makes of `values`, by arithmetic and comparisons that it branches on."""
+    found = list(values)
+    for name, i, j, constant in operations:
+        a = found[i % len(found)]
+        b = found[j % len(found)] if constant is None else constant
+        if name == "+":
+            found.append(a + b)
+        elif name == "-":
+            found.append(a - b)
+        elif name == "*":
+            found.append(a * b)
+        elif name == "neg":
+            found.append(-a)
+        elif name == "from":
+            found.append(b // a if a > 0 else a)
+        elif name == "//":
+            found.append(a // b if b > 0 else a)
+        else:
+            found.append(a % b if b > 0 else a)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_programs_do_the_same_for_all_sizes_for_which_the_guards_hold(seed) -> None:
+    draw = random.Random(seed)
+    for _ in range(25):
+        trace, sizes = Trace(), dict[str, int]()
+        symbols = []
+        for name in "whn":
+            low = draw.choice((1, 2, 16, 64))
+            high = low * draw.choice((1, 2, 4, 8)) + draw.randint(0, 3)
+            sizes[name] = draw.randint(low, high)
+            symbols.append(trace.symbol(name, sizes[name], (low, high)))
+        names = ("+", "-", "*", "//", "%", "from", "neg")
+        constants = (None, 1, 2, 3, 4, 8, 16, 48, -1, 0)
+        operations = [
+            (draw.choice(names), draw.randint(0, 9), draw.randint(0, 9), draw.choice(constants))
+            for _ in range(draw.randint(1, 7))
+        ]
+        symbolic = computed(symbols, operations)
+        numbers = computed(list(sizes.values()), operations)
+        asked = [(draw.choice(COMPARED), draw.randrange(len(numbers)), draw.randrange(-4, 65))]
+        answers = [compare(symbolic[i], n) for compare, i, n in asked]
+        assert list(map(hint, symbolic)) == numbers
+        assert answers == [compare(numbers[i], n) for compare, i, n in asked]
+        for _ in range(10):
+            others = {name: draw.randint(*trace.bounds[name]) for name in sizes}
+            if trace.holds(others):
+                there = computed(list(others.values()), operations)
+                assert Substitution.of(others)(tuple(symbolic)) == tuple(there)
+                assert answers == [compare(there[i], n) for compare, i, n in asked]
+
+
+def test_what_is_certain_makes_no_guard() -> None:
+    trace = Trace()
+    w = trace.symbol("w", 320, (128, 511))
+    assert w > 1 and w != 1 and w // 2 >= 64 and (w + 1) // 2 < 300 and 4 * w != 3
+    assert (4 * w) % 4 == 0 and (4 * w + 8) // 4 == w + 2 and w - w == 0 and 3 * w // w == 3
+    assert not trace.guards and not trace.pinned
+
+
+def test_what_is_not_is_a_guard() -> None:
+    trace = Trace()
+    w = trace.symbol("w", 320, (128, 511))
+    assert w % 4 == 0 and w < 400
+    assert trace.holds({"w": 128}) and trace.holds({"w": 396})
+    assert not any(trace.holds({"w": size}) for size in (127, 321, 400, 512))
+
+
+@pytest.mark.parametrize(
+    "take",
+    [int, float, str, operator.index, range, lambda w: f"{w}", lambda w: [0] * w, np.zeros],
+    ids=["int", "float", "str", "index", "range", "text", "list", "zeros"],
+)
+def test_who_takes_the_number_has_it_for_that_size_alone(take) -> None:
+    trace = Trace()
+    w = trace.symbol("w", 320, (128, 511))
+    take(w)
+    assert trace.pinned and trace.holds({"w": 320}) and not trace.holds({"w": 321})
+
+
+def test_a_hint_is_taken_without_a_guard() -> None:
+    trace = Trace()
+    assert hint(trace.symbol("w", 320, (128, 511)) // 3) == 106 and not trace.guards
+
+
+def test_symbols_of_two_traces_are_never_the_same() -> None:
+    one, other = (Trace().symbol("w", 320, (128, 511)) for _ in range(2))
+    known = {TensorType((one, 3)): "one"}
+    assert TensorType((other, 3)) not in known and TensorType((320, 3)) not in known
+    assert one != other and repr(one) != repr(other)
+
+
+def test_a_size_that_has_no_other_is_a_number() -> None:
+    trace = Trace()
+    assert type(trace.symbol("n", 1, (1, 1))) is int
+    assert trace.holds({"n": 1}) and not trace.holds({"n": 2})
+    with pytest.raises(ValueError, match="'w': 5 is not within"):
+        trace.symbol("w", 5, (8, 31))
+
+
+def test_numbers_in_the_place_of_symbols() -> None:
+    @dataclass(frozen=True)
+    class Made:
+        shape: tuple[int, ...]
+        name: str = "made"
+
+    trace = Trace()
+    w = trace.symbol("w", 320, (128, 511))
+    put = Substitution.of({"w": 200})
+    same = Made((3, 4))
+    assert put(same) is same and put({"a": same})["a"] is same
+    assert put(Made((w, 4))) == Made((200, 4)) and put([w // 3, 1]) == [66, 1]
+    sizes = integers((w, 2 * w, 7))
+    assert sizes.dtype == object and put(sizes).tolist() == [200, 400, 7]
+    assert integers((1, 2)).dtype == np.int64
+    assert is_integer(w) and is_integer(3) and not is_integer(True) and not is_integer(3.0)
+    assert isinstance(w, SymInt) and evaluate(w.expr, {"w": 9}) == 9
+    assert not trace.guards
