@@ -23,6 +23,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     ("errors",),
     ("reading", "writing"),
+    ("symint",),
     ("settings", "process", "types", "glsl", "span", "host_memory"),
     ("disk", "remade", "progress_bar"),
     ("arrays", "boxes", "choice"),

@@ -13,7 +13,7 @@ from glnn.backends import Backend, open_backend, opened
 from glnn.compile.cut import Cut, planned, single
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
-from glnn.compile.regime import Regime, UnboundError, bounds_of, open_shape, symbols
+from glnn.compile.regime import Regime, SizedRegime, UnboundError, bounds_of, open_shape, symbols
 from glnn.compile.saving import Saving
 from glnn.compile.size_advice import missing_numbers, nearby_sizes
 from glnn.compile.weights import Weights
@@ -49,7 +49,8 @@ class Executor:
     see `Plan`. without: names of passes that are left out. plans: how many are kept.
 
     Plans are built once for each set of input shapes; the last few are kept, and share the weights.
-    Any thread may use it. Raises DeviceError where the backend does not open.
+    Where more than the batch is open, they are bound to the shapes from a regime, which is planned
+    once. Any thread may use it. Raises DeviceError where the backend does not open.
     """
 
     def __init__(
@@ -226,9 +227,9 @@ class Executor:
                 types = _types(graph, shapes)
                 with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
                     try:
+                        new = True
                         if not (keep or outputs or contents or exact):
                             plan, new = self._by_regime(graph, backend, shapes, known)
-                            saving = saving if new else None  # the next shape is another one
                         plan = plan or planned(
                             graph,
                             backend,
@@ -245,7 +246,7 @@ class Executor:
                         advice += missing_numbers(graph, types, told)
                         raise ShapeError(f"{error}{advice}") from None
                 self._plans[key] = plan
-                if saving is not None and isinstance(plan, Plan):
+                if saving is not None and isinstance(plan, Plan) and new:
                     saving.made(plan, shapes, small)
                 elif saving is not None:
                     self._weights.release()
@@ -327,8 +328,7 @@ class Executor:
                 weights=self._weights,
                 precision=self._precision,
                 without=self._without,
-                regime=regime,
-                sizes=sizes,
+                regime=SizedRegime(regime, sizes),
             )
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:

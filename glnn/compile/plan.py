@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from glnn.compile.hosted import Hosted
 from glnn.compile.lane import PlannedLane, most
 from glnn.compile.outline import Outline
 from glnn.compile.prepared import wanted
-from glnn.compile.regime import Regime, UnboundError
+from glnn.compile.regime import SizedRegime, UnboundError
 from glnn.compile.shortage import check, check_host
 from glnn.compile.states import States
 from glnn.compile.step import Step
@@ -54,8 +54,7 @@ class Plan(Runner[PlannedLane]):
     `graph` is a part of another one, or a body, these have the numbers of the model's inputs, and
     the others are computed.
 
-    regime: what it was planned as before, for the `sizes` of its symbols; UnboundError is raised
-    where that does not hold.
+    regime: what it was planned as before; UnboundError is raised where that does not hold.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
@@ -76,8 +75,7 @@ class Plan(Runner[PlannedLane]):
         states: States | None = None,
         updates: Mapping[str, str] | None = None,
         own: Mapping[str, str] | None = None,
-        regime: Regime | None = None,
-        sizes: Mapping[str, int] | None = None,
+        regime: SizedRegime | None = None,
     ) -> None:
         self.graph, self.backend = graph, backend
         self.bound = regime is not None
@@ -87,48 +85,29 @@ class Plan(Runner[PlannedLane]):
         shapes = {**shapes, **held.shapes(graph)}
         made = Spans()
 
-        def make() -> tuple[Outline, Lanes[PlannedLane]]:
-            while True:
-                available = (states or backend).available()
-                with made.of("outline"):
-                    outline = (
-                        regime.bind(sizes or {})
-                        if regime is not None
-                        else Outline.of(
-                            graph,
-                            backend,
-                            shapes,
-                            kernels,
-                            without=without,
-                            keep=keep,
-                            weights=self._weights,
-                            precision=precision,
-                            samples=samples,
-                            available=available,
-                            states=held,
-                        )
-                    )
-                if regime is not None and available is not None and outline.need > available:
-                    raise UnboundError("too little memory is free")
-                check(outline, available)
-                if backend.device is None:
-                    check_host(outline, self._weights)
-                with self._weights.ahead(wanted(outline)):
-                    with made.of("examine"):
-                        again = outline.examine()
-                    if again and regime is not None:
-                        raise UnboundError("a kernel is wrong here")
-                    if not again:
-                        with made.of("prepare"):
-                            lane = partial(PlannedLane, outline, self._weights, states)
-                            return outline, Lanes(lane, partial(most, outline, states))
+        def outlined(available: int | None) -> Outline:
+            if regime is not None:
+                return regime.outline(available)
+            return Outline.of(
+                graph,
+                backend,
+                shapes,
+                kernels,
+                without=without,
+                keep=keep,
+                weights=self._weights,
+                precision=precision,
+                samples=samples,
+                available=available,
+                states=held,
+            )
 
         with made.of("plan"), report_work("planning", f"{graph.name} on {backend.name}"):
-            self.outline, lanes = backend.perform(make)
+            self.outline, lanes = backend.perform(lambda: self._make(outlined, states, made))
         self.made: tuple[Span, ...] = tuple(made)
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
         its memory and programs prepared."""
-        bounds = regime.below(sizes or {}) if regime else index_bounds(graph, shapes)
+        bounds = index_bounds(graph, shapes) if regime is None else regime.below()
         if own is not None:
             bounds = {name: sizes for name, sizes in bounds.items() if name in own}
         ends = _ends(graph, self.outline, lanes[0].inputs, held, bounds, own or {})
@@ -137,6 +116,30 @@ class Plan(Runner[PlannedLane]):
         self._constants = {name: planned[name] for name in ends.fixed()}
         self._types = _seen(graph)
         self._log(shapes)
+
+    def _make(
+        self, outlined: Callable[[int | None], Outline], states: States | None, made: Spans
+    ) -> tuple[Outline, Lanes[PlannedLane]]:
+        """What `outlined` gives for the bytes that are free, and room for its runs.
+
+        It is asked again where some kernels are wrong here. Raises what Plan raises.
+        """
+        while True:
+            available = (states or self.backend).available()
+            with made.of("outline"):
+                outline = outlined(available)
+            check(outline, available)
+            if self.backend.device is None:
+                check_host(outline, self._weights)
+            with self._weights.ahead(wanted(outline)):
+                with made.of("examine"):
+                    again = outline.examine()
+                if again and self.bound:
+                    raise UnboundError("a kernel is wrong here")
+                if not again:
+                    with made.of("prepare"):
+                        lane = partial(PlannedLane, outline, self._weights, states)
+                        return outline, Lanes(lane, partial(most, outline, states))
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
         given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())

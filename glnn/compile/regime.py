@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from glnn.backends import Backend
 from glnn.compile.outline import Outline
@@ -132,6 +132,25 @@ class Regime:
         return replace(
             self._outline, schedule=schedule, arena=arena, steps=steps, blocks=blocks, held=0
         )
+
+
+@dataclass(frozen=True)
+class SizedRegime:
+    """A regime, and the sizes of its symbols."""
+
+    regime: Regime
+    sizes: Mapping[str, int]
+
+    def outline(self, available: int | None) -> Outline:
+        """Its outline for these sizes. Raises UnboundError where it needs more than is free."""
+        found = self.regime.bind(self.sizes)
+        if available is not None and found.need > available:
+            raise UnboundError("too little memory is free")
+        return found
+
+    def below(self) -> dict[str, tuple[int, ...]]:
+        """The sizes of the tables that inputs have indices for; see `index_bounds`."""
+        return self.regime.below(self.sizes)
 
 
 def _bound(backend: Backend, entry: Entry, change: Substitution) -> Entry:
