@@ -26,7 +26,11 @@ class Leaf:
         """Its array as it is now."""
         if self.value.kind is Kind.VARIABLE:
             return self.value.data.read()  # type: ignore[union-attr]
-        return self.value.data  # type: ignore[return-value]
+        array: Array = self.value.data  # type: ignore[assignment]
+        dtype = self.value.type.dtype
+        if array.dtype == object and dtype is not DType.object:
+            return array.astype(dtype.numpy)  # integers, of which some were symbols
+        return array
 
 
 @dataclass(frozen=True, eq=False)
