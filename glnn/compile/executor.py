@@ -296,7 +296,7 @@ class Executor:
         ends = {name: bounds_of(size) for name, size in sizes.items()}
         dims = {name: trace.symbol(name, size, ends[name]) for name, size in sizes.items()}
         types = {v.name: v.type.of_shape(open_shape(v, dims)) for v in graph.inputs}
-        with COLLECTOR.paused():
+        with COLLECTOR.relaxed():
             return backend.perform(
                 lambda: Regime.of(
                     single(graph, types),
@@ -319,7 +319,7 @@ class Executor:
         sizes: Mapping[str, int],
     ) -> Plan:
         """The plan of `regime` for such sizes. Raises UnboundError where it does not hold."""
-        with COLLECTOR.paused():
+        with COLLECTOR.relaxed():
             return Plan(
                 regime.graph,
                 backend,
