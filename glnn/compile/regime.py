@@ -48,6 +48,8 @@ def symbols(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int] | None:
     found: dict[str, int] = {}
     batch = True
     for value in graph.inputs:
+        if len(value.type.dims) != len(shapes[value.name]):  # only a run tells its rank
+            return None
         for axis, (dim, size) in enumerate(zip(value.type.dims, shapes[value.name], strict=True)):
             if not isinstance(dim, str):
                 continue

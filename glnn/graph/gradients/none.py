@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from glnn.graph.operator import Operator
 from glnn.graph.operators import (
+    Arange,
     ArgReduce,
     Attention,
     Conv2dInputGradient,
@@ -34,6 +35,7 @@ _PLANNED = "it is made only where a plan is"
 _BODIES = "gradients do not go through the graphs that it runs"
 
 NONE: Mapping[type[Operator], str] = {
+    Arange: "it counts",
     ArgReduce: "its results are indices",
     If: _BODIES,
     Loop: _BODIES,
