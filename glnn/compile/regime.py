@@ -164,6 +164,11 @@ def _bound(backend: Backend, entry: Entry, change: Substitution) -> Entry:
     task = change(entry.task)
     if problem is entry.problem and task is entry.task:
         return entry
+    before = entry.task.parameters
+    changed = {
+        k: replace(w, passing=True) for k, w in task.parameters.items() if w is not before[k]
+    }
+    task = replace(task, parameters={**task.parameters, **changed})
     if problem.results != change(entry.problem.results):
         raise UnboundError(f"{task.name!r} has other results")
     choice = entry.choice

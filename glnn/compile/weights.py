@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -39,6 +39,8 @@ class Weight:
 
     constant: Constant
     type: TensorType
+    passing: bool = field(default=False, compare=False)
+    """Whether it is of one run's sizes, so that it goes with the plans that hold it."""
 
     @classmethod
     def of(cls, array: Array) -> Weight:
@@ -225,7 +227,8 @@ class Weights:
                     self._spare -= ready.words.nbytes
                 self._assigned = None  # its array may have been read before the last refresh
                 values = (leaf.value for leaf in leaves(weight.constant))
-                if self._own is None or all(value in self._own for value in values):
+                own = self._own is None or all(value in self._own for value in values)
+                if own and not weight.passing:
                     self._staying.append(kept)
             return kept
 

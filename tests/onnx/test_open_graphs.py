@@ -86,3 +86,33 @@ def test_a_plan_that_is_asked_for_is_that_of_its_sizes(rng) -> None:
     assert not plan.bound
     types = plan.outline.graph.bind({"x": plan.graph.inputs[0].type})
     assert all(type(n) is int for one in types.values() for n in one.dims)
+
+
+def test_parts_of_a_table_go_with_the_plans_of_their_lengths(rng) -> None:
+    """Of a table of positions each length has another part: few of them are kept."""
+    table = rng((600, 64))
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["length"]),
+        helper.make_node("Slice", ["table", "zero", "length", "zero"], ["positions"]),
+        helper.make_node("Add", ["x", "positions"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.array([1]), "one"),
+        numpy_helper.from_array(np.array([0]), "zero"),
+        numpy_helper.from_array(table, "table"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", "L", 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "positions", [x], [y], constants)
+    opset = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=9)
+    session = InferenceSession(model.SerializeToString(), "compute")
+    kept = []
+    for length in range(70, 110):
+        given = rng((2, length, 64))
+        (got,) = session.run(None, {"x": given})
+        assert np.array_equal(got, given + table[:length])
+        weights = session._executor._weights  # type: ignore[union-attr]
+        kept.append(len(weights._staying))
+    assert kept[-1] == kept[4]

@@ -205,15 +205,23 @@ class Slice(Move):
         return x[tuple(cuts)]
 
 
-def _walk(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:
-    """The first place, how many, and the step of Python's slice of a dimension of `size`."""
+def slice_bounds(size: int, start: int, end: int, step: int) -> tuple[int, int]:
+    """Return the first place and the end of Python's slice of a dimension of `size`.
+
+    As `slice.indices` does, which takes the numbers of SymInts.
+    """
     least, most = (0, size) if step > 0 else (-1, size - 1)
 
     def placed(place: int) -> int:
         place = place + size if place < 0 else place
         return least if place < least else most if place > most else place
 
-    first, last = placed(start), placed(end)
+    return placed(start), placed(end)
+
+
+def _walk(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:
+    """The first place, how many, and the step of Python's slice of a dimension of `size`."""
+    first, last = slice_bounds(size, start, end, step)
     count = -(-(last - first) // step) if step > 0 else -(-(first - last) // -step)
     return first, count if count > 0 else 0, step
 

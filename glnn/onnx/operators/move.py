@@ -17,6 +17,7 @@ from glnn.graph.operators import (
     Tile,
     Transpose,
 )
+from glnn.graph.operators.move import slice_bounds
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
@@ -72,12 +73,12 @@ def _slice(
     if 0 in by:
         raise ShapeError(f"Slice: steps must not be 0, got {by}")
     bounds = [
-        slice(a, b, s).indices(x.type.shape[axis])
+        slice_bounds(x.type.shape[axis], a, b, s)
         for a, b, s, axis in zip(first, last, by, whole, strict=True)
     ]
-    low = tuple(a for a, _, _ in bounds)
+    low = tuple(a for a, _ in bounds)
     # Where a slice goes backwards to the first place, -1 would be the last one.
-    high = tuple(b if b >= 0 else -x.type.shape[axis] - 1 for (_, b, _), axis in zip(bounds, whole))
+    high = tuple(b if b >= 0 else -x.type.shape[axis] - 1 for (_, b), axis in zip(bounds, whole))
     return call(Slice(low, high, whole, by), x)
 
 
