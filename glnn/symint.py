@@ -385,7 +385,7 @@ def _any_symbolic(values: object) -> bool:
     return isinstance(values, SymInt)
 
 
-def is_symbolic(array: NDArray[Any]) -> bool:
+def is_symbolic(array: NDArray[Any] | np.generic) -> bool:
     """Return True for arrays of integers, some of which are SymInts."""
     return array.dtype == object and any(isinstance(one, SymInt) for one in array.flat)
 

@@ -91,7 +91,7 @@ class Known:
         return cls(problem, op, operands, result, stacks, exact, spoiled)
 
     def tolerance(self) -> Tolerance:
-        """How far a right kernel's results may be off, which costs several times the result.
+        """Find how far a right kernel's results may be off: it costs several times the result.
 
         It is not needed where results are near by their own size: they are nearer by any other.
         """
@@ -116,7 +116,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far results may be off, and which of them tell nothing."""
+    """Bounds on the error of results, and the places that tell nothing."""
 
     condition: float = 1.0
     """Norm of the magnitudes of the terms that the results are sums of, over the results' norm.

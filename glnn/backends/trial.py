@@ -100,7 +100,7 @@ class Trial:
     def _taken(
         self, spoiled: bool, whole: bool, seeds: Sequence[int]
     ) -> tuple[Known, Tolerance | None]:
-        """What is known by the best of `seeds`; how far results may be off where that was asked."""
+        """Compute the known result of the best seed; of several seeds, its tolerance, too."""
         made = [Known.of(self._problem, spoiled=spoiled, whole=whole, seed=seed) for seed in seeds]
         if len(made) == 1:
             return made[0], None

@@ -257,6 +257,7 @@ class Executor:
             self._latest = None if keep or outputs else (shapes, known, plan)
         return plan
 
+    @COLLECTOR.relaxed()
     def _by_regime(
         self, graph: Graph, backend: Backend, shapes: Mapping[str, Shape], known: Known
     ) -> tuple[Plan | None, bool]:
@@ -268,9 +269,10 @@ class Executor:
         if self._pinned >= MOST_PINNED or (sizes := symbols(graph, shapes)) is None:
             return None, True
         regimes = self.regimes.setdefault(known[1:], [])
-        for regime in [one for one in regimes if one.trace.holds(sizes)]:
-            with suppress(UnboundError):
-                return self._bound_plan(regime, backend, shapes, sizes), False
+        for regime in regimes:
+            if regime.trace.holds(sizes):
+                with suppress(UnboundError):
+                    return self._bound_plan(regime, backend, shapes, sizes), False
         try:
             found = self._new_regime(graph, backend, shapes, sizes)
             if found is None:
@@ -296,20 +298,19 @@ class Executor:
         ends = {name: bounds_of(size) for name, size in sizes.items()}
         dims = {name: trace.symbol(name, size, ends[name]) for name, size in sizes.items()}
         types = {v.name: v.type.of_shape(open_shape(v, dims)) for v in graph.inputs}
-        with COLLECTOR.relaxed():
-            return backend.perform(
-                lambda: Regime.of(
-                    single(graph, types),
-                    backend,
-                    trace,
-                    {name: type.shape for name, type in types.items()},
-                    self._kernels,
-                    weights=self._weights,
-                    precision=self._precision,
-                    samples=samples_of(graph, shapes),
-                    without=self._without,
-                )
+        return backend.perform(
+            lambda: Regime.of(
+                single(graph, types),
+                backend,
+                trace,
+                {name: type.shape for name, type in types.items()},
+                self._kernels,
+                weights=self._weights,
+                precision=self._precision,
+                samples=samples_of(graph, shapes),
+                without=self._without,
             )
+        )
 
     def _bound_plan(
         self,
@@ -319,17 +320,16 @@ class Executor:
         sizes: Mapping[str, int],
     ) -> Plan:
         """The plan of `regime` for such sizes. Raises UnboundError where it does not hold."""
-        with COLLECTOR.relaxed():
-            return Plan(
-                regime.graph,
-                backend,
-                shapes,
-                self._kernels,
-                weights=self._weights,
-                precision=self._precision,
-                without=self._without,
-                regime=SizedRegime(regime, sizes),
-            )
+        return Plan(
+            regime.graph,
+            backend,
+            shapes,
+            self._kernels,
+            weights=self._weights,
+            precision=self._precision,
+            without=self._without,
+            regime=SizedRegime(regime, sizes),
+        )
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:
         """Say once what the host computes beside a GPU."""

@@ -120,7 +120,7 @@ class Plan(Runner[PlannedLane]):
     def _make(
         self, outlined: Callable[[int | None], Outline], states: States | None, made: Spans
     ) -> tuple[Outline, Lanes[PlannedLane]]:
-        """What `outlined` gives for the bytes that are free, and room for its runs.
+        """Make the outline for the bytes that are free, and room for its runs.
 
         It is asked again where some kernels are wrong here. Raises what Plan raises.
         """

@@ -172,7 +172,7 @@ class Expr:
 
     @cached_property
     def _inferred(self) -> dict[tuple[DType, ...], tuple[DType, ...]]:
-        """What `infer_parts` gave."""
+        """Results of `infer_parts`, by its arguments."""
         return {}
 
     def _infer_parts(self, dtypes: Sequence[DType]) -> list[DType]:

@@ -111,7 +111,7 @@ class Function:
         rest = arguments[self.condition :]
         arrays = [a for a in rest if isinstance(a, ARRAYS)]
         dtype: Any
-        if any(is_symbolic(np.asarray(a)) for a in arrays):
+        if any(map(is_symbolic, arrays)):
             if self.name in INTEGER_CASTS:
                 return rest[0]
             dtype = object

@@ -285,7 +285,7 @@ class Graph:
 
     @cached_property
     def _settled(self) -> dict[Any, tuple[dict[Value, TensorType], dict[Value, Array]]]:
-        """What `settled` gave the last time, by what it was asked."""
+        """The last result of `settled`, by its arguments."""
         return {}
 
     def _settle(

@@ -168,7 +168,7 @@ class Slice(Move):
     def __post_init__(self) -> None:
         for name in ("starts", "ends", "axes", "steps"):
             values = getattr(self, name)
-            if not isinstance(values, tuple) or not all(map(_whole, values)):
+            if not isinstance(values, tuple) or not all(map(is_integer, values)):
                 raise ShapeError(f"slice: {name} must be integers, got {shown(values)}")
         if not len(self.starts) == len(self.ends) == len(self.axes) == len(self.steps):
             raise ShapeError(f"slice: as many starts, ends and steps as axes, got {self}")
@@ -250,13 +250,11 @@ class Flip(Move):
         return np.flip(x, self.axes)
 
 
-def _whole(value: object) -> bool:
-    return is_integer(value)
-
-
 def whole_numbers(operator: str, name: str, values: object, least: int = -MOST) -> None:
     """Raise ShapeError unless `values` is a tuple of integers of at least `least`, at most MOST."""
-    if not isinstance(values, tuple) or not all(_whole(v) and least <= v <= MOST for v in values):
+    if not isinstance(values, tuple) or not all(
+        is_integer(v) and least <= v <= MOST for v in values
+    ):
         what = f"integers of at least {least} and at most {MOST}"
         raise ShapeError(f"{operator}: {name} must be a tuple of {what}, got {shown(values)}")
 
