@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Reference, Shapes, Types
-from glnn.graph.operators.recurrent_step import FEW, RecurrentStep, Units
-from glnn.types import Array, DType, Shape, TensorType
+from glnn.graph.operator import Cost, Reference, Shapes, Types
+from glnn.graph.operators.recurrent_step import FEW, RecurrentStep, StateOperator, Units
+from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
-class PhasedRecurrence(Operator):
+class PhasedRecurrence(StateOperator):
     """The states of all units after each of t steps, each a `first` and a `second` RecurrentStep.
 
     Only the host computes it: a GPU has a launch for each phase. x: (d, t, b, i, h). first_weight
@@ -30,17 +30,6 @@ class PhasedRecurrence(Operator):
     """What is made of the states of the step before: the states of the second phase."""
     second: RecurrentStep
     """What is made of these: the states after the step."""
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "first_weight", "second_weight", "state")
-
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        for name, one in given.items():
-            if one.dtype is not DType.float32:
-                raise ShapeError(f"{self.name}: {name} must be float32, got {one}")
-        return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
 
     def shape_of(self, shapes: Shapes) -> Shape:
         """Return the result's shape. Raises ShapeError where the operands do not fit."""

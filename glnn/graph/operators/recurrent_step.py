@@ -21,14 +21,12 @@ FEW = 1 << 16
 """Numbers of a step for which arrays are kept from run to run."""
 
 
-class Recurrent(Operator):
-    """An operator of x, weight and state, all float32, whose result is float32, too."""
-
-    parameters: ClassVar[tuple[str, ...]] = ("weight",)
+class StateOperator(Operator):
+    """An operator of x, weights and a state, all float32, whose result is float32, too."""
 
     @property
     def operands(self) -> tuple[str, ...]:
-        return ("x", "weight", "state")
+        return ("x", *self.parameters, "state")
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
@@ -37,6 +35,11 @@ class Recurrent(Operator):
                 raise ShapeError(f"{self.name}: {name} must be float32, got {one}")
         return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
 
+
+class Recurrent(StateOperator):
+    """An operator of the units of a layer: x, one weight for all of its gates, and their states."""
+
+    parameters: ClassVar[tuple[str, ...]] = ("weight",)
     exprs: tuple[Expr, ...]
 
     def units_of(self, x: Shape, weight: Shape, state: Shape, dtype: np.dtype[Any]) -> Units:
