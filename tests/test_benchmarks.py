@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from glnn.kernels import kernels_for
@@ -152,6 +154,12 @@ def test_deviations_are_held_against_the_documents_greatest() -> None:
             "networks_page --networks . --batch 1,x",
             "--batch: expected numbers as 1,8,32, got '1,x'",
         ),
+        ("open_sizes none.onnx", "no file 'none.onnx', and none of encoder, detector"),
+        ("open_sizes encoder --sizes L=9", "--sizes: expected NAME=LEAST:MOST or :STEP behind, "),
+        ("open_sizes encoder --input x", "--shape: expected one for each --input, and at least "),
+        ("tokens --tokens 40", "--tokens: expected at least 43, got 40"),
+        ("tokens --width 70", "--width: expected a multiple of 64, got 70"),
+        ("tokens --count 300", "--places: expected room for 300 tokens and 8, got 256"),
         ("page Makefile", "Makefile: expected what a benchmark wrote, got no JSON: "),
     ],
 )
@@ -299,8 +307,6 @@ def test_workgroup_order(by: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [2, 8, 33])
 def test_orders_of_workgroups_are_told_apart(size: int) -> None:
-    import numpy as np
-
     from benchmarks.workgroup_order import distance, known, nearest
 
     orders = known(size)
@@ -320,8 +326,6 @@ def test_orders_of_workgroups_are_told_apart(size: int) -> None:
     ("compiler", "what"), [("cc", "C, one thread"), ("no-such-cc", "no no-such-cc on the path")]
 )
 def test_a_network_on_the_cpu(monkeypatch: pytest.MonkeyPatch, compiler: str, what: str) -> None:
-    import numpy as np
-
     from benchmarks import baseline, compiled
     from glnn.layers import Linear
 
@@ -381,8 +385,6 @@ def test_elementwise(op) -> None:
 
 def test_clblast() -> None:
     pytest.importorskip("pyopencl")
-    import numpy as np
-
     from benchmarks.clblast import Clblast, why_not
 
     if reason := why_not():
@@ -428,8 +430,6 @@ def test_roofline(tmp_path, backend: str, kinds: set[str]) -> None:
 
 
 def test_wrong_arithmetic_is_found() -> None:
-    import numpy as np
-
     from benchmarks.arithmetic import FP32
     from glnn.errors import GlnnError
 
@@ -489,8 +489,6 @@ def test_lenet_by_layer_beside_rovder_2019() -> None:
 
 def test_the_staircase_of_rovder_2019() -> None:
     """On a small network with VGG-16's names: its kernels are right, its figures filled."""
-    import numpy as np
-
     from benchmarks import staircase
     from glnn.cli.screen import Screen, progress
     from glnn.errors import DeviceError
@@ -572,8 +570,6 @@ def test_steps_of_training() -> None:
 
 
 def test_digits_are_split_and_read(tmp_path: Path) -> None:
-    import numpy as np
-
     from benchmarks.digits import digits
     from glnn.data import digits as bundled
     from glnn.errors import GlnnError
@@ -705,8 +701,6 @@ def test_cronins_convolutions_on_the_cpu_and_by_gl() -> None:
     ("c", "o", "h", "w", "k"), [(1, 1, 1, 1, 1), (3, 7, 5, 2, 3), (2, 5, 3, 9, 5)]
 )
 def test_plain_loops(c: int, o: int, h: int, w: int, k: int) -> None:
-    import numpy as np
-
     from benchmarks import plain_gemm
     from tests import oracle
 
@@ -755,8 +749,6 @@ def test_gl_calls() -> None:
 @pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 32, 32)])
 def test_a_network_on_clblast(shape) -> None:
     pytest.importorskip("pyopencl")
-    import numpy as np
-
     import glnn
     from benchmarks.clblast import Clblast, why_not
     from benchmarks.clblast_network import ClblastNetwork
@@ -871,6 +863,66 @@ def test_transfers(backend: str) -> None:
     assert all(row["here"] or row["peer"] for row in rows.values())
 
 
+TIMES = {"again", "new / again", "new / again, p90", "bind / again", "bind a command, us"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["encoder", "--sizes", "batch=2:2", "--sizes", "length=40:100", "--backend", "cpu"],
+        ["detector", "--sizes", "H=64:128:2", "--sizes", "W=64:128:2"],
+    ],
+    ids=["encoder", "detector"],
+)
+def test_open_sizes(options: list[str]) -> None:
+    """Results are ONNX Runtime's, and what was planned is told from what was not."""
+    pytest.importorskip("onnxruntime")
+    more = ["--count", "6", "--versus-onnxruntime", "--json", "--against", str(ROOT)]
+    rows = json.loads(run("benchmarks.open_sizes", *options, *more))["rows"]
+    assert {"again", "planned", "onnxruntime"} < rows.keys()
+    assert rows["error"]["here"] < 1e-5 and rows["shapes"]["here"] == 6
+    assert TIMES < rows.keys() if rows["plans"]["here"] < 6 else not TIMES < rows.keys()
+    assert all(row["here"] > 0 and len(row["rounds"]) == 1 for row in rows.values())
+
+
+def test_tokens() -> None:
+    """Both decoders give the same tokens as ONNX Runtime, and the fixed one has one plan."""
+    pytest.importorskip("onnxruntime")
+    options = ["--layers", "1", "--width", "64", "--count", "12", "--versus-onnxruntime"]
+    rows = json.loads(run("benchmarks.tokens", *options, "--json"))["rows"]
+    for name in ("growing", "fixed"):
+        assert rows[f"{name}: tokens alike"]["here"] == 1
+        assert rows[f"{name}: new / again"]["here"] > 0
+    assert rows["fixed: plans"]["here"] == 1 and rows["growing: plans"]["here"] <= 5
+    assert {f"growing: {what}" for what in TIMES} < rows.keys()
+    assert rows["growing / fixed: new, wall"]["here"] > 0
+
+
+@pytest.mark.parametrize("shape", [{}, {"layers": 3, "width": 192, "tokens": 60}])
+def test_a_decoder_gives_the_same_with_either_cache(shape: dict[str, int]) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from benchmarks import one_shapes, open_models
+
+    found = []
+    for growing in (True, False):
+        model = open_models.decoder(3, growing=growing, shape=open_models.Shape(**shape))
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        dims = next(one.shape for one in session.get_inputs() if one.name == "past")
+        past = np.zeros([0 if isinstance(n, str) else n for n in dims], np.float32)
+        steps, logits = one_shapes.decoding(past, 20, not growing), []
+        feeds = next(steps)
+        with suppress(StopIteration):
+            while True:
+                results = session.run(None, feeds)
+                logits.append(results[0][0, -1])
+                feeds = steps.send(results)
+        found.append(np.stack(logits[-20:]))
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-4)
+    assert len(set(found[0].argmax(1))) > 4
+
+
 @pytest.mark.parametrize(("depth", "count"), [(18, 11_689_512), (50, 25_557_032)])
 def test_a_resnet_has_the_parameters_that_are_published(depth: int, count: int) -> None:
     from benchmarks.one_resnet import resnet
@@ -880,8 +932,6 @@ def test_a_resnet_has_the_parameters_that_are_published(depth: int, count: int) 
 
 
 def test_resnet() -> None:
-    import numpy as np
-
     from benchmarks.one_resnet import resnet
 
     rows = in_two_versions("resnet", "--depth", "18", "--size", "32")
@@ -907,8 +957,6 @@ def test_in_flight() -> None:
 def small_network(path: Path) -> None:
     """A convolution that takes what squeezenet1_1 takes."""
     onnx = pytest.importorskip("onnx")
-    import numpy as np
-
     weight = np.random.default_rng(0).standard_normal((4, 3, 7, 7)).astype(np.float32)
     helper, real = onnx.helper, onnx.TensorProto.FLOAT
     nodes = [
