@@ -880,8 +880,12 @@ def test_open_sizes(options: list[str]) -> None:
     more = ["--count", "6", "--versus-onnxruntime", "--json", "--against", str(ROOT)]
     rows = json.loads(run("benchmarks.open_sizes", *options, *more))["rows"]
     assert {"again", "planned", "onnxruntime"} < rows.keys()
-    assert rows["error"]["here"] < 1e-5 and rows["shapes"]["here"] == 6
-    assert TIMES < rows.keys() if rows["plans"]["here"] < 6 else not TIMES < rows.keys()
+    assert rows["error"]["here"] < 1e-5 and 4 <= rows["shapes"]["here"] <= 6
+    assert (
+        TIMES < rows.keys()
+        if rows["plans"]["here"] < rows["shapes"]["here"]
+        else not TIMES < rows.keys()
+    )
     assert all(row["here"] > 0 and len(row["rounds"]) == 1 for row in rows.values())
 
 
