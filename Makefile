@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-fuzz check-variants check-types check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-open-graphs check-fuzz check-variants check-types check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -194,6 +194,20 @@ check-threads: gl $(VENV)/test.stamp
 GRAPHS := 20000
 check-host-graphs: gl $(VENV)/test.stamp
 	$(BIN)/python -m tests.onnx.host_graphs --count $(GRAPHS)
+
+# Random graphs with open sizes, each by one session at 20 shapes, held against ONNX Runtime: on all
+# backends, in each precision, on the least device there may be, and on true contexts of ES 3.1 and
+# 3.0. The tests have 49. A night.
+OPEN_GRAPHS := 2000
+OPEN := $(QUICK) GLNN_TRUST=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.onnx.open_graphs \
+    --graphs $(OPEN_GRAPHS) --shapes 20
+check-open-graphs: gl $(VENV)/test.stamp
+	for backend in cpu compute feedback; do for precision in float32 float16 int8; do \
+	    $(OPEN) --backend $$backend --precision $$precision --seed 100000 || exit 1; done; done
+	for backend in compute feedback; do \
+	    $(OPEN) --backend $$backend --limits es31-minimum --seed 200000 || exit 1; done
+	MESA_GLES_VERSION_OVERRIDE=3.1 $(OPEN) --backend compute --seed 300000
+	MESA_GLES_VERSION_OVERRIDE=3.0 $(OPEN) --backend feedback --seed 400000
 
 # The ONNX backend test suite's cases of one node with optional inputs, attributes and outputs left out
 # one at a time, scalars for one-element operands, and sizes left open or to the run, held against ONNX

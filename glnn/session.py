@@ -23,7 +23,13 @@ from glnn.running.requests import Requests
 from glnn.running.stored import Executing, Storage, StoredRuns
 from glnn.span import duration
 from glnn.stored.storage import DiskStorage
-from glnn.tensor_info import TensorInfo, check_names, show
+from glnn.tensor_info import (
+    TensorInfo,
+    check_names,
+    check_shared_sizes,
+    shared_sizes,
+    show,
+)
 from glnn.types import Shape
 
 if TYPE_CHECKING:
@@ -135,6 +141,7 @@ class InferenceSession(Remade):
         self.name, self.metadata = name, metadata
         self._inputs, self._outputs = inputs, outputs
         self._names = tuple(info.name for info in outputs)
+        self._shared_sizes = shared_sizes(inputs)
 
     def _load(self) -> Loaded:
         """The model, loaded, and what runs it: from then on nothing that was stored does."""
@@ -308,6 +315,8 @@ class InferenceSession(Remade):
             given[info.name] = array  # type: ignore[assignment]
         if len(feeds) != len(given):
             check_names(self.name, self._inputs, feeds)
+        if self._shared_sizes:
+            check_shared_sizes(self._shared_sizes, {k: one.shape for k, one in given.items()})
         return given
 
     def plan(

@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.arrays import as_one_of
 from glnn.errors import ModelError, ShapeError, shown
-from glnn.types import MOST, UNRANKED, Array, DType, Shape, TensorType, boxed
+from glnn.types import MOST, UNKNOWN, UNRANKED, Array, DType, Shape, TensorType, boxed
 
 TYPES = {
     "tensor(float)": DType.float32,
@@ -170,3 +170,31 @@ def check_names(model: str, inputs: Sequence[TensorInfo], given: Mapping[str, ob
         if name not in given or name not in known:
             fault = "unknown" if name in given else "missing"
             raise ShapeError(f"{fault} input {name!r}: {model} takes {', '.join(map(repr, known))}")
+
+
+SharedSizes = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+"""Symbols that stand for several dimensions, and where: the names of inputs, and axes."""
+
+
+def shared_sizes(inputs: Sequence[TensorInfo]) -> SharedSizes:
+    """Return the symbols that several dimensions of the inputs have, and these dimensions."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for info in inputs:
+        for axis, dim in enumerate(info.shape):
+            if isinstance(dim, str) and dim not in (UNKNOWN, UNRANKED):
+                found.setdefault(dim, []).append((info.name, axis))
+    return tuple((dim, tuple(places)) for dim, places in found.items() if len(places) > 1)
+
+
+def check_shared_sizes(shared: SharedSizes, shapes: Mapping[str, Shape]) -> None:
+    """Raise ShapeError where dimensions with one symbol have different sizes in `shapes`."""
+    for dim, ((first, axis), *others) in shared:
+        size = shapes[first][axis]
+        for name, other in others:
+            if shapes[name][other] == size:
+                continue
+            whose = f"input {name!r}" if name == first else f"inputs {first!r} and {name!r}"
+            raise ShapeError(
+                f"{whose} must have one size {dim}, got {size} and {shapes[name][other]} "
+                f"(dimension {axis} of {first!r}, dimension {other} of {name!r})"
+            )

@@ -27,8 +27,15 @@ from glnn.model.from_torch import imported
 from glnn.model.node import Node
 from glnn.model.summary import of_layers, summary
 from glnn.model.weighted import Weighted
-from glnn.tensor_info import BATCH, TensorInfo, check_names
-from glnn.types import UNKNOWN, UNRANKED, Dim, Shape, TensorType
+from glnn.tensor_info import (
+    BATCH,
+    SharedSizes,
+    TensorInfo,
+    check_names,
+    check_shared_sizes,
+    shared_sizes,
+)
+from glnn.types import Dim, Shape, TensorType
 
 Array = NDArray[Any]
 
@@ -162,18 +169,13 @@ class Model(Weighted):
     def check(self, shapes: Mapping[str, Shape]) -> None:
         """Raise ShapeError where an input is missing, unknown, or does not have its shape."""
         self.known(shapes)
-        sizes: dict[str, tuple[int, str]] = {}
         for info in self.inputs:
             info.check(tuple(shapes[info.name]))
-            for dim, size in zip(info.shape, shapes[info.name], strict=False):
-                if not isinstance(dim, str) or dim in (UNKNOWN, UNRANKED):
-                    continue
-                first, name = sizes.setdefault(dim, (size, info.name))
-                if first != size:
-                    raise ShapeError(
-                        f"inputs {name!r} and {info.name!r} must have one size {dim}, "
-                        f"got {first} and {size}"
-                    )
+        check_shared_sizes(self._shared_sizes, shapes)
+
+    @cached_property
+    def _shared_sizes(self) -> SharedSizes:
+        return shared_sizes(self.inputs)
 
     def infer(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
         """The shape of every tensor, by its name, for inputs of `shapes`.

@@ -289,3 +289,49 @@ def test_a_loop_that_slices_by_its_counter_has_one_plan(backend: str, monkeypatc
         check(model, backend, {"t": numbers(64, 3), "n": np.array(iterations)})
         counts.append(len(made))
     assert counts[0] == counts[1] <= 24
+
+
+RELATED = {
+    "not used together": ("float[N, 3] b", "c = ReduceSum <keepdims = 0> (a)  y = Add (b, c)", 0),
+    "would broadcast": ("float[N, 3] b", "y = Add (a, b)", 0),
+    "joined": ("float[N, 3] b", "y = Concat <axis = 0> (a, b)", 0),
+    "another dimension": ("float[3, N] b", "y = MatMul (a, b)", 1),
+}
+
+
+@pytest.mark.parametrize("case", RELATED)
+def test_two_inputs_that_share_a_size_are_refused_with_two(case: str, backend: str) -> None:
+    """Whatever was run before, also where the graph could be computed."""
+    second, line, axis = RELATED[case]
+    text = f"g (float[N, 3] a, {second}) => (float[A, B] y) {{ {line} }}"
+    session = session_of(parser.parse_model(HEAD + text).SerializeToString(), backend)
+
+    def feeds(one: int, other: int) -> dict[str, Any]:
+        return {"a": numbers(one, 3), "b": numbers(*((3, other) if axis else (other, 3)))}
+
+    for one, other in ((1, 4), (2, 5), (5, 2), (2, 3)):
+        for _ in range(2):
+            said = rf"inputs 'a' and 'b' must have one size N, got {one} and {other} "
+            said += rf"\(dimension 0 of 'a', dimension {axis} of 'b'\)"
+            with pytest.raises(ShapeError, match=said):
+                session.run(None, feeds(one, other))
+            with pytest.raises(ShapeError, match=said):
+                session.run_async(None, feeds(one, other))
+        for same in (one, other):
+            assert session.run(None, feeds(same, same))[0].size
+
+
+def test_one_input_whose_sides_share_a_size(backend: str) -> None:
+    text = "g (float[N, N] a) => (float[A, B] y) { y = Relu (a) }"
+    session = session_of(parser.parse_model(HEAD + text).SerializeToString(), backend)
+    said = r"input 'a' must have one size N, got 2 and 3 \(dimension 0 of 'a', dimension 1 of 'a'\)"
+    with pytest.raises(ShapeError, match=said):
+        session.run(None, {"a": numbers(2, 3)})
+    np.testing.assert_array_equal(session.run(None, {"a": numbers(3, 3)})[0], numbers(3, 3))
+
+
+def test_sizes_without_a_name_are_each_another() -> None:
+    """Two inputs may then have any."""
+    text = "g (float[?, 3] a, float[?, 3] b) => (float[A, B] y) { y = Concat <axis = 0> (a, b) }"
+    model = parser.parse_model(HEAD + text).SerializeToString()
+    check(model, "cpu", {"a": numbers(2, 3), "b": numbers(5, 3)})

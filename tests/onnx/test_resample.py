@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.errors import GlnnError
 from tests.onnx.single import BACKENDS, check
 
 RNG = np.random.default_rng(13)
@@ -101,3 +102,13 @@ def test_scales_that_leave_nothing(backend: str, mode: str) -> None:
     roi = np.array([0.1, 0.1, 1.03, 0.8], np.float32)
     more["coordinate_transformation_mode"] = "tf_crop_and_resize"
     check("Resize", [floats(1, 4), roi, np.array([0.6, 2], np.float32)], backend, **more)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_no_images_to_a_size(backend: str, mode: str) -> None:
+    """An axis of no places stays as it is, and is refused where it is to have some."""
+    sizes, more = np.array([0, 2, 5, 7]), {"mode": mode, "opset": 19, "known": (3,)}
+    check("Resize", [floats(0, 2, 3, 4), None, None, sizes], backend, **more)
+    with pytest.raises(GlnnError, match="has no places"):
+        check("Resize", [floats(1, 0, 3, 4), None, None, sizes + 1], backend, floats(1), **more)

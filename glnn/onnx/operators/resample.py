@@ -154,9 +154,10 @@ def _sized(x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> 
     if len(axes) != len(sizes) or min(sizes, default=0) < 0:
         raise ShapeError(f"Resize: a size for each of {len(axes)} axes, got {tuple(sizes)}")
     there = [x.type.shape[axis] for axis in axes]
-    if 0 in there:
+    pairs = tuple(zip(sizes, there, strict=True))
+    if any(size == 0 and (count != 0 or policy != "stretch") for count, size in pairs):
         raise ShapeError(f"Resize: {x.type} has no places")
-    scales = [count / size for count, size in zip(sizes, there, strict=True)]
+    scales = [count / size if size else 1.0 for count, size in pairs]  # 0 stay 0
     if policy != "stretch":
         if policy not in ("not_larger", "not_smaller"):
             raise ShapeError(f"Resize: keep_aspect_ratio_policy {policy!r} is not known")
