@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-open-graphs check-fuzz check-variants check-types check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-angle check-doctor check-examination check-timers check-threads check-host-graphs check-open-graphs check-open-sessions check-fuzz check-variants check-types check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -208,6 +208,10 @@ check-open-graphs: gl $(VENV)/test.stamp
 	    $(OPEN) --backend $$backend --limits es31-minimum --seed 200000 || exit 1; done
 	MESA_GLES_VERSION_OVERRIDE=3.1 $(OPEN) --backend compute --seed 300000
 	MESA_GLES_VERSION_OVERRIDE=3.0 $(OPEN) --backend feedback --seed 400000
+
+# 10,000 shapes through one session, and runs that fail at hundreds of places: the tests have a few.
+check-open-sessions: gl $(VENV)/test.stamp
+	$(QUICK) GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -q tests/models/test_open_sessions.py
 
 # The ONNX backend test suite's cases of one node with optional inputs, attributes and outputs left out
 # one at a time, scalars for one-element operands, and sizes left open or to the run, held against ONNX
