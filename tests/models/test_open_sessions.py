@@ -42,7 +42,8 @@ RELEASES = ("__exit__", "give", "release", "end", "_end")
 
 def weights() -> tuple[Array, Array]:
     draw = np.random.default_rng(7)
-    return draw.standard_normal((WIDTH, WIDTH), np.float32), draw.standard_normal(WIDTH, np.float32)
+    w, b = (draw.standard_normal(shape, np.float32) for shape in ((WIDTH, WIDTH), WIDTH))
+    return w / 4, b / 4
 
 
 def model() -> bytes:
