@@ -81,12 +81,12 @@ else:
     from glnn.device.shared import SHARED
     device = SHARED.open()
     note("device")
-    from glnn.device.played import Packed
     from glnn.device.program import Program
+    from glnn.stored.restored import PackedWeight
     from glnn.stored.storage import Shelved
     summed(Shelved, "plan", "restore")
     summed(Program, "restored", "programs")
-    summed(Packed, "_made", "upload")
+    summed(PackedWeight, "_made", "upload")
     at = clock()
     session = InferenceSession(asked["model"], asked["backend"])
     note("session")

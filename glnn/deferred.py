@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from glnn.errors import ModelError
 from glnn.process import ProcessLock
-from glnn.running.options import Options
-from glnn.running.stored import Storage, StoredModel
+from glnn.runtime.options import Options
+from glnn.runtime.stored import Storage, StoredModel
 
 if TYPE_CHECKING:
     from glnn.backends import Backend

@@ -18,9 +18,9 @@ from glnn.deferred import Deferred
 from glnn.device.shared import shared_device
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.remade import Remade
-from glnn.running.options import Options
-from glnn.running.requests import Requests
-from glnn.running.stored import Executing, Storage, StoredRuns
+from glnn.runtime.options import Options
+from glnn.runtime.requests import Requests
+from glnn.runtime.stored import Executing, Storage, StoredRuns
 from glnn.span import duration
 from glnn.stored.storage import DiskStorage
 from glnn.tensor_info import (

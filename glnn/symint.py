@@ -423,6 +423,15 @@ class Substitution:
         """By the sizes of all symbols."""
         return cls(lambda one: evaluate(one.expr, sizes))
 
+    @classmethod
+    def largest(cls) -> Substitution:
+        """By the greatest size of each symbol."""
+
+        def number(one: SymInt) -> int:
+            return evaluate(one.expr, {name: high for name, (_, high) in one.trace.bounds.items()})
+
+        return cls(number)
+
     def __call__(self, value: T) -> T:
         """`value` with numbers in the place of each SymInt."""
         if isinstance(value, SymInt):

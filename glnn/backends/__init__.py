@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from glnn.backends.backend import Backend, Choice, Launch
 from glnn.backends.opening import open_backend, opened, tried
-from glnn.running.options import NAMES
+from glnn.runtime.options import NAMES
 
 __all__ = [
     "NAMES",

@@ -11,14 +11,17 @@ from typing import Any, ClassVar, Protocol
 from numpy.typing import NDArray
 
 from glnn.device import Device, Fence
+from glnn.device.command_encoder import BlockPart
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.kernels.predict import Prediction
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
-from glnn.running.store import Store, T
+from glnn.runtime.store import Store, T
 from glnn.types import DType, Shape
 
+Operand = Store | BlockPart
+"""A tensor that is there, or the part of a block that it will have."""
 Launch = Callable[[], None]
 """An op made ready: calling it computes the op once. No shape logic is left in it."""
 
@@ -163,14 +166,15 @@ class Backend(ABC):
         self,
         choice: Choice,
         problem: Problem,
-        operands: Mapping[str, Store],
-        out: Store,
+        operands: Mapping[str, Operand],
+        out: Operand,
         own: bool = False,
     ) -> Launch:
-        """`problem` made ready to be computed by `choice`, from `operands` to `out`.
+        """Return `problem` made ready to be computed by `choice`, from `operands` to `out`.
 
-        own: whether a program of its own is worth its while, as the host has more to do than the
-        device where launches are small.
+        Where these are not there yet, it can be written down, and not be called. own: whether a
+        program of its own is worth its while, as the host has more to do than the device where
+        launches are small.
         """
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
@@ -194,6 +198,10 @@ class Backend(ABC):
         way: that what it holds goes in every run, None if none.
         """
         return None
+
+    def memory_kind(self, floats: int, way: Way | None = None) -> str:
+        """Which of `device.memory.MEMORIES` such room is."""
+        return "shared"
 
     def available(self) -> int | None:
         """Bytes of device memory that are free; None where nobody knows."""
@@ -233,9 +241,6 @@ class Backend(ABC):
     def renew(self, store: Store, array: NDArray[Any]) -> None:
         """Have `store`, which `keep` gave, hold `array` from now on."""
         store.set(array)
-
-    def wrote(self, store: Store) -> None:
-        """Note that the memory of `store` was written by way of another store."""
 
     def together(self, launches: Sequence[Launch], *, apart: bool = False) -> Launch:
         """All of `launches`, one after the other, with the least that this takes.

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from operator import or_
 from typing import ClassVar
 
-from glnn.backends.backend import Choice, Launch
+from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
-from glnn.backends.launch import Fetched, GlLaunch, Sending, Touched
+from glnn.backends.launch import GlLaunch, Sending, TextureSource, Touched
 from glnn.device import Buffer, Device, Program, Source, confuses_values
-from glnn.device.places import Place, Range, place
-from glnn.device.recording import Recorder
+from glnn.device.command_encoder import BlockPart, BufferPart, CommandEncoder, Fetched, place
+from glnn.device.places import END, Place
 from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
@@ -23,9 +23,11 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
 from glnn.layout import Layout
-from glnn.running.store import Store
+from glnn.symint import greatest, hint, is_integer
 
 Groups = tuple[int, int, int]
+Range = tuple[BufferPart, int, int, int]
+"""A buffer, where it is bound, the first byte, and how many; -1 for all that follow."""
 
 
 @dataclass(frozen=True)
@@ -46,51 +48,50 @@ class ComputeLaunch(GlLaunch):
 
     def __init__(
         self,
-        device: Device,
+        backend: TextureSource,
         program: Program,
         dispatches: Sequence[Dispatch],
         textures: Sequence[Fetched],
-        in_place: Buffer | None,
-        out: Buffer,
+        in_place: BufferPart | None,
+        out: BufferPart,
     ) -> None:
-        super().__init__(program.name, device, out)
+        super().__init__(program.name, backend, out)
         self._program, self._dispatches = program, dispatches
         self._textures, self._in_place = textures, in_place
 
     @property
     def touches(self) -> Touched:
         reads = [*self._bound, *filter(None, (one.source for one in self._textures))]
-        reads += [] if self._in_place is None else [self._place(self._in_place)]
-        return Touched(frozenset(reads), frozenset((self._place(self.out),)))
+        reads += [] if self._in_place is None else [place(self._in_place)]
+        return Touched(frozenset(reads), frozenset((place(self.out),)))
 
     @property
     def _bound(self) -> list[Place]:
         """The memory that is bound for its dispatches."""
         ranges = (range for dispatch in self._dispatches for range in dispatch.buffers)
-        return list(dict.fromkeys(map(place, ranges)))
+        ends = (
+            (part.key, first, END if nbytes == -1 else first + nbytes)
+            for part, _, first, nbytes in ranges
+        )
+        return list(dict.fromkeys(ends))
 
-    def _place(self, buffer: Buffer) -> Place:
-        return place(buffer.range(self._device, 0))
-
-    def record(self, recorder: Recorder, sending: Sending) -> None:
+    def record(self, encoder: CommandEncoder, sending: Sending) -> None:
         out, given = self.out, self._in_place
-        if given is not None and self._place(given) != self._place(out):
-            size = 4 * out.words
-            target, source = out.push(self._device), given.push(self._device)
-            recorder.copy(target, out.first, source, given.first, size)
-        Fetched.record(self._textures, recorder)
+        if given is not None and place(given) != place(out):
+            encoder.copy(out, given)
+        encoder.textures(self._textures)
         reads = list(filter(None, (one.read for one in self._textures)))
-        recorder.uses([*self._bound, *reads], [self._place(out)])
+        encoder.uses([*self._bound, *reads], [place(out)])
         for dispatch in self._dispatches:
             if dispatch.after:
-                sending.next(recorder)
-                recorder.uses([*self._bound, *reads], [self._place(out)])
-            for range in dispatch.buffers:
-                recorder.bind(range)
-            recorder.uniforms(self._program, dispatch.uniforms)
-            recorder.dispatch(self._program, dispatch.groups)
+                sending.next(encoder)
+                encoder.uses([*self._bound, *reads], [place(out)])
+            for part, binding, first, nbytes in dispatch.buffers:
+                encoder.bind_range(part, binding, first, nbytes)
+            encoder.uniforms(self._program, dispatch.uniforms)
+            encoder.dispatch(self._program, dispatch.groups)
             if dispatch.alone:
-                recorder.flush()
+                encoder.flush()
 
 
 class Compute(GlBackend):
@@ -129,12 +130,13 @@ class Compute(GlBackend):
         self,
         choice: Choice,
         problem: Problem,
-        operands: Mapping[str, Store],
-        out: Store,
+        operands: Mapping[str, Operand],
+        out: Operand,
         own: bool = False,
     ) -> Launch:
-        assert isinstance(choice, Kernel) and isinstance(out, Buffer)
-        buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
+        assert isinstance(choice, Kernel) and isinstance(out, (Buffer, BlockPart))
+        given = {**operands, "out": out}.items()
+        buffers = {k: b for k, b in given if isinstance(b, (Buffer, BlockPart))}
         bound = bind(choice, problem, self.device.capabilities, {})
         places = {**choice.places(operands), **bound.places}
         part = self.part(choice, problem)
@@ -143,7 +145,7 @@ class Compute(GlBackend):
         program = self.program(choice, problem, defines, textures, bound, own)
         uniforms = self.uniforms(program, choice, problem, textures)
         return ComputeLaunch(
-            self.device,
+            self,
             program,
             list(self._dispatches(choice, problem, buffers, places, uniforms, part)),
             list(textures.values()),
@@ -155,7 +157,7 @@ class Compute(GlBackend):
         self,
         kernel: Kernel,
         problem: Problem,
-        buffers: Mapping[str, Buffer],
+        buffers: Mapping[str, BufferPart],
         places: Mapping[str, int],
         uniforms: Mapping[str, Uniform],
         most: int | None,
@@ -165,14 +167,14 @@ class Compute(GlBackend):
         most: the workgroups that one may have.
         """
         split = problem.split(kernel, self.device.capabilities)
-        bound = {n: buffers[n].range(self.device, at) for n, at in places.items()}
+        bound = {n: (buffers[n], at, *buffers[n].part) for n, at in places.items()}
         sizes = problem.sizes(kernel)
         made = problem.generated(kernel)
         for launch in () if made is None else made.launches:
             own = {name: launch.uniforms.get(name, value) for name, value in uniforms.items()}
             names = (launch.operand, "out") if launch.operand else bound
             operands = [bound[name] for name in names]
-            counts = {k: v for k, v in launch.uniforms.items() if isinstance(v, int)}
+            counts = {k: v for k, v in launch.uniforms.items() if is_integer(v)}
             groups = self._groups(kernel, {**sizes, **counts})
             yield from _in_parts(operands, own, groups, most, after=launch.after)
         if made is not None and made.launches:
@@ -213,7 +215,7 @@ class Compute(GlBackend):
             each = [part.sizes for part in split.parts(problem.shapes)]
         sizes, names = problem.sizes(kernel), set(kernel.launch.sizes)
         own = {tuple((k, n) for k, n in one.items() if k in names) for one in each}
-        return [sizes | {k: n for k, n in one if isinstance(n, int)} for one in own]
+        return [sizes | {k: n for k, n in one if is_integer(n)} for one in own]
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
         made = problem.generated(kernel)
@@ -247,6 +249,9 @@ def _in_parts(
     if most is None:
         yield Dispatch(buffers, uniforms, groups, after=after)
         return
+    if any(hint(count) is not count for count in groups):
+        yield from _in_open_parts(buffers, uniforms, groups, most, after=after)
+        return
     counts: list[int] = []
     for count in groups:  # as many as may be along x, then along y, then along z
         counts.append(min(count, max(most // prod(counts), 1)))
@@ -257,3 +262,26 @@ def _in_parts(
         known = {name: places.get(name, value) for name, value in uniforms.items()}
         groups_now = part[0], part[1], part[2]
         yield Dispatch(buffers, known, groups_now, part != groups, after and not any(first))
+
+
+def _in_open_parts(
+    buffers: Sequence[Range],
+    uniforms: Mapping[str, Uniform],
+    groups: Groups,
+    most: int,
+    *,
+    after: bool,
+) -> Iterator[Dispatch]:
+    """Yield the dispatches of an open number of groups, as many as the greatest number needs.
+
+    They share the longest axis; some are empty where it is short.
+    """
+    axis = max(range(3), key=lambda i: greatest(groups[i]))
+    count = min(-(-prod(map(greatest, groups)) // most), greatest(groups[axis]))
+    ends = [groups[axis] * i // count for i in range(count + 1)]
+    for i, (start, end) in enumerate(pairwise(ends)):
+        first, part = [0, 0, 0], list(groups)
+        first[axis], part[axis] = start, end - start
+        places = {"first_group": tuple(first), "all_groups": groups}
+        known = {name: places.get(name, value) for name, value in uniforms.items()}
+        yield Dispatch(buffers, known, (part[0], part[1], part[2]), count > 1, after and not i)

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends.backend import Backend, Choice, Launch, Memory
+from glnn.backends.backend import Backend, Choice, Launch, Memory, Operand
+from glnn.device.command_encoder import BlockPart
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
 from glnn.kernels.reference import prepared
 from glnn.layout import Layout, parse
-from glnn.running.store import Store
+from glnn.runtime.store import HostStore, Store
 from glnn.types import DType, Shape, as_float
 
 
@@ -24,36 +25,6 @@ class NumpyKernel:
     """The one kernel of every op here: its reference."""
 
     name: str = "numpy"
-
-
-class HostStore:
-    """A tensor in the host's memory."""
-
-    def __init__(self, shape: Shape, dtype: DType = DType.float32) -> None:
-        self.shape, self.dtype = shape, dtype
-        self.array: NDArray[Any] = np.zeros(shape, dtype.numpy)
-
-    @property
-    def nbytes(self) -> int:
-        return self.array.nbytes
-
-    def set(self, array: NDArray[Any]) -> None:
-        self.array = array
-
-    def pull(self) -> NDArray[Any]:
-        return self.array
-
-    def put(self, array: NDArray[Any]) -> None:
-        self.array = array
-
-    def ask(self) -> None:
-        pass  # it is here
-
-    def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        if out is None:
-            return np.array(self.array)  # it may be a view of an input, the caller's own
-        np.copyto(out, self.array.reshape(out.shape), casting="unsafe")
-        return out
 
 
 class HostStep:
@@ -71,7 +42,12 @@ class HostStep:
         out: Store,
     ) -> None:
         self._compute, self._out = compute, out
-        self._operands = tuple(zip(operands, shapes, strict=True))
+        self._stores = operands
+        self.resize(shapes)
+
+    def resize(self, shapes: tuple[Shape, ...]) -> None:
+        """Take operands of other shapes from now on."""
+        self._operands = tuple(zip(self._stores, shapes, strict=True))
 
     def __call__(self) -> None:
         with np.errstate(all="ignore"):  # what overflows or is not defined is inf or NaN
@@ -131,8 +107,8 @@ class Cpu(Backend):
         self,
         choice: Choice,
         problem: Problem,
-        operands: Mapping[str, Store],
-        out: Store,
+        operands: Mapping[str, Operand],
+        out: Operand,
         own: bool = False,
     ) -> Launch:
         types = dict(problem.operands)
@@ -140,7 +116,9 @@ class Cpu(Backend):
         given = {name: types[name] for name in names}
         compute = prepared(problem.op, given, problem.results[0], problem.epilogue)
         shapes = tuple(given[name].shape for name in names)
-        return HostStep(compute, tuple(operands.values()), shapes, out)
+        stores = tuple(one for one in operands.values() if not isinstance(one, BlockPart))
+        assert not isinstance(out, BlockPart)  # there are no blocks
+        return HostStep(compute, stores, shapes, out)
 
     def together(self, launches: Sequence[Launch], *, apart: bool = False) -> Launch:
         works = [one.perform if isinstance(one, HostStep) else one for one in launches]

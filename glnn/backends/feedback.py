@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import ClassVar
 
-from glnn.backends.backend import Choice, Launch
+from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
-from glnn.backends.launch import Fetched, GlLaunch, Sending
+from glnn.backends.launch import GlLaunch, Sending, TextureSource
 from glnn.device import Buffer, Device, Program, Source
+from glnn.device.command_encoder import BlockPart, BufferPart, Capture, CommandEncoder, Fetched
 from glnn.device.probe import refuses_mapped_captures
-from glnn.device.recording import Attributes, Capture, Recorder
 from glnn.errors import ShaderError
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
-from glnn.running.store import Store
+from glnn.symint import greatest, hint
 
+Attributes = Mapping[str, tuple[BufferPart, int]]
+"""Of a vertex: by name the buffer, and the floats that a vertex takes."""
 CAPTURED = 64  # floats: GL guarantees no more components a vertex
 
 
@@ -43,17 +46,16 @@ class FeedbackLaunch(GlLaunch):
 
     def __init__(
         self,
-        device: Device,
+        backend: TextureSource,
         program: Program,
         textures: Sequence[Fetched],
         uniforms: Mapping[str, Uniform],
         attributes: Attributes,
         draws: Sequence[Draw],
-        out: Buffer,
+        out: BufferPart,
     ) -> None:
-        super().__init__(program.name, device, out)
-        self._program, self._textures = program, textures
-        self._attributes, self._array = attributes, program.vertices(attributes)
+        super().__init__(program.name, backend, out)
+        self._program, self._textures, self._attributes = program, textures, attributes
         # New uniforms only where there are instances to be told apart.
         apart = "first_instance" in uniforms
         self._draws = [
@@ -61,15 +63,14 @@ class FeedbackLaunch(GlLaunch):
             for draw in draws
         ]
 
-    def record(self, recorder: Recorder, sending: Sending) -> None:
-        Fetched.record(self._textures, recorder)
-        out = self.out.push(self._device)
+    def record(self, encoder: CommandEncoder, sending: Sending) -> None:
+        encoder.textures(self._textures)
         for draw, uniforms in self._draws:
-            recorder.uniforms(self._program, uniforms)
+            encoder.uniforms(self._program, uniforms)
             capture = Capture(draw.vertices, draw.instances, draw.first, draw.offset)
-            recorder.capture(self._program, self._array, self._attributes, capture, out)
+            encoder.capture(self._program, self._attributes, capture, self.out)
             if len(self._draws) > 1:
-                recorder.flush()
+                encoder.flush()
 
 
 class Feedback(GlBackend):
@@ -95,18 +96,18 @@ class Feedback(GlBackend):
         self,
         choice: Choice,
         problem: Problem,
-        operands: Mapping[str, Store],
-        out: Store,
+        operands: Mapping[str, Operand],
+        out: Operand,
         own: bool = False,
     ) -> Launch:
-        assert isinstance(choice, Kernel) and isinstance(out, Buffer)
-        buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}
+        assert isinstance(choice, Kernel) and isinstance(out, (Buffer, BlockPart))
+        buffers = {k: b for k, b in operands.items() if isinstance(b, (Buffer, BlockPart))}
         textures = self.fetched(problem, choice, buffers)
         samplers = {name: one.sampler for name, one in textures.items()}
         bound = bind(choice, problem, self.device.capabilities, samplers)
         program = self.program(choice, problem, problem.defines(choice), textures, bound, own)
         return FeedbackLaunch(
-            self.device,
+            self,
             program,
             list(textures.values()),
             self.uniforms(program, choice, problem, textures),
@@ -116,12 +117,12 @@ class Feedback(GlBackend):
         )
 
     def _attributes(
-        self, program: Program, kernel: Kernel, problem: Problem, buffers: Mapping[str, Buffer]
+        self, program: Program, kernel: Kernel, problem: Problem, buffers: Mapping[str, BufferPart]
     ) -> Attributes:
         """What is drawn: the operands that are attributes."""
         parameters = {**kernel.defaults, **problem.defines(kernel)}
         attributes = {
-            name: (buffers[name].push(self.device), floats.of(parameters))
+            name: (buffers[name], floats.of(parameters))
             for name, floats in kernel.attributes.items()
         }
         captures = self._captures(kernel, problem)
@@ -164,7 +165,13 @@ class Feedback(GlBackend):
     def _draws(self, program: Program, kernel: Kernel, problem: Problem) -> Iterator[Draw]:
         """The draws that make up the result: one, or several of as many vertices as may be."""
         vertices, instances, _ = self.launch_size(kernel, problem)
-        most = self.part(kernel, problem) or vertices * instances
+        most = self.part(kernel, problem)
+        if most is None:
+            yield Draw(vertices, instances, 0, 0, 0)
+            return
+        if hint(vertices) is not vertices or hint(instances) is not instances:
+            yield from _open_draws(vertices, instances, most, program.stride)
+            return
         together = max(most // vertices, 1) if vertices else instances
         for instance in range(0, instances, together):
             if most >= vertices:
@@ -174,3 +181,18 @@ class Feedback(GlBackend):
             for first in range(0, vertices, most):
                 offset = (instance * vertices + first) * program.stride
                 yield Draw(min(most, vertices - first), 1, first, instance, offset)
+
+
+def _open_draws(vertices: int, instances: int, most: int, stride: int) -> Iterator[Draw]:
+    """Yield the draws of an open number of vertices, as many as the greatest number needs.
+
+    stride: the bytes that a vertex captures.
+    """
+    parts = -(-greatest(vertices) * greatest(instances) // most)
+    if greatest(instances) > 1:
+        parts = min(parts, greatest(instances))
+        for start, end in pairwise([instances * i // parts for i in range(parts + 1)]):
+            yield Draw(vertices, end - start, 0, start, start * vertices * stride)
+        return
+    for start, end in pairwise([vertices * i // parts for i in range(parts + 1)]):
+        yield Draw(end - start, instances, start, 0, start * stride)

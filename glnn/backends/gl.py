@@ -15,19 +15,13 @@ from glnn import __version__
 from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Way
 from glnn.backends.examine import examine
-from glnn.backends.launch import Fetched, in_levels, recorded
+from glnn.backends.launch import bound, in_levels
 from glnn.backends.programs import Programs
 from glnn.backends.trial import SLOWEST
-from glnn.device import (
-    Buffer,
-    DataTexture,
-    Device,
-    Fence,
-    MappedMemory,
-    SharedMemory,
-    StagedMemory,
-)
-from glnn.device.memory import LEAST
+from glnn.device import Buffer, DataTexture, Device, Fence, SharedMemory
+from glnn.device.command_buffer import TextureView
+from glnn.device.command_encoder import BufferPart, Fetched
+from glnn.device.memory import LEAST, MEMORIES
 from glnn.device.probe import moves_mapped_buffers
 from glnn.errors import DeviceError
 from glnn.kernels.architecture import PATIENT, architecture
@@ -42,7 +36,7 @@ from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
 from glnn.progress_bar import report_work
-from glnn.running.store import Store, T
+from glnn.runtime.store import Store, T
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
 
@@ -75,7 +69,7 @@ class GlBackend(Programs):
         self._trusts = settings.trust
         self._choices: dict[tuple[Problem, str | None], Kernel] = {}
         self._chosen = (0, 0, revision())  # the revisions of what choices depend on
-        self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
+        self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], DataTexture]]
         self._textures = WeakKeyDictionary()
         longest = 0.0 if architecture(offers) in PATIENT else LONGEST
         if device.low:
@@ -149,9 +143,10 @@ class GlBackend(Programs):
         return 1
 
     def part(self, kernel: Kernel, problem: Problem) -> int | None:
-        verdict = self.verdicts.find(kernel, problem, self.device.capabilities)
+        verdict = self.verdicts.find(kernel, problem.hinted, self.device.capabilities)
         if verdict.part is None and not self.watched:
             return None
+        problem = problem.largest
         bounds = [] if verdict.part is None else [verdict.part]
         size = prod(self.launch_size(kernel, problem))
         if self.watched:
@@ -200,28 +195,34 @@ class GlBackend(Programs):
         return {k: found[k] for k in problem.shapes if k in found}
 
     def fetched(
-        self, problem: Problem, kernel: Kernel, buffers: Mapping[str, Buffer]
+        self, problem: Problem, kernel: Kernel, buffers: Mapping[str, BufferPart]
     ) -> dict[str, Fetched]:
         """The textures by which `kernel` reads operands of `problem`, which lie in `buffers`."""
-        found: dict[str, Fetched] = {}
         texels = textures(kernel, problem.epilogue, problem.halves)
+        found: dict[str, Fetched] = {}
         for name, sampler in self._samplers(kernel, problem).items():
             buffer = buffers[name]
-            changing = name not in problem.op.parameters or buffer.shared
-            if buffer.fixed:
-                found[name] = self._fixed(buffer, texels[name], sampler)
-            else:
-                found[name] = Fetched(self.device, buffer, texels[name], sampler, changing)
+            fixed = name in problem.op.parameters and not buffer.shared
+            changes = not (fixed or buffer.fixed)
+            found[name] = Fetched(buffer, texels[name], sampler, changes)
+            if buffer.fixed and found[name].copied and isinstance(buffer, Buffer):
+                view = TextureView(0, buffer.first, buffer.words, texels[name], sampler)
+                self.texture(buffer, view)  # at once: then the buffer goes before the next comes
         return found
 
-    def _fixed(self, buffer: Buffer, texel: str, sampler: str) -> Fetched:
-        """The texture that all kernels share which fetch from `buffer`; a copy needs it no more."""
-        textures = self._textures.setdefault(buffer, {})
-        if (texel, sampler) not in textures:
-            textures[texel, sampler] = Fetched(self.device, buffer, texel, sampler, False)
-            if DataTexture.bytes_for(buffer.words, texel, sampler):
+    def texture(self, buffer: Buffer, view: TextureView) -> DataTexture:
+        """Return a texture that shows `buffer`: that of all kernels, where it never changes."""
+        if not buffer.fixed:
+            made = DataTexture(self.device, buffer.words, view.texel, view.sampler)
+            made.copy_from(buffer.push(self.device), buffer.first)
+            return made
+        known, key = self._textures.setdefault(buffer, {}), (view.texel, view.sampler)
+        if key not in known:
+            known[key] = DataTexture(self.device, buffer.words, *key)
+            known[key].copy_from(buffer.push(self.device), buffer.first)
+            if known[key].copied:  # which needs the buffer no more
                 buffer.release()
-        return textures[texel, sampler]
+        return known[key]
 
     def allocate(
         self,
@@ -241,14 +242,16 @@ class GlBackend(Programs):
         return dtype.on_gpu
 
     def memory(self, floats: int, way: Way | None = None) -> SharedMemory:
+        return MEMORIES[self.memory_kind(floats, way)](floats, self.device)
+
+    def memory_kind(self, floats: int, way: Way | None = None) -> str:
         offers = self.device.capabilities
-        kind: type[SharedMemory] = SharedMemory
         if way is not None and offers.buffer_storage and not moves_mapped_buffers(self.device):
             if offers.own_memory and 4 * floats >= STAGED[way]:
-                kind = StagedMemory
-            elif (way is Way.TO_HOST or not offers.own_memory) and self.mappable():
-                kind = MappedMemory
-        return kind(floats, self.device)
+                return "staged"
+            if (way is Way.TO_HOST or not offers.own_memory) and self.mappable():
+                return "mapped"
+        return "shared"
 
     def mappable(self) -> bool:
         """Return True where kernels may write to buffers that stay mapped."""
@@ -275,15 +278,11 @@ class GlBackend(Programs):
         assert isinstance(store, Buffer)
         store.set(array)
         buffer = store.push(self.device)
-        for (texel, sampler), fetched in self._textures.get(store, {}).items():
-            fetched.refresh(buffer)
-            if DataTexture.bytes_for(store.words, texel, sampler):
+        for texture in self._textures.get(store, {}).values():
+            texture.copy_from(buffer)
+            if texture.copied:
                 store.release()
         if 4 * store.words > SMALL:
-            store.wrote()
-
-    def wrote(self, store: Store) -> None:
-        if isinstance(store, Buffer):  # the host has the others
             store.wrote()
 
     def upload(self, store: Store) -> None:
@@ -305,7 +304,7 @@ class GlBackend(Programs):
         self.device.activate()
 
     def together(self, launches: Sequence[Launch], *, apart: bool = False) -> Launch:
-        return recorded(self.device, in_levels(launches) if apart else launches)
+        return bound(self, in_levels(launches) if apart else launches)
 
     def finish(self) -> None:
         self.device.finish()

@@ -1,64 +1,30 @@
-"""What runs a problem on a GL device: its textures, and its commands as they are recorded."""
+"""What runs a problem on a GL device: the commands that it asks for."""
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, repeat
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from glnn.backends.backend import Launch
 from glnn.device import Buffer, DataTexture, Device
-from glnn.device.places import Marks, Place, place
-from glnn.device.recording import Recorder, Recording
+from glnn.device.bound_commands import BoundCommands
+from glnn.device.command_buffer import TextureView
+from glnn.device.command_encoder import BufferPart, CommandEncoder
+from glnn.device.places import Marks, Place
 from glnn.kernels.architecture import EAGER, architecture
 
-if TYPE_CHECKING:
-    import moderngl
 
+class TextureSource(Protocol):
+    """A backend, as far as it makes textures of buffers."""
 
-class Fetched:
-    """An operand that a shader fetches from a texture.
+    device: Device
 
-    sampler: what it is to the shader. changes: whether it may be another one in every run. What
-    does not is copied here, and its buffer is not needed any more.
-    """
-
-    def __init__(
-        self, device: Device, buffer: Buffer, texel: str, sampler: str, changes: bool
-    ) -> None:
-        self.sampler = sampler
-        self._device, self._texture = device, DataTexture(device, buffer.words, texel, sampler)
-        self._buffer = buffer if changes else None
-        self._texture.source = weakref.ref(buffer)
-        self._texture.copy_from(buffer.push(device), buffer.first)
-
-    def refresh(self, buffer: moderngl.Buffer) -> None:
-        """Take what `buffer` holds now."""
-        self._texture.copy_from(buffer)
-
-    @staticmethod
-    def record(all_of: Sequence[Fetched], recorder: Recorder) -> None:
-        """Bring these up to date and make them the textures of the units from 0 on."""
-        for one in all_of:
-            if one._buffer is not None and one._texture.copied:
-                copy = one._buffer.push(one._device)
-                recorder.refresh(one._texture, copy, one._buffer.first)
-        for unit, one in enumerate(all_of):  # only now: a copy goes by way of unit 0
-            recorder.texture(unit, one._texture)
-
-    @property
-    def source(self) -> Place | None:
-        """The memory that it shows, where that may change."""
-        return None if self._buffer is None else place(self._buffer.range(self._device, 0))
-
-    @property
-    def read(self) -> Place | None:
-        """The memory that the shader itself reads, where it may change."""
-        return None if self._texture.copied else self.source
+    def texture(self, buffer: Buffer, view: TextureView) -> DataTexture:
+        """Return a texture that shows what `view` says of `buffer`."""
 
 
 @dataclass(frozen=True)
@@ -76,22 +42,22 @@ class Sending:
         self._batches = _batches(architecture(device.capabilities), device.low)
         self._left = next(self._batches)
 
-    def next(self, recorder: Recorder) -> None:
+    def next(self, encoder: CommandEncoder) -> None:
         """One more follows: send off those before it where they are enough."""
         if not self._left:
-            recorder.flush()
+            encoder.flush()
             self._left = next(self._batches)
         self._left -= 1
 
 
 class GlLaunch(ABC):
-    """What runs one problem on `device`, and the buffer of its result."""
+    """What runs one problem on a backend, and where its result is."""
 
-    def __init__(self, name: str, device: Device, out: Buffer) -> None:
-        self.name, self.out, self._device = name, out, device
+    def __init__(self, name: str, backend: TextureSource, out: BufferPart) -> None:
+        self.name, self.out, self._backend = name, out, backend
 
     @abstractmethod
-    def record(self, recorder: Recorder, sending: Sending) -> None:
+    def record(self, encoder: CommandEncoder, sending: Sending) -> None:
         """Write down what it asks of GL. sending: is asked before each turn but the first."""
 
     @property
@@ -100,32 +66,56 @@ class GlLaunch(ABC):
         return None
 
     @cached_property
-    def _recording(self) -> Recording:
-        return recorded(self._device, [self])
+    def _commands(self) -> BoundCommands:
+        return bound(self._backend, [self])
 
     def __call__(self) -> None:
-        self._recording()
-        self.out.wrote()
+        self._commands()
+        if isinstance(self.out, Buffer):
+            self.out.wrote()
 
 
-def recorded(device: Device, launches: Iterable[Launch]) -> Recording:
-    """`launches`, one after the other."""
-    recorder = Recorder(device)
-    record(recorder, launches)
-    return recorder.recording()
+class Shown:
+    """The textures and vertex arrays of commands on buffers that are there."""
+
+    def __init__(self) -> None:
+        self.textures: list[DataTexture] = []
+        self.arrays: list[Any] = []
 
 
-def record(recorder: Recorder, launches: Iterable[Launch]) -> None:
-    """Write down `launches`, one after the other."""
-    sending = Sending(recorder.device)
+def bound(backend: TextureSource, launches: Iterable[Launch]) -> BoundCommands:
+    """Return `launches` on buffers that are there, one after the other."""
+    encoder = CommandEncoder()
+    host = encode(encoder, launches, backend.device)
+    commands = encoder.finish()
+    device, programs, shown = backend.device, tuple(encoder.programs), Shown()
+    parts = [part for part in encoder.parts.values() if isinstance(part, Buffer)]
+
+    def buffer(place: int) -> Any:
+        return parts[place].push(device)
+
+    shown.textures = [backend.texture(parts[view.buffer], view) for view in commands.textures]
+    for one in commands.arrays:
+        attributes = {name: (buffer(place), floats) for name, place, floats in one.attributes}
+        shown.arrays.append(programs[one.program].vertices(attributes))
+    made = BoundCommands(device, commands, programs, buffer, shown)
+    made.bind((), host)
+    return made
+
+
+def encode(encoder: CommandEncoder, launches: Iterable[Launch], device: Device) -> list[Launch]:
+    """Write down `launches`, one after the other; return those that are the host's."""
+    sending, host = Sending(device), list[Launch]()
     for launch in launches:
-        sending.next(recorder)
+        sending.next(encoder)
         if isinstance(launch, GlLaunch):
-            recorder.step(launch.name)
-            launch.record(recorder, sending)
+            encoder.step(launch.name)
+            launch.record(encoder, sending)
         else:
-            recorder.step("host")
-            recorder.call(launch)
+            encoder.step("host")
+            encoder.host(len(host))
+            host.append(launch)
+    return host
 
 
 def in_levels(launches: Iterable[Launch]) -> list[Launch]:

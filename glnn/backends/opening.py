@@ -12,7 +12,7 @@ from glnn.device.opening import check_gpu, check_limits
 from glnn.device.shared import SHARED, limits_wanted
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import GL_PROCESS, ProcessLock
-from glnn.running.options import NAMES
+from glnn.runtime.options import NAMES
 from glnn.settings import Settings
 
 GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}

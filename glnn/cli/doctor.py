@@ -19,7 +19,7 @@ from glnn.doctor.measured import Speed
 from glnn.doctor.report import Report, rows
 from glnn.doctor.speed import measure_speed
 from glnn.errors import GlnnError, ModelError, fault, printable
-from glnn.running.options import NAMES
+from glnn.runtime.options import NAMES
 from glnn.writing import whole
 
 WRONG = 1

@@ -12,7 +12,7 @@ import rich_click as click
 from glnn.cli.screen import say_logged
 from glnn.device.opening import MINIMUM_LIMITS
 from glnn.errors import GlnnError, ModelError, fault
-from glnn.running.options import NAMES, PRECISIONS
+from glnn.runtime.options import NAMES, PRECISIONS
 from glnn.types import Shape
 from glnn.writing import probe
 

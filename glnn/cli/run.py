@@ -51,7 +51,7 @@ from glnn.images.ultralytics import stride_of
 from glnn.model import Model
 from glnn.profiling import Trace
 from glnn.progress_bar import report_work
-from glnn.running.options import PREFERENCES
+from glnn.runtime.options import PREFERENCES
 from glnn.session import InferenceSession
 
 LEFT_OUT, INTERRUPTED = 2, 130

@@ -16,7 +16,7 @@ from glnn.backends.backend import Backend, Launch
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.graph.operators import If, Loop
-from glnn.running.store import Store
+from glnn.runtime.store import Store
 from glnn.types import Array
 
 

@@ -25,7 +25,7 @@ from glnn.graph.operators.control import Control
 from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened, samples_of
 from glnn.graph.passes.index_bounds import source_of
 from glnn.process import COLLECTOR, ProcessLock
-from glnn.running.run import check_out
+from glnn.runtime.run import check_out
 from glnn.types import Array, DType, TensorType, content
 
 PLANS_KEPT = 4  # of each part

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends import Backend, Choice, Launch, opened
+from glnn.compile.emit import emit_schedule
 from glnn.compile.memory import Arena
-from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight, Weights
@@ -23,7 +23,8 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
 from glnn.layout.layout import RowMajor
-from glnn.running.store import Store
+from glnn.runtime.buffer_set import BufferSet, Resources
+from glnn.runtime.store import Store
 from glnn.types import TensorType
 
 _WORTH_A_KERNEL = 1 << 16  # elements: below, the CPU has packed them before a kernel begins
@@ -131,17 +132,19 @@ def _prepare_stages(
 ) -> tuple[Launch, Store]:
     """What `prepare` gives where the kernel is made of stages."""
     backend = schedule.backend
-    prepared = Prepared(schedule, Arena.of(schedule, ["result"]), Weights(backend))
+    made = emit_schedule(schedule, Arena.of(schedule, ["result"]), Weights(backend))
+    resources = Resources(backend.device, made.programs, made.weights, backend.available)
+    buffers = BufferSet(made.executable, resources)
+    buffers.bind({})
     for name in set(operands) & set(schedule.tensors):
-        prepared.stores[name].set(operands[name])
-        backend.upload(prepared.stores[name])
+        buffers.store(name).set(operands[name])
+        backend.upload(buffers.store(name))
 
     def perform() -> None:
-        for launch in prepared.launches:
-            launch()
-        prepared.result("result")
+        buffers.perform()
+        buffers.computed("result")
 
-    return perform, prepared.stores["result"]
+    return perform, buffers.store("result")
 
 
 def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:

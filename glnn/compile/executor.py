@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from glnn.arrays import all_small
@@ -13,7 +12,7 @@ from glnn.backends import Backend, open_backend, opened
 from glnn.compile.cut import Cut, planned, single
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
-from glnn.compile.regime import Regime, SizedRegime, UnboundError, bounds_of, open_shape, symbols
+from glnn.compile.regime import OpenSizes
 from glnn.compile.saving import Saving
 from glnn.compile.size_advice import missing_numbers, nearby_sizes
 from glnn.compile.weights import Weights
@@ -24,10 +23,10 @@ from glnn.graph.passes import Pass, samples_of
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
 from glnn.process import COLLECTOR, ProcessLock, memory
-from glnn.running.run import Done, Run, run_within, within_memory
-from glnn.running.store import T
-from glnn.running.stored import Saver
-from glnn.symint import Trace
+from glnn.runtime.buffer_set import NoRoomError
+from glnn.runtime.run import Done, Run, run_within, within_memory
+from glnn.runtime.store import T
+from glnn.runtime.stored import Saver
 from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)
@@ -77,7 +76,8 @@ class Executor:
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
-        self.regimes: dict[tuple[Any, ...], list[Regime]] = {}
+        self.regimes: dict[tuple[Any, ...], list[Plan]] = {}
+        """Plans for open sizes, by what they are for beside these."""
         self._pinned = 0
         self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
         self._weights = Weights(self.backend, graph)
@@ -98,12 +98,33 @@ class Executor:
         backend, names = self._open(), None if outputs is None else tuple(outputs)
         found = run_within(
             backend,
-            lambda: self._planned(feeds, backend).inside(feeds, names, out),
+            lambda: self._inside(feeds, backend, names, out),
             lambda: self._begun(backend, feeds, names, out or {}),
         )
         if self.saving is not None and self.saving.waiting:
             backend.perform(self.saving.settle)
         return found
+
+    def _inside(
+        self,
+        feeds: Mapping[str, Array],
+        backend: Backend,
+        names: tuple[str, ...] | None,
+        out: Mapping[str, Array] | None,
+    ) -> dict[str, Array]:
+        try:
+            return self._planned(feeds, backend).inside(feeds, names, out)
+        except NoRoomError as error:
+            return self._tight(feeds, backend, error).inside(feeds, names, out)
+
+    def _tight(
+        self, feeds: Mapping[str, Array], backend: Backend, error: NoRoomError
+    ) -> Plan | Cut:
+        """A plan for just these shapes, where one for open sizes has no room for them."""
+        LOG.debug("%s: %s", self.graph.name, error)
+        self.regimes.clear()  # which gives the memory of all of them back
+        self._latest = None
+        return self._planned(feeds, backend, exact=True)
 
     @property
     def device(self) -> Device | None:
@@ -134,15 +155,22 @@ class Executor:
     ) -> Run:
         plan = self._planned(feeds, backend)
         if isinstance(plan, Cut) or backend.device is None or outputs == ():
-            return Done(plan.inside(feeds, outputs, out))
-        return plan.begin(feeds, outputs, out)
+            return Done(self._inside(feeds, backend, outputs, out))
+        try:
+            return plan.begin(feeds, outputs, out)
+        except NoRoomError as error:
+            plan = self._tight(feeds, backend, error)
+            assert isinstance(plan, Plan)
+            return plan.begin(feeds, outputs, out)
 
     def settle(self) -> None:
-        """See `glnn.running.stored.Executing`."""
+        """See `glnn.runtime.stored.Executing`."""
         if self.saving is not None and self.saving.waiting:
             self.saving.settle()
 
-    def _planned(self, feeds: Mapping[str, Array], backend: Backend) -> Plan | Cut:
+    def _planned(
+        self, feeds: Mapping[str, Array], backend: Backend, exact: bool = False
+    ) -> Plan | Cut:
         """The plan for such inputs, which most often is that of the last run."""
         shapes = {name: array.shape for name, array in feeds.items()}
         told = self.graph.told(feeds)
@@ -152,7 +180,7 @@ class Executor:
             contents = {name: content(array) for name, array in told.items()}
             if latest[1] == (contents, small, revision()):
                 return latest[2]
-        return self._plan(backend, shapes, False, told=told, small=small)
+        return self._plan(backend, shapes, False, told=told, small=small, exact=exact)
 
     def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
         """What any values of the graph are for the inputs `feeds`, by name; see `Plan.run`.
@@ -213,10 +241,11 @@ class Executor:
         contents = {name: content(array) for name, array in (told or {}).items()}
         known = contents, small, revision()
         key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), *known[1:]
+        open_sizes = not (keep or outputs or contents or exact)
         with self._lock:
             plan = self._plans.get(key)
-            if exact and isinstance(plan, Plan) and plan.bound:
-                plan = None
+            if plan is None and open_sizes:
+                plan = self._regime(shapes, known)
             if plan is None:
                 graph = self.graph
                 if outputs is not None:
@@ -227,9 +256,8 @@ class Executor:
                 types = _types(graph, shapes)
                 with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
                     try:
-                        new = True
-                        if not (keep or outputs or contents or exact):
-                            plan, new = self._by_regime(graph, backend, shapes, known)
+                        if open_sizes:
+                            plan = self._new_regime(graph, backend, shapes, known)
                         plan = plan or planned(
                             graph,
                             backend,
@@ -245,91 +273,65 @@ class Executor:
                         advice = nearby_sizes(graph, types, told)
                         advice += missing_numbers(graph, types, told)
                         raise ShapeError(f"{error}{advice}") from None
-                self._plans[key] = plan
-                if saving is not None and isinstance(plan, Plan) and new:
-                    saving.made(plan, shapes, small)
+                if saving is not None and isinstance(plan, Plan):
+                    saving.made(plan, small)
                 elif saving is not None:
                     self._weights.release()
                 self._warn(plan.hosted)
-                if len(self._plans) > self._kept:
-                    self._plans.popitem(last=False)
-            self._plans.move_to_end(key)
+                if isinstance(plan, Cut) or not plan.executable.symbols:
+                    self._plans[key] = plan
+                    if len(self._plans) > self._kept:
+                        self._plans.popitem(last=False)
+            if key in self._plans:
+                self._plans.move_to_end(key)
             self._latest = None if keep or outputs else (shapes, known, plan)
         return plan
 
+    def _regime(self, shapes: Mapping[str, Shape], known: Known) -> Plan | None:
+        """The plan for open sizes that such shapes are among, if there is one."""
+        regimes = self.regimes.get(known[1:], [])
+        for i, plan in enumerate(regimes):
+            if plan.executable.admits(shapes):
+                if i:
+                    regimes.insert(0, regimes.pop(i))
+                return plan
+        return None
+
     @COLLECTOR.relaxed()
-    def _by_regime(
+    def _new_regime(
         self, graph: Graph, backend: Backend, shapes: Mapping[str, Shape], known: Known
-    ) -> tuple[Plan | None, bool]:
-        """A plan by a regime that such shapes are in, which is made unless there is one; and
-        whether it was.
+    ) -> Plan | None:
+        """A new plan for open sizes that such shapes are among.
 
         None where the graph has no open sizes, or cannot be planned for more than one.
         """
-        if self._pinned >= MOST_PINNED or (sizes := symbols(graph, shapes)) is None:
-            return None, True
         regimes = self.regimes.setdefault(known[1:], [])
-        for regime in regimes:
-            if regime.trace.holds(sizes):
-                with suppress(UnboundError):
-                    return self._bound_plan(regime, backend, shapes, sizes), False
+        sizes = None if self._pinned >= MOST_PINNED else OpenSizes.of(graph, shapes)
+        if sizes is None:
+            return None
         try:
-            found = self._new_regime(graph, backend, shapes, sizes)
-            if found is None:
-                return None, True
-            plan = self._bound_plan(found, backend, shapes, sizes)
-        except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
-            LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
-            return None, True
-        self._pinned += found.trace.pinned
-        regimes.insert(0, found)
-        del regimes[MOST_REGIMES:]
-        return plan, True
-
-    def _new_regime(
-        self,
-        graph: Graph,
-        backend: Backend,
-        shapes: Mapping[str, Shape],
-        sizes: Mapping[str, int],
-    ) -> Regime | None:
-        """The regime of `graph` that these sizes of its symbols are in."""
-        trace = Trace()
-        ends = {name: bounds_of(size) for name, size in sizes.items()}
-        dims = {name: trace.symbol(name, size, ends[name]) for name, size in sizes.items()}
-        types = {v.name: v.type.of_shape(open_shape(v, dims)) for v in graph.inputs}
-        return backend.perform(
-            lambda: Regime.of(
-                single(graph, types),
+            graph = backend.perform(lambda: single(graph, sizes.types(graph)))
+            plan = Plan(
+                graph,
                 backend,
-                trace,
-                {name: type.shape for name, type in types.items()},
+                sizes.shapes,
                 self._kernels,
                 weights=self._weights,
                 precision=self._precision,
                 samples=samples_of(graph, shapes),
                 without=self._without,
+                domain=sizes.domain,
             )
+        except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
+            LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
+            return None
+        LOG.debug(
+            "%s: a regime of %s, %d guards", graph.name, sizes.trace.bounds, len(sizes.trace.guards)
         )
-
-    def _bound_plan(
-        self,
-        regime: Regime,
-        backend: Backend,
-        shapes: Mapping[str, Shape],
-        sizes: Mapping[str, int],
-    ) -> Plan:
-        """The plan of `regime` for such sizes. Raises UnboundError where it does not hold."""
-        return Plan(
-            regime.graph,
-            backend,
-            shapes,
-            self._kernels,
-            weights=self._weights,
-            precision=self._precision,
-            without=self._without,
-            regime=SizedRegime(regime, sizes),
-        )
+        self._pinned += sizes.trace.pinned
+        regimes.insert(0, plan)
+        del regimes[MOST_REGIMES:]
+        return plan
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:
         """Say once what the host computes beside a GPU."""

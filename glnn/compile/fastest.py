@@ -28,9 +28,9 @@ from glnn.compile.saving import Saving
 from glnn.device import Device
 from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Value
-from glnn.running.run import Done, Inside, Run, apart
-from glnn.running.store import T
-from glnn.running.stored import Saver
+from glnn.runtime.run import Done, Inside, Run, apart
+from glnn.runtime.store import T
+from glnn.runtime.stored import Saver
 from glnn.settings import BACKENDS
 from glnn.types import Array, Shape
 

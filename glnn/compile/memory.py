@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from glnn.compile.schedule import Schedule
 from glnn.symint import hint
@@ -73,26 +73,29 @@ class Arena:
         lives = {name: (floats[name], *free[name]) for name in free}
         return cls(tuple(sizes), block, overwritten, lives)
 
-    def resized(self, schedule: Schedule) -> Arena:
-        """The same blocks for the same tensors of other sizes, which `schedule` has."""
-        floats = _floats(schedule)
-        sizes = [0] * len(self.sizes)
-        for name, block in self.block.items():
-            sizes[block] = max(sizes[block], floats[name])
-        lives = {name: (floats[name], a, b) for name, (_, a, b) in self.lives.items()}
-        return replace(self, sizes=tuple(sizes), lives=lives)
+    def words(self, schedule: Schedule) -> list[tuple[int, ...]]:
+        """Return what the tensors of `schedule` in each block take of it, SymInts as such."""
+        found: list[dict[int, None]] = [{} for _ in self.sizes]
+        for memory, end in _ends(schedule):
+            if memory in self.block:
+                found[self.block[memory]][end] = None
+        return [tuple(one) for one in found]
 
 
 def _floats(schedule: Schedule) -> dict[str, int]:
     """The floats of each memory that is the backend's, of the sizes at hand."""
     floats: dict[str, int] = {}
-    for tensor in schedule.tensors.values():
-        if not schedule.backend.holds(tensor.type.dtype) or tensor.memory in schedule.hosts:
-            continue
-        size = schedule.backend.capacity(hint(tensor.layout.words(tensor.type)))
-        end = hint(tensor.offset or 0) + size
-        floats[tensor.memory] = max(floats.get(tensor.memory, 0), end)
+    for memory, end in _ends(schedule):
+        floats[memory] = max(floats.get(memory, 0), hint(end))
     return floats
+
+
+def _ends(schedule: Schedule) -> Iterator[tuple[str, int]]:
+    """Yield the memory of each tensor that is the backend's, and the word behind the tensor."""
+    for tensor in schedule.tensors.values():
+        if schedule.backend.holds(tensor.type.dtype) and tensor.memory not in schedule.hosts:
+            size = schedule.backend.capacity(tensor.layout.words(tensor.type))
+            yield tensor.memory, (tensor.offset or 0) + size
 
 
 def _packed(

@@ -137,20 +137,11 @@ class Outline:
     @property
     def peak(self) -> int:
         """Bytes that it takes at the most, which may be while it is made ready."""
-        return self._grown(0)[1]
-
-    def _grown(self, taken: int) -> tuple[int, int]:
-        """Bytes once it is ready, where `taken` were before, and at the most until then."""
-        taken += sum(self.blocks)
-        most = taken
-        for step in self.steps:
-            taken += sum(step.nbytes[1:])
+        taken = most = 0
+        for step in self.every:  # weights come first, one after the other
+            taken += step.nbytes[1] + step.fixed_copies
             most = max(most, taken + step.passing)
-            for body in self.bodies.get(step.output, ()):
-                taken, within = body._grown(taken)
-                most = max(most, within)
-        taken += self.handed
-        return taken, max(most, taken)
+        return max(most, self.nbytes)
 
     @property
     def need(self) -> int:
@@ -306,9 +297,10 @@ class Outline:
                 kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
         share, least = backend.shares and not asked.keep, SMALL if there else 0
         arena = Arena.of(schedule, kept, share=share, least=least)
-        steps = with_turns(Step.all_of(schedule, arena), there, schedule, arena)
+        hinted = schedule.hinted  # what people are told, and memory, are of the sizes at hand
+        steps = with_turns(Step.all_of(hinted, arena), there, schedule, arena)
         blocks = tuple(4 * size for size in arena.sizes)
-        held = held_by(schedule, asked.weights) if asked.weights else 0
+        held = held_by(hinted, asked.weights) if asked.weights else 0
         held += sum(one.held for some in bodies.values() for one in some)
         held += on_device(there, states, schedule, arena)
         return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs, constants, there)

@@ -1,24 +1,24 @@
-"""A graph made ready for a backend and input shapes: launches in order, and their tensors."""
+"""A graph made ready for a backend and the shapes of its inputs, which may have open sizes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property
 
 import numpy as np
 
 from glnn.backends import Backend, Launch
+from glnn.backends.launch import GlLaunch, Sending
 from glnn.compile.carried import Held, check_read
+from glnn.compile.emit import Domain, Emitted, EntryStep, emit, wanted
 from glnn.compile.hosted import Hosted
-from glnn.compile.lane import PlannedLane, most
 from glnn.compile.outline import Outline
-from glnn.compile.prepared import wanted
-from glnn.compile.regime import SizedRegime, UnboundError
+from glnn.compile.regime import UnboundError, is_bindable
 from glnn.compile.shortage import check, check_host
 from glnn.compile.states import States
 from glnn.compile.step import Step
-from glnn.compile.weights import Weights
+from glnn.compile.weights import Kept, Weights
 from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph
@@ -26,18 +26,19 @@ from glnn.graph.passes import Pass
 from glnn.graph.passes.index_bounds import index_bounds
 from glnn.graph.passes.small import named_small
 from glnn.progress_bar import report_work
-from glnn.running.ends import Ends, Input, Output
-from glnn.running.lanes import Lanes
-from glnn.running.runner import Runner
-from glnn.running.store import Store
+from glnn.runtime.buffer_set import Resources
+from glnn.runtime.executable import Input, IOSpec, Output
+from glnn.runtime.runner import Runner
 from glnn.span import Span, Spans, duration
+from glnn.symint import Substitution, hint
 from glnn.types import Array, DType, Shape, widened
 
 LOG = logging.getLogger(__name__)
+EXACT = Domain()
 
 
-class Plan(Runner[PlannedLane]):
-    """A graph on one backend for one set of input shapes.
+class Plan(Runner):
+    """A graph on one backend, for one set of input shapes or for all that `domain` admits.
 
     graph: what to compute. backend: where. shapes: each input's shape, by its name.
     kernels: the kernel to take for an op, by the op's name; others are chosen.
@@ -54,7 +55,7 @@ class Plan(Runner[PlannedLane]):
     `graph` is a part of another one, or a body, these have the numbers of the model's inputs, and
     the others are computed.
 
-    regime: what it was planned as before; UnboundError is raised where that does not hold.
+    domain: the sizes that it is for, where `shapes` has SymInts.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
@@ -75,19 +76,15 @@ class Plan(Runner[PlannedLane]):
         states: States | None = None,
         updates: Mapping[str, str] | None = None,
         own: Mapping[str, str] | None = None,
-        regime: SizedRegime | None = None,
+        domain: Domain = EXACT,
     ) -> None:
         self.graph, self.backend = graph, backend
-        self.bound = regime is not None
-        """Whether it is a regime's, whose kernels may have been chosen for other sizes."""
         self._weights = Weights(backend) if weights is None else weights
         held = Held.of(states, updates or {}, graph, backend)
         shapes = {**shapes, **held.shapes(graph)}
         made = Spans()
 
         def outlined(available: int | None) -> Outline:
-            if regime is not None:
-                return regime.outline(available)
             return Outline.of(
                 graph,
                 backend,
@@ -102,25 +99,55 @@ class Plan(Runner[PlannedLane]):
                 states=held,
             )
 
+        def io(outline: Outline) -> IOSpec:
+            bounds = index_bounds(graph, shapes)
+            if own is not None:
+                bounds = {name: sizes for name, sizes in bounds.items() if name in own}
+            return _io(graph, outline, held, bounds, own or {})
+
+        def make() -> None:
+            self.outline, self._emitted = self._make(outlined, io, domain, states, made)
+            taken = self.outline.nbytes
+            if states is not None:
+                taken -= sum(states[one.name].nbytes for one in self.outline.carried)
+            resources = Resources(
+                backend.device,
+                self._emitted.programs,
+                self._emitted.weights,
+                (states or backend).available,
+                {one.name: states[one.name] for one in self.outline.carried} if states else {},
+            )
+            executable = self._emitted.executable
+            Runner.__init__(
+                self,
+                executable,
+                backend,
+                resources,
+                Substitution(hint)(dict(shapes)),
+                fixed=self._constant,
+                taken=taken,
+                lock=None if states is None else states.lock,
+            )
+
         with made.of("plan"), report_work("planning", f"{graph.name} on {backend.name}"):
-            self.outline, lanes = backend.perform(lambda: self._make(outlined, states, made))
+            backend.perform(make)
         self.made: tuple[Span, ...] = tuple(made)
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
         its memory and programs prepared."""
-        bounds = index_bounds(graph, shapes) if regime is None else regime.below()
-        if own is not None:
-            bounds = {name: sizes for name, sizes in bounds.items() if name in own}
-        ends = _ends(graph, self.outline, lanes[0].inputs, held, bounds, own or {})
-        super().__init__(backend, lanes, ends, None if states is None else states.lock)
         planned = {value.name: value for value in self.outline.graph.outputs}
-        self._constants = {name: planned[name] for name in ends.fixed()}
+        self._constants = {name: planned[name] for name in self.executable.io.fixed()}
         self._types = _seen(graph)
         self._log(shapes)
 
     def _make(
-        self, outlined: Callable[[int | None], Outline], states: States | None, made: Spans
-    ) -> tuple[Outline, Lanes[PlannedLane]]:
-        """Make the outline for the bytes that are free, and room for its runs.
+        self,
+        outlined: Callable[[int | None], Outline],
+        io: Callable[[Outline], IOSpec],
+        domain: Domain,
+        states: States | None,
+        made: Spans,
+    ) -> tuple[Outline, Emitted]:
+        """Make the outline for the bytes that are free, and what runs it.
 
         It is asked again where some kernels are wrong here. Raises what Plan raises.
         """
@@ -128,18 +155,17 @@ class Plan(Runner[PlannedLane]):
             available = (states or self.backend).available()
             with made.of("outline"):
                 outline = outlined(available)
+            if domain.symbols and not is_bindable(outline):
+                raise UnboundError(f"{self.graph.name} has bodies, or outputs of sizes alone")
             check(outline, available)
             if self.backend.device is None:
                 check_host(outline, self._weights)
             with self._weights.ahead(wanted(outline)):
                 with made.of("examine"):
                     again = outline.examine()
-                if again and self.bound:
-                    raise UnboundError("a kernel is wrong here")
                 if not again:
                     with made.of("prepare"):
-                        lane = partial(PlannedLane, outline, self._weights, states)
-                        return outline, Lanes(lane, partial(most, outline, states))
+                        return outline, emit(outline, self._weights, io(outline), domain)
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
         given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
@@ -162,15 +188,25 @@ class Plan(Runner[PlannedLane]):
         """What the host computes of it, of a plan for a GPU."""
         return self.outline.hosted
 
-    @property
+    @cached_property
     def launches(self) -> tuple[Launch, ...]:
-        """What performs each step."""
-        return self._lanes[0].prepared.launches
+        """What performs each step by itself, for the sizes at hand, of the last run's inputs."""
+        return self.backend.perform(lambda: tuple(map(self._alone, self._emitted.launches)))
+
+    def _alone(self, launch: Launch) -> Launch:
+        buffers, device = self.buffers, self.backend.device
+        if isinstance(launch, EntryStep):
+            return buffers.host(launch)
+        assert isinstance(launch, GlLaunch) and device is not None
+        encoder = self._emitted.encoder.again()
+        encoder.step(launch.name)
+        launch.record(encoder, Sending(device))
+        return buffers.alone(encoder.finish())
 
     @property
-    def lane(self) -> PlannedLane:
-        """That of its runs which was there first."""
-        return self._lanes[0]
+    def kept(self) -> tuple[Kept, ...]:
+        """The weights that it holds, those of bodies and those of one run's sizes aside."""
+        return tuple(one for one in self._emitted.weights if isinstance(one, Kept))
 
     @property
     def nbytes(self) -> int:
@@ -185,8 +221,8 @@ class Plan(Runner[PlannedLane]):
         check_read(names, self.outline.carried)
         self._weights.refresh()
 
-    def fixed(self, name: str) -> Array:
-        """See `Runner`; of weights as they are now."""
+    def _constant(self, name: str) -> Array:
+        """The output of that name, which no run changes, of weights as they are now."""
         value = self._constants[name]
         return np.array(evaluated(constant(self.outline.graph, value, {}), value.type.dtype))
 
@@ -204,7 +240,7 @@ class Plan(Runner[PlannedLane]):
         if tensor is not None and tensor.memory in self.outline.arena.overwritten:
             raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
         _ = self._inner(name)
-        found = self.backend.perform(lambda: self._asked(self._lanes.latest, (name,), {}).results())
+        found = self.backend.perform(lambda: self._asked(self.buffers, (name,), {}).results())
         return found[name]
 
     def _inner(self, name: str) -> Output:
@@ -214,19 +250,19 @@ class Plan(Runner[PlannedLane]):
         return Output(name, self._types.get(name, widened(tensor.type).dtype), tensor.shape)
 
 
-def _ends(
+def _io(
     graph: Graph,
     outline: Outline,
-    inputs: Mapping[str, Store],
     states: Held,
     below: Mapping[str, tuple[int, ...]],
     called: Mapping[str, str],
-) -> Ends:
-    """The inputs and outputs of the plan of `graph`.
+) -> IOSpec:
+    """Return the inputs and outputs of the plan of `graph`.
 
-    inputs: the stores that take them. below: see `index_bounds`. called: see Input.
+    below: see `index_bounds`. called: see Input.
     """
     given = {value.name: value for value in graph.inputs}
+    carried = {one.name for one in outline.carried}
     small = named_small(graph)
     tensors = outline.schedule.tensors
     takes = tuple(
@@ -234,12 +270,12 @@ def _ends(
             name,
             given[name].type.dtype,
             tensors[name].shape,
-            store.dtype,
+            tensors[name].type.dtype,
             name in small,
             below.get(name, ()),
             called.get(name, ""),
         )
-        for name, store in inputs.items()
+        for name in (value.name for value in outline.graph.inputs if value.name not in carried)
     )
     planned = {value.name: value for value in outline.graph.outputs}
     gives = []
@@ -249,7 +285,7 @@ def _ends(
             fixed = here.name not in outline.outputs
             shape = here.type.shape if fixed else tensors[value.name].shape
             gives.append(Output(value.name, value.type.dtype, shape, fixed))
-    return Ends(takes, tuple(gives))
+    return IOSpec(takes, tuple(gives))
 
 
 def _seen(graph: Graph) -> dict[str, DType]:

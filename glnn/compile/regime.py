@@ -1,31 +1,23 @@
-"""A plan's outline for all sizes within bounds: made once, and bound to the sizes of a run."""
+"""Open sizes: plans for all sizes within bounds, made once and bound to the sizes of a run."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from glnn.backends import Backend
+from glnn.compile.emit import Domain
 from glnn.compile.outline import Outline
-from glnn.compile.step import Step
-from glnn.compile.task import Entry
-from glnn.compile.weights import Weights
 from glnn.errors import GlnnError
 from glnn.graph.graph import Graph, Value
-from glnn.graph.passes import Pass
-from glnn.graph.passes.index_bounds import index_bounds
-from glnn.kernels.kernel import Kernel
+from glnn.runtime.executable import Symbol
 from glnn.symint import Substitution, Trace, hint
-from glnn.types import UNKNOWN, DType, Shape
+from glnn.types import UNKNOWN, Shape, TensorType
 
-LOG = logging.getLogger(__name__)
 FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on
 
 
 class UnboundError(GlnnError):
-    """A regime does not hold for the sizes of a run, though its guards do."""
+    """A graph cannot be planned for more than the sizes at hand."""
 
 
 def _name(value: Value, axis: int, dim: str) -> str:
@@ -67,116 +59,47 @@ def bounds_of(size: int) -> tuple[int, int]:
     return (1, 1) if size == 1 else (low, FACTOR * low - 1)
 
 
-class Regime:
-    """The outline of `graph`, whose inputs' sizes have symbols of `trace`, for whatever those hold.
+@dataclass(frozen=True, eq=False)
+class OpenSizes:
+    """The open dimensions of a graph's inputs, and a trace of what is asked of them."""
 
-    graph: with composites taken apart. trace: has the guards that were made until now.
-    """
-
-    def __init__(
-        self, graph: Graph, outline: Outline, trace: Trace, below: Mapping[str, tuple[int, ...]]
-    ) -> None:
-        self.graph, self.trace = graph, trace
-        self._outline, self._below = outline, below
+    symbols: tuple[Symbol, ...]
+    shapes: Mapping[str, Shape]
+    """The inputs' shapes, with a SymInt for each open dimension."""
+    trace: Trace
 
     @classmethod
-    def of(
-        cls,
-        graph: Graph,
-        backend: Backend,
-        trace: Trace,
-        shapes: Mapping[str, Shape],
-        kernels: Mapping[str, str],
-        *,
-        weights: Weights,
-        precision: DType,
-        samples: int,
-        without: frozenset[Pass],
-    ) -> Regime | None:
-        """The regime of inputs of `shapes`, which have symbols of `trace`; None where it has none.
-
-        The other arguments are those of Plan.
-        """
-        outline = Outline.of(
-            graph,
-            backend,
-            shapes,
-            kernels,
-            without=without,
-            weights=weights,
-            precision=precision,
-            samples=samples,
-        )
-        fixed = [value.type for value in outline.graph.outputs if value.name not in outline.outputs]
-        if outline.bodies or any(Substitution(hint)(type) is not type for type in fixed):
+    def of(cls, graph: Graph, shapes: Mapping[str, Shape]) -> OpenSizes | None:
+        """Those of inputs of `shapes`; None where nothing is gained by them: see `symbols`."""
+        sizes = symbols(graph, shapes)
+        if sizes is None:
             return None
-        made = cls(graph, outline, trace, index_bounds(graph, shapes))
-        LOG.debug("%s: a regime of %s, %d guards", graph.name, trace.bounds, len(trace.guards))
-        return made
+        trace = Trace()
+        dims = {name: trace.symbol(name, n, bounds_of(n)) for name, n in sizes.items()}
+        found: dict[str, Symbol] = {}
+        for value in graph.inputs:
+            for axis, dim in enumerate(value.type.dims):
+                if isinstance(dim, str):
+                    name = _name(value, axis, dim)
+                    place = name, value.name, axis
+                    found.setdefault(name, Symbol(*place, *trace.bounds[name]))
+        open_shapes = {value.name: open_shape(value, dims) for value in graph.inputs}
+        return cls(tuple(found.values()), open_shapes, trace)
 
-    def below(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """The sizes of the tables that inputs have indices for; see `index_bounds`."""
-        return Substitution.of(sizes)(dict(self._below))
+    @property
+    def domain(self) -> Domain:
+        """The sizes that what is planned of it is for."""
+        return Domain(self.symbols, lambda: tuple(self.trace.guards))
 
-    def bind(self, sizes: Mapping[str, int]) -> Outline:
-        """The outline for these sizes of the symbols. Raises UnboundError."""
-        change = Substitution.of(sizes)
-        old = self._outline.schedule
-        schedule = copy(old)
-        schedule.tensors = {name: change(tensor) for name, tensor in old.tensors.items()}
-        try:
-            schedule.entries = [_bound(schedule.backend, one, change) for one in old.entries]
-        except GlnnError as error:
-            raise UnboundError(str(error)) from None
-        arena = self._outline.arena.resized(schedule)
-        steps = Step.all_of(schedule, arena)
-        blocks = tuple(4 * size for size in arena.sizes)
-        return replace(
-            self._outline, schedule=schedule, arena=arena, steps=steps, blocks=blocks, held=0
-        )
+    def types(self, graph: Graph) -> dict[str, TensorType]:
+        """The types of the inputs."""
+        return {v.name: v.type.of_shape(self.shapes[v.name]) for v in graph.inputs}
 
 
-@dataclass(frozen=True)
-class SizedRegime:
-    """A regime, and the sizes of its symbols."""
+def is_bindable(outline: Outline) -> bool:
+    """Return True where an outline of open sizes can be bound to others.
 
-    regime: Regime
-    sizes: Mapping[str, int]
-
-    def outline(self, available: int | None) -> Outline:
-        """Its outline for these sizes. Raises UnboundError where it needs more than is free."""
-        found = self.regime.bind(self.sizes)
-        if available is not None and found.need > available:
-            raise UnboundError("too little memory is free")
-        return found
-
-    def below(self) -> dict[str, tuple[int, ...]]:
-        """The sizes of the tables that inputs have indices for; see `index_bounds`."""
-        return self.regime.below(self.sizes)
-
-
-def _bound(backend: Backend, entry: Entry, change: Substitution) -> Entry:
-    """`entry` for the sizes of `change`. Raises GlnnError where it is not computed as planned.
-
-    What was planned for other sizes is held against all that a choice for these would ask.
+    Not where bodies run, nor where an output that no run changes is of an open size.
     """
-    problem = entry.problem.substituted(change)
-    task = change(entry.task)
-    if problem is entry.problem and task is entry.task:
-        return entry
-    before = entry.task.parameters
-    changed = {
-        k: replace(w, passing=True) for k, w in task.parameters.items() if w is not before[k]
-    }
-    task = replace(task, parameters={**task.parameters, **changed})
-    if problem.results != change(entry.problem.results):
-        raise UnboundError(f"{task.name!r} has other results")
-    choice = entry.choice
-    if not entry.host and isinstance(choice, Kernel):
-        if choice.generate:
-            choice = backend.choose(problem, choice.name)
-        elif not backend.takes(choice, problem):
-            raise UnboundError(f"{task.name!r} cannot be computed by {choice.name}")
-        if backend.layouts(choice, problem) != entry.layouts:
-            raise UnboundError(f"{task.name!r} has other layouts")
-    return replace(entry, task=task, choice=choice, problem=problem)
+    fixed = [value.type for value in outline.graph.outputs if value.name not in outline.outputs]
+    return not outline.bodies and all(Substitution(hint)(type) is type for type in fixed)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from glnn.compile.plan import Plan
-from glnn.compile.taped import taped
-from glnn.device.tape import TapeError
 from glnn.graph.graph import Graph, Kind, Variable
 from glnn.process import ProcessLock
-from glnn.running.stored import Saver
-from glnn.types import Shape
+from glnn.runtime.stored import Saver
+from glnn.settings import Settings
+from glnn.types import DType
 
 LOG = logging.getLogger(__name__)
 
@@ -23,8 +21,6 @@ class _New:
 
     plan: Plan
     """It."""
-    shapes: Mapping[str, Shape]
-    """What it is for."""
     small: bool
     """Whether inputs of int64 must be small."""
 
@@ -53,10 +49,10 @@ class Saving:
         """Whether there are any."""
         return bool(self._new) and not self.paused
 
-    def made(self, plan: Plan, shapes: Mapping[str, Shape], small: bool) -> None:
-        """Note that `plan` was made for inputs of `shapes`."""
+    def made(self, plan: Plan, small: bool) -> None:
+        """Note that `plan` was made. small: whether inputs of int64 must be small for it."""
         with self._lock:
-            self._new.append(_New(plan, dict(shapes), small))
+            self._new.append(_New(plan, small))
 
     def drop(self) -> None:
         """Keep none of those that wait."""
@@ -68,18 +64,21 @@ class Saving:
     def settle(self) -> None:
         """Have those kept that have run, once some run gave results. Only inside `perform`."""
         with self._lock:
-            over = [one for one in self._new if one.plan.lane.prepared.ran]
+            over = [one for one in self._new if one.plan.buffers.ran]
             self._new = [one for one in self._new if one not in over]
         for one in over:
             if any(one.revision != known for one, known in self._revisions.items()):
                 _release(one.plan)
                 continue
-            try:
-                found = taped(one.plan)
-                self._saver.save(found.plan, found.weights, found.fixed, one.shapes, one.small)
-            except TapeError as error:
-                LOG.debug("a plan of %s is not kept: %s", one.plan.graph.name, error)
+            why = _why_not(one.plan)
+            if why is not None:
+                LOG.debug("a plan of %s is not kept: %s", one.plan.graph.name, why)
                 _release(one.plan)
+                continue
+            try:
+                executable = one.plan.executable
+                fixed = {name: one.plan.fixed(name) for name in executable.io.fixed()}
+                self._saver.save(executable, one.plan.kept, fixed, one.small)
             except Exception:  # nobody asked for this: the run has its results
                 LOG.debug("a plan of %s is not kept", one.plan.graph.name, exc_info=True)
                 _release(one.plan)
@@ -87,5 +86,15 @@ class Saving:
 
 def _release(plan: Plan) -> None:
     """Hold the words of its weights no more: nobody stores them."""
-    for kept in plan.lane.prepared.kept:
+    for kept in plan.kept:
         kept.held = None
+
+
+def _why_not(plan: Plan) -> str | None:
+    """Return why a plan is not kept on disk; None where it is."""
+    executable = plan.executable
+    if plan.outline.tight and Settings.from_environment().memory is None:
+        return "it was made while little memory was free"
+    if any(plan.fixed(name).dtype == DType.object.numpy for name in executable.io.fixed()):
+        return "an output is no tensor of numbers"
+    return executable.why_not_saved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 
 from glnn.backends.backend import Backend, Choice
@@ -25,6 +26,7 @@ from glnn.kernels.select import names_of
 from glnn.layout import Layout, parse
 from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import DENSE, PACKED, RowMajor
+from glnn.symint import Substitution, hint
 from glnn.types import TensorType
 
 
@@ -61,8 +63,28 @@ class Schedule(Problems):
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""
         return self.backend.examine(
-            (entry.choice, entry.problem) for entry in self.entries if not entry.host
+            (entry.choice, entry.problem) for entry in self.hinted.entries if not entry.host
         )
+
+    @property
+    def hinted(self) -> Schedule:
+        """The same of the sizes at hand, which differs where some are SymInts."""
+        change = Substitution(hint)
+        tensors = {name: change(tensor) for name, tensor in self.tensors.items()}
+        if all(tensors[name] is tensor for name, tensor in self.tensors.items()):
+            return self
+        found = copy(self)
+        found.tensors = tensors
+        found.entries = [
+            replace(
+                one,
+                task=change(one.task),
+                problem=one.problem.substituted(change),
+                layouts=change(one.layouts),
+            )
+            for one in self.entries
+        ]
+        return found
 
     def _layer(self, name: str) -> str:
         made = self.tensors[name].memory

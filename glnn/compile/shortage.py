@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from glnn.compile.emit import wanted
 from glnn.compile.outline import Outline
-from glnn.compile.prepared import wanted
 from glnn.compile.weights import Weights
 from glnn.errors import LimitError
 from glnn.graph.constant import Made
 from glnn.graph.result_memory import described
 from glnn.host_memory import check_memory
 from glnn.settings import Settings
+from glnn.symint import hint
 from glnn.types import DType
 
 
@@ -41,18 +42,18 @@ def check_host(outline: Outline, weights: Weights) -> None:
     All tensors of a run are there until the next one, inputs are the caller's, and outputs are
     copied; weights that are made of others or widened are kept beside these.
     """
-    nbytes = sum(value.type.nbytes for value in outline.graph.outputs)
+    nbytes = sum(hint(value.type.nbytes) for value in outline.graph.outputs)
     for within, part in outline.walk():
         own = {value.name for value in part.graph.inputs} if not within else set()
         memories: dict[str, int] = {}
         for tensor in part.schedule.tensors.values():
             taken = memories.get(tensor.memory, 0)
-            memories[tensor.memory] = max(taken, tensor.type.nbytes)
+            memories[tensor.memory] = max(taken, hint(tensor.type.nbytes))
         nbytes += sum(taken for memory, taken in memories.items() if memory not in own)
     for weight, layout, copied in dict.fromkeys(wanted(outline)):
         made = isinstance(weight.constant, Made) or weight.type.dtype is DType.float16
         if made and (weight, layout, copied) not in weights:
-            nbytes += weight.type.nbytes
+            nbytes += hint(weight.type.nbytes)
     check_memory(nbytes, lambda: f"a run of {outline.graph.name} on cpu, of which {_most(outline)}")
 
 
@@ -66,8 +67,8 @@ def _most(outline: Outline) -> str:
     ]
     if not tensors:
         return "no step is known,"
-    entry, type = max(tensors, key=lambda one: one[1].nbytes)
-    return f"{described(entry.task.layer, entry.task.op, type)} takes {type.nbytes},"
+    entry, type = max(tensors, key=lambda one: hint(one[1].nbytes))
+    return f"{described(entry.task.layer, entry.task.op, type)} takes {hint(type.nbytes)},"
 
 
 def _mib(nbytes: int, digits: int = 1) -> str:

@@ -12,7 +12,7 @@ from glnn.backends.backend import Memory, Way
 from glnn.errors import LimitError, ModelError, ShapeError, shown
 from glnn.layout.layout import DENSE
 from glnn.process import ProcessLock
-from glnn.running.store import Store
+from glnn.runtime.store import Store
 from glnn.settings import Settings
 from glnn.types import Array, DType, TensorType
 
@@ -78,7 +78,7 @@ class State:
         """Take `array`, which nobody changes any more. Only inside `perform`, as what follows."""
         store = self._stores[self.current]
         store.put(array)
-        self._backend.wrote(store)  # the host's array is not needed any more
+        store.wrote()  # the host's array is not needed any more
 
     def get(self) -> Array:
         """The content as the host has it, on a backend without a device."""

@@ -34,7 +34,8 @@ class Step:
     the parameters that go into textures, until they are there. halves: the parameters that are
     stored as float16, bytes: those that are as int8, four in a word. saved: bytes that these would
     take more as float32. joins: where it makes
-    several tensors at once, these, which lie one behind the other in its result.
+    several tensors at once, these, which lie one behind the other in its result. fixed_copies:
+    bytes of the copies of parameters, which are among `nbytes`.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Step:
     bytes: tuple[str, ...]
     saved: int
     joins: tuple[str, ...] = ()
+    fixed_copies: int = 0
 
     @classmethod
     def all_of(cls, schedule: Schedule, arena: Arena) -> tuple[Step, ...]:
@@ -112,6 +114,7 @@ class Step:
             saved=_wide(backend, entry, halves | small)
             - sum(copies.get(n, packed[n]) for n in halves | small),
             joins=task.joins,
+            fixed_copies=sum(n for name, n in copies.items() if name in task.parameters),
         )
 
 

@@ -7,24 +7,28 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends import Backend
+from glnn.backends.gl import GlBackend
 from glnn.compile.ahead import Ahead
-from glnn.device import Buffer
+from glnn.device import Buffer, DataTexture
+from glnn.device.command_buffer import TextureView
 from glnn.device.copying import packed
 from glnn.errors import ShapeError
-from glnn.graph.constant import Constant, Leaf, Made, evaluated, leaves
+from glnn.graph.constant import Constant, Leaf, Made, depends_on_sizes, evaluated, leaves
 from glnn.graph.decompose import Derived
 from glnn.graph.graph import ASSIGNMENTS, Graph, Kind, Value, Variable
 from glnn.graph.operators import Reshape
 from glnn.layout import Layout
 from glnn.process import ProcessLock
-from glnn.running.store import Store
+from glnn.runtime.store import Store
 from glnn.span import Spans
+from glnn.symint import Substitution, hint
 from glnn.types import Array, DType, Shape, TensorType, to_float16
 
 LOG = logging.getLogger(__name__)
@@ -61,13 +65,21 @@ class Weight:
         return Weight(made, type)
 
     @property
+    def sized(self) -> bool:
+        """Whether it is another one for other sizes."""
+        return Substitution(hint)(self.type) is not self.type or depends_on_sizes(self.constant)
+
+    @property
     def shape(self) -> Shape:
         """Its shape."""
         return self.type.shape
 
     def read(self) -> Array:
         """Its array as it is now. Raises ShapeError where float16 does not hold a number of it."""
-        found = evaluated(self.constant, self.type.dtype).reshape(self.shape)
+        return self.rounded(evaluated(self.constant, self.type.dtype).reshape(self.shape))
+
+    def rounded(self, found: Array) -> Array:
+        """`found` as it is kept. Raises ShapeError where float16 does not hold a number of it."""
         if found.dtype.kind != "f":
             return found
         if self.type.dtype is not DType.float16:
@@ -100,6 +112,7 @@ class Kept:
     revisions: list[int]
     first: list[int]
     """Those with which it was uploaded for the first time."""
+    backend: Backend
     held: NDArray[np.uint32] | None = None
     """What `words` gives next, where it need not be packed anew."""
 
@@ -115,6 +128,16 @@ class Kept:
     def current(self) -> bool:
         """Whether no variable was assigned since it was uploaded for the first time."""
         return self.first == [variable.revision for variable in self.variables]
+
+    def buffer(self) -> Any:
+        """Return the buffer that has it. Only inside `perform`."""
+        assert isinstance(self.store, Buffer) and self.backend.device is not None
+        return self.store.push(self.backend.device)
+
+    def texture(self, view: TextureView) -> DataTexture:
+        """Return the texture that shows it, which all kernels share that fetch from it so."""
+        assert isinstance(self.store, Buffer) and isinstance(self.backend, GlBackend)
+        return self.backend.texture(self.store, view)
 
     def renew(self, backend: Backend) -> None:
         """Upload it where a variable was assigned since it was."""
@@ -221,7 +244,9 @@ class Weights:
                 with self.uploaded.of(weight.name, array.nbytes):
                     store = self._backend.keep(array, layout, ready.words)
                 LOG.debug("uploaded %s as %s, %d bytes", weight.name, layout.name, array.nbytes)
-                kept = self._kept[key] = Kept(weight, store, variables, revisions, revisions)
+                kept = self._kept[key] = Kept(
+                    weight, store, variables, revisions, revisions, self._backend
+                )
                 if ready.words is not None and ready.words.nbytes <= self._spare:
                     kept.held = ready.words
                     self._spare -= ready.words.nbytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from glnn.device.copying import copied_in_parts, packed, parts_in_words
 from glnn.device.copying import copy as copied
 from glnn.device.device import Device
 from glnn.device.memory import LEAST, SharedMemory
-from glnn.device.places import Range
 from glnn.device.staging import allocated
 from glnn.device.timeline import Fence
 from glnn.errors import DeviceError, ShapeError
@@ -122,9 +122,15 @@ class Buffer:
             self._write(device, copy)
         return copy
 
-    def range(self, device: Device, binding: int) -> Range:
-        """The copy on `device`, as it is bound there."""
-        return self.push(device), binding, *self._part
+    @property
+    def key(self) -> Hashable:
+        """What tells its memory from others'."""
+        return self if self._memory is None else self._memory
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """The first byte of its memory that it has, and how many; -1 for all that follow."""
+        return self._part
 
     @property
     def copied(self) -> int | None:

@@ -7,7 +7,7 @@ copy in the host's memory, which threads share, and 0.1 ms on the bus.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,3 +92,11 @@ class StagedMemory(SharedMemory):
         at, size = 4 * first, 4 * (last - first)
         copy = self.device.context.copy_buffer
         copy(target, source, size, read_offset=at, write_offset=at)
+
+
+MEMORIES: Mapping[str, type[SharedMemory]] = {
+    "shared": SharedMemory,
+    "mapped": MappedMemory,
+    "staged": StagedMemory,
+}
+"""By the names that files have for them."""

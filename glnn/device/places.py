@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
 
-if TYPE_CHECKING:
-    import moderngl
-
-Range = tuple["moderngl.Buffer", int, int, int]
-"""A buffer, where it is bound, the first byte, and how many; -1 for all that follow."""
-Place = tuple[int, int, int]
-"""A part of a buffer: GL's name of that, the first byte, and the one behind the last."""
+Place = tuple[Hashable, int, int]
+"""A part of a buffer: what tells that from others, the first byte, and the one behind the last."""
 END = 1 << 62  # behind the last byte of any buffer
-
-
-def whole(buffer: moderngl.Buffer) -> Place:
-    """All of `buffer`."""
-    return buffer.glo, 0, END
-
-
-def place(range: Range) -> Place:
-    """The part of a buffer that `range` binds."""
-    buffer, _, first, size = range
-    return buffer.glo, first, END if size < 0 else first + size
 
 
 class Marks:
     """Numbers that places were marked with; -1 where there is none."""
 
     def __init__(self) -> None:
-        self._found: dict[int, dict[tuple[int, int], int]] = {}
+        self._found: dict[Hashable, dict[tuple[int, int], int]] = {}
 
     def __bool__(self) -> bool:
         """Whether there are any."""

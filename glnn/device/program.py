@@ -143,9 +143,9 @@ class Program:
         if values is self._last:
             return
         self._usable()
-        self._last = None
+        before, self._last = self._last or {}, None
         self._use(self.glo)
-        for function, arguments in self.changes({}, values):
+        for function, arguments in self.changes(before, values):
             function(*arguments)
         self._last = values
         self._device.check(f"uniforms of {self.name}")
@@ -164,8 +164,12 @@ class Program:
         return [
             self._members[name].writing(self._gl, value)
             for name, value in new.items()
-            if name in self._members and (name not in old or repr(old[name]) != repr(value))
+            if name in self._members and not _same(old.get(name), value)
         ]
+
+    def writing(self, name: str, value: Value) -> Command:
+        """What writes one of its uniforms, while it is the current program."""
+        return self._members[name].writing(self._gl, value)
 
     def resume(
         self, first: Mapping[str, Value], last: Mapping[str, Value], back: list[Command]
@@ -257,3 +261,10 @@ class Program:
         function, arguments = self.capturing(array, vertices, *rest)
         function(*arguments)
         self._device.check_always(f"capture {self.name}")  # a wrong state shows as zeros only
+
+
+def _same(old: Value | None, new: Value) -> bool:
+    """Return True where a uniform is `new` already; -0 is not 0, nor a float an int."""
+    if old is new:
+        return True
+    return (type(old) is type(new) is int and old == new) or repr(old) == repr(new)

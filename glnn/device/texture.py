@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from ctypes import byref, c_int, c_ssize_t, c_uint, c_void_p
 from dataclasses import dataclass
 from functools import partial
@@ -73,10 +72,8 @@ class DataTexture:
     def __init__(self, device: Device, floats: int, texel: str, sampler: str = PLANE) -> None:
         if texel not in TEXELS:
             raise ValueError(f"texel must be one of {tuple(TEXELS)}, got {texel!r}")
-        self.asked = floats, texel, sampler
-        """What it was made for."""
-        self.source: Callable[[], object] = lambda: None
-        """Gives what it shows, for those who know."""
+        self.words = floats
+        """What it has room for, in words of 32 bits."""
         self._format = TEXELS[texel]
         sampler = sampler.removeprefix(self._format.prefix)
         self._texels = _texels(floats, self._format)
@@ -88,7 +85,8 @@ class DataTexture:
         # NVIDIA's driver (580) copies from a buffer ahead of shaders that were told before to write
         # it, now and then. No memory barrier holds it back, a flush not always.
         self._hasty = "nvidia" in device.capabilities.vendor.lower()
-        self._attached: tuple[moderngl.Buffer, int] | None = None
+        self.attached: tuple[moderngl.Buffer, int] | None = None
+        """The buffer that it is, and the first byte, where it is no copy."""
         self._texture: Any
         if sampler == BUFFER:
             self._texture = _BufferTexture(device, self._format.internal)
@@ -134,42 +132,49 @@ class DataTexture:
             total *= extent
         return total
 
-    def copy_from(self, buffer: moderngl.Buffer, start: int = 0) -> None:
+    def copy_from(self, buffer: moderngl.Buffer, start: int = 0, words: int | None = None) -> None:
         """Show the shader what `buffer` holds, now or, as `samplerBuffer`, from now on.
 
-        start: the first byte, a multiple of 256. Raises DeviceError where it is too short.
+        start: the first byte, a multiple of 256. words: how many are copied, None for all that
+        there is room for. Raises DeviceError where the buffer is too short.
         """
-        if self._attached == (buffer, start):
+        if self.attached == (buffer, start):
             return
-        if buffer.size < start + self._texels * self._format.nbytes:
+        texels = self._texels if words is None else _texels(words, self._format)
+        if texels > self._texels or buffer.size < start + texels * self._format.nbytes:
             raise DeviceError(
-                f"{self._texels} texels of {self._format.nbytes} bytes do not fit "
+                f"{texels} texels of {self._format.nbytes} bytes do not fit "
                 f"a buffer of {buffer.size} bytes"
             )
         if self._sampler != BUFFER:
-            self._copy(buffer.glo, start)
+            self._copy(buffer.glo, start, texels)
         else:
             self._texture.attach(buffer.glo, start, self._texels * self._format.nbytes)
-            self._attached = buffer, start
+            self.attached = buffer, start
         self._device.check("copy a buffer to a texture")
 
-    def _copy(self, buffer: int, start: int) -> None:
+    def _copy(self, buffer: int, start: int, texels: int) -> None:
         """Copy the whole rows of each layer and then the rest."""
         if self._hasty:
             self._device.finish()
         self._texture.use(0)
         self._bind(PIXEL_UNPACK_BUFFER, buffer)
         target, form, deep = TARGETS[self._sampler], self._format, self._sampler == LAYERS
-        layer = self.LAYER if deep else self._texels
-        for first in range(0, self._texels, layer):
+        layer = self.LAYER if deep else texels
+        for first in range(0, texels, layer):
             depth, one = ((first // layer,), (1,)) if deep else ((), ())
-            rows, rest = divmod(min(layer, self._texels - first), self.WIDTH)
+            rows, rest = divmod(min(layer, texels - first), self.WIDTH)
             for row, width, height in ((0, self.WIDTH, rows), (rows, rest, 1)):
                 if width and height:
                     place, size = (0, row, *depth), (width, height, *one)
                     offset = start + (first + row * self.WIDTH) * form.nbytes
                     self._write(target, 0, *place, *size, form.pixel, form.kind, offset)
         self._bind(PIXEL_UNPACK_BUFFER, 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory that it takes besides the buffer."""
+        return 0 if not self.copied else self._texels * self._format.nbytes
 
     @property
     def copied(self) -> bool:

@@ -49,7 +49,7 @@ def compiled(
     """
     if prod(shape) > NUMBERS:
         return None
-    value = CompiledExpression(expr, dtypes)
+    value = CompiledExpression.of(expr, tuple(dtypes))
     wanted = value.dtype if dtype is None else dtype
     if shape and value.fresh and value.dtype == wanted:
 

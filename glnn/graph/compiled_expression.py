@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,12 @@ class CompiledExpression:
         """Whether the value is a new array, and not an argument or a number."""
         self._root = None if root in numbers else own[root]
         self._number = empty[root] if root in numbers else None
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def of(expr: Expr, dtypes: tuple[np.dtype[Any], ...]) -> CompiledExpression:
+        """Return the one for `expr` and `dtypes`, which any number of threads may call."""
+        return CompiledExpression(expr, dtypes)
 
     def __call__(self, *arrays: Array) -> Any:
         if self._root is None:

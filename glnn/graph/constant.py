@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Operator
 from glnn.graph.parts import parts_of
 from glnn.graph.result_memory import check_results
+from glnn.symint import Substitution, hint
 from glnn.types import Array, DType, TensorType
 
 
@@ -129,6 +131,13 @@ def settled(graph: Graph, value: Value) -> Array | None:
     return None if variable else evaluated(found)
 
 
+def depends_on_sizes(of: Constant) -> bool:
+    """Return True where a part of it is another one for other sizes."""
+    change = Substitution(hint)
+    parts = of.parts if isinstance(of, Made) else ((of, ()),)
+    return any(change(own) is not own for own in (_own(part) for part, _ in parts))
+
+
 def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
     """Its array: floats are computed in 64 bits and rounded once, to `dtype` if it is of floats.
 
@@ -139,20 +148,67 @@ def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
     arrays: dict[int, Array] = {}
     last = {place: i for i, (_, at) in enumerate(of.parts) for place in at}
     for i, (part, at) in enumerate(of.parts):
-        if isinstance(part, Leaf):
-            array = part.read()
-            arrays[i] = array.astype(np.float64) if DType.of(array).kind == "float" else array
-            continue
-        read = iter(at)
-        given = [None if one is None else arrays[next(read)] for one in part.operands]
-        check_results(part.node, part.operator, part.types, wide=True)
-        found = part.operator.reference(*given)[part.index]
-        if part.epilogue is not None and part.index == 0:
-            found = part.epilogue.evaluate(found, *(arrays[place] for place in read))
-        arrays[i] = found.astype(np.float64) if found.dtype == np.float16 else found
+        arrays[i] = _computed(part, at, arrays)
         for place in {place for place in at if last[place] == i}:
             del arrays[place]
-    result = np.asarray(arrays[len(of.parts) - 1])
+    return _rounded(arrays[len(of.parts) - 1], dtype)
+
+
+def _computed(part: Constant, at: tuple[int, ...], arrays: Mapping[int, Array]) -> Array:
+    """The array of a part of a constant, from those at the places that it reads."""
+    if isinstance(part, Leaf):
+        array = part.read()
+        return array.astype(np.float64) if DType.of(array).kind == "float" else array
+    read = iter(at)
+    given = [None if one is None else arrays[next(read)] for one in part.operands]
+    check_results(part.node, part.operator, part.types, wide=True)
+    found = part.operator.reference(*given)[part.index]
+    if part.epilogue is not None and part.index == 0:
+        found = part.epilogue.evaluate(found, *(arrays[place] for place in read))
+    return found.astype(np.float64) if found.dtype == np.float16 else found
+
+
+def _rounded(array: Array, dtype: DType) -> Array:
+    """A computed array as `dtype`, if that and it are of floats."""
+    result = np.asarray(array)
     if result.dtype != np.float64:
         return result
     return result.astype(dtype.numpy if dtype.kind == "float" else np.float32)
+
+
+class SizedConstant:
+    """A constant that depends on open sizes: what of it does not is computed once."""
+
+    def __init__(self, of: Made) -> None:
+        change = Substitution(hint)
+        self._parts = of.parts
+        self._sized: list[bool] = []
+        """Of each part, whether it may be another one for other sizes, or later."""
+        self._arrays: dict[int, Array] = {}
+        for part, at in self._parts:
+            variable = isinstance(part, Leaf) and part.value.kind is Kind.VARIABLE
+            own = _own(part)
+            self._sized.append(
+                variable or change(own) is not own or any(self._sized[place] for place in at)
+            )
+
+    def evaluated(self, change: Substitution, dtype: DType) -> Array:
+        """Its array for the sizes that `change` puts in, as `evaluated` gives it."""
+        arrays = dict(self._arrays)
+        for i, (part, at) in enumerate(self._parts):
+            if i in arrays:
+                continue
+            if self._sized[i]:
+                arrays[i] = _computed(_of_sizes(part, change), at, arrays)
+            else:
+                arrays[i] = self._arrays[i] = _computed(part, at, arrays)
+        return _rounded(arrays[len(self._parts) - 1], dtype)
+
+
+def _of_sizes(part: Constant, change: Substitution) -> Constant:
+    """A part for the sizes that `change` puts in, of the operands that it had."""
+    if isinstance(part, Leaf):
+        return change(part)
+    operator, types = change(part.operator), change(part.types)
+    epilogue = change(part.epilogue)
+    return Made(operator, part.operands, epilogue, part.extras, part.index, part.node, types)

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from glnn.device import Capabilities
+from glnn.errors import ShapeError
 from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
@@ -27,7 +28,7 @@ from glnn.kernels.places import places
 from glnn.kernels.reference import computed, cost_of, results_of
 from glnn.kernels.split import Split
 from glnn.layout import Layout, narrowed, parse, resized
-from glnn.symint import Substitution, hint
+from glnn.symint import Substitution, hint, is_integer
 from glnn.types import Array, DType, Shape, TensorType
 
 
@@ -71,6 +72,14 @@ class Problem:
         Kernels are chosen for these, whatever other sizes a plan may hold for.
         """
         return self.substituted(Substitution(hint))
+
+    @property
+    def largest(self) -> Problem:
+        """The same of the greatest sizes that SymInts may be; `hinted` where these do not fit."""
+        try:
+            return self.substituted(Substitution.largest())
+        except ShapeError:  # which guards exclude
+            return self.hinted
 
     def substituted(self, change: Substitution) -> Problem:
         """The same with numbers in the place of SymInts. Raises ShapeError."""
@@ -302,7 +311,7 @@ class Problem:
 
     def sizes(self, kernel: Kernel) -> dict[str, int]:
         """The integers among the uniforms."""
-        return {k: v for k, v in self.uniforms(kernel).items() if isinstance(v, int)}
+        return {k: v for k, v in self.uniforms(kernel).items() if is_integer(v)}
 
 
 @lru_cache(maxsize=1024)

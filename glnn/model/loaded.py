@@ -18,8 +18,8 @@ from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.values import find_values
 from glnn.reading import noting
-from glnn.running.options import Options
-from glnn.running.stored import Described, Loading, Storage
+from glnn.runtime.options import Options
+from glnn.runtime.stored import Described, Loading, Storage
 from glnn.tensor_info import BATCH
 from glnn.types import UNKNOWN, UNRANKED, DType
 

@@ -23,7 +23,7 @@ from glnn.disk import digest
 from glnn.glsl import shaders_folder
 from glnn.process import processors
 from glnn.reading import Noted
-from glnn.running.options import Options
+from glnn.runtime.options import Options
 from glnn.settings import Settings
 
 PACKAGE = Path(__file__).parents[1]

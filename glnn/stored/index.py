@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from glnn.runtime.executable import ShapeRange
 from glnn.stored.identity import FileStamp
 from glnn.tensor_info import TensorInfo
 from glnn.types import Array, Shape
 
-FORM = 1  # of the index; another one is not read
+FORM = 2  # of the index; another one is not read
 MOST_PLANS = 12  # of a model: the latest
 PLAIN = "biuf"
 """The kinds of NumPy's numbers that arrays are stored of."""
-Shapes = tuple[tuple[str, Shape], ...]
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Fixed:
 class Listed:
     """A plan that is stored."""
 
-    shapes: Shapes
-    """Those of the inputs that it is for, by their names."""
+    range: ShapeRange
+    """The shapes of the inputs that it is for."""
     small: bool
     """Whether inputs of int64 must be small."""
     part: str
     """The part of the index's own entry that has it."""
     weights: tuple[Part, ...]
-    """The weights of its tape."""
+    """Its weights."""
     fixed: tuple[Fixed, ...]
     """Its outputs that no run changes."""
 
@@ -78,9 +78,9 @@ class Listed:
         return self.part, *(one.part for one in self.fixed)
 
     @property
-    def key(self) -> tuple[Shapes, bool]:
+    def key(self) -> tuple[ShapeRange, bool]:
         """What it is found by."""
-        return self.shapes, self.small
+        return self.range, self.small
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ class Index:
 
     def find(self, shapes: Mapping[str, Shape], small: bool) -> Listed | None:
         """The plan for inputs of `shapes`."""
-        key = tuple(sorted(shapes.items())), small
-        return next((one for one in self.plans if one.key == key), None)
+        found = (one for one in self.plans if one.small == small and one.range.admits(shapes))
+        return next(found, None)
 
     def data(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
@@ -128,7 +128,7 @@ class Index:
             "files": [[*vars(one).values()] for one in self.files],
             "plans": [
                 {
-                    "shapes": one.shapes,
+                    "range": one.range.data(),
                     "small": one.small,
                     "part": one.part,
                     "weights": [[each.entry, each.pieces] for each in one.weights],
@@ -164,7 +164,7 @@ def _info(data: Any) -> TensorInfo:
 
 def _listed(data: Any) -> Listed:
     return Listed(
-        tuple((str(name), tuple(map(int, shape))) for name, shape in data["shapes"]),
+        ShapeRange.of(data["range"]),
         bool(data["small"]),
         str(data["part"]),
         tuple(Part(entry, tuple(pieces)) for entry, pieces in data["weights"]),

@@ -1,98 +1,96 @@
-"""A stored plan that runs."""
+"""Executables from disk on a device, and their weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
-from glnn.device import Buffer, Device
-from glnn.device.played import Packed, Played
-from glnn.layout import parse
-from glnn.running.lane import Lane
-from glnn.running.lanes import Lanes, at_once
-from glnn.running.runner import Runner
-from glnn.running.store import OnDevice, Store
+from glnn.device import DataTexture, Device
+from glnn.device.command_buffer import FormatError, TextureView
+from glnn.device.program import Program
+from glnn.device.staging import allocated
+from glnn.runtime.buffer_set import Resources
+from glnn.runtime.executable import Executable
+from glnn.runtime.runner import Runner
+from glnn.runtime.store import OnDevice
 from glnn.settings import Settings
-from glnn.stored.plan import StoredPlan
-from glnn.types import Array
+from glnn.types import Array, Shape
 
 
-class RestoredLane(Lane):
-    """The lane of a stored plan, beside another of its lanes."""
+class PackedWeight:
+    """A weight on `device`, as its words lie in memory: a buffer, copies in textures, or both.
 
-    def __init__(
-        self,
-        plan: StoredPlan,
-        device: Device,
-        weights: Sequence[Packed],
-        beside: RestoredLane | None = None,
-    ) -> None:
-        shared = None if beside is None else beside._played
-        self._played: Played = Played(plan.tape, device, weights, shared)
-        self._stores: dict[str, Store] = {}
-        for one in plan.places:
-            self._stores[one.name] = Buffer(
-                one.shape,
-                parse(one.layout),
-                capacity=one.capacity,
-                memory=self._played.memories[one.block],
-                dtype=one.dtype,
-                offset=one.offset,
-            )
-        super().__init__(device, {one.name: self._stores[one.name] for one in plan.ends.inputs})
+    size: the words of the buffer. content: those that it begins with; zeros are behind. Only
+    inside `Device.perform`.
+    """
 
-    @property
-    def stores(self) -> Mapping[str, Store]:
-        """See `Lane`."""
-        return self._stores
+    def __init__(self, device: Device, size: int, content: NDArray[np.uint32]) -> None:
+        self._device, self._size, self._content = device, size, content
+        self._buffer: Any = None
+        self._textures: WeakValueDictionary[TextureView, DataTexture] = WeakValueDictionary()
 
-    def _perform(self) -> None:
-        self._played.recording()
+    def buffer(self) -> Any:
+        """Return the buffer, which stays from now on."""
+        if self._buffer is None:
+            self._buffer = self._made()
+        return self._buffer
 
-    def result(self, name: str) -> Store:
-        """See `Lane`."""
-        found = self._stores[name]
-        if name not in self.inputs:
-            assert isinstance(found, Buffer)
-            found.wrote()
+    def _made(self) -> Any:
+        return allocated(self._device, self._size, self._content)
+
+    def texture(self, view: TextureView) -> DataTexture:
+        """Return the texture that shows it; the same one for whoever asks for such a one."""
+        key = TextureView(0, view.first, view.words, view.texel, view.sampler)
+        found = self._textures.get(key)
+        if found is None:
+            if not (isinstance(view.words, int) and isinstance(view.first, int)):
+                raise FormatError("a weight is of no known size")
+            found = DataTexture(self._device, view.words, view.texel, view.sampler)
+            # A copy needs the buffer no more.
+            kept = not found.copied or self._buffer is not None
+            found.copy_from(self.buffer() if kept else self._made(), view.first)
+            self._textures[key] = found
         return found
 
 
-class Restored(Runner[RestoredLane]):
-    """`plan` on `device`, whose `weights` are there. Only inside `Device.perform`.
+def restored(
+    executable: Executable,
+    device: Device,
+    weights: Sequence[PackedWeight],
+    fixed: Mapping[str, Array],
+    shapes: Mapping[str, Shape],
+) -> Runner:
+    """Return what runs `executable` on `device`, whose `weights` are there.
 
-    fixed: the arrays of the outputs that no run changes. Raises what `Played` raises.
+    fixed: the arrays of the outputs that no run changes. shapes: those of the first run's inputs.
+    Only inside `Device.perform`. Raises FormatError where the device is not such a one any more,
+    and what Runner raises.
     """
+    programs = [_program(device, key) for key in executable.commands.programs]
+    resources = Resources(device, programs, weights, lambda: available(device))
+    return Runner(
+        executable,
+        OnDevice(device),
+        resources,
+        shapes,
+        fixed=lambda name: np.array(fixed[name]),
+        taken=executable.nbytes,
+    )
 
-    def __init__(
-        self,
-        plan: StoredPlan,
-        device: Device,
-        weights: Sequence[Packed],
-        fixed: Mapping[str, Array],
-    ) -> None:
-        lanes = Lanes(partial(RestoredLane, plan, device, weights), partial(_most, plan, device))
-        super().__init__(OnDevice(device), lanes, plan.ends)
-        self.plan, self._constants = plan, dict(fixed)
 
-    def fixed(self, name: str) -> Array:
-        """See `Runner`."""
-        return np.array(self._constants[name])
+def _program(device: Device, key: str | None) -> Program:
+    """Return a program; those of which an executable has several have their own uniforms."""
+    found = None if key is None else Program.restored(device, key)
+    if found is None:
+        raise FormatError(f"there is no program {key}, or the driver does not take it")
+    return found
 
 
 def available(device: Device) -> int | None:
-    """Bytes that plans may take on `device`; None where nobody knows."""
+    """Return the bytes that plans may take on `device`; None where nobody knows."""
     allowed = Settings.from_environment().memory
     return device.memory_available() if allowed is None else allowed
-
-
-def _most(plan: StoredPlan, device: Device) -> int:
-    """How many runs may be under way: a second one needs inputs and outputs of its own."""
-    if not plan.room:
-        return 1
-    free = available(device)
-    if free is not None and Settings.from_environment().memory is not None:
-        free -= plan.nbytes
-    return at_once(plan.room, free)

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from glnn.disk import Draft, OddError
 from glnn.errors import GlnnError
 from glnn.process import ProcessLock
-from glnn.stored.index import MOST_PLANS, PLAIN, Fixed, Index, Listed, Part, Shapes
-from glnn.stored.plan import StoredPlan
+from glnn.runtime.executable import Executable, ShapeRange
+from glnn.stored.index import MOST_PLANS, PLAIN, Fixed, Index, Listed, Part
 from glnn.stored.shelf import INDEX, Shelf
-from glnn.types import Array, Shape
+from glnn.types import Array
 
 LOG = logging.getLogger(__name__)
 LEFT = 600.0  # seconds after which weights that no plan names are not being written any more
@@ -45,14 +45,12 @@ class Words(Protocol):
 class Job:
     """A plan to be written."""
 
-    plan: StoredPlan
+    plan: Executable
     """It."""
     weights: tuple[Words, ...]
-    """Those of its tape."""
+    """Its weights."""
     fixed: Mapping[str, Array]
     """Its outputs that no run changes."""
-    shapes: Mapping[str, Shape]
-    """What it is for."""
     small: bool
     """Whether inputs of int64 must be small."""
 
@@ -75,15 +73,14 @@ class DiskSaver:
 
     def save(
         self,
-        plan: StoredPlan,
+        plan: Executable,
         weights: Sequence[Words],
         fixed: Mapping[str, Array],
-        shapes: Mapping[str, Shape],
         small: bool,
     ) -> None:
-        """See `glnn.running.stored.Saver`."""
+        """See `glnn.runtime.stored.Saver`."""
         with self._lock:
-            self._jobs.append(Job(plan, tuple(weights), fixed, dict(shapes), small))
+            self._jobs.append(Job(plan, tuple(weights), fixed, small))
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="glnn saves")
                 try:
@@ -121,7 +118,7 @@ class DiskSaver:
         elif found is not None:  # of files that are no more
             for name in {one.entry for listed in found[0].plans for one in listed.weights}:
                 self._shelf.disk.remove(name)
-        shapes = tuple(sorted((name, tuple(shape)) for name, shape in job.shapes.items()))
+        shapes = job.plan.range
         self._known(index)
         if self._kept(index, shapes, job.small):
             return  # another process was faster
@@ -142,9 +139,9 @@ class DiskSaver:
         if self._shelf.disk.write(self._shelf.name, {**parts, **contents}, **self._about()):
             self._sweep(index)
 
-    def _kept(self, index: Index, shapes: Shapes, small: bool) -> bool:
+    def _kept(self, index: Index, shapes: ShapeRange, small: bool) -> bool:
         """Whether such a plan is there, with all its weights."""
-        found = index.find(dict(shapes), small)
+        found = next((one for one in index.plans if one.key == (shapes, small)), None)
         return found is not None and set(found.weights) <= self._there.keys()
 
     def _sweep(self, index: Index) -> None:

@@ -11,7 +11,7 @@ from glnn.device import Device
 from glnn.device.shared import SHARED
 from glnn.disk import Disk, Entry, OddError, digest
 from glnn.errors import DeviceError, GlnnError, shown
-from glnn.running.options import Options
+from glnn.runtime.options import Options
 from glnn.settings import Settings
 from glnn.stored.identity import Files, chosen, named, surroundings
 from glnn.stored.index import Index

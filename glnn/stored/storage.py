@@ -13,18 +13,18 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from glnn.device import Device
-from glnn.device.played import Packed
-from glnn.device.tape import TapeError
+from glnn.device.command_buffer import FormatError
 from glnn.disk import Entry, OddError
 from glnn.errors import GlnnError
 from glnn.process import processors
-from glnn.running.options import Options
-from glnn.running.stored import Loading, Saver, StoredModel
+from glnn.runtime.executable import Executable
+from glnn.runtime.options import Options
+from glnn.runtime.runner import Runner
+from glnn.runtime.stored import Loading, Saver, StoredModel
 from glnn.span import duration
 from glnn.stored.identity import stamps
 from glnn.stored.index import Index, Listed, Part
-from glnn.stored.plan import StoredPlan
-from glnn.stored.restored import Restored, available
+from glnn.stored.restored import PackedWeight, available, restored
 from glnn.stored.saver import DiskSaver
 from glnn.stored.shelf import Shelf
 from glnn.tensor_info import TensorInfo
@@ -35,7 +35,7 @@ MOST_THREADS = 8
 """That look at checksums: they read no faster than memory."""
 
 
-class NoRoomError(OddError):
+class TooLittleRoomError(OddError):
     """A plan takes more memory than is free."""
 
 
@@ -50,7 +50,7 @@ class Shelved:
         self.backend: str = index.backend
         self.device: Device = shelf.device
         self._shelf, self._index, self._entry = shelf, index, entry
-        self._packed: WeakValueDictionary[Part, Packed] = WeakValueDictionary()
+        self._packed: WeakValueDictionary[Part, PackedWeight] = WeakValueDictionary()
 
     def unchanged(self) -> bool:
         """See `StoredModel`."""
@@ -60,17 +60,17 @@ class Shelved:
         """See `StoredModel`."""
         self._shelf.disk.remove(self._entry.name)
 
-    def plan(self, shapes: Mapping[str, Shape], small: bool) -> Restored | None:
+    def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner | None:
         """See `StoredModel`."""
         listed = self._index.find(shapes, small)
         if listed is None:
             return None
         start = perf_counter()
         try:
-            found = self._restored(listed)
-        except (TapeError, OddError, ValueError, KeyError, GlnnError, MemoryError) as error:
+            found = self._restored(listed, shapes)
+        except (FormatError, OddError, ValueError, KeyError, GlnnError, MemoryError) as error:
             LOG.debug("%s: not restored: %s", self.name, error)
-            if not isinstance(error, NoRoomError):
+            if not isinstance(error, TooLittleRoomError):
                 self.refuse()
             return None
         LOG.info(
@@ -78,31 +78,34 @@ class Shelved:
             self.name,
             ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items()),
             self.backend,
-            found.plan.nbytes,
+            found.executable.nbytes,
             duration(perf_counter() - start),
         )
         return found
 
-    def _restored(self, listed: Listed) -> Restored:
-        """The plan, whose parts are looked at while it is made. Raises what is wrong with it."""
+    def _restored(self, listed: Listed, shapes: Mapping[str, Shape]) -> Runner:
+        """The plan, for inputs of `shapes` first, whose parts are looked at while it is made.
+
+        Raises what is wrong with it.
+        """
         entry, disk = self._entry, self._shelf.disk
         if not all(map(entry.check, listed.parts)):
             raise OddError("a plan's checksum is wrong")
-        plan = StoredPlan.of(json.loads(bytes(entry.part(listed.part))))
+        plan = Executable.of(json.loads(bytes(entry.part(listed.part))))
         fixed = {one.name: one.array(bytes(entry.part(one.part))) for one in listed.fixed}
-        if {one.name for one in plan.ends.outputs if one.fixed} - fixed.keys():
+        if {one.name for one in plan.io.outputs if one.fixed} - fixed.keys():
             raise OddError("an output is missing")
         free = available(self.device)
         there = sum(
             4 * words
-            for words, part in zip(plan.tape.weights, listed.weights, strict=True)
+            for words, part in zip(plan.weights, listed.weights, strict=True)
             if part in self._packed
         )
         if free is not None and plan.nbytes - there > free:
-            raise NoRoomError(f"{plan.nbytes} bytes of device memory are not free")
+            raise TooLittleRoomError(f"{plan.nbytes} bytes of device memory are not free")
         entries = {name: disk.map(name) for name in {one.entry for one in listed.weights}}
         weights, checks = [], []
-        for words, part in zip(plan.tape.weights, listed.weights, strict=True):
+        for words, part in zip(plan.weights, listed.weights, strict=True):
             packed, within = self._packed.get(part), entries[part.entry]
             if within is None:
                 raise OddError(f"{part.entry} is not kept any more")
@@ -110,12 +113,12 @@ class Shelved:
                 content = np.frombuffer(within.span(part.pieces), np.uint32)
                 if len(content) > words:
                     raise OddError(f"{part.entry} has {len(content)} words for {words}")
-                packed = Packed(self.device, words, content)
+                packed = PackedWeight(self.device, words, content)
                 checks += [(within, piece) for piece in part.pieces]
             weights.append(packed)
         checking = Checking(checks)
         try:
-            made = Restored(plan, self.device, weights, fixed)
+            made = restored(plan, self.device, weights, fixed, shapes)
         finally:
             wrong = checking.wrong()
         for odd in wrong:

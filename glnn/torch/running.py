@@ -13,7 +13,7 @@ import torch
 from glnn.errors import GlnnError, first_line
 from glnn.graph.error import relative_error
 from glnn.process import ProcessLock
-from glnn.running.stored import NothingStored
+from glnn.runtime.stored import NothingStored
 from glnn.session import InferenceSession
 from glnn.torch.captured import Captured, number
 from glnn.torch.exporting import Exported, export, input_name, output_name

@@ -29,7 +29,7 @@ from glnn.kernels.select import choose, why_not
 from glnn.kernels.tuned import TunedChoice
 from glnn.layout import Layout
 from glnn.profiling.timing import time_work
-from glnn.running.store import Store
+from glnn.runtime.store import Store
 from glnn.types import DType
 
 EXACT = 1 << 32  # flops: above, the reference is float32, as float64 takes the CPU too long

@@ -20,8 +20,8 @@ from glnn.backends.backend import Choice
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
+from glnn.compile.emit import emit_schedule
 from glnn.compile.memory import Arena
-from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight, Weights
@@ -36,6 +36,7 @@ from glnn.kernels.problem import Problem
 from glnn.layout import Layout, Strip
 from glnn.layout.bytes import Narrow
 from glnn.layout.layout import PACKED, RowMajor
+from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.types import DType, TensorType
 
 Array = NDArray[Any]
@@ -182,22 +183,24 @@ def _run_stages(
     _see(backend, [(entry.choice, entry.problem) for entry in schedule.entries])
     arena = Arena.of(schedule, ["result"])
     room = replace(arena, sizes=tuple(n + GUARD for n in arena.sizes))
-    prepared = Prepared(schedule, room, Weights(backend))
+    made = emit_schedule(schedule, room, Weights(backend))
+    resources = Resources(backend.device, made.programs, made.weights, backend.available)
+    buffers = BufferSet(made.executable, resources)
+    buffers.bind({})
     copies = {}
     for name, tensor in schedule.tensors.items():
-        copy = prepared.stores[name].push(backend.device)
+        copy = buffers.store(name).push(backend.device)
         copies[arena.block[tensor.memory]] = copy
         copy.write(np.full(copy.size // 4, POISON, np.float32))
     for name in inputs:
-        packed = _with_poisoned_padding(prepared.stores[name].layout, operands[name])
-        prepared.stores[name].push(backend.device).write(packed)
-    for launch in prepared.launches:
-        launch()
+        packed = _with_poisoned_padding(buffers.store(name).layout, operands[name])
+        buffers.store(name).push(backend.device).write(packed)
+    buffers.perform()
     backend.device.check_always(f"{op.name} by {choice.name}")
     for block, copy in copies.items():
         guard = np.frombuffer(copy.read(), np.uint32)[arena.sizes[block] :]
         assert (guard == np.uint32(0x7FC0BEEF)).all(), "a stage wrote past its result"
-    return prepared.result("result").pull()
+    return buffers.computed("result").pull()
 
 
 def fixed_extents(epilogue: Epilogue | None) -> tuple[str, ...]:

@@ -97,8 +97,8 @@ def test_only_what_is_asked_for_comes_back(backend, rng, monkeypatch) -> None:
     executor.run(feeds)
     plan = executor.plan({name: array.shape for name, array in feeds.items()})
     read: list[str] = []
-    found = plan._found
-    monkeypatch.setattr(plan, "_found", lambda *asked: read.append(asked[1]) or found(*asked))
+    found = plan._array
+    monkeypatch.setattr(plan, "_array", lambda *asked: read.append(asked[0].name) or found(*asked))
     assert set(executor.run(feeds, ["places"])) == {"places"} and read == ["places"]
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.backends.cpu import HostStore
 from glnn.compile.hosted import LEFT
 from glnn.compile.plan import Plan
 from glnn.device import Buffer
@@ -20,6 +19,7 @@ from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Known, Operator, Types
 from glnn.graph.operators import Matmul, Pointwise, Reshape, Softmax
 from glnn.graph.passes import Pass
+from glnn.runtime.store import HostStore, Store
 from glnn.types import Array, TensorType
 
 SHAPE = (4, 6)
@@ -73,9 +73,14 @@ def expected(x: Array, weight: Array, islands: int = 3) -> Array:
     return last.ravel()[::-1].reshape(SHAPE) @ weight.T @ weight.T
 
 
+def stores(plan: Plan) -> dict[str, Store]:
+    """The tensors of `plan`, where its last run has them."""
+    return {name: plan.buffers.store(name) for name in plan.executable.slots}
+
+
 def moved(plan: Plan) -> tuple[int, int]:
     """How often tensors of `plan` went to the device, and came back."""
-    buffers = {id(b): b for b in plan._lanes[0].stores.values() if isinstance(b, Buffer)}
+    buffers = {id(b): b for b in stores(plan).values() if isinstance(b, Buffer)}
     return sum(b.pushes for b in buffers.values()), sum(b.pulls for b in buffers.values())
 
 
@@ -110,8 +115,8 @@ def test_small_work_stays_with_the_host(gpu, rng) -> None:
     left.run({"x": x})
     pushed, pulled = (now - then for now, then in zip(moved(left), before, strict=True))
     assert (pushed, pulled) == (2, 2)  # the input, what `end` gives; `first`, the output
-    stores = left._lanes[0].stores
-    assert isinstance(stores["turned1"], HostStore) and isinstance(stores["first"], Buffer)
+    found = stores(left)
+    assert isinstance(found["turned1"], HostStore) and isinstance(found["first"], Buffer)
 
 
 def test_large_work_does_not(gpu, rng) -> None:

@@ -200,7 +200,7 @@ def test_large_arrays_go_up_in_parts(dtype, monkeypatch) -> None:
     plan = Plan(graph, backend, {"x": x.shape})
     for feed in (x, x[::-1]):
         np.testing.assert_array_equal(plan.run({"x": feed})["y"], feed)
-    store = plan._lanes[0].stores["x"]
+    store = plan.buffers.store("x")
     assert isinstance(store, Buffer) and store.nbytes <= x.nbytes + 4 * backend.capacity(4)
 
     def read_back() -> np.ndarray:

@@ -20,7 +20,7 @@ from glnn.device.window import WindowContext
 from glnn.errors import DeviceError, GlnnError, LimitError, ModelError, ShapeError
 from glnn.layers import Concat, Embedding, Linear, ReLU
 from glnn.model import Model, Node, TensorInfo
-from glnn.running import requests
+from glnn.runtime import requests
 from glnn.session import InferenceSession
 from tests.models.test_threads import GL, available, in_threads
 
@@ -115,7 +115,7 @@ def test_many_in_flight_are_what_they_are_alone(
             assert got.tobytes() == right.tobytes() and got.flags.writeable
         np.testing.assert_allclose(found[0], expected(model, x), rtol=1e-5, atol=1e-6)
     if name != "cpu":
-        lanes = [len(plan._lanes) for plan in session._executor._plans.values()]  # type: ignore[union-attr]
+        lanes = [len(plan._sets) for plan in session._executor._plans.values()]  # type: ignore[union-attr]
         assert max(lanes) == 1 if memory else max(lanes) <= 2
 
 

@@ -18,9 +18,9 @@ from glnn.device.window import WindowContext
 from glnn.errors import DeviceError, ModelError, ShapeError
 from glnn.layers import Linear, ReLU
 from glnn.model import Model, TensorInfo
-from glnn.running.options import Options
-from glnn.running.runner import Runner
-from glnn.running.stored import NothingStored
+from glnn.runtime.options import Options
+from glnn.runtime.runner import Runner
+from glnn.runtime.stored import NothingStored
 from glnn.session import InferenceSession
 from glnn.types import Shape
 from tests.models.test_threads import GL, available, in_threads
@@ -46,7 +46,7 @@ class Stub(NothingStored):
     def saver(self, *asked: object) -> None:
         return None
 
-    def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner[Any] | None:
+    def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner | None:
         self.asked.append(shapes)
         return None if shapes["input"][0] > 2 else self.executor.plan(shapes)
 
@@ -258,39 +258,31 @@ def test_a_session_ends_with_its_last_reference(stub: Stub, saved: Path) -> None
 ALONE = """
 import sys
 import numpy as np
-from glnn.device import Buffer
 from glnn.device.shared import SHARED
 from glnn.layout.layout import DENSE
-from glnn.running.ends import Ends, Input, Output
-from glnn.running.lane import Lane
-from glnn.running.lanes import Lanes
-from glnn.running.runner import Runner
-from glnn.running.stored import NothingStored
-from glnn.running.store import OnDevice
+from glnn.device.command_buffer import CommandBuffer
+from glnn.runtime.buffer_set import Resources
+from glnn.runtime.executable import Block, Executable, Input, IOSpec, Output, TensorSlot
+from glnn.runtime.runner import Runner
+from glnn.runtime.stored import NothingStored
+from glnn.runtime.store import OnDevice
 from glnn.session import InferenceSession
 from glnn.tensor_info import TensorInfo
 from glnn.types import DType
 
 F = DType.float32
 
-class Copies(Lane):
-    def __init__(self, device):
-        self.buffer = Buffer((2, 3), DENSE, capacity=16, dtype=F)
-        self.buffer.push(device)
-        super().__init__(device, {"x": self.buffer})
-    stores = property(lambda self: {"y": self.buffer})
-    def _perform(self):
-        self.buffer.wrote()  # the device's is what counts from here on
-    def result(self, name):
-        return self.buffer
-
-class Plan(Runner):
-    def __init__(self, device):
-        ends = Ends((Input("x", F, (2, 3), F),),
-                    (Output("y", F, (2, 3)), Output("c", DType.int64, (1,), fixed=True)))
-        super().__init__(OnDevice(device), Lanes(lambda beside: Copies(device), lambda: 2), ends)
-    def fixed(self, name):
-        return np.array([7])
+def plan(device):
+    io = IOSpec((Input("x", F, (2, 3), F),),
+                (Output("y", F, (2, 3)), Output("c", DType.int64, (1,), fixed=True)))
+    x = TensorSlot("x", (2, 3), F, DENSE, 16, 0, "x", None)
+    nothing = CommandBuffer((), (), (), (), ())
+    executable = Executable("copies", "compute", (), (), (), (Block((16,), "shared", True),), (),
+                            nothing, io, {"x": x}, {"y": "x"}, 64)
+    resources = Resources(device, (), (), lambda: None)
+    fixed = {"c": np.array([7])}
+    return Runner(executable, OnDevice(device), resources, {"x": (2, 3)},
+                  fixed=lambda name: fixed[name].copy(), taken=64)
 
 class Stored:
     name, metadata, backend = "copies", {}, "compute"
@@ -301,7 +293,7 @@ class Stored:
     def find(self, source, options):
         return self
     def plan(self, shapes, small):
-        return Plan(self.device)
+        return plan(self.device)
 
 class Session(InferenceSession):
     storage = Stored()

@@ -154,7 +154,7 @@ def test_runs_of_several_threads_overlap_and_are_right_in_any_order(name: str, r
 
     assert in_threads(work, 8) == [None] * 8
     plans = [plan for plan in session._executor._plans.values() if isinstance(plan, Plan)]
-    assert max(len(plan._lanes) for plan in plans) == 2
+    assert max(len(plan._sets) for plan in plans) == 2
 
 
 def test_threads_share_a_device_and_a_models_sessions(images: Array) -> None:

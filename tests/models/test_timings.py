@@ -86,8 +86,11 @@ class Timed:
         self.plan = Plan(model.graph, self.backend, {"input": (1, 3)}, without=frozenset(Pass))
         assert len(self.plan.steps) == len(STEPS)
         launches = tuple(self._waits(seconds) for seconds in STEPS)
-        self.prepared = self.plan._lanes[0].prepared
-        self.prepared.launches = launches
+        vars(self.plan)["launches"] = launches
+        now = self.plan.buffers._now
+        assert now is not None
+        self.now = now
+        self.now.commands = lambda: [launch() for launch in launches].clear()
 
     def _waits(self, seconds: float) -> Callable[[], None]:
         return lambda: self.query.wait(seconds)
@@ -130,8 +133,8 @@ def test_the_step_that_was_not_believed_is_named(timed) -> None:
 def test_steps_that_do_not_add_up_are_not_shown(timed) -> None:
     """Each is proved by itself, and the whole is: yet they contradict each other."""
     made = timed(HONEST)
-    whole = made.prepared.together  # what `run` and `perform` share
-    made.prepared.together = lambda: (whole(), made.query.wait(0.05))
+    whole = made.now.commands  # what `run` and `perform` share
+    made.now.commands = lambda: (whole(), made.query.wait(0.05))[0]
     found = made.profile()
     check(found)
     assert found.timer is not None and "are not the whole's" in found.timer

@@ -12,7 +12,7 @@ import pytest
 from glnn.backends import Backend, gl, open_backend
 from glnn.backends.backend import Way
 from glnn.compile import Plan
-from glnn.compile.lane import PlannedLane, ways
+from glnn.compile.emit import ways
 from glnn.device import Device, MappedMemory, SharedMemory, StagedMemory, copying
 from glnn.device.copying import COPIERS
 from glnn.device.probe import moves_mapped_buffers
@@ -23,6 +23,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph
 from glnn.graph.operators import Concat, Matmul, Pointwise, Reduce, Reshape, Slice
 from glnn.graph.passes import Pass
+from glnn.runtime.buffer_set import BufferSet
 from glnn.types import Array, DType, TensorType
 
 KINDS = {"plain": SharedMemory, "mapped": MappedMemory, "staged": StagedMemory}
@@ -136,7 +137,7 @@ def test_outputs_of_every_kind(backends: dict[str, Backend], count: int) -> None
     for kind, backend in backends.items():
         plan = Plan(graph, backend, shapes(given(count)))
         blocks = ways(plan.outline)
-        kinds = {type(plan._lanes[0].prepared._blocks[i]) for i in blocks}
+        kinds = {type(plan.buffers._memories[i]) for i in blocks}
         assert kinds == {KINDS[kind]}
         for seed in (0, 1):
             feeds = given(count, seed)
@@ -183,7 +184,7 @@ def test_runs_that_were_begun_and_what_comes_between(backends: dict[str, Backend
             same(plan.download(), alone[2])
 
         backend.perform(work)
-        assert len(plan._lanes) == 2
+        assert len(plan._sets) == 2
         check(alone[0], expected(feeds[0]))
 
 
@@ -236,7 +237,7 @@ def test_a_second_lane_within_a_budget(copies: bool, monkeypatch: pytest.MonkeyP
 
     for i, found in enumerate(backend.perform(work)):
         assert (found == 128 * i).all()
-    assert len(plan._lanes) == 1 + copies
+    assert len(plan._sets) == 1 + copies
 
 
 def long(size: int) -> tuple[Graph, Array]:
@@ -268,18 +269,20 @@ def test_inputs_are_not_overwritten_while_they_are_read(
         plan, device = Plan(graph, backend, shapes(feeds[0])), backend.device
         assert device is not None
 
-        def work(lane: PlannedLane = plan._lanes[0], device: Device = device) -> list[Array]:
-            together, wait, put = lane.prepared.together, device.wait, lane.inputs["x"].put
-            lane.prepared.__dict__["together"] = lambda: (waits and device.finish(), together())
+        def work(buffers: BufferSet = plan._sets[0], device: Device = device) -> list[Array]:
+            now = buffers._now
+            assert now is not None
+            commands, wait, put = now.commands, device.wait, buffers.store("x").put
+            now.commands = lambda: (waits and device.finish(), commands())[1]
             order: list[str] = []
             device.wait = lambda: order.append("wait") or wait()  # type: ignore[func-returns-value, method-assign]
-            lane.inputs["x"].put = lambda array: order.append("put") or put(array)  # type: ignore[method-assign]
+            buffers.store("x").put = lambda array: order.append("put") or put(array)  # type: ignore[method-assign]
             kept = []
             for one in feeds:
-                lane.upload(one)
-                lane.perform()
+                buffers.upload(one)
+                buffers.perform()
                 order.append("perform")
-                store: Any = lane.result("y")
+                store: Any = buffers.result("y")
                 kept.append(device.context.buffer(reserve=store.nbytes))
                 device.context.copy_buffer(kept[-1], store.push(device), store.nbytes)
             round = ["put", *["wait"] * waits, "perform", "wait"]

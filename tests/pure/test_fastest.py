@@ -20,7 +20,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operators import Matmul, Pointwise, Softmax
-from glnn.running.options import Options
+from glnn.runtime.options import Options
 from glnn.settings import Settings
 from glnn.stored.identity import chosen
 from glnn.types import TensorType

@@ -8,7 +8,7 @@ from typing import cast
 
 from glnn.backends.launch import Sending, _batches
 from glnn.device import Device
-from glnn.device.recording import Recorder
+from glnn.device.command_encoder import CommandEncoder
 
 
 def test_launches_are_sent_off_by_more_and_more_at_once() -> None:
@@ -31,7 +31,7 @@ def test_turns_of_a_launch_count_as_launches() -> None:
     recorder = SimpleNamespace(flush=lambda: events.append("flush"))
     sending = Sending(cast(Device, device))
     for _ in range(10):
-        sending.next(cast(Recorder, recorder))
+        sending.next(cast(CommandEncoder, recorder))
         events.append("turn")
     before = [i - events[:i].count("flush") for i, one in enumerate(events) if one == "flush"]
     assert before == [1, 3, 7]

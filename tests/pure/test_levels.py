@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from glnn.backends.launch import GlLaunch, Touched, in_levels
+from glnn.backends.launch import GlLaunch, Sending, Touched, in_levels
 from glnn.compile.order import updates_last
+from glnn.device.command_encoder import CommandEncoder
 from glnn.device.places import END, Marks
-from glnn.device.recording import Recorder
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
@@ -29,7 +29,7 @@ class Fake(GlLaunch):
         reads, writes = ({(name, 0, END) for name in some} for some in (self.reads, self.writes))
         return Touched(frozenset(reads), frozenset(writes))
 
-    def record(self, recorder: Recorder) -> None:
+    def record(self, encoder: CommandEncoder, sending: Sending) -> None:
         raise NotImplementedError
 
     def waits(self, other: Fake) -> bool:

@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.backends.launch import Shown
 from glnn.device import Device
-from glnn.device.tape import Tape, TapeError
+from glnn.device.bound_commands import BoundCommands
+from glnn.device.command_buffer import CommandBuffer, FormatError
 from glnn.disk import Disk
 from glnn.reading import noting, read
-from glnn.running.options import Options
+from glnn.runtime.executable import Executable
+from glnn.runtime.options import Options
 from glnn.settings import Settings
 from glnn.stored.identity import stamps
 from glnn.stored.index import Index
-from glnn.stored.plan import StoredPlan
 from glnn.stored.storage import DiskStorage, Shelved
 from tests.random_models import random_model
 from tests.twice import Twice, numbers, same
@@ -125,54 +127,64 @@ def test_whatever_json_says(twice: Twice, stored: dict[Path, bytes]) -> None:
     listed = model._index.plans[0]
     plan = json.loads(bytes(model._entry.part(listed.part)))
     index = json.loads(bytes(model._entry.part("index")))
-    for data, parsed in ((plan, StoredPlan.of), (index, Index.of)):
+    for data, parsed in ((plan, Executable.of), (index, Index.of)):
         assert parsed(data) is not None
         places, draw = list(_places(data)), random.Random(1)
         for at in draw.sample(places, min(len(places), 400)):
-            with suppress(TapeError, ValueError):
+            with suppress(FormatError, ValueError):
                 parsed(_with(data, at, draw.choice(ODD)))
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        ["bind", 0, 0, 0, 68],
-        ["bind", 0, 0, 64, 4],
         ["bind", 2, 0, 0, 4],
-        ["copy", 0, 60, 1, 0, 8],
-        ["copy", 0, 0, 1, 28, 8],
-        ["refresh", 0, 1, 0],
-        ["refresh", 1, 0, 0],
-        ["show", 0, 1],
-        ["capture", 0, 9, 1, 0, 0, 0],
-        ["capture", 0, 1, 1, 8, 0, 0],
+        ["bind", 0, 0, -4, 4],
+        ["bind", 0, 0, {"index": 1}, 4],
+        ["copy", 0, 60, 2, 0, 8],
+        ["refresh", 1],
+        ["texture", 0, 1],
+        ["capture", 1, 9, 1, 0, 0, 0],
+        ["capture", 0, 1, 1, 0, 0, 2],
         ["dispatch", 1, 1, 1, 1],
         ["dispatch", 0, -1, 1, 1],
-        ["uniforms", 0, 1],
-        ["uses", [[2, 0, 1]], []],
+        ["uniforms", 0, 1, 0],
+        ["uniform", 0, "count", "x"],
+        ["use", 1],
         ["call"],
     ],
 )
-def test_a_tape_keeps_within_its_buffers(command: list[Any]) -> None:
+def test_commands_speak_of_what_is_there(command: list[Any]) -> None:
     right = {
-        "blocks": [[16, "shared", True]],
-        "weights": [8],
         "programs": ["00"],
-        "textures": [[16, "r32f", "sampler2D", 0, 0]],
+        "textures": [[0, 0, 16, "r32f", "sampler2D"]],
         "arrays": [[0, [["x", 1, 1]]]],
-        "uniforms": [{"count": 4}],
+        "uniforms": [{"count": 4, "n": {"index": 0}}],
         "commands": [
-            ["bind", 0, 0, 0, 64],
-            ["bind", 0, 0, 32, -1],
+            ["bind", 0, 0, 0, {"index": 0}],
             ["copy", 0, 32, 1, 0, 32],
-            ["refresh", 0, 0, 0],
+            ["refresh", 0],
+            ["uniforms", 0, 0, 0],
             ["capture", 0, 4, 2, 4, 0, 0],
-            ["dispatch", 0, 1, 1, 1],
+            ["dispatch", 0, {"index": 0}, 1, 1],
         ],
     }
-    assert Tape.of(json.loads(json.dumps(Tape.of(right).data()))) == Tape.of(right)
-    with pytest.raises(TapeError):
-        Tape.of({**right, "commands": [command]})
+    made = CommandBuffer.of(right)
+    made.check(2, 1)
+    assert CommandBuffer.of(json.loads(json.dumps(made.data()))) == made
+    with pytest.raises(FormatError):
+        CommandBuffer.of({**right, "commands": [command]}).check(2, 1)
+
+
+@pytest.mark.parametrize("command", [("bind", 0, 0, 0, 68), ("copy", 0, 60, 1, 0, 8)])
+def test_commands_keep_within_buffers(keeping: Device, command: tuple[Any, ...]) -> None:
+    def bind() -> None:
+        buffers = [keeping.context.buffer(reserve=size) for size in (64, 32)]
+        commands = CommandBuffer((), (), (), (), (command,))
+        BoundCommands(keeping, commands, (), buffers.__getitem__, Shown()).bind(())
+
+    with pytest.raises(FormatError, match="of a buffer of 64"):
+        keeping.perform(bind)
 
 
 def test_another_file_in_its_place(keeping: Device, tmp_path: Path, old: Old) -> None:

@@ -117,13 +117,13 @@ class Reduce(Operator):
         given = [one for one in types if one is not None]
         (result,) = self.infer(types)
         x, wanted = given[0].shape, result.dtype.numpy
-        before = CompiledExpression(self.prologue, [one.dtype.numpy for one in given])
+        before = CompiledExpression.of(self.prologue, tuple(one.dtype.numpy for one in given))
         kind = before.dtype.kind
         if self.parts or kind != "f" or (not before.fresh and self.prologue != X):
             return self.reference
         axes, after = (
             axes_of("reduce", self.axes, len(x)),
-            CompiledExpression(self.finish, [before.dtype]),
+            CompiledExpression.of(self.finish, (before.dtype,)),
         )
         exact = np.dtype(np.float64) if before.dtype == np.float32 else before.dtype
         join: Any = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}

@@ -174,7 +174,7 @@ def strides(layout: Layout, shape: Shape) -> Strides:
         found[dim.axis].add(dim.stride // dim.step if even else None)
     if any(len(steps) != 1 or None in steps for steps in found.values()):
         raise UnsupportedOpError(f"numbers of layout {layout.name} lie apart unevenly")
-    return tuple(int(step) for steps in found.values() for step in steps if step is not None)
+    return tuple(step for steps in found.values() for step in steps if step is not None)
 
 
 def bits(value: float | int | bool, of: TensorType) -> int:

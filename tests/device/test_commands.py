@@ -1,4 +1,4 @@
-"""Recordings: what is left out, what is not, and that others between two runs do no harm."""
+"""Commands: what is left out, what is not, and that others between two runs do no harm."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from glnn.backends.launch import Shown
 from glnn.device import Buffer, Device, Program
-from glnn.device.places import whole
-from glnn.device.recording import Recorder, Recording
+from glnn.device.bound_commands import BoundCommands
+from glnn.device.command_encoder import CommandEncoder, place
 from glnn.errors import DeviceError
 from glnn.layout import parse
 
@@ -23,7 +24,7 @@ class Work:
 
     def __init__(self, device: Device, program: Program) -> None:
         self.device, self.program = device, program
-        self.recorder = Recorder(device)
+        self.encoder = CommandEncoder()
         self.buffers: dict[str, Buffer] = {}
 
     def buffer(self, name: str) -> Buffer:
@@ -33,13 +34,24 @@ class Work:
         return self.buffers[name]
 
     def scale(self, source: str, target: str, factor: float) -> None:
-        read, written = (self.buffer(name).push(self.device) for name in (source, target))
-        self.recorder.step(f"{source} to {target}")
-        self.recorder.uses([whole(read), whole(written)], [whole(written)])
-        self.recorder.bind((read, 0, 0, -1))
-        self.recorder.bind((written, 1, 0, -1))
-        self.recorder.uniforms(self.program, {"count": 4, "factor": factor})
-        self.recorder.dispatch(self.program, (1, 1, 1))
+        read, written = self.buffer(source), self.buffer(target)
+        self.encoder.step(f"{source} to {target}")
+        self.encoder.uses([place(read), place(written)], [place(written)])
+        self.encoder.bind(read, 0)
+        self.encoder.bind(written, 1)
+        self.encoder.uniforms(self.program, {"count": 4, "factor": factor})
+        self.encoder.dispatch(self.program, (1, 1, 1))
+
+    def bound(self, *host: Callable[[], None]) -> BoundCommands:
+        """What was asked for until now, to be run."""
+        commands, parts = self.encoder.finish(), list(self.encoder.parts.values())
+        buffers = [part for part in parts if isinstance(part, Buffer)]
+        device, programs = self.device, tuple(self.encoder.programs)
+        found = BoundCommands(
+            device, commands, programs, lambda place: buffers[place].push(device), Shown()
+        )
+        found.bind((), host)
+        return found
 
     def value(self, name: str) -> float:
         self.buffers[name].wrote()
@@ -55,48 +67,50 @@ def work(device: Device, scale: MakeProgram) -> Work:
     return Work(device, scale(device))
 
 
-def names(recording: Recording) -> Counter[str]:
-    return Counter(function.__name__ for function, _ in recording._commands)
+def names(commands: BoundCommands) -> Counter[str]:
+    return Counter(function.__name__ for function, _ in commands._calls)
 
 
 def test_a_chain_has_a_barrier_a_step(work: Work) -> None:
     for source, target in ("ab", "bc", "cd"):
         work.scale(source, target, 2.0)
-    recording = work.recorder.recording()
-    assert names(recording)["memory_barrier"] == 3
+    commands = work.bound()
+    assert names(commands)["memory_barrier"] == 3
     for value in (1.0, 5.0):
         work.start("a", value)
-        recording()
+        commands()
         assert work.value("d") == 8 * value
 
 
 def test_what_writes_nothing_has_no_barrier(device: Device) -> None:
     """OpenGL ES 3.0 has none."""
-    recorder = Recorder(device)
-    recorder.step("nothing")
-    recorder.call(lambda: None)
-    assert not names(recorder.recording())["memory_barrier"]
+    encoder = CommandEncoder()
+    encoder.step("nothing")
+    encoder.host(0)
+    commands = BoundCommands(device, encoder.finish(), (), lambda place: None, Shown())
+    commands.bind((), [lambda: None])
+    assert not names(commands)["memory_barrier"]
 
 
 def test_zero_has_a_sign(work: Work) -> None:
     """Uniforms are compared when they are left out, and 0 == -0."""
     for target, factor in (("b", 0.0), ("c", -0.0)):
         work.scale("a", target, factor)
-    recording = work.recorder.recording()
+    commands = work.bound()
     for _ in range(3):
         work.start("a", 1.0)
-        recording()
+        commands()
         assert [np.signbit(work.value(name)) for name in "bc"] == [False, True]
 
 
 def test_branches_have_one_barrier_together(work: Work) -> None:
     for target, factor in (("b", 2.0), ("c", 3.0), ("d", 5.0)):
         work.scale("a", target, factor)
-    recording = work.recorder.recording()
-    assert names(recording)["memory_barrier"] == 1
-    assert names(recording)["bind_to_storage_buffer"] == 1 + 3, "a is bound once"
+    commands = work.bound()
+    assert names(commands)["memory_barrier"] == 1
+    assert names(commands)["bind_to_storage_buffer"] == 1 + 3, "a is bound once"
     work.start("a", 1.0)
-    recording()
+    commands()
     assert [work.value(name) for name in "bcd"] == [2, 3, 5]
 
 
@@ -104,18 +118,17 @@ def test_branches_have_one_barrier_together(work: Work) -> None:
 def test_what_overwrites_waits(work: Work, second: str) -> None:
     work.scale("a", "b", 2.0)
     work.scale(*second, 3.0)
-    assert names(work.recorder.recording())["memory_barrier"] == 2
+    assert names(work.bound())["memory_barrier"] == 2
 
 
 def test_a_copy_waits_for_what_it_reads(work: Work) -> None:
     work.scale("a", "b", 2.0)
-    target, source = (work.buffer(name).push(work.device) for name in "cb")
-    work.recorder.copy(target, 0, source, 0, 16)
+    work.encoder.copy(work.buffer("c"), work.buffer("b"))
     work.scale("c", "d", 3.0)
-    recording = work.recorder.recording()
+    commands = work.bound()
     work.start("a", 7.0)
-    recording()
-    order = [getattr(function, "func", function).__name__ for function, _ in recording._commands]
+    commands()
+    order = [getattr(function, "func", function).__name__ for function, _ in commands._calls]
     assert order.index("memory_barrier") < order.index("copy_buffer")
     assert work.value("d") == 42
 
@@ -124,21 +137,21 @@ def test_uniforms_that_are_so_already_are_not_written(work: Work) -> None:
     for source, target in ("ab", "bc", "cd"):
         work.scale(source, target, 2.0)
     work.scale("d", "e", 3.0)
-    recording = work.recorder.recording()
-    assert names(recording)["glUniform1fv"] == 1, "the factor, not the count"
+    commands = work.bound()
+    assert names(commands)["glUniform1fv"] == 1, "the factor, not the count"
     work.start("a", 1.0)
     for _ in range(3):
-        recording()
+        commands()
         assert work.value("e") == 24
 
 
-def test_two_recordings_share_a_program(work: Work, device: Device) -> None:
+def test_two_commandss_share_a_program(work: Work, device: Device) -> None:
     work.scale("a", "b", 2.0)
     work.scale("b", "c", 3.0)
-    first = work.recorder.recording()
-    work.recorder = Recorder(device)
+    first = work.bound()
+    work.encoder = CommandEncoder()
     work.scale("a", "d", 5.0)
-    second = work.recorder.recording()
+    second = work.bound()
     work.start("a", 1.0)
     for run in (first, second, second, first, first, second):
         run()
@@ -154,13 +167,13 @@ def test_what_comes_between_may_change_all(work: Work, device: Device) -> None:
         work.program.set({"count": 1, "factor": 100.0})
         Buffer((4,), parse("R")).push(device).bind_to_storage_buffer(0)
 
-    work.recorder.call(others)
+    work.encoder.host(0)
     work.scale("a", "c", 2.0)
     work.scale("a", "d", 3.0)
-    recording = work.recorder.recording()
+    commands = work.bound(others)
     work.start("a", 1.0)
     for _ in range(2):
-        recording()
+        commands()
         assert [work.value(name) for name in "bcd"] == [2, 2, 3]
 
 
@@ -173,15 +186,16 @@ def test_after_an_interruption_all_is_set_again(work: Work) -> None:
 
     work.scale("a", "b", 2.0)
     work.scale("b", "c", 3.0)
-    work.recorder.flush()
-    work.recorder._commands[-1] = (interrupt, ())  # where uniforms are between two values
+    work.encoder.flush()  # where uniforms are between two values
     work.scale("c", "d", 5.0)
-    recording = work.recorder.recording()
+    commands = work.bound()
+    asked = [function.__name__ for function, _ in commands._calls]
+    commands._calls[asked.index("flush")] = (interrupt, ())
     work.start("a", 1.0)
     with pytest.raises(KeyboardInterrupt):
-        recording()
+        commands()
     interrupted = False
-    recording()
+    commands()
     assert work.value("d") == 30
 
 
@@ -189,7 +203,10 @@ def test_the_step_that_goes_wrong_is_named(work: Work) -> None:
     work.scale("a", "b", 2.0)
     work.scale("b", "c", 2.0)
     use = work.device.load("glUseProgram", None, ctypes.c_uint)
-    work.recorder.run((use, (0xFFFFFF,)))  # GL knows no such program
+    work.encoder.flush()
     work.scale("c", "d", 2.0)
+    commands = work.bound()
+    asked = [function.__name__ for function, _ in commands._calls]
+    commands._calls[asked.index("flush")] = (use, (0xFFFFFF,))  # GL knows no such program
     with pytest.raises(DeviceError, match=r"^b to c: GL_INVALID_VALUE"):
-        work.recorder.recording()()
+        commands()

@@ -12,8 +12,8 @@ import numpy as np
 from glnn.device import Fence
 from glnn.errors import DeviceError, ShapeError, shown
 from glnn.host_memory import out_of_memory
-from glnn.running.lane import Lane
-from glnn.running.store import Performer, T
+from glnn.runtime.buffer_set import BufferSet
+from glnn.runtime.store import Performer, T
 from glnn.types import Array, DType, Shape
 
 
@@ -67,7 +67,7 @@ class Inside:
 
 
 class Begun:
-    """A run of a plan, in a lane of it.
+    """A run of a plan, in one of its BufferSets.
 
     names: of the outputs that were asked for. computed: those of them that are no constants. take:
     gives one of them, once the device is done.
@@ -75,18 +75,18 @@ class Begun:
 
     def __init__(
         self,
-        lane: Lane,
+        buffers: BufferSet,
         names: Sequence[str],
         computed: Iterable[str],
         take: Callable[[str], Array],
     ) -> None:
-        self.lane, self._names, self._take = lane, names, take
+        self.buffers, self._names, self._take = buffers, names, take
         self._found: dict[str, Array] | None = None
         self._error: BaseException | None = None
         self.fence: Fence | None = None
         """Behind the run; None where to take a result is to wait for it."""
         for name in computed:
-            lane.result(name).ask()
+            buffers.result(name).ask()
 
     @property
     def over(self) -> bool:
@@ -96,7 +96,7 @@ class Begun:
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """See `Run`."""
-        device = self.lane.device
+        device = self.buffers.device
         if not self.over and device is not None and device.closed:
             raise DeviceError(device.lost or "the device was closed in the middle of a run")
         return self.over or self.fence is None or self.fence.wait(seconds)

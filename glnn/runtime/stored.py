@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -12,10 +11,12 @@ from glnn.device import Device
 from glnn.errors import DeviceError
 from glnn.process import ProcessLock
 from glnn.reading import Noted
-from glnn.running.options import Options
-from glnn.running.run import Done, Run, run_within
-from glnn.running.runner import Runner
-from glnn.running.store import OnDevice, T
+from glnn.runtime.buffer_set import NoRoomError
+from glnn.runtime.executable import Executable
+from glnn.runtime.options import Options
+from glnn.runtime.run import Done, Run, run_within
+from glnn.runtime.runner import Runner
+from glnn.runtime.store import OnDevice, T
 from glnn.tensor_info import TensorInfo
 from glnn.types import Array, Shape
 
@@ -42,7 +43,7 @@ class StoredModel(Protocol):
     device: Device
     """What they run on."""
 
-    def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner[Any] | None:
+    def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner | None:
         """The plan for inputs of `shapes`; None where none is stored that can be used.
 
         small: whether inputs of int64 are `all_small`. Only inside `Device.perform`.
@@ -74,16 +75,15 @@ class Saver(Protocol):
 
     def save(
         self,
-        plan: Any,
+        plan: Executable,
         weights: Sequence[Any],
         fixed: Mapping[str, Array],
-        shapes: Mapping[str, Shape],
         small: bool,
     ) -> None:
-        """Have a plan for inputs of `shapes` kept, while others go on.
+        """Have an executable kept, while others go on.
 
-        plan: as plain data. weights: what gives those of its tape. fixed: its outputs that no run
-        changes. small: whether inputs of int64 are `all_small`.
+        weights: what gives its weights. fixed: its outputs that no run changes. small: whether
+        inputs of int64 are `all_small`.
         """
 
 
@@ -169,7 +169,8 @@ class StoredRuns:
         self._on, self._otherwise, self._keep = OnDevice(stored.device), otherwise, keep
         self._names = frozenset(info.name for info in stored.outputs)
         self._lock = ProcessLock()
-        self._plans: OrderedDict[tuple[object, ...], Runner[Any]] = OrderedDict()
+        self._plans: list[tuple[bool, Runner]] = []
+        """Each with whether inputs of int64 must be small for it; the one used last first."""
 
     def give_up(self) -> None:
         """Run by no stored plan any more, and free them."""
@@ -235,13 +236,14 @@ class StoredRuns:
         stored = self._stored
         return stored is not None and stored.device.lost is None
 
-    def _by_plan(
-        self, feeds: Mapping[str, Array], do: Callable[[Runner[Any]], Found]
-    ) -> Found | None:
+    def _by_plan(self, feeds: Mapping[str, Array], do: Callable[[Runner], Found]) -> Found | None:
         """What `do` gives of the stored plan for such inputs; None where none can be run."""
         plan = self._plan(feeds)
         try:
             return None if plan is None else do(plan)
+        except NoRoomError:  # others may do with less
+            self._plans.clear()
+            return None
         except DeviceError:  # what was stored may be at fault
             stored = self._stored
             if stored is None or stored.device.closed:
@@ -249,23 +251,21 @@ class StoredRuns:
             stored.refuse()
             return None
 
-    def _plan(self, feeds: Mapping[str, Array]) -> Runner[Any] | None:
+    def _plan(self, feeds: Mapping[str, Array]) -> Runner | None:
         """The stored plan for such inputs, if there is one."""
         shapes = {name: array.shape for name, array in feeds.items()}
         small = all_small(feeds)
         if not small and beyond_int32(feeds):
             return None  # which a GPU may refuse: what made the plan knows who takes them
-        key = (*shapes.items(), small)
         with self._lock:
-            found = self._plans.get(key)
-            if found is None and self._stored is not None:
-                found = self._stored.plan(shapes, small)
-                if found is not None and not self._names.issubset(found.outputs):
-                    found = None  # of a model that calls a tensor inside it as its output
-                if found is not None:
-                    self._plans[key] = found
-                    if len(self._plans) > self._keep:
-                        self._plans.popitem(last=False)
-            if found is not None:
-                self._plans.move_to_end(key)
-        return found
+            for i, (own, found) in enumerate(self._plans):
+                if own == small and found.executable.admits(shapes):
+                    if i:
+                        self._plans.insert(0, self._plans.pop(i))
+                    return found
+            made = None if self._stored is None else self._stored.plan(shapes, small)
+            if made is None or not self._names.issubset(made.outputs):
+                return None  # or of a model that calls a tensor inside it as its output
+            self._plans.insert(0, (small, made))
+            del self._plans[self._keep :]
+        return made

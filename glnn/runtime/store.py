@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from glnn.device import Device, Fence
 from glnn.types import Array, DType, Shape
@@ -30,6 +33,41 @@ class Store(Protocol):
     def put(self, array: Array) -> None: ...
     def ask(self) -> None: ...
     def fetch(self, out: Array | None = None) -> Array: ...
+    def wrote(self) -> None:
+        """Note that the device's memory of it was written by way of another store."""
+
+
+class HostStore:
+    """A tensor in the host's memory."""
+
+    def __init__(self, shape: Shape, dtype: DType = DType.float32) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.array: NDArray[Any] = np.zeros(shape, dtype.numpy)
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+    def set(self, array: NDArray[Any]) -> None:
+        self.array = array
+
+    def pull(self) -> NDArray[Any]:
+        return self.array
+
+    def put(self, array: NDArray[Any]) -> None:
+        self.array = array
+
+    def ask(self) -> None:
+        pass  # it is here
+
+    def wrote(self) -> None:
+        pass  # it is nowhere else
+
+    def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        if out is None:
+            return np.array(self.array)  # it may be a view of an input, the caller's own
+        np.copyto(out, self.array.reshape(out.shape), casting="unsafe")
+        return out
 
 
 class Performer(Protocol):

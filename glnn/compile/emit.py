@@ -1,0 +1,452 @@
+"""Writing an outline down as an executable: what a device is told, and what the host computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from math import prod
+
+import numpy as np
+
+from glnn.backends import Backend
+from glnn.backends.backend import Launch, Operand, Way
+from glnn.backends.cpu import HostStep as NumpyStep
+from glnn.backends.launch import encode, in_levels
+from glnn.compile.control import Body, Called, launch
+from glnn.compile.memory import Arena
+from glnn.compile.outline import Outline
+from glnn.compile.schedule import Schedule
+from glnn.compile.task import Entry
+from glnn.compile.tensor import Tensor
+from glnn.compile.weights import Kept, Key, Weight, Weights
+from glnn.device.command_encoder import BlockPart, CommandEncoder
+from glnn.device.memory import LEAST
+from glnn.device.program import Program
+from glnn.errors import ShapeError
+from glnn.graph.constant import Made, SizedConstant
+from glnn.graph.operators.identity import Identity
+from glnn.layout import parse
+from glnn.progress_bar import report_work
+from glnn.runtime.buffer_set import BufferSet, DeviceWeight, Resources, SizedWeight
+from glnn.runtime.executable import (
+    Block,
+    Executable,
+    IOSpec,
+    StateSlot,
+    Symbol,
+    TensorSlot,
+)
+from glnn.runtime.store import HostStore, Store
+from glnn.size_table import SizeTable
+from glnn.symint import Guard, Substitution, hint
+from glnn.types import Array
+
+NOTHING = IOSpec((), ())
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The sizes that an executable is for: symbols, and what a trace found to hold for them."""
+
+    symbols: tuple[Symbol, ...] = ()
+    guards: Callable[[], tuple[Guard, ...]] = tuple
+
+
+@dataclass(frozen=True, eq=False)
+class Emitted:
+    """An executable, and what a device has for it."""
+
+    executable: Executable
+    programs: Sequence[Program]
+    weights: Sequence[DeviceWeight | SizedWeight]
+    launches: Sequence[Launch]
+    """What each entry of the schedule asks for: a launch, or a step of the host's."""
+    encoder: CommandEncoder
+
+
+def ways(outline: Outline) -> dict[int, Way]:
+    """Return the blocks of memory whose content goes to the host or comes from there in each run.
+
+    There are none where the host takes part in between: it reads and writes as it needs to.
+    """
+    schedule, block = outline.schedule, outline.arena.block
+    if schedule.backend.device is None or any(entry.host for entry in schedule.entries):
+        return {}
+    found: dict[int, Way] = {}
+    carried = {one.name for one in outline.carried}
+    inputs = [v.name for v in outline.graph.inputs if v.name not in carried]
+    for names, way in ((outline.outputs.values(), Way.TO_HOST), (inputs, Way.TO_DEVICE)):
+        for memory in (schedule.tensors[name].memory for name in names):
+            found |= {block[memory]: way} if memory in block else {}
+    return found
+
+
+def wanted(outline: Outline) -> Iterator[Key]:
+    """Yield the weights that its launches, and those of bodies, will have kept, in that order."""
+    for _, part in outline.walk():
+        for entry in part.schedule.entries:
+            task = entry.task
+            if task.op.control or entry.host or not task.parameters:
+                continue
+            copies = part.schedule.backend.copies(entry.choice, entry.problem)
+            for name, weight in task.parameters.items():
+                if not weight.sized:
+                    yield weight, entry.layouts[name], name in copies
+
+
+@dataclass(frozen=True, eq=False)
+class _Sized:
+    """A weight that is another one for other sizes."""
+
+    backend: Backend
+    key: Key
+
+    @cached_property
+    def _constant(self) -> SizedConstant:
+        constant = self.key[0].constant
+        return SizedConstant(Made(Identity(), (constant,), None, (), 0))
+
+    def bound(self, change: Substitution) -> Kept:
+        """Return it for the sizes that `change` puts in."""
+        weight, layout, _ = self.key
+        found = self._constant.evaluated(change, weight.type.dtype)
+        array = weight.rounded(found.reshape(change(weight.shape)))
+        store = self.backend.keep(np.asarray(array, order="C"), change(layout))
+        return Kept(weight, store, (), [], [], self.backend)
+
+
+def emit(
+    outline: Outline, weights: Weights, io: IOSpec = NOTHING, domain: Domain = Domain()
+) -> Emitted:
+    """Return `outline` as an executable. Only inside `Backend.perform`.
+
+    weights: the session's. io: its inputs and outputs. domain: the sizes that it is for. Programs
+    are compiled, and weights uploaded, for it. Raises what the backend raises of a kernel.
+    """
+    return _Emitter(outline.schedule, outline.arena, weights, outline, domain).emitted(io)
+
+
+def emit_schedule(schedule: Schedule, arena: Arena, weights: Weights) -> Emitted:
+    """Return a schedule without inputs and outputs of its own as an executable."""
+    return _Emitter(schedule, arena, weights, None, Domain()).emitted(NOTHING)
+
+
+class _Emitter:
+    """Writes one schedule, whose tensors share memory as `arena` says."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        arena: Arena,
+        weights: Weights,
+        outline: Outline | None,
+        domain: Domain,
+    ) -> None:
+        self.schedule, self.arena, self.weights = schedule, arena, weights
+        self.outline, self.domain = outline, domain
+        self.backend: Backend = schedule.backend
+        self.on_device = self.backend.device is not None
+        self.encoder = CommandEncoder(SizeTable())
+        self._kept: dict[Store, int] = {}
+        """The place of each weight among `_weights`, by its store."""
+        self._weights: list[DeviceWeight | SizedWeight] = []
+        self._words: list[int] = []
+        self.host: list[EntryStep] = []
+
+    def emitted(self, io: IOSpec) -> Emitted:
+        """Return the executable."""
+        blocks = self._blocks()
+        for i in range(len(blocks)):
+            self.encoder.buffer(BlockPart(i, LEAST))
+        launches = self._launches()
+        order = launches
+        states = () if self.outline is None else self.outline.carried
+        if states:  # many small launches, of which few wait for one another
+            order = in_levels(launches)
+        device = self.backend.device
+        if device is not None:
+            encode(self.encoder, order, device)
+        commands = self.encoder.finish()
+        slots = {name: self._slot(name, one) for name, one in self.schedule.tensors.items()}
+        host = [one for one in order if isinstance(one, EntryStep)]
+        io = io.sized(self.encoder.sizes)
+        made = Executable(
+            name="" if self.outline is None else self.outline.graph.name,
+            backend=self.backend.name,
+            symbols=self.domain.symbols,
+            expressions=self.encoder.sizes.expressions,
+            guards=self.domain.guards(),
+            blocks=blocks,
+            weights=tuple(self._words),
+            commands=commands,
+            io=io,
+            slots=slots,
+            aliases={} if self.outline is None else dict(self.outline.outputs),
+            nbytes=0 if self.outline is None else self.outline.peak,
+            host=tuple(host),
+            states=tuple(
+                StateSlot(one.name, one.blocks(self.schedule, self.arena), one.after)
+                for one in states
+            ),
+            set_by_host=self._set_by_host(),
+            why_not_saved=self._why_not_saved(bool(host)),
+        )
+        return Emitted(made, tuple(self.encoder.programs), self._weights, launches, self.encoder)
+
+    def _why_not_saved(self, hosted: bool) -> str | None:
+        """The one place that says why an executable is not written to disk."""
+        if not self.on_device or hosted:
+            return "the host has a part in it"
+        if self.outline is not None and self.outline.carried:
+            return "it has states"
+        if any(isinstance(one, _Sized) for one in self._weights):
+            return "a weight is another one for other sizes"
+        if any(program.key is None for program in self.encoder.programs):
+            return "a program's binary is not kept"
+        return None
+
+    def _blocks(self) -> tuple[Block, ...]:
+        """The blocks of memory."""
+        if not self.on_device:
+            return ()
+        own = {} if self.outline is None else ways(self.outline)
+        found = []
+        for i, words in enumerate(self.arena.words(self.schedule)):
+            most = max(map(hint, words), default=LEAST)
+            kind = self.backend.memory_kind(max(most, self.arena.sizes[i]), own.get(i))
+            sizes = tuple(dict.fromkeys(self.encoder.sizes.size(words)))
+            if not any(not isinstance(one, int) for one in sizes):
+                sizes = (max(most, self.arena.sizes[i]),)
+            found.append(Block(sizes, kind, i in own))
+        return tuple(found)
+
+    def _slot(self, name: str, tensor: Tensor) -> TensorSlot:
+        """Where a tensor lies."""
+        size, held = self.encoder.sizes.size, self._held(tensor)
+        words = self.backend.capacity(tensor.layout.words(tensor.type)) if held else 0
+        return TensorSlot(
+            name,
+            size(tensor.shape),
+            tensor.type.dtype,
+            tensor.layout,
+            size(words),
+            self.arena.block[tensor.memory] if held else None,
+            tensor.memory,
+            size(tensor.offset),
+        )
+
+    def _held(self, tensor: Tensor) -> bool:
+        """Whether a tensor is in a device's memory."""
+        return self.on_device and tensor.memory in self.arena.block
+
+    def _part(self, name: str) -> Operand:
+        """The part of a block that the tensor of that name will have."""
+        tensor = self.schedule.tensors[name]
+        if not self._held(tensor):
+            return HostStore((), tensor.type.dtype)  # no kernel is bound to it
+        words = tensor.layout.words(tensor.type)
+        room = self.backend.capacity(words)
+        part = (0, -1) if tensor.offset is None else (4 * tensor.offset, 4 * room)
+        return BlockPart(self.arena.block[tensor.memory], words, part)
+
+    def _launches(self) -> list[Launch]:
+        doing = "compiling" if self.on_device else "preparing"
+        with report_work(doing, total=len(self.schedule.entries)) as work:
+            return [self._launch(entry) for entry in work.counted(self.schedule.entries)]
+
+    def _launch(self, entry: Entry) -> Launch:
+        task = entry.task
+        if task.op.control:
+            outlines = self.outline.bodies[task.output] if self.outline is not None else ()
+            domain = Domain(self.domain.symbols)
+            bodies = [
+                (one, _Emitter(one.schedule, one.arena, self.weights, one, domain).emitted(NOTHING))
+                for one in outlines
+            ]
+            return ControlStep(entry, self.backend, self.weights, bodies)
+        if entry.host:
+            return HostStep(entry, self.backend)
+        copies = self.backend.copies(entry.choice, entry.problem) if task.parameters else {}
+        keys = {n: (w, entry.layouts[n], n in copies) for n, w in task.parameters.items()}
+        if not self.on_device:
+            numbers = {name: self._weight(key)[0] for name, key in keys.items()}
+            return CpuStep(entry, self.backend, numbers)
+        operands = {operand: self._part(name) for operand, name in task.operands.items()}
+        operands |= {name: self._weight(key)[1] for name, key in keys.items()}
+        states = self.outline is not None and bool(self.outline.carried)
+        out = self._part(task.output)
+        return self.backend.prepare(entry.choice, entry.problem, operands, out, states)
+
+    def _weight(self, key: Key) -> tuple[int, Operand]:
+        """The number of a weight, and what a kernel is bound to."""
+        weight, layout, copied = key
+        change, sized = Substitution(hint), weight.sized
+        if sized:
+            hinted = change(weight)
+            key_now = Weight(hinted.constant, hinted.type, True), change(layout), copied
+            kept = self.weights.keep(*key_now)
+        else:
+            kept = self.weights.keep(*key)
+        number = self._kept.get(kept.store)
+        if number is None or sized:
+            number = len(self._weights)
+            self._kept[kept.store] = number
+            self._weights.append(_Sized(self.backend, key) if sized else kept)
+            self._words.append(kept.store.nbytes // 4)
+            if self.on_device:
+                self.encoder.buffer(kept.store)  # type: ignore[arg-type]
+        return number, kept.store
+
+    def _set_by_host(self) -> frozenset[str]:
+        """See `Executable`."""
+        set_here: set[str] = set()
+        launched: set[str] = set()  # memories
+        for entry in self.schedule.entries:
+            outs = (entry.task.output, *entry.task.more)
+            if entry.host and not entry.task.op.control:
+                set_here.update(outs)
+            else:
+                launched.update(self.schedule.tensors[name].memory for name in outs)
+        tensors = self.schedule.tensors
+        return frozenset(name for name in set_here if tensors[name].memory not in launched)
+
+
+@dataclass(frozen=True, eq=False)
+class EntryStep:
+    """A step of an executable that is not a command of GL."""
+
+    entry: Entry
+    backend: Backend
+
+    @property
+    def tensors(self) -> Sequence[str]:
+        """The tensors that it reads and writes."""
+        return tuple(self.entry.tensors)
+
+    @cached_property
+    def sized(self) -> bool:
+        """Whether it computes something else for other sizes."""
+        problem = self.entry.problem
+        weights = self.entry.task.parameters.values()
+        return problem.hinted is not problem or any(one.sized for one in weights)
+
+    def bound(self, buffers: BufferSet) -> Callable[[], None]:
+        """Return what performs it with the tensors of `buffers`, for their sizes."""
+        raise NotImplementedError
+
+    def __call__(self) -> None:
+        raise NotImplementedError("it must be bound first")
+
+
+class HostStep(EntryStep):
+    """What reads its operands back, computes by NumPy, and uploads the results."""
+
+    def bound(self, buffers: BufferSet) -> Callable[[], None]:
+        """See `EntryStep`."""
+        entry, change, backend = self.entry, buffers.change, self.backend
+        task, problem = entry.task, entry.problem.substituted(change)
+        outs = [buffers.store(name) for name in (task.output, *task.more)]
+        parameters = {n: change(w) if w.sized else w for n, w in task.parameters.items()}
+
+        def perform() -> None:
+            arrays = {k: buffers.computed(v).pull() for k, v in task.operands.items()}
+            arrays |= {k: weight.read() for k, weight in parameters.items()}
+            arrays = {k: array.reshape(problem.shapes[k]) for k, array in arrays.items()}
+            for store, type, found in zip(
+                outs, problem.results, problem.compute_all(arrays), strict=True
+            ):
+                array = np.ascontiguousarray(found, type.dtype.numpy)
+                if array.size != prod(type.shape):  # of an operator that inferred it wrongly
+                    raise ShapeError(f"{task.op} gave {array.shape} in place of {type}")
+                store.set(array.reshape(type.shape))
+                backend.upload(store)
+
+        return perform
+
+
+@dataclass(frozen=True, eq=False)
+class CpuStep(EntryStep):
+    """What NumPy computes on a backend without a device."""
+
+    numbers: Mapping[str, int]
+    """The number of the weight of each operand that no run changes."""
+
+    def bound(self, buffers: BufferSet) -> Callable[[], None]:
+        """See `EntryStep`."""
+        entry, task = self.entry, self.entry.task
+        problem = entry.problem
+        if problem.hinted is not problem:
+            problem = buffers.change(problem)  # the guards admit what was inferred of SymInts
+        stores: dict[str, Operand] = {k: buffers.store(v) for k, v in task.operands.items()}
+        for name, number in self.numbers.items():
+            stores[name] = buffers.weight(number).store
+        out = buffers.store(task.output)
+        made = self.backend.prepare(entry.choice, problem, stores, out)
+        return made.perform if isinstance(made, NumpyStep) else made
+
+
+@dataclass(frozen=True, eq=False)
+class ControlStep(EntryStep):
+    """What runs bodies, of which the host decides between them."""
+
+    weights: Weights
+    bodies: Sequence[tuple[Outline, Emitted]]
+    _fixed: dict[Weight, Store] = field(default_factory=dict)
+    _held: list[Kept] = field(default_factory=list)
+
+    def bound(self, buffers: BufferSet) -> Callable[[], None]:
+        """See `EntryStep`."""
+        task, change = self.entry.task, buffers.change
+        numbers: dict[str, Callable[[], Array]] = {}
+        given: list[Callable[[], Store]] = []
+        for name in self.entry.problem.shapes:
+            weight = task.parameters.get(name)
+            if name in task.op.host:
+                known = change(weight) if weight and weight.sized else weight
+                pulled = partial(_pulled, buffers, task.operands.get(name, ""))
+                numbers[name] = known.read if known else pulled
+            elif weight:
+                given.append(self._store(change(weight) if weight.sized else weight))
+            else:
+                given.append(partial(buffers.computed, task.operands[name]))
+        outs = tuple(buffers.store(name) for name in (task.output, *task.more))
+        bodies = tuple(self._body(i, buffers) for i in range(len(self.bodies)))
+        return launch(Called(self.backend, task.op, numbers, tuple(given), bodies, outs))
+
+    def _body(self, place: int, buffers: BufferSet) -> Body:
+        outline, emitted = self.bodies[place]
+        own = buffers.nested.get((self, place))
+        if own is None:
+            resources = Resources(
+                self.backend.device, emitted.programs, emitted.weights, self.backend.available
+            )
+            own = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
+        own.bind_sizes(buffers.sizes)
+        results: list[Callable[[], Store]] = []
+        for value in outline.graph.outputs:
+            if value.name in outline.outputs:
+                results.append(partial(own.computed, outline.outputs[value.name]))
+            else:
+                constant = outline.constants[value]
+                known = buffers.change(constant) if constant.sized else constant
+                results.append(self._store(known))
+        inputs = tuple(own.store(value.name) for value in outline.graph.inputs)
+        return Body(inputs, own.perform, tuple(results))
+
+    def _store(self, weight: Weight) -> Callable[[], Store]:
+        """Gives the store of `weight` in row major."""
+        store, dtype = self._fixed.get(weight), weight.type.dtype
+        if store is None and self.backend.holds(dtype):
+            kept = self.weights.keep(weight, parse("R"), False)
+            self._held.append(kept)
+            store = kept.store
+        elif store is None:
+            store = HostStore(weight.shape, dtype)
+            store.set(weight.read())
+        found = self._fixed.setdefault(weight, store)
+        return lambda: found
+
+
+def _pulled(buffers: BufferSet, tensor: str) -> Array:
+    return buffers.computed(tensor).pull()

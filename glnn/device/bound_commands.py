@@ -1,0 +1,204 @@
+"""A command buffer with what it speaks of on a device: it runs again and again, with the least of
+Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from glnn.device.command_buffer import Command, CommandBuffer, FormatError, UniformValue
+from glnn.device.device import BARRIERS, Device
+from glnn.device.functions import Command as Call
+from glnn.device.members import Value
+from glnn.device.program import Program
+from glnn.device.texture import DataTexture
+from glnn.size_table import depends, number
+
+
+def _unbound() -> None:
+    raise FormatError("commands must be bound before they run")
+
+
+class Shown(Protocol):
+    """What commands show to shaders."""
+
+    textures: list[DataTexture]
+    arrays: list[Any]
+
+
+class BoundCommands:
+    """The calls of `commands` on `device`, made only inside `Device.perform`.
+
+    programs: those of its numbers. buffer: gives the buffer of a number. shown: has textures and
+    vertex arrays, which may be others at each binding. changing: the numbers of buffers that are
+    others for other sizes.
+
+    The first run, and with GLNN_DEBUG every run, asks GL for errors after each step. Raises
+    DeviceError with the step's name where there are some.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        commands: CommandBuffer,
+        programs: Sequence[Program],
+        buffer: Callable[[int], Any],
+        shown: Shown,
+        changing: frozenset[int] = frozenset(),
+    ) -> None:
+        self._device, self._commands, self._programs = device, commands, programs
+        self.buffer, self._shown = buffer, shown
+        self._functions: Sequence[Callable[[], None]] = ()
+        self._numbers: Sequence[int] = ()
+        self._sets: list[Any] = list(commands.uniforms)
+        self._open_sets = frozenset(i for i, one in enumerate(commands.uniforms) if depends(one))
+        self._steps: list[tuple[str, int]] = []
+        self._written: list[Command] = []
+        for command in commands.commands:
+            if command[0] == "step":
+                self._steps.append((command[1], len(self._written)))
+            else:
+                self._written.append(command)
+        textures = (i for i, view in enumerate(commands.textures) if view.buffer in changing)
+        self._changing = changing, frozenset(textures)
+        self._makers = [
+            (getattr(self, f"_{name}"), tuple(arguments), depends(tuple(arguments)))
+            for name, *arguments in self._written
+        ]
+        self._open = [i for i, one in enumerate(self._written) if self._is_open(one)]
+        self._calls: list[Call] = [(_unbound, ())] * len(self._written)
+        self.checked = False
+        """Whether it ran, and GL was asked for errors; never with GLNN_DEBUG."""
+        self._bound_anew = False
+
+    def _is_open(self, command: Command) -> bool:
+        """Whether a command depends on open dimensions."""
+        name, *arguments = command
+        buffers, textures = self._changing
+        if name == "uniforms":
+            return not self._open_sets.isdisjoint(arguments[1:])
+        if name in ("bind", "copy"):
+            return depends(command) or not buffers.isdisjoint(
+                arguments[: 3 if name == "copy" else 1]
+            )
+        if name in ("refresh", "texture"):
+            view = self._commands.textures[arguments[-1]]
+            return arguments[-1] in textures or (name == "refresh" and depends(view.words))
+        return name == "host" or depends(command)
+
+    def bind(
+        self,
+        numbers: Sequence[int],
+        host: Sequence[Callable[[], None]] = (),
+        *,
+        others: bool = True,
+    ) -> None:
+        """Have the calls be those for these numbers of the expressions of sizes.
+
+        host: the functions of the host's. others: whether buffers, textures or vertex arrays are
+        others than before.
+        """
+        self._numbers, self._functions = numbers, host
+        for i in self._open_sets:
+            self._sets[i] = number(self._commands.uniforms[i], numbers)
+        for i in range(len(self._makers)) if others else self._open:
+            make, arguments, sized = self._makers[i]
+            if sized:
+                arguments = tuple(
+                    [one if type(one) is int else number(one, numbers) for one in arguments]
+                )
+            self._calls[i] = make(*arguments)
+        self._bound_anew = True
+
+    def __call__(self) -> None:
+        try:
+            if not self.checked:
+                self._run_checked()
+                return
+            for function, arguments in self._calls:
+                function(*arguments)
+            if self._bound_anew:  # since the last run other parts of other buffers are used
+                self._device.check_always("run")
+                self._bound_anew = False
+        except BaseException:
+            for program in self._programs:
+                program.forget()
+            raise
+
+    def _run_checked(self) -> None:
+        ends = [at for _, at in self._steps[1:]] + [len(self._calls)]
+        for (name, first), end in zip(self._steps, ends, strict=False):
+            for function, arguments in self._calls[first:end]:
+                function(*arguments)
+            self._device.check_always(name)
+        self.checked = not self._device.debug
+        self._bound_anew = False
+
+    def _barrier(self) -> Call:
+        context: Any = self._device.context  # the stubs of moderngl 5.8 leave it out
+        return context.mglo.memory_barrier, (BARRIERS, False)
+
+    def _copy(self, target: int, to: int, source: int, at: int, nbytes: int) -> Call:
+        copy, buffers = self._device.context.copy_buffer, (self.buffer(target), self.buffer(source))
+        ends: Any = {"read_offset": at, "write_offset": to}  # by name only in moderngl 5.8
+        self._fits(buffers[0], to, nbytes)
+        self._fits(buffers[1], at, nbytes)
+        return partial(copy, *buffers, nbytes, **ends), ()
+
+    def _refresh(self, texture: int) -> Call:
+        view = self._commands.textures[texture]
+        first, words = number((view.first, view.words), self._numbers)
+        return self._shown.textures[texture].copy_from, (self.buffer(view.buffer), first, words)
+
+    def _texture(self, unit: int, texture: int) -> Call:
+        return self._shown.textures[texture].bind, (unit,)
+
+    def _bind(self, buffer: int, binding: int, first: int, nbytes: int) -> Call:
+        found = self.buffer(buffer)
+        if nbytes >= 0:
+            self._fits(found, first, nbytes)
+        bind: Any = found.mglo  # what its Python would call
+        return bind.bind_to_storage_buffer, (binding, first, nbytes)
+
+    @staticmethod
+    def _fits(buffer: Any, first: int, nbytes: int) -> None:
+        if first < 0 or nbytes < 0 or first + nbytes > buffer.size:
+            raise FormatError(f"{nbytes} bytes from {first} of a buffer of {buffer.size}")
+
+    def _uniforms(self, program: int, first: int, last: int) -> Call:
+        used = self._programs[program]
+        begin, end = (self._set(used, one) for one in (first, last))
+        if first == last:
+            return used.set, (begin,)
+        return used.resume, (begin, end, used.changes(end, begin))
+
+    def _set(self, program: Program, place: int) -> Mapping[str, Value]:
+        found = self._sets[place]
+        return found if place in self._open_sets else program.known(found)
+
+    def _uniform(self, program: int, name: str, value: UniformValue) -> Call:
+        found: Any = value
+        return self._programs[program].writing(name, found)
+
+    def _use(self, program: int) -> Call:
+        return self._programs[program].using()
+
+    def _dispatch(self, program: int, x: int, y: int, z: int) -> Call:
+        if self._programs[program].stride:
+            raise FormatError("a vertex shader cannot be dispatched")
+        return self._programs[program].dispatching((x, y, z))
+
+    def _capture(
+        self, array: int, vertices: int, instances: int, first: int, to: int, out: int
+    ) -> Call:
+        program = self._programs[self._commands.arrays[array].program]
+        draw = vertices, instances, self.buffer(out), first, to
+        return program.capturing(self._shown.arrays[array], *draw)
+
+    def _flush(self) -> Call:
+        return self._device.flush, ()
+
+    def _host(self, place: int) -> Call:
+        return self._functions[place], ()

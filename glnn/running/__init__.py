@@ -1,1 +1,0 @@
-"""Running what was planned: inputs, the commands of a device, results. Knows no graphs."""

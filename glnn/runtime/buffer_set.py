@@ -1,0 +1,457 @@
+"""What one run of an executable has for itself: memory, textures, and commands bound to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from glnn.device import Buffer, DataTexture, Device, SharedMemory
+from glnn.device.bound_commands import BoundCommands
+from glnn.device.command_buffer import CommandBuffer, TextureView
+from glnn.device.memory import MEMORIES
+from glnn.device.program import Program
+from glnn.errors import LimitError
+from glnn.runtime.executable import Executable, HostStep, TensorSlot
+from glnn.runtime.store import HostStore, Store
+from glnn.size_table import depends, number
+from glnn.symint import Substitution
+from glnn.types import Array, Shape, TensorType
+
+LEAST_STEP = 1024  # words by which memory grows at least
+SLACK = 8  # memory that grows has room for up to 1 / 8 more, so that it seldom grows again
+
+
+class NoRoomError(LimitError):
+    """More memory would be needed for the sizes of a run than is free."""
+
+
+class DeviceWeight(Protocol):
+    """A weight on a device."""
+
+    def buffer(self) -> Any:
+        """Return the buffer that has it."""
+
+    def texture(self, view: TextureView) -> DataTexture:
+        """Return a texture that shows it, of known sizes."""
+
+
+class SizedWeight(Protocol):
+    """A weight that is another one for other sizes."""
+
+    def bound(self, change: Substitution) -> DeviceWeight:
+        """Return it for the sizes that `change` puts in."""
+
+
+class StateMemory(Protocol):
+    """A state: where it lies, and its content on a backend without a device."""
+
+    type: TensorType
+    memories: list[Any]
+    current: int
+    """Which of the memories has the content."""
+
+    def reserve(self) -> None: ...
+    def turn(self) -> None: ...
+    def set(self, array: Array) -> None: ...
+    def get(self) -> Array: ...
+
+
+@dataclass(eq=False)
+class Resources:
+    """What all BufferSets of an executable share."""
+
+    device: Device | None
+    programs: Sequence[Program]
+    weights: Sequence[DeviceWeight | SizedWeight]
+    available: Callable[[], int | None]
+    """Bytes of device memory that are free; None where nobody knows."""
+    states: Mapping[str, StateMemory] = field(default_factory=dict)
+    memories: dict[int, SharedMemory] = field(default_factory=dict)
+    """The blocks of memory that are not each BufferSet's own."""
+    textures: dict[int, DataTexture] = field(default_factory=dict)
+    """The textures of these."""
+    generation: int = 0
+    """How often some of `memories` became others."""
+
+
+@dataclass(eq=False)
+class _Arrangement:
+    """Commands for one arrangement of states in their memories."""
+
+    buffers: Mapping[int, Any]
+    """The memory of each block."""
+    textures: list[DataTexture]
+    arrays: list[Any]
+    stores: dict[str, Store] = field(default_factory=dict)
+    host: list[Callable[[], None]] = field(default_factory=list)
+    """The host's steps."""
+    owners: dict[str, Store] = field(default_factory=dict)
+    """The store of each memory of the host's, which views share."""
+    commands: Callable[[], None] = lambda: None
+    made_for: tuple[object, ...] | None = None
+    """The sizes of the symbols, and the generation of memory, that it is bound to."""
+
+
+class BufferSet:
+    """The inputs, outputs and commands of one run at a time. Only inside `perform`.
+
+    Those of an executable share everything else: one may be filled, and read, while another runs.
+    """
+
+    def __init__(self, executable: Executable, resources: Resources) -> None:
+        self.executable, self._shared = executable, resources
+        self.device = resources.device
+        self._memories: dict[int, SharedMemory] = {}
+        self._arrangements: dict[tuple[int, ...], _Arrangement] = {}
+        self._weights: list[DeviceWeight] = []
+        self._sized = [i for i, one in enumerate(resources.weights) if hasattr(one, "bound")]
+        self._turning = self._doubled()
+        self._stretch = 0  # of the device's work, by which its last run is over
+        self._now: _Arrangement | None = None
+        self._fed = frozenset(one.name for one in executable.io.inputs)
+        self.sizes: tuple[int, ...] = ()
+        self.numbers: tuple[int, ...] = ()
+        """Those of the executable's expressions, of the last binding."""
+        self.nested: dict[tuple[HostStep, int], BufferSet] = {}
+        """The BufferSets of the bodies of steps."""
+        of_states = {block for one in executable.states for block in one.blocks}
+        self._blocks = [
+            (i, block, depends(block.words))
+            for i, block in enumerate(executable.blocks if self.device is not None else ())
+            if i not in of_states
+        ]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory that is its own."""
+        return sum(memory.nbytes for memory in self._memories.values())
+
+    @property
+    def room(self) -> int:
+        """Bytes that another one takes: its memory, and textures that are copies of it."""
+        views = zip(self.executable.commands.textures, self._now.textures if self._now else ())
+        own = (texture for view, texture in views if view.buffer in self._memories)
+        return self.nbytes + sum(texture.nbytes for texture in own)
+
+    @property
+    def change(self) -> Substitution:
+        """What puts the sizes of the last binding in the place of SymInts."""
+        names = [one.name for one in self.executable.symbols]
+        return Substitution.of(dict(zip(names, self.sizes, strict=True)))
+
+    def bind(self, shapes: Mapping[str, Shape]) -> None:
+        """Make it ready for inputs of `shapes`, which the guards admit.
+
+        Raises NoRoomError where too little memory is free for these, DeviceError where GL has none.
+        """
+        self.bind_sizes(self.executable.sizes(shapes))
+
+    def bind_sizes(self, sizes: tuple[int, ...]) -> None:
+        """Make it ready for these sizes of the symbols, as `bind` does."""
+        executable = self.executable
+        if self._now is None or sizes != self.sizes:
+            numbers = executable.numbers(sizes)
+            self._grow(numbers)
+            self.sizes, self.numbers, self._now = sizes, numbers, None
+        made_for = sizes, self._shared.generation
+        if self._now is None or self._now.made_for != made_for or executable.states:
+            self._now = self._arranged(made_for)
+
+    def _doubled(self) -> tuple[StateMemory, ...]:
+        """The states that a run reads in one memory and writes to another."""
+        if self.device is None:
+            return ()
+        found = [self._shared.states[one.name] for one in self.executable.states if one.blocks[1:]]
+        for state in found:
+            state.reserve()
+        return tuple(found)
+
+    def _grow(self, numbers: Sequence[int]) -> None:
+        """Have memory for the sizes of a binding: none of it shrinks."""
+        wanted: list[tuple[dict[int, SharedMemory], int, int]] = []
+        more = 0
+        for i, block, is_open in self._blocks:
+            there = self._memories if block.own else self._shared.memories
+            found = there.get(i)
+            if found is not None and not is_open:
+                continue
+            size = block.size(numbers)
+            if found is None or found.size < size:
+                assert self.device is not None
+                if is_open:
+                    size = _with_slack(size, self.device)
+                more += 4 * size
+                wanted.append((there, i, size))
+        if self._arrangements and wanted:
+            free = self._shared.available()
+            if free is not None and more > free:
+                raise NoRoomError(
+                    f"{self.executable.name} needs {more} bytes of device memory more for "
+                    f"{dict(zip((s.name for s in self.executable.symbols), self.sizes))}, "
+                    f"{free} are free"
+                )
+        for there, i, size in wanted:
+            assert self.device is not None
+            there[i] = MEMORIES[self.executable.blocks[i].kind](size, self.device)
+            self._shared.generation += there is self._shared.memories
+
+    def _arranged(self, made_for: tuple[object, ...]) -> _Arrangement:
+        """The commands where the states lie now, for the sizes of the last binding."""
+        key = tuple([self._shared.states[one.name].current for one in self.executable.states])
+        found = self._arrangements.get(key)
+        if found is not None and found.made_for == made_for:
+            return found
+        buffers = self._buffers()
+        others = found is None or found.buffers != buffers
+        if found is None:
+            found = self._arrangements[key] = _Arrangement(buffers, [], [])
+        found.made_for = None  # until all of it is
+        found.buffers = buffers
+        self._bind_weights()
+        if self.device is not None:
+            self._bind_device(found, self.device, others)
+        else:
+            self._bind_cpu(found, others)
+        found.made_for = made_for
+        return found
+
+    def _buffers(self) -> dict[int, Any]:
+        """The memory of each block."""
+        found: dict[int, Any] = {**self._shared.memories, **self._memories}
+        for one in self.executable.states if self.device is not None else ():
+            state = self._shared.states[one.name]
+            for turn, block in enumerate(one.blocks):
+                found[block] = state.memories[(state.current + turn) % len(state.memories)]
+        return found
+
+    def _bind_weights(self) -> None:
+        if not self._weights:
+            self._weights = list(self._shared.weights)  # type: ignore[arg-type]
+        if not self._sized:
+            return
+        change = self.change
+        made: dict[object, DeviceWeight] = {}  # several kernels may take the same one
+        for i in self._sized:
+            sized: Any = self._shared.weights[i]
+            self._weights[i] = made[sized.key] = made.get(sized.key) or sized.bound(change)
+
+    def _bind_device(self, now: _Arrangement, device: Device, others: bool) -> None:
+        commands, executable = self.executable.commands, self.executable
+        count = len(executable.blocks)
+
+        def buffer(place: int) -> Any:
+            if place < count:
+                return now.buffers[place].copy
+            return self._weights[place - count].buffer()
+
+        if others:
+            for place in _bound(executable):
+                if place >= count and place - count not in self._sized:
+                    buffer(place)  # before its textures, which are made of it then
+            now.textures = [self._texture(now, i) for i in range(len(commands.textures))]
+            now.arrays = [
+                self._shared.programs[one.program].vertices(
+                    {name: (buffer(place), floats) for name, place, floats in one.attributes}
+                )
+                for one in commands.arrays
+            ]
+            now.stores.clear()
+            now.owners.clear()
+        else:
+            grown = [
+                i
+                for i, view in enumerate(commands.textures)
+                if (view.buffer >= count and view.buffer - count in self._sized)
+                or (depends(view.words) and not self._shows(now.textures[i], view))
+            ]
+            for i in grown:
+                now.textures[i] = self._texture(now, i)
+            others = bool(grown)
+            self._forget_stores(now)
+        self._bind_host(now, others)
+        bound = now.commands
+        if not isinstance(bound, BoundCommands):
+            sized = frozenset(count + i for i in self._sized)
+            bound = BoundCommands(device, commands, self._shared.programs, buffer, now, sized)
+            now.commands = bound
+        bound.bind(self.numbers, now.host, others=others)
+
+    def _bind_host(self, now: _Arrangement, others: bool) -> None:
+        """Have the host's steps be those for the sizes of the last binding."""
+        self._now = now  # what they look for tensors in
+        steps, open_slots = self.executable.host, self.executable.open_slots
+        for i, step in enumerate(steps):
+            if others or not now.host[i:] or step.sized or not open_slots.isdisjoint(step.tensors):
+                now.host[i : i + 1] = [step.bound(self)]
+
+    def _bind_cpu(self, now: _Arrangement, others: bool) -> None:
+        """Have every step be the host's."""
+        self._forget_stores(now)
+        self._bind_host(now, others)
+        works = now.host
+
+        def perform() -> None:
+            with np.errstate(all="ignore"):
+                for work in works:
+                    work()
+
+        now.commands = perform
+
+    def _forget_stores(self, now: _Arrangement) -> None:
+        """Have no store of tensors whose sizes or places are others than before."""
+        for name in self.executable.open_slots & now.stores.keys():
+            del now.stores[name]
+            now.owners.pop(self.executable.slots[name].memory, None)
+
+    def _texture(self, now: _Arrangement, place: int) -> DataTexture:
+        """The texture of that number."""
+        view, count = self.executable.commands.textures[place], len(self.executable.blocks)
+        first: int = number(view.first, self.numbers)
+        words: int = number(view.words, self.numbers)
+        known = TextureView(view.buffer, first, words, view.texel, view.sampler)
+        if view.buffer >= count:
+            return self._weights[view.buffer - count].texture(known)
+        assert self.device is not None
+        memory = now.buffers[view.buffer]
+        shared = view.buffer in self._shared.memories
+        known_one = self._shared.textures.get(place) if shared else None
+        if (
+            known_one is not None
+            and known_one.attached in (None, (memory.copy, first))
+            and self._shows(known_one, view)
+        ):
+            return known_one
+        if depends(view.words):
+            room = memory.size - first // 4
+            words = min(_with_slack(words, self.device), room)
+        found = DataTexture(self.device, words, view.texel, view.sampler)
+        found.copy_from(memory.copy, first)
+        if shared:
+            self._shared.textures[place] = found
+        return found
+
+    def _shows(self, texture: DataTexture, view: TextureView) -> bool:
+        """Whether `texture` has room for what `view` shows in the last binding."""
+        words: int = number(view.words, self.numbers)
+        return texture.words >= words
+
+    @property
+    def commands(self) -> Callable[[], None]:
+        """What performs every step, once it is bound."""
+        assert self._now is not None
+        return self._now.commands
+
+    def number(self, size: Any) -> Any:
+        """Return a size or shape of the executable in the last binding."""
+        return number(size, self.numbers) if self.executable.symbols else size
+
+    @property
+    def ran(self) -> bool:
+        """Whether its commands ran, and GL was asked for errors."""
+        commands = self.commands
+        return isinstance(commands, BoundCommands) and commands.checked
+
+    def weight(self, number: int) -> Any:
+        """Return the weight of that number, for the sizes of the last binding."""
+        return self._weights[number]
+
+    def host(self, step: HostStep) -> Callable[[], None]:
+        """Return what performs a step of the host's, for the sizes of the last binding."""
+        assert self._now is not None
+        return self._now.host[self.executable.host.index(step)]
+
+    def alone(self, commands: CommandBuffer) -> BoundCommands:
+        """Return other commands of the same executable, bound as its own are."""
+        now, device = self._now, self.device
+        assert now is not None and device is not None and isinstance(now.commands, BoundCommands)
+        found = BoundCommands(device, commands, self._shared.programs, now.commands.buffer, now)
+        found.bind(self.numbers, now.host)
+        return found
+
+    def store(self, name: str) -> Store:
+        """Return where a tensor is in the last binding. Raises KeyError where there is none."""
+        now = self._now
+        assert now is not None
+        found = now.stores.get(name)
+        if found is None:
+            found = now.stores[name] = self._made(now, self.executable.slots[name])
+        return found
+
+    def output(self, name: str) -> Store:
+        """Return where the output of that name is."""
+        return self.store(self.executable.aliases.get(name, name))
+
+    def _made(self, now: _Arrangement, slot: TensorSlot) -> Store:
+        shape: Shape = number(slot.shape, self.numbers)
+        if slot.block is None or self.device is None:
+            return now.owners.setdefault(slot.memory, HostStore(shape, slot.dtype))
+        layout = self.change(slot.layout) if self.executable.symbols else slot.layout
+        memory, words = now.buffers[slot.block], number(slot.words, self.numbers)
+        offset = number(slot.offset, self.numbers)
+        return Buffer(shape, layout, capacity=words, memory=memory, dtype=slot.dtype, offset=offset)
+
+    def upload(self, feeds: Mapping[str, Array]) -> None:
+        """Move the inputs to where the device reads them, once it does not read others there."""
+        device = self.device
+        if device is not None and device.timeline.done < self._stretch:
+            device.wait()
+        for one in self.executable.io.inputs:
+            self.store(one.name).put(feeds[one.name])
+
+    def perform(self) -> None:
+        """Perform every step, without waiting for the device."""
+        try:
+            if self.device is None and self._shared.states:
+                self._perform_here()
+            else:
+                self.commands()
+                for state in self._turning:
+                    state.turn()
+        finally:
+            device = self.device
+            if device is not None:  # only now: a run may wait for the device in the middle
+                self._stretch = device.timeline.now
+
+    def _perform_here(self) -> None:
+        """Perform every step where arrays are the host's: those of states change places."""
+        for one in self.executable.states:
+            if one.name in self.executable.slots:
+                self.store(one.name).set(self._shared.states[one.name].get())
+        self.commands()
+        for one in self.executable.states:
+            if one.after is None:
+                continue
+            found, state = self.store(one.after).pull(), self._shared.states[one.name]
+            # A view may be one of an input, which is the caller's own, and has that one's shape.
+            own = found if found.base is None else np.array(found)
+            state.set(own.reshape(state.type.shape))
+
+    def result(self, name: str) -> Store:
+        """Return the store of the tensor called `name`, as the last run left it."""
+        return self.computed(self.executable.aliases.get(name, name))
+
+    def computed(self, tensor: str) -> Store:
+        """Return the store of a tensor that some step has written, or that is an input."""
+        store = self.store(tensor)
+        if tensor not in self._fed and tensor not in self.executable.set_by_host:
+            store.wrote()
+        return store
+
+
+def _with_slack(words: int, device: Device) -> int:
+    """Words to allocate for `words`, so that a little more fits, too."""
+    step = max(1 << max(words.bit_length() - SLACK.bit_length(), 0), LEAST_STEP)
+    most = device.capabilities.max_shader_storage_block_size // 4
+    return max(words, min(-(-words // step) * step, most or words))
+
+
+def _bound(executable: Executable) -> list[int]:
+    """Return the buffers that commands use as such, not by textures alone."""
+    found = [place for one in executable.commands.arrays for _, place, _ in one.attributes]
+    for name, *arguments in executable.commands.commands:
+        if name in ("bind", "copy"):
+            found += [arguments[0]] if name == "bind" else [arguments[0], arguments[2]]
+    return list(dict.fromkeys(found))

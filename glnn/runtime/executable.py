@@ -1,0 +1,442 @@
+"""What runs, as plain data: all that a device is told, and how arrays go in and come out.
+
+Every size in it is a number, or an expression of the open dimensions of the inputs. To bind it to
+the shapes of a run is to evaluate these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from glnn.device.command_buffer import MOST_WORDS, CommandBuffer, FormatError, plain, size_of
+from glnn.device.memory import MEMORIES
+from glnn.errors import ModelError, ShapeError, shown
+from glnn.layout import Layout, parse
+from glnn.size_table import Size, SizeIndex, SizeTable, compiled, depends, number
+from glnn.symint import ORDER, Expr, Guard, SymInt
+from glnn.types import Array, DType, Shape, TensorType
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input: what is given, and as what it goes to the device."""
+
+    name: str
+    dtype: DType
+    """Of the array that is given."""
+    shape: Shape
+    """Of that array."""
+    takes: DType
+    """Of the store that it is put to: int32 for int64 that is narrowed; float16 goes to float32."""
+    small: bool = False
+    """Whether its numbers, of int64, must be small (`arrays.check_small`)."""
+    below: tuple[int, ...] = ()
+    """Sizes of the tables that it has indices for (`arrays.check_indices`)."""
+    called: str = ""
+    """Name in errors about its indices, where a part of a graph reads what another part passed on
+    of the model's input; `input 'name'` if empty."""
+
+    def __post_init__(self) -> None:
+        _check("input", self.name, self.dtype, self.shape)
+        if not isinstance(self.takes, DType):
+            raise ModelError(f"input {self.name!r} takes a DType, got {shown(self.takes)}")
+        if any(type(size) is int and size < 1 for size in self.below):
+            raise ModelError(f"input {self.name!r} is below sizes of tables, got {self.below}")
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether int64 numbers become int32's, where all of them are."""
+        return self.dtype is DType.int64 and self.takes is DType.int32
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output: what is given back. What is float32 on the device is rounded to float16."""
+
+    name: str
+    dtype: DType
+    """Of the array that is given back."""
+    shape: Shape
+    """Of that array."""
+    fixed: bool = False
+    """Whether no run changes it: then its array is known (`Runner.fixed`)."""
+
+    def __post_init__(self) -> None:
+        _check("output", self.name, self.dtype, self.shape)
+
+
+@dataclass(frozen=True)
+class IOSpec:
+    """The inputs and outputs of a run. Raises ModelError where two inputs share a name."""
+
+    inputs: tuple[Input, ...]
+    """What a run is given, in the order in which it is uploaded."""
+    outputs: tuple[Output, ...]
+    """What a run may be asked for; the same one may be there twice."""
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.inputs]
+        if len(set(names)) < len(names):
+            raise ModelError(f"the inputs of a plan need names of their own, got {names}")
+
+    def fixed(self) -> Iterable[str]:
+        """Return the names of the outputs that no run changes."""
+        return dict.fromkeys(one.name for one in self.outputs if one.fixed)
+
+    def sized(self, table: SizeTable) -> IOSpec:
+        """Return the same with places in `table` for the SymInts of shapes."""
+        inputs = [
+            replace(one, shape=table.size(one.shape), below=table.size(one.below))
+            for one in self.inputs
+        ]
+        outputs = [replace(one, shape=table.size(one.shape)) for one in self.outputs]
+        return IOSpec(tuple(inputs), tuple(outputs))
+
+
+def _check(what: str, name: object, dtype: object, shape: Shape) -> None:
+    """Raise ModelError or ShapeError unless these are a name, a dtype and a shape."""
+    if not isinstance(name, str) or not isinstance(dtype, DType):
+        got = f"{shown(name)} of {shown(dtype)}"
+        raise ModelError(f"an {what} of a plan needs a name and a DType, got {got}")
+    if not isinstance(shape, tuple) or not all(map(_size, shape)):
+        raise ShapeError(f"{what} {name!r} needs a shape of sizes, got {shown(shape)}")
+
+
+def _size(value: object) -> bool:
+    return isinstance(value, (SizeIndex, SymInt)) or (type(value) is int and value >= 0)
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """An open dimension: the size of an axis of an input."""
+
+    name: str
+    input: str
+    axis: int
+    low: int
+    high: int
+    """The least and the greatest size that it may have."""
+
+    def __post_init__(self) -> None:
+        numbers = self.axis, self.low, self.high
+        texts = isinstance(self.name, str) and isinstance(self.input, str)
+        if not texts or any(type(one) is not int or one < 0 for one in numbers):
+            raise FormatError(f"there is no open dimension {self!r:.200}")
+
+
+@dataclass(frozen=True)
+class ShapeRange:
+    """The shapes of inputs that an executable is for."""
+
+    shapes: tuple[tuple[str, tuple[int | str, ...]], ...]
+    """Of each input, in the order of their names, with the names of open dimensions."""
+    symbols: tuple[Symbol, ...] = ()
+    guards: tuple[Guard, ...] = ()
+
+    def admits(self, shapes: Mapping[str, Shape]) -> bool:
+        """Return True for shapes that are among them."""
+        if sorted(shapes) != [name for name, _ in self.shapes]:
+            return False
+        sizes: dict[str, int] = {}
+        for name, dims in self.shapes:
+            if len(dims) != len(shapes[name]):
+                return False
+            for dim, size in zip(dims, shapes[name], strict=True):
+                known = sizes.setdefault(dim, size) if isinstance(dim, str) else dim
+                if known != size:
+                    return False
+        within = all(one.low <= sizes.get(one.name, -1) <= one.high for one in self.symbols)
+        return within and all(one.holds(sizes) for one in self.guards)
+
+    def data(self) -> list[Any]:
+        """Return it as JSON has it."""
+        domain = [[[*vars(one).values()] for one in some] for some in (self.symbols, self.guards)]
+        return [self.shapes, *domain]
+
+    @classmethod
+    def of(cls, data: Any) -> ShapeRange:
+        """Return what `data` gave; any exception where it is none."""
+        shapes, symbols, guards = data
+        return cls(
+            tuple((str(name), tuple(dims)) for name, dims in shapes),
+            tuple(Symbol(*one) for one in symbols),
+            tuple(_guard(one) for one in guards),
+        )
+
+
+def _guard(data: Any) -> Guard:
+    expr, relation, answer = data
+    if relation not in ORDER:
+        raise FormatError(f"there is no relation {relation!r:.80}")
+    return Guard(size_of(expr), relation, bool(answer))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Memory that tensors share."""
+
+    words: tuple[Size, ...]
+    """What its tensors take, in words of 32 bits: the greatest is its size."""
+    kind: str
+    """How the host gets at it: one of MEMORIES."""
+    own: bool
+    """Whether each BufferSet has one of its own."""
+
+    def __post_init__(self) -> None:
+        fits = isinstance(self.words, tuple) and all(map(_size, self.words))
+        if not fits or self.kind not in MEMORIES or type(self.own) is not bool:
+            raise FormatError(f"there is no block {self!r:.200}")
+
+    def size(self, numbers: Sequence[int]) -> int:
+        """Return its words in a binding."""
+        return max([one if type(one) is int else numbers[one.index] for one in self.words])  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class TensorSlot:
+    """Where a tensor lies."""
+
+    name: str
+    shape: Shape
+    dtype: DType
+    layout: Layout
+    words: Size
+    """The words that it has there."""
+    block: int | None
+    """The block that it is in; None where it is in the host's memory."""
+    memory: str
+    """What it shares with others that are views of it."""
+    offset: Size | None
+    """The word of its block that it begins at; None where it has all of it."""
+
+    def __post_init__(self) -> None:
+        sizes = *self.shape, self.words, 0 if self.offset is None else self.offset
+        texts = isinstance(self.name, str) and isinstance(self.memory, str)
+        if not texts or not all(map(_size, sizes)) or not isinstance(self.dtype, DType):
+            raise FormatError(f"there is no tensor {self!r:.200}")
+
+
+@dataclass(frozen=True)
+class StateSlot:
+    """A state: which block has its content, and which gets the new one, where that is another."""
+
+    name: str
+    blocks: tuple[int, ...]
+    after: str | None
+    """The tensor of its content after a run; None where that stays as it is."""
+
+
+class HostStep(Protocol):
+    """A step that the host has a part in."""
+
+    @property
+    def tensors(self) -> Sequence[str]:
+        """The tensors that it reads and writes."""
+
+    @property
+    def sized(self) -> bool:
+        """Whether it computes something else for other sizes."""
+
+    def bound(self, buffers: Any) -> Callable[[], None]:
+        """Return what performs it with the tensors of `buffers`, a BufferSet, for their sizes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """All that a run is made of, for the sizes that `guards` admit."""
+
+    name: str
+    """Of the graph."""
+    backend: str
+    """The backend whose kernels it runs."""
+    symbols: tuple[Symbol, ...]
+    expressions: tuple[Expr, ...]
+    """What sizes are, where they depend on the symbols: see `SizeIndex`."""
+    guards: tuple[Guard, ...]
+    """What holds for the sizes that it is for."""
+    blocks: tuple[Block, ...]
+    weights: tuple[int, ...]
+    """The words of each; buffers have the blocks' numbers, then the weights'."""
+    commands: CommandBuffer
+    io: IOSpec
+    slots: Mapping[str, TensorSlot]
+    """Where tensors lie, by name: at least the inputs, and the outputs that runs change."""
+    aliases: Mapping[str, str]
+    """The tensor of each output that is called otherwise."""
+    nbytes: int
+    """Bytes of device memory that it takes at most while it is made ready, of the sizes at hand
+    when it was made."""
+    host: tuple[HostStep, ...] = ()
+    states: tuple[StateSlot, ...] = ()
+    set_by_host: frozenset[str] = frozenset()
+    """Tensors whose stores have the content themselves: host steps set them, and no command writes
+    their memory. A view of one has a store of its own, which reads the device's memory."""
+    why_not_saved: str | None = None
+    """Why it cannot be written to disk; None where it can."""
+
+    def __post_init__(self) -> None:
+        self.commands.check(len(self.blocks) + len(self.weights), len(self.expressions))
+        if any(type(words) is not int or not 0 <= words < MOST_WORDS for words in self.weights):
+            raise FormatError(f"there are no weights of {self.weights!r:.200} words")
+        ends = [one.name for one in self.io.inputs]
+        ends += [one.name for one in self.io.outputs if not one.fixed]
+        for name in ends:
+            slot = self.slots.get(self.aliases.get(name, name))
+            if slot is None:
+                raise FormatError(f"there is no tensor {name!r}")
+        for slot in self.slots.values():
+            if slot.block is not None and not 0 <= slot.block < len(self.blocks):
+                raise FormatError(f"{slot.name!r} is in no block")
+        hosts = [command[1] for command in self.commands.commands if command[0] == "host"]
+        if any(place >= len(self.host) for place in hosts):
+            raise FormatError("there is no such step of the host's")
+
+    @cached_property
+    def open_slots(self) -> frozenset[str]:
+        """The tensors whose sizes or places depend on the symbols."""
+        open_memories = {
+            one.memory
+            for one in self.slots.values()
+            if depends((*one.shape, one.words, one.offset))
+        }
+        return frozenset(n for n, one in self.slots.items() if one.memory in open_memories)
+
+    @cached_property
+    def _numbers(self) -> Callable[[Sequence[int]], tuple[int, ...]]:
+        return compiled(self.expressions, [one.name for one in self.symbols])
+
+    @cached_property
+    def _guarded(self) -> Callable[[Sequence[int]], tuple[int, ...]]:
+        return compiled([one.expr for one in self.guards], [one.name for one in self.symbols])
+
+    def numbers(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Return the numbers of `expressions` for these sizes of the symbols."""
+        return self._numbers(sizes)
+
+    def sizes(self, shapes: Mapping[str, Shape]) -> tuple[int, ...]:
+        """Return the sizes of the symbols in inputs of these shapes."""
+        return tuple([shapes[one.input][one.axis] for one in self.symbols])
+
+    def holds(self, sizes: Sequence[int]) -> bool:
+        """Return True where it is right for these sizes of the symbols."""
+        pairs = zip(self.symbols, sizes, strict=True)
+        if not all(one.low <= size <= one.high for one, size in pairs):
+            return False
+        found = self._guarded(sizes)
+        return all(
+            ORDER[one.relation](value) == one.answer
+            for one, value in zip(self.guards, found, strict=True)
+        )
+
+    @property
+    def range(self) -> ShapeRange:
+        """The shapes of inputs that it is for."""
+
+        def dim(size: Size) -> int | str:
+            if isinstance(size, int):
+                return size
+            (((name,), _),) = self.expressions[size.index]
+            return str(name)
+
+        shapes = ((one.name, tuple(map(dim, one.shape))) for one in self.io.inputs)
+        return ShapeRange(tuple(sorted(shapes)), self.symbols, self.guards)
+
+    def admits(self, shapes: Mapping[str, Shape]) -> bool:
+        """Return True where it is right for inputs of these shapes."""
+        try:
+            sizes = self.sizes(shapes)
+        except IndexError:  # of fewer dimensions
+            return False
+        if not self.holds(sizes):
+            return False
+        numbers = self.numbers(sizes)
+        return all(number(one.shape, numbers) == shapes[one.name] for one in self.io.inputs)
+
+    def data(self) -> dict[str, Any]:
+        """Return all of it as JSON has it. Raises FormatError where it cannot be saved."""
+        if self.why_not_saved is not None:
+            raise FormatError(self.why_not_saved)
+        names = {self.aliases.get(one, one) for one in self._ends()}
+        return {
+            "name": self.name,
+            "backend": self.backend,
+            "symbols": [[*vars(one).values()] for one in self.symbols],
+            "expressions": self.expressions,
+            "guards": [[*vars(one).values()] for one in self.guards],
+            "blocks": [[plain(one.words), one.kind, one.own] for one in self.blocks],
+            "weights": self.weights,
+            "commands": self.commands.data(),
+            "inputs": [
+                [one.name, one.dtype.value, plain(one.shape), one.takes.value, one.small,
+                 plain(one.below)]
+                for one in self.io.inputs
+            ],
+            "outputs": [
+                [one.name, one.dtype.value, plain(one.shape), one.fixed] for one in self.io.outputs
+            ],
+            "slots": [
+                [one.name, plain(one.shape), one.dtype.value, one.layout.name, plain(one.words),
+                 one.block, one.memory, plain(one.offset)]
+                for one in map(self.slots.__getitem__, sorted(names))
+            ],
+            "aliases": dict(self.aliases),
+            "nbytes": self.nbytes,
+        }  # fmt: skip
+
+    def _ends(self) -> list[str]:
+        """The names of the inputs, and of the outputs that runs change."""
+        changing = (one.name for one in self.io.outputs if not one.fixed)
+        return [*(one.name for one in self.io.inputs), *changing]
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Executable:
+        """Return what `data` gave, from JSON of which nothing is known. Raises FormatError."""
+        try:
+            inputs = tuple(
+                Input(name, DType(dtype), size_of(shape), DType(takes), small, size_of(below))
+                for name, dtype, shape, takes, small, below in data["inputs"]
+            )
+            outputs = tuple(
+                Output(name, DType(dtype), size_of(shape), fixed)
+                for name, dtype, shape, fixed in data["outputs"]
+            )
+            slots = [_slot(one) for one in data["slots"]]
+            made = cls(
+                str(data["name"]),
+                str(data["backend"]),
+                tuple(Symbol(*one) for one in data["symbols"]),
+                tuple(map(size_of, data["expressions"])),
+                tuple(map(_guard, data["guards"])),
+                tuple(Block(size_of(words), kind, own) for words, kind, own in data["blocks"]),
+                tuple(data["weights"]),
+                CommandBuffer.of(data["commands"]),
+                IOSpec(inputs, outputs),
+                {one.name: one for one in slots},
+                {str(name): str(one) for name, one in data["aliases"].items()},
+                int(data["nbytes"]),
+            )
+            _ = made._numbers, made._guarded
+            return made
+        except FormatError:
+            raise
+        except Exception as error:  # of the wrong types anywhere
+            raise FormatError(f"no executable: {error}") from None
+
+
+def _slot(data: Sequence[Any]) -> TensorSlot:
+    """Return a slot from JSON. Raises FormatError where the tensor does not fit."""
+    name, shape, dtype, layout, words, block, memory, offset = map(size_of, data)
+    made = TensorSlot(name, shape, DType(dtype), parse(layout), words, block, memory, offset)
+    if type(block) is not int or not made.dtype.on_gpu:
+        raise FormatError(f"{name!r} is not in a device's memory")
+    known = all(type(one) is int for one in (*shape, words))
+    if known and made.layout.words(TensorType(shape, made.dtype)) > words:
+        raise FormatError(f"{name!r} does not fit into {words} words")
+    return made
+
+
+Fixed = Callable[[str], Array]
+"""Gives the output of a name that no run changes: a new array."""

@@ -1,0 +1,253 @@
+"""Runs of an executable, compiled now or read from disk: inputs, every step, outputs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cached_property
+
+import numpy as np
+
+from glnn.arrays import check_indices, check_small
+from glnn.errors import ModelError
+from glnn.process import ProcessLock
+from glnn.runtime.buffer_set import BufferSet, Resources
+from glnn.runtime.executable import Executable, Fixed, Output
+from glnn.runtime.run import Begun, apart, check_out
+from glnn.runtime.store import Performer
+from glnn.settings import Settings
+from glnn.types import Array, DType, Shape, as_float, narrowed, to_float16
+
+
+class Runner:
+    """Runs `executable` for whatever shapes its guards admit. Any thread may use it.
+
+    performer: where it runs. resources: what its BufferSets share. shapes: inputs that it is made
+    ready for at once. fixed: gives the outputs that no run changes. taken: bytes of device memory
+    that it takes for these shapes, memory of states aside. lock: what a run holds where no device
+    has runs take turns; None is one of its own.
+
+    Only inside `performer.perform` can one be made. Raises DeviceError where GL meets an error, as
+    where memory runs out, LimitError where a texture is too large.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        performer: Performer,
+        resources: Resources,
+        shapes: Mapping[str, Shape],
+        *,
+        fixed: Fixed,
+        taken: int,
+        lock: AbstractContextManager[None] | None = None,
+    ) -> None:
+        self.executable, self._performer, self._resources = executable, performer, resources
+        self._fixed_output, self._available = fixed, resources.available
+        # The host has several threads run at once, those of a device run one by one.
+        on_host = ProcessLock() if lock is None else lock
+        self._lock = on_host if performer.device is None else nullcontext()
+        io = executable.io
+        self.outputs = tuple(one.name for one in io.outputs)
+        """The names of the outputs."""
+        self._fixed = frozenset(io.fixed())
+        self._floats = frozenset(one.name for one in io.inputs if one.takes is DType.float32)
+        self._narrowed = tuple(one.name for one in io.inputs if one.narrowed)
+        self._small = tuple(one.name for one in io.inputs if one.small)
+        self._indices = tuple(one for one in io.inputs if one.below)
+        self._outputs = {one.name: one for one in io.outputs}
+        self._runs: deque[Begun] = deque()
+        self._latest = BufferSet(executable, resources)
+        self._latest.bind(shapes)
+        self._sets = [self._latest]
+        self._taken = taken - self._nbytes
+        resources.available = self.available
+
+    @property
+    def buffers(self) -> BufferSet:
+        """The BufferSet of the last run."""
+        return self._latest
+
+    @property
+    def _nbytes(self) -> int:
+        """Bytes of its blocks of memory."""
+        own = sum(one.nbytes for one in self._sets)
+        return own + sum(memory.nbytes for memory in self._resources.memories.values())
+
+    def available(self) -> int | None:
+        """Return the bytes of device memory that are free beside it; None where nobody knows."""
+        free = self._available()
+        if free is not None and Settings.from_environment().memory is not None:
+            free -= self._taken + self._nbytes  # what GLNN_MEMORY allows is for all together
+        return free
+
+    def fixed(self, name: str) -> Array:
+        """Return the output of that name, which no run changes: a new array."""
+        return self._fixed_output(name)
+
+    def _inner(self, name: str) -> Output:
+        """The tensor called `name`, which is no output. Raises ModelError where it is not kept."""
+        raise ModelError(f"a plan of {', '.join(map(repr, self.outputs))} keeps no tensor {name!r}")
+
+    def _before(self, names: Sequence[str]) -> None:
+        """What is done before a run that is asked for these outputs. Only inside `perform`."""
+
+    def upload(self, feeds: Mapping[str, Array]) -> None:
+        """Move the inputs, arrays of their own types, to the device."""
+
+        def upload() -> None:
+            buffers = self._only()
+            self._bind(buffers, feeds)
+            self._upload(buffers, feeds)
+
+        self._performer.perform(upload)
+
+    def _bind(self, buffers: BufferSet, feeds: Mapping[str, Array]) -> None:
+        buffers.bind({one.name: feeds[one.name].shape for one in self.executable.io.inputs})
+
+    def _upload(self, buffers: BufferSet, feeds: Mapping[str, Array]) -> None:
+        arrays = {
+            one.name: as_float(feeds[one.name]) if one.name in self._floats else feeds[one.name]
+            for one in self.executable.io.inputs
+        }
+        for one in self._indices:
+            called = one.called or f"input {one.name!r}"
+            check_indices(called, feeds[one.name], buffers.number(one.below))
+        for name in self._small:
+            check_small(name, feeds[name])
+        for name in self._narrowed:
+            arrays[name] = narrowed(f"input {name!r}", arrays[name])
+        buffers.upload(arrays)
+
+    def perform(self) -> None:
+        """Perform every step, without waiting for the device."""
+        self._performer.perform(lambda: self._only().perform())
+
+    def download(self) -> dict[str, Array]:
+        """Return the outputs, waiting for them."""
+        return self._performer.perform(
+            lambda: self._asked(self._latest, self.outputs, {}).results()
+        )
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """Return the outputs so called, None for all, for the inputs `feeds`.
+
+        feeds: arrays of the inputs' own types. out: by the names of outputs, arrays that they are
+        to be written to, each of its output's shape and dtype. Weights that were assigned since
+        the last run are uploaded before. Where no outputs are wanted, nothing is waited for.
+        """
+        names = None if outputs is None else tuple(outputs)
+        return self._performer.perform(lambda: self.inside(feeds, names, out))
+
+    def inside(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """Do the same as `run`, for callers that are inside `Performer.perform`."""
+        with self._lock:
+            if outputs == () and self._performer.device is not None:
+                self.begin(feeds, outputs, out)  # and wait for nothing
+                return {}
+            return self._begun(feeds, outputs, out).results()
+
+    def begin(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array] | None = None,
+    ) -> Begun:
+        """Have the device begin with a run, for callers that are inside `Performer.perform`.
+
+        Where as many are under way as there is room for, the first of them is waited for.
+        """
+        run = self._begun(feeds, outputs, out)
+        run.fence = self._performer.fence()
+        self._runs.append(run)
+        return run
+
+    def _begun(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array] | None,
+    ) -> Begun:
+        self._before(outputs or ())
+        buffers = self._free()
+        self._bind(buffers, feeds)
+        if out:
+            for one in self.executable.io.outputs:
+                if one.name in out:
+                    check_out(one.name, out[one.name], buffers.number(one.shape), one.dtype)
+        self._upload(buffers, apart(feeds, out) if out else feeds)
+        buffers.perform()
+        return self._asked(buffers, self.outputs if outputs is None else outputs, out or {})
+
+    def _free(self) -> BufferSet:
+        """Return room for a run: where none is left, that of the first that is under way."""
+        while self._runs and self._runs[0].over:
+            self._runs.popleft()
+        busy = [run.buffers for run in self._runs]
+        found = next((one for one in self._sets if one not in busy), None)
+        if found is None and len(self._sets) < self._most:
+            found = BufferSet(self.executable, self._resources)
+            self._sets.append(found)
+        if found is None:
+            first = self._runs.popleft()
+            with suppress(Exception):  # who asked for it gets that
+                first.results()
+            found = first.buffers
+        self._latest = found
+        return found
+
+    def _only(self) -> BufferSet:
+        """Return that of the last run, once no run that was begun needs its outputs any more."""
+        while self._runs:
+            self._runs.popleft().results()
+        return self._latest
+
+    @cached_property
+    def _most(self) -> int:
+        """How many runs may be under way: a second one needs inputs and outputs of its own."""
+        if self._performer.device is None or not any(one.own for one in self.executable.blocks):
+            return 1
+        free = self.available()
+        return 2 if free is None or self._latest.room <= free else 1
+
+    def _asked(self, buffers: BufferSet, names: Sequence[str], out: Mapping[str, Array]) -> Begun:
+        """The run that was begun in `buffers`, whose outputs `names` are on their way."""
+        computed = [name for name in names if name not in self._fixed]
+
+        def found(name: str) -> Array:
+            return self._array(self._outputs.get(name) or self._inner(name), buffers, out.get(name))
+
+        return Begun(buffers, names, computed, found)
+
+    def _array(self, output: Output, buffers: BufferSet, out: Array | None) -> Array:
+        """An output as a run in `buffers` left it, in `out` or in a new array."""
+        dtype, to = output.dtype, None
+        if output.fixed:
+            found = self.fixed(output.name)  # else who changes it changes the plan's
+        else:
+            store = buffers.output(output.name)
+            if out is not None and dtype is not DType.float16:
+                to = out.reshape(store.shape)
+            found = store.fetch(to).reshape(buffers.number(output.shape))
+        if dtype is DType.float16:
+            found = to_float16(found)
+        elif dtype is DType.int64:
+            found = found.astype(np.int64, copy=False)
+        else:
+            found = as_float(found)
+        if out is None:
+            return found
+        if to is None or not np.may_share_memory(to, out):  # to reshape it was to copy it
+            out[...] = found
+        return out
