@@ -165,3 +165,28 @@ def test_models_with_two_open_sizes_are_planned_for_ranges(name, planned) -> Non
             feeds = {"x": draw.standard_normal(shape, np.float32)}
         session.run(None, feeds)
     assert len(planned) <= 6, planned
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+def test_tokens_of_a_growing_cache(backend, planned) -> None:
+    """Greedily ONNX Runtime's, and few of the runs plan: one for each range of lengths."""
+    import onnxruntime
+
+    one_shapes = pytest.importorskip("benchmarks.one_shapes")
+    open_models = pytest.importorskip("benchmarks.open_models")
+    shape = open_models.Shape(layers=1, width=64)
+    content = open_models.decoder(1, growing=True, shape=shape).SerializeToString()
+    theirs = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    ours = InferenceSession(content, backend)
+    steps = one_shapes.decoding(np.zeros((2, 1, 1, 0, 64), np.float32), 40, False)
+    feeds, ended = next(steps), False
+    while not ended:
+        logits, present = ours.run(None, feeds)
+        expected = theirs.run(None, feeds)
+        assert logits[0, -1].argmax() == expected[0][0, -1].argmax()
+        np.testing.assert_allclose(present, expected[1], rtol=1e-4, atol=1e-4)
+        try:
+            feeds = steps.send([logits, present])
+        except StopIteration:
+            ended = True
+    assert len(planned) <= 6, planned
