@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from math import prod
+from time import perf_counter
 
 from glnn.backends.backend import Choice
 from glnn.backends.examined import Examined
@@ -36,6 +38,7 @@ LEAST_PART = 64  # vertices or workgroups: below, launches cost more than what t
 SHORT = 64  # numbers a sum: what large launches are seen with, and tiles are no longer
 SEEDS = 1, 2, 3, 4  # of the operands of a second look, of which the best are taken
 MORE = 64  # samples of a second look, where a kernel is seen with few
+WRITTEN = 1.0  # seconds after which what was found is written: a process may be ended
 CONFIRMED = 1 << 16  # numbers of a problem of which all samples may differ then
 
 
@@ -48,19 +51,29 @@ def examine(
     not to be used: others must be chosen then.
     """
     offers, verdicts = backend.device.capabilities, backend.verdicts
-    wrong = False
-    for kernel, problem in asked:
-        assert isinstance(kernel, Kernel)
-        launch = backend.launched(kernel, problem)
-        known = verdicts.find(kernel, problem, offers)
-        if not known.covers(launch):
+    wrong, new, written = False, dict[str, Verdict](), perf_counter()
+    try:
+        for kernel, problem in asked:
+            assert isinstance(kernel, Kernel)
+            launch = backend.launched(kernel, problem)
+            known = verdicts.find(kernel, problem, offers)
+            if known.covers(launch):
+                continue
             found = _verdict(backend, kernel, problem, launch, known, tell)
             name = f"{kernel.op}/{kernel.name}"
             LOG.info("examined %s in a launch of %s: %s", name, launch[:3], found.outcome)
             # One that is wrong is so at these sizes: others are looked at by themselves.
             key = sizes_key if found.wrong is not None else verdict_key
-            verdicts.keep({key(kernel, problem, offers): found})
+            one = {key(kernel, problem, offers): found}
+            verdicts.take(one)
+            new |= one
             wrong |= found.wrong is not None
+            if found.wrong is not None or perf_counter() - written > WRITTEN:
+                verdicts.keep(new)
+                new, written = {}, perf_counter()
+    finally:
+        if new:
+            verdicts.keep(new)
     return wrong
 
 
@@ -171,8 +184,8 @@ def _seen(
     few: dict[str, Shape] = dict(shapes)
     if problem.output[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
-    deep = (problem.resized(op.of_depth(few, one, few=True)) for one in (upper(depth), depth))
-    small = next(filter(fits, deep), problem)
+    deep = [op.of_depth(few, one, few=True) for one in (upper(depth), depth)]
+    small = next(filter(fits, map(problem.resized, chain(map(op.smaller, deep), deep))), problem)
     large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
     large = large if enough(large) else problem
     if spoilable(problem) or (op.deepens and small != large):  # else it would tell nothing more

@@ -42,15 +42,19 @@ class Known:
     """Of each operand, and of `out`, that is to be repeated, in how many runs: see `Few`."""
     exact: bool
     """Whether NumPy computes it in float64; where that takes too long, in float32."""
+    quick: bool
+    """Whether it is float32 though float64 would not take too long."""
     spoiled: bool
     """Whether special values are among the operands."""
 
     @classmethod
-    def of(cls, problem: Problem, *, spoiled: bool, whole: bool, seed: int = 0) -> Known:
+    def of(
+        cls, problem: Problem, *, spoiled: bool, whole: bool, seed: int = 0, quick: bool = False
+    ) -> Known:
         """What is known of `problem`.
 
         spoiled: whether special values are among the operands. whole: whether all samples differ.
-        seed: of the random operands.
+        seed: of the random operands. quick: whether NumPy is to compute in float32.
         """
         few = None if whole else _few(problem, spoiled)
         op, shapes, stacks = problem.op, problem.own, dict[str, int]()
@@ -59,7 +63,9 @@ class Known:
         taken = dict(shapes)
         if problem.epilogue is not None:
             taken |= problem.epilogue.shapes(op.shape_of(shapes))
-        tried = (cls._of(problem, op, taken, stacks, spoiled, reach, seed) for reach in REACHES)
+        tried = (
+            cls._of(problem, op, taken, stacks, spoiled, reach, seed, quick) for reach in REACHES
+        )
         first = next(tried)
         return next((one for one in chain([first], tried) if _varies(one.result)), first)
 
@@ -73,14 +79,15 @@ class Known:
         spoiled: bool,
         reach: int,
         seed: int,
+        quick: bool,
     ) -> Known:
         """What is known of `op`, `problem`'s or one of few samples, by operands of these shapes."""
         operands = _operands(problem, shapes, spoiled, reach, seed)
         types = {name: TensorType.of(operands[name]) for name in problem.own}
         cost = op.cost_of(types)
         exact = cost.flops <= EXACT
-        precise = operands
-        if exact and (cost.flops or problem.epilogue):  # what is moved alone stays as it is
+        precise, quick = operands, quick and exact
+        if exact and not quick and (cost.flops or problem.epilogue):  # what is moved stays as it is
             precise = {
                 name: array.astype(np.float64) if array.dtype.kind == "f" else array
                 for name, array in operands.items()
@@ -88,7 +95,7 @@ class Known:
         dtype = problem.results[0].dtype.numpy
         with np.errstate(all="ignore"):
             result = computed(op, precise, problem.epilogue)[0].astype(dtype)
-        return cls(problem, op, operands, result, stacks, exact, spoiled)
+        return cls(problem, op, operands, result, stacks, exact and not quick, quick, spoiled)
 
     def tolerance(self) -> Tolerance:
         """Find how far a right kernel's results may be off: it costs several times the result.

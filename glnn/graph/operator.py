@@ -15,6 +15,9 @@ from glnn.types import Array, Shape, TensorType
 
 T = TypeVar("T")
 SMALL = 4096  # numbers of a tensor that are looked at before a run, where sizes may depend on them
+MANY, UNIT = 24, 16
+"""Results along an axis, beyond which fewer do to see a kernel at work; what their number is
+reduced by is a multiple of, so that it has the same powers of two as its factors."""
 Types = Sequence[TensorType | None]
 """The type of each operand, in order; None where one is left out."""
 Reference = Callable[..., tuple[Array, ...]]
@@ -322,6 +325,13 @@ class Operator(ABC):
         """
         return shapes
 
+    def smaller(self, shapes: Shapes) -> Shapes:
+        """Operands of fewer results along axes that are long, by the same program as a rule.
+
+        Their sums are as long as they were.
+        """
+        return shapes
+
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
         """Random `numbers` made such that the operand `name` may have them."""
         return numbers
@@ -341,6 +351,11 @@ def typed(operands: Operands) -> dict[str, TensorType]:
         name: one if isinstance(one, TensorType) else TensorType(one)
         for name, one in operands.items()
     }
+
+
+def fewer(size: int) -> int:
+    """Return a smaller number than `size`, where that is large, with its remainder by `UNIT`."""
+    return min(size, MANY + (size - MANY) % UNIT)
 
 
 def upper(size: int) -> int:

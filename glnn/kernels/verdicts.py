@@ -113,7 +113,7 @@ class Seen:
 class Verdicts:
     """The verdicts on the kernels of one device, each with the op's attributes it was seen with.
 
-    file: what keeps them. revision: counts the changes.
+    file: what keeps them. revision: counts the changes of what is not to be used.
     """
 
     file: DeviceFile
@@ -152,13 +152,17 @@ class Verdicts:
 
     def keep(self, found: Mapping[str, Verdict]) -> None:
         """Take the verdicts `found`, and write the file, where it may be written."""
-        self.found |= found
-        self.revision += 1
+        self.take(found)
         with suppress(OSError), self.file.locked():  # what is not kept is found again
             others = self.file.again(_verdict)  # another process may have kept some
             both = {key: one.beside(others[key]) for key, one in found.items() if key in others}
             kept = {**others, **self.found, **both}
             self.file.write({key: asdict(verdict) for key, verdict in kept.items()})
+
+    def take(self, found: Mapping[str, Verdict]) -> None:
+        """Take the verdicts `found`, which no file has yet."""
+        self.found |= found
+        self.revision += any(verdict.wrong is not None for verdict in found.values())
 
     def renew(self, found: Mapping[str, Verdict], dropped: Callable[[str], bool]) -> None:
         """Take the verdicts `found` in the place of those whose key is `dropped`.

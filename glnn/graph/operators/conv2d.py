@@ -136,3 +136,8 @@ class Conv2d(Convolving):
         o_made = min(o, FEW + o % 4) if few and self.groups == 1 else o
         found = self.with_x(shapes, (n, made * self.groups, h, w))
         return {**found, "weight": (o_made, made, *kernel)}
+
+    def smaller(self, shapes: Shapes) -> Shapes:
+        n, c, *size = shapes["x"]
+        fewer = windows.fewer(size, self.convolved(shapes)[2:], self.stride)
+        return self.with_x(shapes, (n, c, *fewer))

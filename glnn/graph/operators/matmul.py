@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Few, Reference, Shapes, Types, rank
+from glnn.graph.operator import Few, Reference, Shapes, Types, fewer, rank
 from glnn.graph.prologue import Prologue
 from glnn.graph.prologued import Prologued
 from glnn.types import Array, Shape
@@ -119,3 +119,9 @@ class Matmul(Prologued):
         made = depth + (k - depth) % 4  # a whole quad or not, as before
         n_made = min(n, FEW + n % 4) if few else n
         return {**self.with_x(shapes, (m, made)), "weight": (*batch, n_made, made)}
+
+    def smaller(self, shapes: Shapes) -> Shapes:
+        (m, k), batch = shapes["x"], shapes["weight"][0] if self.stacks(shapes) else 1
+        if self.prologue is not None or not batch:
+            return shapes
+        return {**shapes, "x": (batch * fewer(m // batch), k)}

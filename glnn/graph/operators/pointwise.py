@@ -13,7 +13,16 @@ from glnn.graph.blockwise import compiled, evaluated
 from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Call, Expr
 from glnn.graph.interval import Interval
-from glnn.graph.operator import Cost, Intervals, Known, Operator, Reference, Shapes, Types
+from glnn.graph.operator import (
+    Cost,
+    Intervals,
+    Known,
+    Operator,
+    Reference,
+    Shapes,
+    Types,
+    fewer,
+)
 from glnn.symint import is_symbolic
 from glnn.types import Array, DType, Shape, TensorType
 
@@ -96,6 +105,9 @@ class Pointwise(Operator):
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         return {"count": prod(broadcast(shapes))}
+
+    def smaller(self, shapes: Shapes) -> Shapes:
+        return {name: tuple(map(fewer, shape)) for name, shape in shapes.items()}
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
         output = broadcast(shapes)

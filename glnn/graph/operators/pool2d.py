@@ -93,6 +93,12 @@ class Pool2d(Contraction):
             )
         return n, c, oh, ow
 
+    def smaller(self, shapes: Shapes) -> Shapes:
+        if self.kernel is None:
+            return shapes
+        n, c, *size = shapes["x"]
+        return {"x": (n, c, *windows.fewer(size, self.shape_of(shapes)[2:], self.stride))}
+
     def _shared(self, size: Pair) -> Pair:
         """How many windows share an image of `size`, down and across."""
         down, across = (

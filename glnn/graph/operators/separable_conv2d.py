@@ -11,6 +11,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Shapes, rank
+from glnn.graph.operators import windows
 from glnn.graph.operators.convolving import Convolving
 from glnn.graph.operators.correlation import correlated
 from glnn.graph.prologue import Prologue
@@ -93,3 +94,8 @@ class SeparableConv2d(Convolving):
             "depthwise": (made, *window),
             "weight": (shapes["weight"][0], made, 1, 1),
         }
+
+    def smaller(self, shapes: Shapes) -> Shapes:
+        n, c, *size = shapes["x"]
+        fewer = windows.fewer(size, self.shape_of(shapes)[2:], self.stride)
+        return self.with_x(shapes, (n, c, *fewer))

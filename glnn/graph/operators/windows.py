@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from glnn.errors import ShapeError
+from glnn.graph import operator
 from glnn.types import Array
 
 Pair = tuple[int, int]
@@ -67,6 +68,12 @@ def rows(size: int, count: int, first: int, stride: int) -> tuple[slice, slice]:
         return slice(0, 0), slice(0, 0)
     start = first + low * stride
     return slice(low, high), slice(start, start + (high - low - 1) * stride + 1, stride)
+
+
+def fewer(size: Sequence[int], out: Sequence[int], stride: Pair) -> tuple[int, ...]:
+    """Return the size of an image with fewer windows than `out`, where these are many."""
+    along = zip(size, out, stride, strict=True)
+    return tuple(n - (count - operator.fewer(count)) * step for n, count, step in along)
 
 
 def taps(x: Array, at: Pair, out: Pair, stride: Pair) -> tuple[tuple[slice, slice], Array]:

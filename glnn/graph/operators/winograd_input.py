@@ -86,6 +86,12 @@ class WinogradInput(Contraction):
         n, c, *size = shapes["x"]
         return {"x": (n, min(c, FEW + c % 4) if few else c, *size)}
 
+    def smaller(self, shapes: Shapes) -> Shapes:
+        if self.part is not None:
+            return shapes
+        n, c, *size = shapes["x"]
+        return {"x": (n, c, *windows.fewer(size, size, (1, 1)))}
+
     def flops(self, shapes: Shapes) -> int:
         rows, c = self.shape_of(shapes)
         return rows * c * 2 * winograd(self.tile).window
