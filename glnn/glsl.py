@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from glnn.errors import GlnnError, ShaderError
@@ -59,24 +59,47 @@ def included(
     seen: those that it has by now.
     """
     found: list[Line] = []
+    for number, plain, file, part in _parts(text, name):
+        if file is not None:
+            target = _target(file, folder)
+            if target is None:
+                _target.cache_clear()  # it may be there when it is looked for again
+                raise ShaderError(f"{name}:{number}: no shader file {file!r} to include")
+            if target not in seen:
+                seen.add(target)
+                found += included(_text(target), file, folder, seen, generated)
+        elif part is not None and generated is not None:
+            if part not in generated:
+                raise ShaderError(f"{name}:{number}: nothing is generated for <{part}>")
+            found += included(generated[part], f"({part})", folder, seen, generated)
+        else:
+            found += plain
+    return found
+
+
+_Part = tuple[int, tuple[Line, ...], str | None, str | None]
+"""Lines of a text, the number of the first, and what is included in the place of one: a file, or
+what is generated under a name."""
+
+
+@lru_cache(maxsize=1024)
+def _parts(text: str, name: str) -> tuple[_Part, ...]:
+    """The text called `name`, divided where something is included; no `#version`."""
+    found: list[_Part] = []
+    plain: list[Line] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("#version"):
             continue
-        if match := _INCLUDE.match(line):
-            target = _target(match[1], folder)
-            if target is None:
-                _target.cache_clear()  # it may be there when it is looked for again
-                raise ShaderError(f"{name}:{number}: no shader file {match[1]!r} to include")
-            if target not in seen:
-                seen.add(target)
-                found += included(_text(target), match[1], folder, seen, generated)
-        elif generated is not None and (match := _GENERATED.match(line)):
-            if match[1] not in generated:
-                raise ShaderError(f"{name}:{number}: nothing is generated for <{match[1]}>")
-            found += included(generated[match[1]], f"({match[1]})", folder, seen, generated)
-        else:
-            found.append((line, name, number))
-    return found
+        one: Line = (line, name, number)
+        file, part = _INCLUDE.match(line), _GENERATED.match(line)
+        if file is None and part is None:
+            plain.append(one)
+            continue
+        found += [(number, tuple(plain), None, None)] if plain else []
+        found.append((number, (one,), file and file[1], part and part[1]))
+        plain = []
+    found += [(0, tuple(plain), None, None)] if plain else []
+    return tuple(found)
 
 
 @cache

@@ -15,6 +15,7 @@ from glnn.glsl import DOCUMENTS, shaders_folder
 from glnn.kernels.declaration import by_op, variants
 from glnn.kernels.forms import DeclarationError
 from glnn.kernels.kernel import BACKENDS, Kernel, place
+from glnn.kernels.parsed import parsed
 from glnn.kernels.source import known_fingerprint
 from glnn.settings import Settings
 
@@ -97,9 +98,13 @@ class Library:
     revision: int = 0
 
     @classmethod
-    def read(cls) -> Library:
-        """Those that ship with glnn and those of `GLNN_KERNELS`. Raises what `of_user` does."""
-        shipped, folder = read(shaders_folder()), Settings.from_environment().kernels
+    def read(cls, *, anew: bool = False) -> Library:
+        """Those that ship with glnn and those of `GLNN_KERNELS`. Raises what `of_user` does.
+
+        anew: whether to believe nothing that an earlier process has left.
+        """
+        shipped = read(shaders_folder()) if anew else parsed(shaders_folder(), read)
+        folder = Settings.from_environment().kernels
         if folder is None:
             return cls(shipped)
         return cls(shipped + of_user(Path(os.path.realpath(folder)), shipped))
@@ -120,7 +125,7 @@ class Library:
         known = {(one.op, one.name): (one, known_fingerprint(one)) for one in self.kernels}
         revision, kernels = self.revision + 1, []
         with glsl.anew():
-            for kernel in self.read().kernels:
+            for kernel in self.read(anew=True).kernels:
                 old, printed = known.get((kernel.op, kernel.name), (None, None))
                 new = replace(kernel, edition=revision)
                 if old and replace(kernel, edition=old.edition) == old:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import prod
 from typing import Any
 
 from glnn.device import Capabilities
@@ -214,6 +215,12 @@ class Problem:
         return {}
 
     @cached_property
+    def meant_sizes(self) -> dict[str, int]:
+        """What a kernel may be meant for, but for how it takes the operands."""
+        own = {"outputs": prod(self.output), "prologue": int(self.prologue is not None)}
+        return {**self.op_sizes, **own}
+
+    @cached_property
     def op_sizes(self) -> dict[str, int]:
         """The op's sizes, and what follows from them."""
         return {**self.op.sizes(self.own), **self.op.derived(self.own)}
@@ -285,7 +292,13 @@ class Problem:
     def fits(self, kernel: Kernel) -> bool:
         """Whether `kernel` takes the first input as it lies."""
         first = next(iter(self.op.names(len(self.operands))), "")
-        return first not in kernel.layouts or self.lies.among(first, self.first_layout, kernel)
+        if first not in kernel.layouts:
+            return True
+        key = "fits", kernel.wants(first), kernel.takes_strips(first)  # all that it depends on
+        if key not in self.memo:
+            self.memo[key] = self.lies.among(first, self.first_layout, kernel)
+        found: bool = self.memo[key]
+        return found
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""

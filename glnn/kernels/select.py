@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from math import prod
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
@@ -221,8 +220,7 @@ def _rate(kernel: Kernel, problem: Problem, device: Capabilities) -> float:
 
 def _sizes(problem: Problem, kernel: Kernel) -> dict[str, int]:
     """What a kernel may be meant for: sizes, and what `where` has besides."""
-    own = {"outputs": prod(problem.output), "taken": int(problem.fits(kernel))}
-    return {**problem.op_sizes, **own, "prologue": int(problem.prologue is not None)}
+    return {**problem.meant_sizes, "taken": int(problem.fits(kernel))}
 
 
 def _fast(kernels: Iterable[Kernel], problem: Problem, of: Pace) -> list[Kernel]:

@@ -44,6 +44,16 @@ def assemble(
     return Source(name, text, tuple((file, number) for _, file, number in lines))
 
 
+def reads(kernel: Kernel, name: str) -> bool:
+    """Whether the shader of `kernel`, with what it includes, has `name` in it."""
+    return not kernel.stages and name in _words(expanded(kernel.path))
+
+
+@lru_cache(maxsize=1024)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text))
+
+
 def fingerprint(kernel: Kernel) -> str:
     """A hash of the declaration and the shader of `kernel`: another one means another kernel."""
     return _fingerprint(kernel.text, "" if kernel.stages else expanded(kernel.path))

@@ -21,9 +21,9 @@ from glnn.kernels.generate.prologue import reads_before
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
-from glnn.kernels.source import fingerprint, known_fingerprint
+from glnn.kernels.source import fingerprint, known_fingerprint, reads
 
-FORM = 3  # of the file; one of another form is not used
+FORM = 4  # of the file; one of another form is not used
 ROUNDED = 2e-3  # the error of what is rounded to float16, or to the next one
 WORDS = 4  # of a key at least: backend, op, kernel, fingerprint
 FUNCTION = "function"  # in the place of the op, where a verdict is on a scalar function
@@ -135,12 +135,11 @@ class Verdicts:
         """
         if not self.found or kernel.stages:  # no key need be made
             return self.of_kernel(kernel)
-        wider = kernel_key(kernel), f"{program_key(kernel, problem, device)} {ALWAYS}"
-        own = sizes_key(kernel, problem, device)
-        for key in (*wider, *_function_keys(kernel.backend, problem), own):
+        own, *others = _keys(kernel, problem, device)
+        for key in others:
             if key in self.found and self.found[key].wrong is not None:
                 return self.found[key]
-        return self.found.get(verdict_key(kernel, problem, device), Verdict())
+        return self.found.get(own, Verdict())
 
     def why_not(self, kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
         """Why `kernel` is not used for problems like `problem`; None when it is."""
@@ -198,6 +197,21 @@ class Verdicts:
                 yield Seen(backend, op, name, " ".join(attributes), verdict)
 
 
+def _keys(kernel: Kernel, problem: Problem, device: Capabilities) -> tuple[str, ...]:
+    """The key of the verdict on `kernel` for `problem`, and those of what may be wrong besides."""
+    key = "keys", kernel, device
+    if key not in problem.memo:
+        problem.memo[key] = (
+            verdict_key(kernel, problem, device),
+            kernel_key(kernel),
+            f"{program_key(kernel, problem, device)} {ALWAYS}",
+            *_function_keys(kernel.backend, problem),
+            sizes_key(kernel, problem, device),
+        )
+    found: tuple[str, ...] = problem.memo[key]
+    return found
+
+
 def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
     """What the program is that `kernel` is for `problem`.
 
@@ -219,6 +233,9 @@ def _program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
     }
     made = problem.generated(kernel)
     known = {**kernel.defaults, **problem.defines(kernel), **samplers}
+    if made is None:  # what a shader does not read makes no other program
+        own = {*problem.op.defines(problem.own), *map(str.upper, problem.op.derived(problem.own))}
+        known = {name: known[name] for name in known if name not in own or reads(kernel, name)}
     if kernel.epilogue:
         known["epilogue"] = reads_as(problem.epilogue)
     if kernel.prologue is not None:

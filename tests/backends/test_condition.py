@@ -160,3 +160,41 @@ def test_processes_that_keep_verdicts_at_once_lose_none(examined) -> None:
         pool.starmap(_keep, [(empty, names) for names in mine], 1)
     kept = BACKENDS[examined.name](examined.device).verdicts.found
     assert {key.split(" ")[2] for key in kept} == {name for names in mine for name in names}
+
+
+@pytest.mark.parametrize("name", ["product", "convolution"])
+def test_a_reference_of_float32_that_is_off_refuses_nothing(examined, monkeypatch, name) -> None:
+    """Where it does not tell for sure that a kernel is right, float64 decides."""
+    op, shapes = SMALL[name]
+    made = Known.of.__func__
+    exact: list[bool] = []
+
+    def off(cls, *args, **named) -> Known:
+        known = made(cls, *args, **named)
+        exact.append(known.exact)
+        return replace(known, result=known.result * np.float32(1.01)) if known.quick else known
+
+    monkeypatch.setattr(Known, "of", classmethod(off))
+    problem = Problem.of(op, shapes, {})
+    assert not examined.examine([(examined.choose(problem), problem)])
+    assert exact.count(True) == exact.count(False) > 0
+
+
+def test_less_than_what_is_allowed_is_seen(examined, monkeypatch) -> None:
+    """float32 alone does not let a kernel pass that is off by more than half of that."""
+    exact: list[bool] = []
+    made = Known.of.__func__
+
+    def noted(cls, *args, **named) -> Known:
+        known = made(cls, *args, **named)
+        exact.append(known.exact)
+        return known
+
+    def off(numbers: np.ndarray) -> None:
+        numbers *= np.float32(1 + 8e-6)
+
+    monkeypatch.setattr(Known, "of", classmethod(noted))
+    _changed(monkeypatch, off)
+    problem = Problem.of(Matmul(), {"x": (5, 96), "weight": (7, 96)}, {})
+    examined.examine([(examined.choose(problem), problem)])
+    assert True in exact

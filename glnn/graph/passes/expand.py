@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from glnn.errors import ShapeError, UnsupportedOpError
@@ -83,7 +83,7 @@ class _Expansion:
     def _take_apart(self, node: Node, operator: Composite) -> None:
         given = [None if v is None else self._here.get(v, v) for v in node.inputs]
         try:
-            made, here = self._inside(operator.express(given))
+            made, here = self._inside(*self._expressed(operator, given))
         except (ShapeError, UnsupportedOpError) as error:
             raise type(error)(f"layer {node.name!r}: {error}") from None
         for value, result in zip(node.outputs, made.outputs, strict=True):
@@ -107,11 +107,25 @@ class _Expansion:
                 copy = Node(node.name, Identity(), (source,), (self._here[value],))
                 self._nodes.append(copy)
 
-    def _inside(self, made: Graph) -> tuple[Graph, dict[Value, Value]]:
-        """`made` with its own composites taken apart, and what its inputs are here."""
+    def _expressed(
+        self, operator: Composite, given: Sequence[Value | None]
+    ) -> tuple[Graph, Sequence[Value]]:
+        """What `operator` is made of, and for each input of that what is given.
+
+        Where all of this changes from run to run it is the graph that told the types.
+        """
+        there = [value for value in given if value is not None]
+        changes = all(value.kind in (Kind.INPUT, Kind.COMPUTED) for value in there)
+        if operator.opens or not changes or len(set(there)) < len(there):
+            made = operator.express(given)
+            return made, made.inputs
+        return operator.graph([value and value.type for value in given]), there
+
+    def _inside(self, made: Graph, given: Sequence[Value]) -> tuple[Graph, dict[Value, Value]]:
+        """`made` with its own composites taken apart, and what its inputs are here: `given`."""
         again = opened if self._only_own else expanded
         found = again(made, {value.name: value.type for value in made.inputs})
-        return found, dict(zip(found.inputs, made.inputs, strict=True))
+        return found, dict(zip(found.inputs, given, strict=True))
 
     def _fresh(self, name: str) -> str:
         found = self._marks.free(name, self._names)

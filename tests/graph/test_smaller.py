@@ -1,0 +1,35 @@
+"""Operands of fewer results, by which special values are seen: sums stay as long as they were."""
+
+from __future__ import annotations
+
+from math import gcd
+
+import pytest
+
+from glnn.graph.expression import Arg, call
+from glnn.graph.operator import MANY, UNIT, fewer
+from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d
+
+OPERATORS = {
+    "conv": (Conv2d((2, 1), (3, 3, 3, 3)), {"x": (1, 3, 224, 161), "weight": (8, 3, 7, 7)}),
+    "grouped": (Conv2d(groups=6), {"x": (1, 6, 90, 30), "weight": (6, 1, 5, 5)}),
+    "pool": (Pool2d("max", (3, 3), (2, 2), (1, 1, 1, 1)), {"x": (1, 5, 112, 77)}),
+    "product": (Matmul(), {"x": (36 * 100, 64), "weight": (36, 10, 64)}),
+    "pointwise": (Pointwise(call("add", Arg(0), Arg(1))), {"x0": (2, 99, 60), "x1": (99, 1)}),
+}
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, MANY, MANY + 1, 40, 41, 224, 6625])
+def test_fewer_has_the_same_powers_of_two(size) -> None:
+    assert fewer(size) == size if size <= MANY else MANY <= fewer(size) < MANY + UNIT
+    assert gcd(fewer(size), UNIT) == gcd(size, UNIT)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_results_are_fewer(name) -> None:
+    op, shapes = OPERATORS[name]
+    small = op.smaller(shapes)
+    before, after = op.shape_of(shapes), op.shape_of(small)
+    assert len(before) == len(after) and op.depth(small) == op.depth(shapes)
+    assert all(a == b or MANY <= a < b for a, b in zip(after, before, strict=True))
+    assert after != before and op.smaller(small) == small
