@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from glnn.symint import Atom, Expr, SymInt
+from glnn.symint import Atom, Expr, SymFloat, SymInt
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class SizeTable:
         """Return `value` with a SizeIndex for each SymInt, also within tuples and mappings."""
         if isinstance(value, SymInt):
             return SizeIndex(self._places.setdefault(value.expr, len(self._places)))
+        if isinstance(value, SymFloat):
+            return self.size(value.size)
         if isinstance(value, tuple):
             return tuple(map(self.size, value))
         if isinstance(value, Mapping):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from itertools import count
-from math import prod
+from math import gcd, prod
 from typing import Any, TypeGuard, TypeVar, cast
 
 import numpy as np
@@ -61,6 +61,8 @@ class Trace:
     guards: dict[Guard, None] = field(default_factory=dict)
     number: int = field(default_factory=count().__next__)
     """Another one for each trace of the process."""
+    known: dict[Atom, Bounds] = field(default_factory=dict)
+    """Closer bounds of symbols and quotients, which follow from the guards."""
     pinned: bool = False
     """Whether something took the number of a SymInt, so that it holds for little but its hints."""
 
@@ -83,6 +85,23 @@ class Trace:
 
     def range(self, expr: Expr) -> Bounds:
         """Between which numbers `expr` lies for all sizes within the bounds."""
+        low, high = self._sum(expr)
+        for monomial, factor in expr:  # remainders: a - n (a // n) is 0 to n - 1
+            atom = monomial[0] if len(monomial) == 1 else ""
+            if isinstance(atom, str) or len(atom[1]) != 1 or atom[1][0][0] != ():
+                continue
+            (_, divisor), dividend = atom[1][0], atom[0]
+            times = -factor // divisor
+            rest = _plus(_plus(expr, dividend, -times), ((monomial, divisor * times),))
+            if divisor > 1 and len(rest) < len(expr):
+                ends = self._sum(rest)
+                most = times * (divisor - 1)
+                low = max(low, ends[0] + min(most, 0))
+                high = min(high, ends[1] + max(most, 0))
+        return max(low, -WIDEST), min(high, WIDEST)
+
+    def _sum(self, expr: Expr) -> Bounds:
+        """The same by the ranges of its monomials, each by itself."""
         low = high = 0
         for monomial, factor in expr:
             least, most = 1, 1
@@ -92,9 +111,67 @@ class Trace:
                 least, most = min(products), max(products)
             ends = factor * least, factor * most
             low, high = low + min(ends), high + max(ends)
-        return max(low, -WIDEST), min(high, WIDEST)
+        return low, high
+
+    def reduced(self, difference: Expr) -> Expr:
+        """`difference` by what is positive: it is in the same relation to 0."""
+        if not difference:
+            return difference
+        (first, _), *others = difference
+        common = list(first)
+        for monomial, _ in others:
+            left = list(monomial)
+            common = [one for one in common if one in left and not left.remove(one)]  # type: ignore[func-returns-value]
+        common = [one for one in common if self._atom(one)[0] > 0]
+        unit = gcd(*(factor for _, factor in difference))
+        found: dict[Monomial, int] = {}
+        for monomial, factor in difference:
+            left = list(monomial)
+            for one in common:
+                left.remove(one)
+            found[tuple(left)] = factor // unit
+        return _sorted(found)
+
+    def decide(self, difference: Expr, relation: str, at_hint: int) -> bool:
+        """Whether `difference` is in `relation` to 0: certainly, or by a guard."""
+        difference = self.reduced(difference)
+        low, high = self.range(difference)
+        if relation == "<" and (high < 0 or low >= 0):
+            return high < 0
+        if relation == "==" and (low > 0 or high < 0 or low == high):
+            return low == high == 0
+        answer = ORDER[relation](at_hint)
+        if relation == "==" and difference[0][1] < 0:  # one guard for it and for its opposite
+            difference = _plus((), difference, -1)
+        self.guards[Guard(difference, relation, answer)] = None
+        self._learn(difference, relation, answer)
+        return answer
+
+    def _learn(self, difference: Expr, relation: str, answer: bool) -> None:
+        """Note what a guard says of a symbol or a quotient by itself."""
+        terms = dict(difference)
+        offset = terms.pop((), 0)
+        if len(terms) != 1:
+            return
+        ((monomial, factor),) = terms.items()
+        if len(monomial) != 1 or abs(factor) != 1:
+            return
+        low, high = self._atom(monomial[0])
+        place = -offset * factor
+        if relation == "==":
+            low, high = (place, place) if answer else (low + (low == place), high - (high == place))
+        elif answer == (factor > 0):  # less than the place, or at most there
+            high = min(high, place - answer)
+        else:
+            low = max(low, place + answer)
+        self.known[monomial[0]] = low, high
 
     def _atom(self, atom: Atom) -> Bounds:
+        ends = self._plain(atom)
+        closer = self.known.get(atom, ends)
+        return max(ends[0], closer[0]), min(ends[1], closer[1])
+
+    def _plain(self, atom: Atom) -> Bounds:
         if isinstance(atom, str):
             return self.bounds[atom]
         a, b = map(self.range, atom)
@@ -287,14 +364,7 @@ class SymInt:
 
     def _is(self, relation: str, difference: Expr, at_hint: int) -> bool:
         """Whether `difference` is in `relation` to 0: certainly, or by a guard."""
-        low, high = self.trace.range(difference)
-        if relation == "<" and (high < 0 or low >= 0):
-            return high < 0
-        if relation == "==" and (low > 0 or high < 0 or low == high):
-            return low == high == 0
-        answer = ORDER[relation](at_hint)
-        self.trace.guards[Guard(difference, relation, answer)] = None
-        return answer
+        return self.trace.decide(difference, relation, at_hint)
 
     def _compared(self, other: Any, relation: str, factor: int) -> Any:
         """Whether `factor` times (self - other) is in `relation` to 0."""
@@ -366,6 +436,53 @@ def greatest(size: Any) -> int:
     return size.trace.range(size.expr)[1] if isinstance(size, SymInt) else int(size)
 
 
+def same(left: object, right: object) -> bool:
+    """Return True where two sizes, or tuples of sizes, are equal whatever the symbols' sizes are.
+
+    No guard is made: it is for those who may also treat equal sizes as different ones.
+    """
+    if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):
+        return len(left) == len(right) and all(map(same, left, right))
+    if not is_integer(left) or not is_integer(right):
+        return left == right
+    if isinstance(left, SymInt) and isinstance(right, SymInt) and left.trace is not right.trace:
+        return False
+    difference: Any = left - right
+    if isinstance(difference, SymInt):
+        return difference.trace.range(difference.expr) == (0, 0)
+    return bool(difference == 0)
+
+
+def divides(unit: int, size: int) -> bool:
+    """Return True where `size` is a multiple of `unit` whatever the symbols' sizes are."""
+    if isinstance(unit, SymInt) and not isinstance(size, SymInt):
+        return same(size, 0)
+    return same(size % unit, 0)
+
+
+def at_most(size: int, most: int) -> bool:
+    """Return True where `size` is `most` or less whatever the symbols' sizes are."""
+    over: Any = size - most
+    return greatest(over) <= 0
+
+
+def common_unit(size: Any, unit: int) -> int:
+    """The greatest divisor of `unit` that divides `size` whatever the symbols' sizes are."""
+    return next(n for n in range(unit, 0, -1) if unit % n == 0 and divides(n, size))
+
+
+def as_constant(size: Any) -> int:
+    """The number that `size` is, by a guard where it is a SymInt.
+
+    For small numbers that are the same for most sizes, as a count of parts: unlike `int` it does
+    not have the plan counted among those that hold for little but the sizes at hand.
+    """
+    if not isinstance(size, SymInt):
+        return int(size)
+    assert size == size.hint
+    return size.hint
+
+
 def is_integer(value: object) -> TypeGuard[int]:
     """Return True for ints that are no bools, and for SymInts."""
     return isinstance(value, SymInt) or (isinstance(value, int) and not isinstance(value, bool))
@@ -408,6 +525,21 @@ def plain(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.int64) if whole else array
 
 
+class SymFloat(float):
+    """A size as a float, which a uniform is to be: its number is that of the size at hand."""
+
+    size: SymInt
+
+    @classmethod
+    def of(cls, size: Any) -> float:
+        """`size` as a float, open where that is."""
+        if not isinstance(size, SymInt):
+            return float(size)
+        found = cls(size.hint)
+        found.size = size
+        return found
+
+
 class Substitution:
     """Puts numbers in the place of each SymInt in what is made of tuples, mappings and dataclasses.
 
@@ -436,6 +568,8 @@ class Substitution:
         """`value` with numbers in the place of each SymInt."""
         if isinstance(value, SymInt):
             return cast(T, self._number(value))
+        if isinstance(value, SymFloat):
+            return cast(T, float(self._number(value.size)))
         if isinstance(value, SIMPLE):
             return value
         known = self._done.get(id(value))

@@ -123,7 +123,6 @@ class Compute(GlBackend):
 
     def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        problem = problem.hinted
         return problem.chosen_layouts(choice, problem.split(choice, self.device.capabilities))
 
     def prepare(

@@ -88,7 +88,6 @@ class GlBackend(Programs):
         raise NotImplementedError
 
     def choose(self, problem: Problem, kernel: str | None = None) -> Kernel:
-        problem = problem.hinted
         revisions = self.tuned.revision, self.verdicts.revision, revision()
         if revisions != self._chosen or len(self._choices) > MOST_CHOICES:
             self._choices.clear()
@@ -101,8 +100,8 @@ class GlBackend(Programs):
             )
             self._choices[problem, kernel] = found
             if LOG.isEnabledFor(logging.DEBUG):
-                why = why_chosen(found, problem, kernel, self.tuned)
-                LOG.debug("%s of %s: %s", problem.op.name, dict(problem.shapes), why)
+                why = why_chosen(found, problem.hinted, kernel, self.tuned)
+                LOG.debug("%s of %s: %s", problem.op.name, dict(problem.hinted.shapes), why)
         return found
 
     def suits(self, problem: Problem, kernel: str | None = None) -> bool:
@@ -114,14 +113,14 @@ class GlBackend(Programs):
 
     def takes(self, choice: Choice, problem: Problem) -> bool:
         assert isinstance(choice, Kernel)
-        return why_not(choice, problem.hinted, self.device.capabilities, self.verdicts) is None
+        return why_not(choice, problem, self.device.capabilities, self.verdicts) is None
 
     def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
         assert isinstance(choice, Kernel)
-        problem, offers = problem.hinted, self.device.capabilities
+        offers = self.device.capabilities
         others = alternatives(self.name, problem, offers, choice, self.verdicts, self.choose)
         of = pace(architecture(offers))
-        return [Alternative(k, predicted(problem, k, of)) for k in (choice, *others)]
+        return [Alternative(k, predicted(problem.hinted, k, of)) for k in (choice, *others)]
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         if self._trusts:
@@ -143,7 +142,7 @@ class GlBackend(Programs):
         return 1
 
     def part(self, kernel: Kernel, problem: Problem) -> int | None:
-        verdict = self.verdicts.find(kernel, problem.hinted, self.device.capabilities)
+        verdict = self.verdicts.find(kernel, problem.at_hand, self.device.capabilities)
         if verdict.part is None and not self.watched:
             return None
         problem = problem.largest
@@ -159,13 +158,14 @@ class GlBackend(Programs):
 
     def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        return problem.hinted.chosen_layouts(choice)
+        return problem.chosen_layouts(choice)
 
     def capacity(self, floats: int) -> int:
         return max(floats, LEAST)
 
     def _samplers(self, kernel: Kernel, problem: Problem) -> dict[str, str]:
         """What each operand that `kernel` fetches is to the shader. Raises LimitError."""
+        problem = problem.origin
         offers, layouts = self.device.capabilities, self.layouts(kernel, problem)
         return {
             name: kernel.sampler(texel, layouts[name].words(problem.types[name]), offers)
@@ -175,7 +175,6 @@ class GlBackend(Programs):
 
     def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
         assert isinstance(choice, Kernel)
-        problem = problem.hinted
         texels = textures(choice, problem.epilogue, problem.halves)
         layouts = self.layouts(choice, problem)
         found = {
@@ -186,7 +185,6 @@ class GlBackend(Programs):
 
     def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
-        problem = problem.hinted
         beside = (*names_of(problem.prologue), *problem.extents)
         found = dict.fromkeys((*choice.bindings, *beside), "buffer")
         found |= {choice.in_place: "buffer"} if choice.in_place else {}

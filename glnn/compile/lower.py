@@ -40,6 +40,7 @@ from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import DENSE, PACKED, RowMajor
+from glnn.symint import Substitution, hint
 from glnn.types import DType, Shape, TensorType, widened
 
 Types = Mapping[Value, TensorType]
@@ -181,8 +182,9 @@ def _check_sizes(graph: Graph, types: Types) -> None:
     """Raise LimitError where the host has too little memory for a node's results by themselves."""
     sizes = {node: sum(types[value].nbytes for value in node.outputs) for node in graph.nodes}
     if sizes:
-        node = max(sizes, key=lambda one: sizes[one])
-        check_results(node.name, node.operator, [types[value] for value in node.outputs])
+        node = max(sizes, key=lambda one: hint(sizes[one]))
+        made = [Substitution(hint)(types[value]) for value in node.outputs]
+        check_results(node.name, node.operator, made)
 
 
 def _check_known(graph: Graph, types: Types) -> None:

@@ -26,7 +26,7 @@ from glnn.kernels.select import names_of
 from glnn.layout import Layout, parse
 from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import DENSE, PACKED, RowMajor
-from glnn.symint import Substitution, hint
+from glnn.symint import Substitution, hint, same
 from glnn.types import TensorType
 
 
@@ -79,7 +79,7 @@ class Schedule(Problems):
             replace(
                 one,
                 task=change(one.task),
-                problem=one.problem.substituted(change),
+                problem=one.problem.at_hand,
                 layouts=change(one.layouts),
             )
             for one in self.entries
@@ -232,7 +232,7 @@ class Schedule(Problems):
         (type,) = task.op.results({"x": operand.type})
         lies = operand.layout
         wants, gives = map(parse, self.backend.view_layouts(task.op, lies.unpacked.name))
-        alike = isinstance(lies, RowMajor) and lies.rows(operand.shape) == lies.rows(type.shape)
+        alike = isinstance(lies, RowMajor) and same(lies.rows(operand.shape), lies.rows(type.shape))
         if (alike or lies == PACKED) and wants == gives == DENSE:
             wants = gives = lies  # the same rows, padded or not
         self._moved_from[task.output] = task.operands["x"], task.op

@@ -30,6 +30,7 @@ from glnn.layout.layout import (
     Blocked,
     RowMajor,
 )
+from glnn.symint import divides, same
 from glnn.types import DType, Shape, TensorType
 
 COLUMNS = parse("C")
@@ -101,9 +102,9 @@ class Tensors(ABC):
         rank = len(x.shape)
         order = tuple(axis % rank for axis in op.perm)
         (type,) = op.results({"x": x.type})
-        if order == (0, 2, 3, 1) and x.layout == parse(CHANNELS_LAST) and x.shape[1] % 4 == 0:
+        if order == (0, 2, 3, 1) and x.layout == parse(CHANNELS_LAST) and divides(4, x.shape[1]):
             layout: Layout = DENSE
-        elif order == (0, 3, 1, 2) and x.layout == DENSE and x.shape[3] % 4 == 0:
+        elif order == (0, 3, 1, 2) and x.layout == DENSE and divides(4, x.shape[3]):
             layout = parse(CHANNELS_LAST)
         else:
             return False
@@ -127,12 +128,13 @@ class Tensors(ABC):
         if tensor.layout == layout or not prod(tensor.shape):
             return name
         if (name, layout) not in self._copies:
-            same = name if tensor.layout.seen_as(layout, tensor.shape) else None
-            if same is None and layout == COLUMNS:
-                same = self._turned_rows(name)
-            found = (
-                self._copied(name, layout, task) if same is None else self._seen(name, layout, same)
-            )
+            there = name if tensor.layout.seen_as(layout, tensor.shape) else None
+            if there is None and layout == COLUMNS:
+                there = self._turned_rows(name)
+            if there is None:
+                found = self._copied(name, layout, task)
+            else:
+                found = self._seen(name, layout, there)
             self._copies[name, layout] = found
         return self._copies[name, layout]
 
@@ -152,14 +154,13 @@ class Tensors(ABC):
             return None
         *stack, n, k = tensor.shape
         swapped = Transpose((*range(len(stack)), len(stack) + 1, len(stack)))
-        same = (Reshape((*stack, k, n), True),)
         for source, ops in self._made_from(name):
             rows = self.tensors[source]
-            padded = rows.layout == PADDED and rows.shape == (k, n)
+            padded = rows.layout == PADDED and same(rows.shape, (k, n))
             if not padded and rows.layout != DENSE:
                 continue
-            whole = padded or (k == 1 and not stack) or n % ROW_ALIGNMENT == 0
-            if whole and _moved(rows.shape, (*ops, swapped)) == same:
+            whole = padded or (same(k, 1) and not stack) or divides(ROW_ALIGNMENT, n)
+            if whole and _reshaped(_moved(rows.shape, (*ops, swapped)), (*stack, k, n)):
                 return source
         return None
 
@@ -171,10 +172,10 @@ class Tensors(ABC):
             ops = (op, *ops)
             yield name, ops
 
-    def _seen(self, name: str, layout: Layout, same: str) -> str:
-        """The name of `name` in a layout in which it is the memory of the tensor `same`."""
+    def _seen(self, name: str, layout: Layout, there: str) -> str:
+        """The name of `name` in a layout in which it is the memory of the tensor `there`."""
         seen = self.free(f"{name} as {layout.name}")
-        self.tensors[seen] = Tensor(self.tensors[name].type, layout, self.tensors[same].memory)
+        self.tensors[seen] = Tensor(self.tensors[name].type, layout, self.tensors[there].memory)
         return seen
 
     def _as_vector(self, name: str, task: Task) -> str:
@@ -293,3 +294,8 @@ def _moved(shape: Shape, ops: Iterable[Operator]) -> tuple[Operator, ...]:
     for op in ops:
         chain = None if chain is None else chain.then(op)
     return () if chain is None else chain.operators()
+
+
+def _reshaped(ops: tuple[Operator, ...], shape: Shape) -> bool:
+    """Whether `ops` do nothing but see a tensor as one of `shape`."""
+    return len(ops) == 1 and isinstance(ops[0], Reshape) and same(ops[0].shape, shape)

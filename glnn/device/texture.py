@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from glnn.device.capabilities import Capabilities
 from glnn.device.device import Device
 from glnn.errors import DeviceError, LimitError
+from glnn.symint import greatest, hint
 
 if TYPE_CHECKING:
     import moderngl
@@ -107,11 +108,12 @@ class DataTexture:
 
         buffers: whether a buffer may be taken. Raises LimitError where all are too small.
         """
-        texels = _texels(floats, TEXELS[texel])
         samplers = (BUFFER, PLANE, LAYERS) if buffers else (PLANE, LAYERS)
-        for sampler in samplers:
-            if _why_not(device, texels, sampler) is None:
-                return TEXELS[texel].prefix + sampler
+        for most in (greatest(floats), floats):  # one for all sizes, or for those that guards admit
+            texels = _texels(most, TEXELS[texel])
+            for sampler in samplers:
+                if _why_not(device, texels, sampler) is None:
+                    return TEXELS[texel].prefix + sampler
         raise LimitError(f"{floats} floats take {_why_not(device, texels, LAYERS)}")
 
     @staticmethod
@@ -232,14 +234,13 @@ def _size(texels: int, sampler: str) -> tuple[int, ...]:
 
 def _why_not(device: Capabilities, texels: int, sampler: str) -> str | None:
     """What `device` lacks for so many texels; None where it lacks nothing."""
-    size = _size(texels, sampler)
-    text = " x ".join(map(str, size))
     if sampler == BUFFER:
         most = device.max_texture_buffer_size
-        return f"{text} texels, a buffer has {most}" if texels > most else None
-    side, layers = device.max_texture_size, device.max_array_texture_layers
-    if max(size[:2]) > side or (sampler == LAYERS and size[2] > layers):
-        edge = DataTexture.WIDTH
+        return f"{hint(texels)} texels, a buffer has {most}" if texels > most else None
+    side, layers, edge = device.max_texture_size, device.max_array_texture_layers, DataTexture.WIDTH
+    rows, limit = (DataTexture.LAYER, layers) if sampler == LAYERS else (edge, side)
+    if -(-texels // rows) > limit or (edge > side and texels > side):
+        text = " x ".join(map(str, _size(hint(texels), sampler)))
         allowed = f"{edge} x {edge} x {layers}" if sampler == LAYERS else f"{side} x {side}"
         return f"a texture of {text}, the device allows {allowed}"
     return None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from glnn.symint import at_most, divides, same
 from glnn.types import Shape
 
 Edge = Literal["none", "constant", "edge", "reflect", "wrap"]
@@ -45,7 +46,7 @@ class IndexMap:
         legs: list[Leg] = []
         for factors, write in zip(self.dims, writes, strict=True):
             for axis in reversed(factors):
-                leg, first = _leg(axis, shape, reads, write)
+                leg, first = _leg(axis, shape, reads, write, self.edge)
                 base += first
                 write *= axis.size
                 legs.append(leg)
@@ -101,7 +102,7 @@ class Walk:
     @classmethod
     def of(cls, legs: Sequence[Leg], base: int = 0, edge: Edge = "none") -> Walk:
         """That of `legs`, the innermost last, of which what walks alike becomes one."""
-        kept = [leg for leg in legs if leg.count != 1 or leg.bounded] or [Leg(1, 0, 1)]
+        kept = [leg for leg in legs if leg.bounded or not same(leg.count, 1)] or [Leg(1, 0, 1)]
         edge = edge if any(leg.bounded for leg in kept) else "none"
         return cls(tuple(_collapsed(kept, edge)), base, 0, edge)
 
@@ -119,7 +120,9 @@ class Walk:
         *outer, inner = self.legs
         steps = [self.base, self.target, *(n for leg in outer for n in (leg.read, leg.write))]
         ends = [inner.count, inner.first, inner.extent or 0]
-        if inner.read != 1 or inner.write != 1 or inner.look or any(n % 4 for n in steps + ends):
+        if not same((inner.read, inner.write, inner.look), (1, 1, 0)):
+            return None
+        if not all(divides(4, n) for n in steps + ends):
             return None
         if inner.bounded and self.edge not in ("constant", "wrap"):
             return None
@@ -143,24 +146,27 @@ class Walk:
         None where there is no such leg, or a bounded one.
         """
         *outer, inner = self.legs
-        if inner.write != 1 or inner.read in (0, 1) or self.edge != "none":
+        beside = same(inner.read, 0) or same(inner.read, 1)
+        if not same(inner.write, 1) or beside or self.edge != "none":
             return None
         for i, leg in enumerate(outer):
-            if leg.read == 1:
+            if same(leg.read, 1):
                 return replace(self, legs=(*outer[:i], *outer[i + 1 :], leg, inner))
         return None
 
 
-def _leg(axis: Axis, shape: Shape, reads: Strides, write: int) -> tuple[Leg, int]:
+def _leg(axis: Axis, shape: Shape, reads: Strides, write: int, edge: Edge) -> tuple[Leg, int]:
     """The loop of `axis`, and how far behind the operand's first number it begins."""
     if axis.axis is None:
         return Leg(axis.size, 0, write), 0
     size, read = shape[axis.axis], reads[axis.axis]
     last = axis.start + (axis.size - 1) * axis.step
-    if axis.size and (min(axis.start, last) < 0 or max(axis.start, last) >= size):
-        if axis.step != 1:
-            raise ValueError(f"{axis} leaves {size} places in steps")
+    ends = axis.start, last
+    inside = all(at_most(0, end) and at_most(end + 1, size) for end in ends)
+    if edge != "none" and not inside and axis.step == 1 and not same(axis.size, 0):
         return Leg(axis.size, read, write, axis.start, size), 0
+    if not inside and axis.size and any(end < 0 or end >= size for end in ends):
+        raise ValueError(f"{axis} leaves {size} places")
     return Leg(axis.size, axis.step * read, write), axis.start * read
 
 
@@ -180,7 +186,8 @@ def _joined(outer: Leg, inner: Leg, edge: Edge) -> Leg | None:
     """Both in one loop; None where that is another walk."""
     count = inner.count
     steps = (outer.read, outer.write, outer.look)
-    if inner.bounded or steps != (count * inner.read, count * inner.write, count * inner.look):
+    whole = count * inner.read, count * inner.write, count * inner.look
+    if inner.bounded or not same(steps, whole):
         return None
     if not outer.bounded:
         return replace(inner, count=outer.count * count)

@@ -19,7 +19,6 @@ from glnn.graph.decompose import LOWERINGS
 from glnn.kernels.declaration import PREDICTED, SUITS, Architectures, Finish, Operand, Where, read
 from glnn.kernels.forms import DeclarationError, under
 from glnn.kernels.launch import Along, Launch, Quantity
-from glnn.symint import greatest
 
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
 EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
@@ -224,7 +223,6 @@ class Kernel:
         texel: its format. A compute shader is given textures, as buffers it can bind, unless it
         asks for texture buffers. Raises LimitError.
         """
-        floats = greatest(floats)  # of an open size: it must hold for all
         if self.texture_buffers:
             return DataTexture.buffer_for(device, floats, texel)
         return DataTexture.sampler_for(device, floats, texel, self.backend == "feedback")

@@ -12,6 +12,7 @@ from glnn.kernels.declaration import ANY
 from glnn.kernels.kernel import Kernel
 from glnn.layout import Layout, Strip, alone, parse
 from glnn.layout.layout import DENSE, ROW_ALIGNMENT
+from glnn.symint import divides, same
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ class Lying:
         That is how the first operand lies that is as large as the result. What has fewer dimensions
         is row major; what is row major is taken with its padding.
         """
-        full = [n for n in self.layouts if self.shapes[n] == self.shapes["out"]]
+        full = [n for n in self.layouts if same(self.shapes[n], self.shapes["out"])]
         text = self.layouts[full[0]] if self.op.variadic and full else self.first
         layout = parse(text).unpacked
         if layout.ranks is not None and len(self.shapes[name]) not in layout.ranks:
@@ -81,7 +82,7 @@ class Lying:
             return wanted[:1]
         if len(wanted) < 2 or not (stacks := self.op.stacks(self.own)):
             return wanted
-        rows = name not in stacks or self.shapes[name][-1] % ROW_ALIGNMENT == 0
+        rows = name not in stacks or divides(ROW_ALIGNMENT, self.shapes[name][-1])
         first = wanted[:1] if rows or not parse(wanted[0]).in_rows else ()
         apart = (t for t in wanted[1:] if (rows if parse(t).in_rows else name in stacks))
         return (*first, *apart) or wanted

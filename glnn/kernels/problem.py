@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -29,7 +29,7 @@ from glnn.kernels.places import places
 from glnn.kernels.reference import computed, cost_of, results_of
 from glnn.kernels.split import Split
 from glnn.layout import Layout, narrowed, parse, resized
-from glnn.symint import Substitution, hint, is_integer
+from glnn.symint import Substitution, as_constant, hint, is_integer
 from glnn.types import Array, DType, Shape, TensorType
 
 
@@ -81,6 +81,25 @@ class Problem:
             return self.substituted(Substitution.largest())
         except ShapeError:  # which guards exclude
             return self.hinted
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some of its sizes are SymInts."""
+        return self.hinted is not self
+
+    @cached_property
+    def at_hand(self) -> Problem:
+        """The same of the sizes at hand, computed by the program that is for all sizes."""
+        if not self.is_open:
+            return self
+        change = Substitution(hint)
+        parts = self.op, self.operands, self.results, self.given, self.epilogue
+        return ProblemAtHand(*change(parts), of_open=self, change=change)
+
+    @property
+    def origin(self) -> Problem:
+        """The problem that programs are made for: itself, or the open one."""
+        return self
 
     def substituted(self, change: Substitution) -> Problem:
         """The same with numbers in the place of SymInts. Raises ShapeError."""
@@ -195,7 +214,7 @@ class Problem:
         And what is a `#define` of `kernel`, where that is generated.
         """
         made = None if kernel is None else self.generated(kernel)
-        return {
+        found = {
             **{name.upper(): value for name, value in self.op.derived(self.own).items()},
             **self.op.defines(self.own),
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
@@ -204,6 +223,7 @@ class Problem:
             **({} if made is None else made.defines),
             **({} if kernel is None else self.lies.defines(kernel)),
         }
+        return {n: as_constant(value) for n, value in found.items()} if self.is_open else found
 
     def shape(self, name: str) -> Shape:
         """The shape of the operand or result called `name`."""
@@ -325,6 +345,30 @@ class Problem:
     def sizes(self, kernel: Kernel) -> dict[str, int]:
         """The integers among the uniforms."""
         return {k: v for k, v in self.uniforms(kernel).items() if is_integer(v)}
+
+
+@dataclass(frozen=True)
+class ProblemAtHand(Problem):
+    """An open problem at the sizes at hand: program and layouts are the open one's."""
+
+    of_open: Problem = field(kw_only=True, compare=False)
+    change: Substitution = field(kw_only=True, compare=False)
+
+    @property
+    def origin(self) -> Problem:
+        return self.of_open
+
+    def defines(self, kernel: Kernel | None = None) -> dict[str, int]:
+        return self.of_open.defines(kernel)
+
+    def generated(self, kernel: Kernel) -> Generated | None:
+        return self.change(self.of_open.generated(kernel))
+
+    def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
+        return self.of_open.chosen_layouts(kernel, split)
+
+    def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
+        return self.change(self.of_open.uniforms(kernel))
 
 
 @lru_cache(maxsize=1024)

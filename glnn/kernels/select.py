@@ -98,9 +98,13 @@ def choose(
     """
     op = problem.op.name
     kernels = kernels_for(op, backend)
+    if problem.is_open and ask is not None:
+        at_hand = ask(problem.hinted, name)
+        if found := _held(at_hand, problem, device, verdicts, ask):
+            return found
     if name is None:
         kernels = tuple(k for k in kernels if not k.document)
-    found = tuned.kernel(kernels, problem) if tuned and name is None else None
+    found = tuned.kernel(kernels, problem.hinted) if tuned and name is None else None
     if found:
         found = problem.adapted(found)
         if why_not(found, problem, device, verdicts) is None:
@@ -126,6 +130,28 @@ def choose(
     why = _listed(too_large or reasons) or "it has no kernel for it"
     error = LimitError if too_large else UnsupportedOpError
     raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
+
+
+def _held(
+    kernel: Kernel,
+    problem: Problem,
+    device: Capabilities,
+    verdicts: Verdicts | None,
+    ask: Ask | None,
+) -> Kernel | None:
+    """`kernel`, chosen for the sizes at hand of `problem`, as it computes all that guards admit.
+
+    None where it does not compute these alike.
+    """
+    if kernel.generate:
+        declared = next(k for k in kernels_for(kernel.op, kernel.backend) if k.name == kernel.name)
+        if declared.defaults != kernel.defaults:
+            declared = declared.with_parameters(**kernel.defaults)
+        try:
+            kernel = problem.adapted(declared)
+        except UnsupportedOpError:
+            return None
+    return kernel if _refusal(kernel, problem, device, verdicts, ask) is None else None
 
 
 def why_chosen(kernel: Kernel, problem: Problem, asked: str | None, tuned: Tuned) -> str:
@@ -162,7 +188,8 @@ def alternatives(
     kernels = [k for k in kernels_for(problem.op.name, backend) if not k.document]
     whole = not chosen.stages
     for kernel in _preferred(kernels, problem, device, {}):
-        if kernel.stages and not kernel.suits(_sizes(problem, kernel), architecture(device)):
+        sizes = _sizes(problem.hinted, kernel)
+        if kernel.stages and not kernel.suits(sizes, architecture(device)):
             continue
         for version in kernel.versions if kernel.stages or not whole else ():
             refusal = _refusal(version, problem, device, verdicts, ask)
@@ -193,7 +220,7 @@ def _preferred(
             reasons.setdefault(str(unfit), []).append(declared.name)
         else:
             found.append(fitted(adapted, device) or adapted)
-    here = architecture(device)
+    here, problem = architecture(device), problem.hinted
     if len(found) > 1:
 
         def order(k: Kernel) -> tuple[int, int, bool, float]:
@@ -256,7 +283,12 @@ def _refusal(
     verdicts: Verdicts | None,
     ask: Ask | None = None,
 ) -> UnsupportedOpError | LimitError | None:
-    """Why `kernel` cannot be taken: a LimitError where only the sizes stand in the way."""
+    """Why `kernel` cannot be taken: a LimitError where only the sizes stand in the way.
+
+    What it asks of open sizes makes guards, where it can be taken for those at hand.
+    """
+    if problem.is_open and (refusal := _refusal(kernel, problem.hinted, device, verdicts)):
+        return refusal
     if reason := why_not_device(kernel, device) or why_not_problem(kernel, problem):
         return UnsupportedOpError(reason)
     if reason := why_not_bound(kernel, problem, device):
@@ -275,6 +307,6 @@ def _refusal(
         return None
     if reason := why_not_here(kernel, problem, device):
         return LimitError(reason)
-    if verdicts and (reason := verdicts.why_not(kernel, problem, device)):
+    if verdicts and (reason := verdicts.why_not(kernel, problem.at_hand, device)):
         return UnsupportedOpError(reason)
     return None

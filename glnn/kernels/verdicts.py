@@ -217,7 +217,7 @@ def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
 
     That is its parameters, the op's attributes, and how it reads.
     """
-    key = "program", kernel, device
+    problem, key = problem.origin, ("program", kernel, device)
     if key not in problem.memo:
         problem.memo[key] = _program_key(kernel, problem, device)
     found: str = problem.memo[key]

@@ -13,6 +13,7 @@ import numpy as np
 
 from glnn.errors import LayoutError
 from glnn.layout.layout import DENSE, PACKED, Array, Dim, Layout
+from glnn.symint import divides
 
 ALIGNMENT = 16  # numbers: of bytes one uvec4, one RGBA texel
 
@@ -43,7 +44,7 @@ class PackedRows(Narrow):
     name: str = "packed16"
 
     def at(self, shape: tuple[int, ...]) -> Layout:
-        return PACKED if shape and shape[-1] % ALIGNMENT == 0 else self
+        return PACKED if shape and divides(ALIGNMENT, shape[-1]) else self
 
     def row(self, shape: tuple[int, ...]) -> int:
         """Numbers from one row to the next."""

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import LayoutError
+from glnn.symint import same
 from glnn.types import DType, TensorType
 
 Array = NDArray[Any]
@@ -136,7 +137,7 @@ class RowMajor(Layout):
     narrow: bool = False
 
     def at(self, shape: tuple[int, ...]) -> Layout:
-        dense = not self.narrow and self.row(shape) == DENSE.row(shape)
+        dense = not self.narrow and same(self.row(shape), DENSE.row(shape))
         return DENSE if dense else self
 
     def rows(self, shape: tuple[int, ...]) -> int:
@@ -146,7 +147,7 @@ class RowMajor(Layout):
     def row(self, shape: tuple[int, ...]) -> int:
         """Words from one row to the next; of a single row, all that it takes."""
         inner = prod(shape[1:]) if len(shape) > 1 else prod(shape)
-        return _padded(inner, ROW_ALIGNMENT if self.rows(shape) == 1 else self.alignment)
+        return _padded(inner, ROW_ALIGNMENT if same(self.rows(shape), 1) else self.alignment)
 
     def size(self, shape: tuple[int, ...]) -> int:
         return _padded(self.rows(shape) * self.row(shape), ROW_ALIGNMENT)
@@ -229,7 +230,7 @@ class Blocked(Layout):
         return self.name == "nChw4c"
 
     def _rows(self, shape: tuple[int, ...]) -> Layout:
-        single = self.name == CHANNELS_LAST and prod(shape[2:]) == 1
+        single = self.name == CHANNELS_LAST and same(prod(shape[2:]), 1)
         return PADDED.at(shape) if single else self
 
     def _block(self, dim: str) -> int:

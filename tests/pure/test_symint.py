@@ -10,7 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.symint import Substitution, SymInt, Trace, evaluate, hint, integers, is_integer
+from glnn.symint import (
+    Substitution,
+    SymFloat,
+    SymInt,
+    Trace,
+    as_constant,
+    at_most,
+    common_unit,
+    divides,
+    evaluate,
+    greatest,
+    hint,
+    integers,
+    is_integer,
+    same,
+)
 from glnn.types import TensorType
 
 COMPARED = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
@@ -137,3 +152,69 @@ def test_numbers_in_the_place_of_symbols() -> None:
     assert is_integer(w) and is_integer(3) and not is_integer(True) and not is_integer(3.0)
     assert isinstance(w, SymInt) and evaluate(w.expr, {"w": 9}) == 9
     assert not trace.guards
+
+
+def test_what_is_the_same_for_all_sizes_is_known_without_a_guard() -> None:
+    trace = Trace()
+    w, h = trace.symbol("w", 48, (32, 127)), trace.symbol("h", 48, (32, 127))
+    assert same(w, w) and same((2 * w, 3), [w + w, 3]) and divides(4, 8 * w + 4)
+    assert (
+        divides(w, 3 * w)
+        and not same(w, h)
+        and not same(w, 48)
+        and not divides(16, w)
+        and not divides(w, 48)
+    )
+    assert at_most(w, 127) and not at_most(w, 126) and at_most(w // 4 * 4, w)
+    assert common_unit(8 * w, 16) == 8 and common_unit(w, 16) == 1
+    assert [common_unit(n, 16) for n in (0, 1, 6, 24, 48)] == [16, 1, 2, 8, 16]
+    assert not trace.guards
+    assert not same((1, 2), (1, 2, 3)) and same((1, 2), (1, 2)) and divides(3, 9) and at_most(3, 3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_hold_for_all_sizes_that_the_guards_admit(seed) -> None:
+    """Also where remainders, common factors and earlier guards make them closer."""
+    draw = random.Random(100 + seed)
+    for _ in range(40):
+        trace, sizes, values = Trace(), dict[str, int](), list[Any]()
+        for name in "wh":
+            low = draw.choice((1, 2, 8))
+            sizes[name] = draw.randint(low, 5 * low)
+            values.append(trace.symbol(name, sizes[name], (low, 5 * low + 1)))
+        operations = [
+            (draw.choice(("+", "-", "*", "//", "%")), draw.randint(0, 7), draw.randint(0, 7), n)
+            for n in draw.choices((None, 2, 3, 4), k=6)
+        ]
+        symbolic = [one for one in computed(values, operations) if isinstance(one, SymInt)]
+        for one in symbolic:
+            draw.choice(COMPARED)(one, draw.randint(-3, 12))
+        for _ in range(20):
+            others = {name: draw.randint(*trace.bounds[name]) for name in sizes}
+            if trace.holds(others):
+                for one in symbolic:
+                    low, high = trace.range(one.expr)
+                    assert low <= evaluate(one.expr, others) <= high
+
+
+def test_a_guard_is_asked_once_for_what_it_decides() -> None:
+    trace = Trace()
+    w, h = trace.symbol("w", 48, (32, 127)), trace.symbol("h", 48, (32, 127))
+    assert w < 64 and not w > 64 and greatest(w) == 63 and h * w > 40 * w
+    assert len(trace.guards) == 2 and not h < 41 and h * w * 4 > 40 * 4 * w
+    assert 48 - h == 0 and h == 48 and greatest(h) == 48
+    assert len(trace.guards) == 3
+
+
+def test_a_constant_is_a_guard_and_no_pin() -> None:
+    trace = Trace()
+    w = trace.symbol("w", 48, (32, 127))
+    assert as_constant(w // 32) == 1 and type(as_constant(w // 32)) is int and as_constant(7) == 7
+    assert not trace.pinned and trace.holds({"w": 63}) and not trace.holds({"w": 64})
+
+
+def test_a_size_as_a_float_stays_open() -> None:
+    trace = Trace()
+    found = SymFloat.of(trace.symbol("w", 48, (32, 127)))
+    assert found == 48.0 and type(SymFloat.of(3)) is float and not trace.guards
+    assert Substitution.of({"w": 50})((found, 1.5)) == (50.0, 1.5)

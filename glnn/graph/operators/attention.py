@@ -13,6 +13,7 @@ import numpy as np
 from glnn.errors import ShapeError, shown
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes
+from glnn.symint import divides
 from glnn.types import Array, Shape
 
 
@@ -105,7 +106,8 @@ class Attention(Contraction):
             raise ShapeError(f"attention: expected {list(self.spans)}, got {list(shapes)}")
         for name, (walk, sizes) in self.spans.items():
             ends = walk.start, walk.last(*sizes)
-            if min(*ends, walk.sample, walk.head, walk.token, walk.step) < 0:
+            steps = walk.sample, walk.head, walk.token, walk.step
+            if any(place < 0 for place in (*ends, *steps)):
                 raise ShapeError(f"attention: {name} must be walked forwards, got {walk}")
             if ends[1] >= prod(shapes[name]):
                 raise ShapeError(f"attention: {name} {shapes[name]} ends before {walk} of {sizes}")
@@ -151,7 +153,7 @@ class Attention(Contraction):
         """wide: whether all of q, k, v and the result are whole vec4."""
         places = [(w.start, w.sample, w.head, w.token) for w in self.at[:3]]
         numbers = (self.width, self.columns, *(n for place in places for n in place))
-        return {"wide": int(all(n % 4 == 0 for n in numbers))}
+        return {"wide": int(all(divides(4, n) for n in numbers))}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {"ZEROS": int(self.zeros)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import ClassVar
 
 from glnn.errors import ShapeError
@@ -13,6 +13,7 @@ from glnn.graph.operators import windows
 from glnn.graph.operators.convolving import Convolving
 from glnn.graph.operators.correlation import correlated, few_correlated
 from glnn.graph.prologue import Prologue
+from glnn.symint import common_unit, same
 from glnn.types import Array, Shape
 
 FEW = 8  # channels of a result
@@ -106,9 +107,9 @@ class Conv2d(Convolving):
             "kernel_h": kernel_h,
             "kernel_w": kernel_w,
             "window": max((k - 1) * d + 1 for k, d in along),
-            "row_unit": gcd(ow, UNIT),
-            "plane_unit": gcd(oh * ow, UNIT),
-            "follows": int(self.stride == (1, 1) and ow == shapes["x"][3]),
+            "row_unit": common_unit(ow, UNIT),
+            "plane_unit": common_unit(oh * ow, UNIT),
+            "follows": int(self.stride == (1, 1) and same(ow, shapes["x"][3])),
             "exact": int(self.exact),
             "share": shapes["weight"][1],
             "ragged": int(shapes["weight"][1] % 4 > 0),

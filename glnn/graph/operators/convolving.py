@@ -46,7 +46,7 @@ class Convolving(Prologued):
             raise ShapeError(f"{self.name}: the kernel must be at least 1 x 1, weight is {weight}")
         size = x[2], x[3]
         found = windows.outputs(size, kernel, self.stride, self.padding, self.dilation)
-        if min(found) < 1:
+        if any(count < 1 for count in found):
             raise ShapeError(f"{self.name}: the kernel of {weight} is larger than the padded x {x}")
         return found
 

@@ -12,6 +12,7 @@ from glnn.errors import ShapeError
 from glnn.graph.operator import Few, Reference, Shapes, Types, fewer, rank
 from glnn.graph.prologue import Prologue
 from glnn.graph.prologued import Prologued
+from glnn.symint import divides
 from glnn.types import Array, Shape
 
 FEW = 8  # columns of a result
@@ -94,7 +95,7 @@ class Matmul(Prologued):
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
         """Whether the sums end within a quad."""
-        return {"ragged": int(shapes["x"][1] % 4 > 0)}
+        return {"ragged": int(not divides(4, shapes["x"][1]))}
 
     def stacks(self, shapes: Shapes) -> tuple[str, ...]:
         return ("weight",) if len(shapes["weight"]) == 3 else ()

@@ -13,6 +13,7 @@ from glnn.errors import ShapeError
 from glnn.graph.blockwise import runs
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes
+from glnn.symint import divides
 from glnn.types import Array, Shape
 
 
@@ -134,8 +135,8 @@ class Normalize(Contraction):
         """Whether rows are whole vec4s; whether each lies together, and weight and bias do."""
         x, extent = shapes["x"], self.sizes(shapes)["extent"]
         dims = self.dims or 1
-        padded = dims > 1 and extent // max(x[-dims], 1) % 4 != 0
-        return {"wide": int(extent % 4 == 0), "in_rows": int(not padded)}
+        padded = dims > 1 and not divides(4, extent // max(x[-dims], 1))
+        return {"wide": int(divides(4, extent)), "in_rows": int(not padded)}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {"CENTRED": int(self.centred), "GROUPED": int(self.dims is None)}

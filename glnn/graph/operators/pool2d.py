@@ -84,9 +84,10 @@ class Pool2d(Contraction):
         oh, ow = windows.outputs(
             (h, w), kernel, self.stride, self.padding, self.dilation, self.ceil_mode
         )
-        if min(oh, ow, *kernel) < 1:
+        if any(count < 1 for count in (oh, ow, *kernel)):
             raise ShapeError(f"pool2d: the window {kernel} is larger than x {shapes['x']}")
-        if any(p > max(MOST_PADDING, n) for p, n in zip(self.padding, (h, w, h, w), strict=True)):
+        sides = zip(self.padding, (h, w, h, w), strict=True)
+        if any(p > MOST_PADDING and p > n for p, n in sides):
             raise ShapeError(
                 f"pool2d: padding must be at most {MOST_PADDING} or x's height and width "
                 f"{(h, w)}, got {self.padding}"
@@ -104,9 +105,10 @@ class Pool2d(Contraction):
         down, across = (
             n if count is None else count for n, count in zip(size, self.output, strict=True)
         )
-        if min(size) < 1:
+        if any(count < 1 for count in size):
             raise ShapeError(f"pool2d: the window {size} is larger than x, which is empty")
-        if max(down * (size[0] + 1), across * (size[1] + 1), down * across) > windows.MOST:
+        counts = down * (size[0] + 1), across * (size[1] + 1), down * across
+        if any(count > windows.MOST for count in counts):
             raise ShapeError(
                 f"pool2d: {down} x {across} windows of an image of {size[0]} x {size[1]} are more "
                 "than shaders count"

@@ -18,6 +18,7 @@ from glnn.graph.interval import Interval, joined, powers
 from glnn.graph.numeric import div
 from glnn.graph.operator import Cost, Few, Intervals, Known, Operator, Reference, Shapes, Types
 from glnn.graph.operators.move import normalised
+from glnn.symint import SymFloat
 from glnn.types import Array, Dim, DType, Shape, TensorType
 
 Kind = Literal["sum", "mean", "prod", "max", "min"]
@@ -208,7 +209,7 @@ class Reduce(Operator):
             return Arg(0)
         if self.kind == "mean":
             count = self.count or extent
-            number = float(count) if dtype.kind == "float" else count
+            number = SymFloat.of(count) if dtype.kind == "float" else count
             return self.finish(call("div", Arg(0), number))
         return self.finish
 

@@ -14,6 +14,7 @@ from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.reshape import Reshape
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.layout import Blocked, RowMajor
+from glnn.symint import same
 from glnn.types import Array, Shape
 
 LEVELS = 4  # that a shader takes
@@ -79,7 +80,7 @@ def packing(shape: Shape, layout: Morton | Blocked) -> tuple[Operator, ...]:
     stored = layout.padded(shape)
     padded = (*shape[: len(shape) - len(stored)], *stored)
     more = tuple(whole - size for whole, size in zip(padded, shape, strict=True))
-    around = (Pad((0,) * len(shape), more),) if any(more) else ()
+    around = () if same(stored, shape[-len(stored) :]) else (Pad((0,) * len(shape), more),)
     return (*around, Reshape(tuple(sizes), True), Transpose(tuple(order)))
 
 
@@ -94,7 +95,7 @@ def unpacking(shape: Shape, layout: Morton | Blocked) -> tuple[Shape, tuple[Oper
     rank = len(shape)
     back = Transpose(tuple(sorted(range(len(order)), key=order.__getitem__)))
     cut = Slice((0,) * rank, shape, tuple(range(rank)), (1,) * rank)
-    around = (cut,) if padded != shape else ()
+    around = () if same(padded, shape) else (cut,)
     return tuple(sizes[axis] for axis in order), (back, Reshape(padded, True), *around)
 
 
@@ -105,7 +106,7 @@ def repadding(shape: Shape, lies: RowMajor, layout: RowMajor) -> tuple[Shape, Op
     operator whose result for it, dense too, is the memory of the array in `layout`.
     """
     rows, before, after = layout.rows(shape), lies.row(shape), layout.row(shape)
-    if before < after:
+    if lies.alignment < layout.alignment:
         return (rows, before), Pad((0, 0), (0, after - before))
     return (rows, before), Slice((0,), (after,), (1,), (1,))
 

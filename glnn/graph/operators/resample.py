@@ -13,6 +13,7 @@ from glnn.graph.blockwise import runs
 from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
 from glnn.graph.operators.gather import in_range
 from glnn.graph.operators.move import normalised, whole_numbers
+from glnn.symint import divides
 from glnn.types import Array, DType, Shape, TensorType
 
 
@@ -103,4 +104,4 @@ class Resample(Operator):
         return prod(x[self.axis % len(x) + 1 :])
 
     def _fours(self, shapes: Shapes) -> bool:
-        return self._inner(shapes) % 4 == 0
+        return divides(4, self._inner(shapes))

@@ -13,6 +13,7 @@ from glnn.graph.blockwise import runs
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes
 from glnn.graph.operators.reduce import axes_of, check_axes
+from glnn.symint import divides, same
 from glnn.types import Array, Shape
 
 
@@ -79,7 +80,7 @@ class Softmax(Contraction):
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
         sizes = self.sizes(shapes)
-        return {"in_rows": int(sizes["inner"] == 1), "wide": int(sizes["extent"] % 4 == 0)}
+        return {"in_rows": int(same(sizes["inner"], 1)), "wide": int(divides(4, sizes["extent"]))}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {"LOG": int(self.log)}

@@ -13,6 +13,7 @@ from glnn.graph.passes.factors import Chain
 from glnn.graph.passes.heads import Read, joined, legs_of, read
 from glnn.graph.passes.rewriting import Pays, Rewriting
 from glnn.graph.passes.scores import Scores, scores_of
+from glnn.symint import divides, same
 from glnn.types import TensorType
 
 Order = tuple[int, int, int]
@@ -100,11 +101,13 @@ def _result(
     while chain is not None:
         legs = joined(leg for dim in range(len(chain.dims)) for leg in legs_of(chain, dim))
         for many in (heads,) if heads else {count, *(size for size, _ in legs)}:
+            if not divides(many, count):
+                continue
             apart = (count // many, many * queries * columns), (many, queries * columns)
             outer = (*apart, (queries, columns))
             for order in permutations(range(3)):
                 walked = joined([*(outer[i] for i in order), (columns, 1)])
-                if count % many == 0 and walked == legs:
+                if same(walked, legs):
                     best = node, many, (order[0], order[1], order[2])
         value = node.outputs[0]
         (reader, *_) = rewriting.readers(value) or (None,)

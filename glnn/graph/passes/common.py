@@ -10,6 +10,7 @@ from glnn.graph.expression import Arg, Expr, Scalar
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Pointwise
 from glnn.graph.passes.rewriting import Rewriting
+from glnn.symint import same
 from glnn.types import DType, TensorType
 
 SHORT = (DType.float32, DType.int32, DType.bool)
@@ -18,17 +19,17 @@ SHORT = (DType.float32, DType.int32, DType.bool)
 
 def with_common(graph: Graph) -> Graph:
     """`graph` in which like operators of like operands are one; outputs are kept."""
-    same: dict[Value, Value] = {}
+    firsts: dict[Value, Value] = {}
     found: dict[Hashable, Node] = {}
     constants: dict[Hashable, Value] = {}
     kept: list[Node] = []
 
     def one(value: Value | None) -> Value | None:
-        return value if value is None else same.get(value, _shared(value, constants))
+        return value if value is None else firsts.get(value, _shared(value, constants))
 
     for node in graph.nodes:
         given = tuple(one(value) for value in node.inputs)
-        node = replace(node, inputs=given, extras=tuple(same.get(v, v) for v in node.extras))
+        node = replace(node, inputs=given, extras=tuple(firsts.get(v, v) for v in node.extras))
         node = _once(node)
         inputs = node.inputs
         key = (node.operator, inputs, node.epilogue, node.extras)
@@ -38,7 +39,7 @@ def with_common(graph: Graph) -> Graph:
             found.setdefault(key, node)
             kept.append(node)
         else:
-            same |= zip(node.outputs, first.outputs, strict=True)
+            firsts |= zip(node.outputs, first.outputs, strict=True)
     return Graph(tuple(kept), graph.inputs, graph.outputs, graph.name)
 
 
@@ -93,7 +94,7 @@ def _numbered(rewriting: Rewriting, node: Node, expr: Expr) -> None:
 def _number(rewriting: Rewriting, value: Value) -> Scalar | None:
     """What `value` is as a number; None where it is none."""
     type = rewriting.types[value]
-    if prod(type.shape) != 1 or type.dtype not in SHORT or not rewriting.fixed(value):
+    if not same(prod(type.shape), 1) or type.dtype not in SHORT or not rewriting.fixed(value):
         return None
     array = rewriting.numbers(value)
     return None if array is None else Scalar(array.item())

@@ -13,6 +13,7 @@ from glnn.graph.operators.move import MOST_RANK, Expand, Flip, Slice, Transpose
 from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.rearrange import Rearrange
 from glnn.graph.operators.reshape import Reshape, View
+from glnn.symint import at_most, divides, same
 from glnn.types import Shape, TensorType
 
 Factors = tuple[Axis, ...]
@@ -33,7 +34,7 @@ class Chain:
     @classmethod
     def of(cls, shape: Shape) -> Chain:
         """Of no moves yet."""
-        dims = tuple((Axis(n, i),) if n > 1 else () for i, n in enumerate(shape))
+        dims = tuple(() if same(n, 1) else (Axis(n, i),) for i, n in enumerate(shape))
         return cls(shape, (0,) * len(shape), dims)
 
     @property
@@ -64,11 +65,11 @@ class Chain:
             return None
         dims: list[Factors] = []
         for factors, more in zip(self.dims, pad.after, strict=True):
-            if more:
+            if not same(more, 0):
                 (axis,) = factors if len(factors) == 1 else (Axis(0),)
                 if axis.axis is None or self.base[axis.axis]:
                     return None
-                if axis != Axis(self.shape[axis.axis], axis.axis):
+                if not _is_whole(axis, self.shape):
                     return None
                 factors = (replace(axis, size=axis.size + more),)
             dims.append(factors)
@@ -76,7 +77,7 @@ class Chain:
 
     def _beyond(self, axis: Axis) -> bool:
         """Whether `axis` walks beyond the end of its dimension."""
-        return axis.axis is not None and axis.size > self.shape[axis.axis]
+        return axis.axis is not None and not at_most(axis.size, self.shape[axis.axis])
 
     def _seen(self, shape: Shape) -> Chain | None:
         """In another shape of as many numbers."""
@@ -84,12 +85,14 @@ class Chain:
         dims: list[Factors] = []
         for size in shape:
             taken: list[Axis] = []
-            while size > 1:
+            while not same(size, 1):
+                if not left:
+                    return None
                 axis = left.pop(0)
-                if size % axis.size == 0:
+                if divides(axis.size, size):
                     taken.append(axis)
                     size //= axis.size
-                elif axis.size % size == 0 and not self._beyond(axis):
+                elif divides(size, axis.size) and not self._beyond(axis):
                     rest = axis.size // size
                     taken.append(replace(axis, size=size, step=axis.step * rest))
                     left.insert(0, replace(axis, size=rest))
@@ -106,11 +109,11 @@ class Chain:
         for factors in outer:
             found: list[Axis] = []
             for axis in factors:
-                part: Factors | None = (Axis(axis.size),) if axis.size > 1 else ()
+                part: Factors | None = () if same(axis.size, 1) else (Axis(axis.size),)
                 if axis.axis is not None:
                     walked = self.dims[axis.axis]
                     part = _places(walked, axis, base)
-                    whole = axis == Axis(_size(walked), axis.axis)
+                    whole = (axis.start, axis.step) == (0, 1) and same(axis.size, _size(walked))
                     if not whole and any(map(self._beyond, walked)):
                         return None
                 if part is None:
@@ -125,13 +128,13 @@ class Chain:
         """
         beyond = any(self._beyond(axis) for factors in self.dims for axis in factors)
         if not any(self.base) and not beyond:
-            if self._flat == Chain.of(self.shape)._flat:
+            if _alike(self._flat, Chain.of(self.shape)._flat):
                 return (Reshape(self.result, True),)
             if (order := self._order) is not None:
                 turned = Transpose(order)
                 (type,) = turned.infer([TensorType(self.shape)])
-                same = type.shape == self.result
-                return (turned,) if same else (turned, Reshape(self.result, True))
+                alike = same(type.shape, self.result)
+                return (turned,) if alike else (turned, Reshape(self.result, True))
         if not beyond and (cut := self._cut) is not None:
             return (cut,)
         dims = [list(factors) for factors in self.dims]
@@ -167,11 +170,11 @@ class Chain:
         order: list[int | None] = []
         for factors in self.dims:
             for axis in factors:
-                if axis.axis is None or axis != Axis(self.shape[axis.axis], axis.axis):
+                if not _is_whole(axis, self.shape):
                     return None
             order += [axis.axis for axis in factors] or [None]
         ones = [i for i, n in enumerate(self.shape) if i not in order]
-        if any(self.shape[i] != 1 for i in ones):
+        if not all(same(self.shape[i], 1) for i in ones):
             return None
         while order.count(None) > len(ones):
             order.remove(None)
@@ -189,11 +192,24 @@ class Chain:
             axis = factors[0] if factors else Axis(1, i)
             if len(factors) > 1 or axis.axis != i or axis.step < 1:
                 return None
-            if axis.size != size:
+            if not same(axis.size, size):
                 end = self.base[i] + (axis.size - 1) * axis.step + 1
                 bounds.append((self.base[i], end, i, axis.step))
         starts, ends, axes, steps = zip(*bounds, strict=True) if bounds else ((), (), (), ())
         return Slice(starts, ends, axes, steps)
+
+
+def _is_whole(axis: Axis, shape: Shape) -> bool:
+    """Whether `axis` walks along a dimension of `shape` from its begin to its end."""
+    if axis.axis is None:
+        return False
+    return (axis.start, axis.step) == (0, 1) and same(axis.size, shape[axis.axis])
+
+
+def _alike(some: Factors, others: Factors) -> bool:
+    """Whether both walk alike."""
+    each = [[(one.size, one.axis, one.start, one.step) for one in part] for part in (some, others)]
+    return same(*each)
 
 
 def _size(factors: Iterable[Axis]) -> int:
@@ -209,7 +225,7 @@ def _joined(factors: Iterable[Axis]) -> Factors:
             if axis.axis is None:
                 made[-1] = Axis(last.size * axis.size)
                 continue
-            if last.step == axis.size * axis.step:
+            if same(last.step, axis.size * axis.step):
                 made[-1] = replace(axis, size=last.size * axis.size)
                 continue
         made.append(axis)

@@ -13,6 +13,7 @@ from glnn.graph.operators.move import Move
 from glnn.graph.operators.reshape import View
 from glnn.graph.passes.factors import Chain
 from glnn.graph.passes.rewriting import Rewriting
+from glnn.symint import at_most, same
 from glnn.types import Shape
 
 Legs = list[tuple[int, int]]
@@ -23,9 +24,9 @@ def joined(legs: Iterable[tuple[int, int]]) -> Legs:
     """Neighbours that are one walk as one; none of one place."""
     found: Legs = []
     for size, apart in legs:
-        if size == 1:
+        if same(size, 1):
             continue
-        if found and found[-1][1] == size * apart:
+        if found and same(found[-1][1], size * apart):
             found[-1] = found[-1][0] * size, apart
         else:
             found.append((size, apart))
@@ -66,7 +67,7 @@ class Read:
         step = numbers[0][1] if numbers else 1
         steps = (*(apart for _, apart in rows), token, step)
         beyond = any(
-            one.axis is not None and one.size > chain.shape[one.axis]
+            one.axis is not None and not at_most(one.size, chain.shape[one.axis])
             for factors in chain.dims
             for one in factors
         )

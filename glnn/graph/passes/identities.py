@@ -8,6 +8,7 @@ from glnn.graph.expression import Arg
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Expand, Identity, Pad, Pointwise, Slice, Transpose
 from glnn.graph.operators.reshape import View
+from glnn.symint import same
 from glnn.types import TensorType
 
 
@@ -17,14 +18,14 @@ def without_identities(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     types: of every value. That is identities, transpositions into the same order, slices of
     everything, pads of nothing and the like.
     """
-    same: dict[Value, Value] = {}
+    sources: dict[Value, Value] = {}
     kept: list[Node] = []
     for node in graph.nodes:
-        read = node.with_values(same)
+        read = node.with_values(sources)
         if (source := _same(read, types)) is None:
             kept.append(read)
         elif (result := node.outputs[0]) not in graph.outputs:
-            same[result] = source
+            sources[result] = source
         else:
             kept.append(replace(node, operator=Identity(), inputs=(source,)))
     return Graph(tuple(kept), graph.inputs, graph.outputs, graph.name)
@@ -36,7 +37,8 @@ def _same(node: Node, types: dict[Value, TensorType]) -> Value | None:
     if source is None or node.epilogue is not None or len(node.outputs) > 1:
         return None
     operator = node.operator
-    if types[source] != types[node.outputs[0]]:
+    given, made = types[source], types[node.outputs[0]]
+    if given.dtype is not made.dtype or not same(given.dims, made.dims):
         return None
     if isinstance(operator, Identity | View | Expand):
         return source

@@ -10,6 +10,7 @@ from dataclasses import replace
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Pool2d, PooledConv2d
 from glnn.graph.passes.rewriting import Pays, Rewriting
+from glnn.symint import divides
 from glnn.types import DType, TensorType
 
 
@@ -46,6 +47,6 @@ def _join(rewriting: Rewriting, first: Node, last: Node, pays: Pays) -> None:
 def _side_by_side(pool: Pool2d, size: tuple[int, ...]) -> bool:
     """Whether the windows of `pool` are 2 x 2 of images of that size, none over the edge."""
     plain = Pool2d(pool.mode, count_include_pad=pool.count_include_pad)
-    if any(length % 2 for length in size):
+    if not all(divides(2, length) for length in size):
         return pool == plain
     return pool in (plain, replace(plain, ceil_mode=True))

@@ -13,6 +13,7 @@ from glnn.graph.operators.concat import Concat
 from glnn.kernels.generate.generated import Generated, OneLaunch, Uniform
 from glnn.kernels.generate.move import loops, on_gpu, strides
 from glnn.layout import Layout
+from glnn.symint import divides, hint, same
 from glnn.types import DType, TensorType
 
 Operands = Mapping[str, TensorType]
@@ -42,7 +43,7 @@ def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
     }
     if width == 1 and types["out"].dtype is DType.float16:
         raise UnsupportedOpError("halves are moved by four, and channels are not in whole fours")
-    largest = max(names, key=lambda name: walks[name].places)
+    largest = max(names, key=lambda name: hint(walks[name].places))
     launches = tuple(OneLaunch(made[name].uniforms, name) for name in names)
     plain = made[largest]
     return replace(plain, launches=launches)
@@ -78,7 +79,7 @@ def grouped(
 ) -> Generated:
     """The same where channels lie in whole groups of four: an image's are one run of numbers."""
     axis, names = _checked(op, types)
-    if axis != 1 or any(types[name].shape[1] % 4 for name in names):
+    if axis != 1 or not all(divides(4, types[name].shape[1]) for name in names):
         raise UnsupportedOpError("channels are not in whole groups of four")
     images = [prod(types[name].shape[1:]) for name in names]
     sizes = [prod(types[name].shape) for name in names]
@@ -104,15 +105,15 @@ def _fetches(
     behind each row of `columns` numbers in each operand, where a run is of rows. stored: whether
     they are in buffers, not textures. places: numbers of the result.
     """
-    padded = any(padding)
-    numbers = [*extents, *outer, *middle, *(p for p in pitches if p != ENDLESS)]
+    padded = not all(same(one, 0) for one in padding)
+    numbers = [*extents, *outer, *middle, *(p for p in pitches if not same(p, ENDLESS))]
     if len(names) > TEXTURES:
         raise UnsupportedOpError(f"it takes at most {TEXTURES} operands")
-    width = 4 if not padded and all(n % 4 == 0 for n in numbers) else 1
+    width = 4 if not padded and all(divides(4, n) for n in numbers) else 1
     ends = [sum(extents[: i + 1]) // width for i in range(len(names))]
     uniforms: dict[str, Uniform] = {
-        "outer_pitch": max(pitches[0] if pitches[0] == ENDLESS else pitches[0] // width, 1),
-        "middle_pitch": max(pitches[1] if pitches[1] == ENDLESS else pitches[1] // width, 1),
+        "outer_pitch": max(pitches[0] if same(pitches[0], ENDLESS) else pitches[0] // width, 1),
+        "middle_pitch": max(pitches[1] if same(pitches[1], ENDLESS) else pitches[1] // width, 1),
         "outer_reads": tuple(n // width for n in outer),
         "middle_reads": tuple(n // width for n in middle),
         "starts": (0, *ends[:-1]),

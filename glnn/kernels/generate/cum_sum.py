@@ -12,6 +12,7 @@ from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.move import on_gpu
 from glnn.kernels.generate.strides import collapsed, strides
 from glnn.layout import Layout
+from glnn.symint import same
 from glnn.types import MOST, DType, TensorType
 
 LONGEST = 4096  # numbers of a line where each result walks all of it: beyond, the host is faster
@@ -47,7 +48,7 @@ def generate(
         "EXCLUSIVE": int(op.exclusive),
         "REVERSE": int(op.reverse),
         "PRODUCT": int(op.multiply),
-        "COLUMNS": int(steps[axis] != 1),
+        "COLUMNS": int(not same(steps[axis], 1)),
     }
     return Generated(str(defines), {}, defines, uniforms)
 

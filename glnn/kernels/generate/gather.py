@@ -11,6 +11,7 @@ from glnn.graph.operators.gather import Gather, GatherElements, GatherND, Lookup
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.move import loops, on_gpu, strides
 from glnn.layout import Layout
+from glnn.symint import divides
 from glnn.types import DType, TensorType
 
 Operands = Mapping[str, TensorType]
@@ -37,7 +38,7 @@ def generate(
     walk = walk.whole if capture else walk
     looked = op.looked(len(x), index)
     apart = [reads[axis] for axis in looked]
-    width = 4 if walk.quads is not None and all(step % 4 == 0 for step in apart) else 1
+    width = 4 if walk.quads is not None and all(divides(4, step) for step in apart) else 1
     made = loops(walk, capture, layouts["x"].size(x), width=width)
     taken = walk.quads if width == 4 and walk.quads is not None else walk
     uniforms: dict[str, Uniform] = {

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from glnn.errors import UnsupportedOpError
 from glnn.layout import Layout
+from glnn.symint import divides, same
 from glnn.types import Shape
 
 ENDLESS = 2**31 - 1
@@ -54,18 +55,18 @@ class Geometry:
         columns = [
             (dim.extent, dim.stride, [table[name][i] for name in names])
             for i, dim in enumerate(dims)
-            if dim.extent != 1
+            if not same(dim.extent, 1)
         ]
         last = columns[-1][1] if columns else 4
-        if last != 1:  # padding behind every number
+        if not same(last, 1):  # padding behind every number
             alike = [
-                int(shapes[n] == shapes["out"] and layouts[n] == layouts["out"]) for n in names
+                int(same(shapes[n], shapes["out"]) and layouts[n] == layouts["out"]) for n in names
             ]
             columns.append((last, 1, alike))
         columns = _merged(columns)
         places = tuple(place for _, place, _ in columns)
         extents = tuple(
-            extent if i == 0 or extent * place == places[i - 1] else ENDLESS
+            extent if i == 0 or same(extent * place, places[i - 1]) else ENDLESS
             for i, (extent, place, _) in enumerate(columns)
         )
         strides = {name: tuple(own[i] for _, _, own in columns) for i, name in enumerate(names)}
@@ -74,14 +75,14 @@ class Geometry:
     def read(self, name: str) -> Read:
         """How the operand `name` is read."""
         strides = self.strides[name]
-        if not any(strides):
+        if all(same(stride, 0) for stride in strides):
             return Read.ONE
-        if strides == self.places:
+        if same(strides, self.places):
             return Read.SAME
-        if all(place % 4 == 0 for place in self.places[:-1]):
-            if strides[-1] == 0:
+        if all(divides(4, place) for place in self.places[:-1]):
+            if same(strides[-1], 0):
                 return Read.SPLAT
-            if strides[-1] == 1 and all(stride % 4 == 0 for stride in strides[:-1]):
+            if same(strides[-1], 1) and all(divides(4, stride) for stride in strides[:-1]):
                 return Read.QUAD
         return Read.EACH
 
@@ -108,8 +109,8 @@ def _merged(columns: list[tuple[int, int, list[int]]]) -> list[tuple[int, int, l
     merged = [columns[0]]
     for extent, place, strides in columns[1:]:
         many, outer, own = merged[-1]
-        even = outer % place == 0
-        if even and all(a * place == b * outer for a, b in zip(own, strides, strict=True)):
+        steps = zip(own, strides, strict=True)
+        if divides(place, outer) and all(same(a * place, b * outer) for a, b in steps):
             merged[-1] = many * (outer // place), place, strides
         else:
             merged.append((extent, place, strides))

@@ -16,6 +16,7 @@ from glnn.graph.operators.pad import Pad
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.layout import Layout, alone
 from glnn.layout.layout import CHANNELS_LAST
+from glnn.symint import divides
 from glnn.types import DType, Shape, TensorType
 
 TILE = 32  # places of a tile's side: shaders/move/tiles.comp
@@ -107,7 +108,7 @@ def turn(
 ) -> Generated:
     """For kernels that turn matrices by tiles in shared memory: `Generator`."""
     walk = walk_of(op, types, layouts).turned
-    if walk is None or min(leg.count for leg in walk.legs[-2:]) < LEAST:
+    if walk is None or any(leg.count < LEAST for leg in walk.legs[-2:]):
         raise UnsupportedOpError("it turns matrices, of which there are none")
     *around, high, wide = walk.legs
     tiles_wide = -(-wide.count // TILE)
@@ -170,7 +171,7 @@ def strides(layout: Layout, shape: Shape) -> Strides:
         raise UnsupportedOpError(f"layout {layout.name} is none of shape {shape}")
     found: dict[int, set[int | None]] = {axis: set() for axis in range(len(shape))}
     for dim in layout.dims(shape):
-        even = dim.stride % dim.step == 0
+        even = divides(dim.step, dim.stride)
         found[dim.axis].add(dim.stride // dim.step if even else None)
     if any(len(steps) != 1 or None in steps for steps in found.values()):
         raise UnsupportedOpError(f"numbers of layout {layout.name} lie apart unevenly")

@@ -21,6 +21,7 @@ from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.geometry import Geometry, Read
 from glnn.kernels.generate.packing import Packing, packing
 from glnn.layout import Layout, Strip
+from glnn.symint import divides, same
 from glnn.types import DType, Shape, TensorType, widened
 
 AMONG = {Read.SAME: Read.QUAD, Read.ONE: Read.SPLAT}
@@ -174,7 +175,7 @@ def generate(
     if strip is not None:
         values |= {"target_first": strip.first, "target_size": strip.size(shapes["out"])}
         values |= {"out_size": strip.whole.size(shapes["out"])}
-    zeros = out.zeros and types["out"].shape[1] % 4 != 0
+    zeros = out.zeros and not divides(4, types["out"].shape[1])
     if zeros:
         _, channels, high, wide = types["out"].shape
         values |= {"channels": channels, "pixels": high * wide}
@@ -209,8 +210,10 @@ def _asked(types: Mapping[str, TensorType]) -> dict[str, int]:
     """
     floats = all(one.dtype is DType.float32 for one in types.values())
     x0, *others = (one.shape for name, one in types.items() if name != "out")
-    row = len(x0) == 2 and len(others) == 1 and others[0] in (x0[1:], (1, *x0[1:]))
-    return {"FLOATS": int(floats), "COLUMNS": int(floats and row and x0 == types["out"].shape)}
+    rows = x0[1:], (1, *x0[1:])
+    row = len(x0) == 2 and len(others) == 1 and any(same(others[0], one) for one in rows)
+    columns = floats and row and same(x0, types["out"].shape)
+    return {"FLOATS": int(floats), "COLUMNS": int(columns)}
 
 
 def _declared(fetches: list[Fetch], kind: str) -> list[str]:

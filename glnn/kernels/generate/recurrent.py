@@ -14,6 +14,7 @@ from glnn.graph.operators.recurrent_step import RecurrentStep
 from glnn.kernels.generate.expression import fingerprint, function, types_on_gpu, uniforms
 from glnn.kernels.generate.generated import Generated, OneLaunch, Uniform
 from glnn.layout import Layout
+from glnn.symint import as_constant
 from glnn.types import DType, TensorType
 
 Types = Mapping[str, TensorType]
@@ -50,7 +51,7 @@ def whole(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: st
     """For recurrence/whole: a launch for each `STEPS` steps."""
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
-    count = -(-types["x"].shape[1] // STEPS)
+    count = as_constant(-(-types["x"].shape[1] // STEPS))
     launches = tuple(OneLaunch({"now": now}, after=now > 0) for now in range(count))
     return _with(_generated(op, types), launches, {"now": 0, "most_steps": STEPS})
 
@@ -60,8 +61,8 @@ def dataflow(op: Operator, types: Types, layouts: Mapping[str, Layout], backend:
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
     read = 4 * types["x"].shape[2] * prod(types["weight"].shape)
-    most = min(max(READ // read, 1), WAVES)
-    count = -(-(types["x"].shape[1] + op.layers - 1) // most)
+    most = as_constant(min(max(READ // read, 1), WAVES))
+    count = as_constant(-(-(types["x"].shape[1] + op.layers - 1) // most))
     launches = tuple(
         OneLaunch({"now": now}, after=now > 0, brief=not 1 <= now <= count)
         for now in range(count + 2)

@@ -26,6 +26,7 @@ from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.move import on_gpu
 from glnn.kernels.generate.strides import collapsed, strides
 from glnn.layout import Layout
+from glnn.symint import divides, same
 from glnn.types import DType, Shape, TensorType
 
 KINDS: Mapping[Kind, int] = {"sum": 0, "mean": 0, "prod": 1, "max": 2, "min": 3}
@@ -72,7 +73,8 @@ class Walk:
     def columns(self) -> bool:
         """Whether neighbouring results are walked side by side."""
         along_kept, along_walked = self.steps["x0"]
-        return along_walked[-1] != 1 and along_kept[-1] == 1 and self.kept[-1] >= NEIGHBOURS
+        beside = not same(along_walked[-1], 1) and same(along_kept[-1], 1)
+        return beside and self.kept[-1] >= NEIGHBOURS
 
     @property
     def spread(self) -> tuple[int, ...]:
@@ -83,11 +85,12 @@ class Walk:
     def wide(self) -> bool:
         """Whether four neighbours are a vec4, or one number, in every operand."""
         size = (self.kept if self.columns else self.walked)[-1]
-        if size % 4 or self.spread[0] != 1:
+        if not divides(4, size) or not same(self.spread[0], 1):
             return False
         for apart, own in zip(self.spread, self.steps.values(), strict=True):
             fast, slow = own if self.columns else own[::-1]
-            if apart and (apart != 1 or any(step % 4 for step in (*fast[:-1], *slow))):
+            whole = all(divides(4, step) for step in (*fast[:-1], *slow))
+            if not same(apart, 0) and not (same(apart, 1) and whole):
                 return False
         return True
 

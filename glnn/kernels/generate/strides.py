@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from glnn.errors import UnsupportedOpError
 from glnn.layout import Layout
 from glnn.layout.layout import RowMajor
+from glnn.symint import same
 from glnn.types import Shape
 
 
@@ -19,7 +20,7 @@ def strides(shape: Shape, own: Shape, layout: Layout) -> list[int]:
     if not isinstance(layout, RowMajor):
         raise UnsupportedOpError(f"it takes rows, not what lies in {layout.name}")
     found = [0] * (len(shape) - len(own))
-    return found + [0 if dim.extent == 1 else dim.stride for dim in layout.dims(own)]
+    return found + [0 if same(dim.extent, 1) else dim.stride for dim in layout.dims(own)]
 
 
 def collapsed(
@@ -33,10 +34,10 @@ def collapsed(
     sizes: list[int] = []
     kept: dict[str, list[int]] = {name: [] for name in steps}
     for axis in axes:
-        if shape[axis] == 1:
+        if same(shape[axis], 1):
             continue
         even = bool(sizes) and all(
-            kept[name][-1] == own[axis] * shape[axis] for name, own in steps.items()
+            same(kept[name][-1], own[axis] * shape[axis]) for name, own in steps.items()
         )
         sizes[-1:] = [sizes[-1] * shape[axis]] if even else [*sizes[-1:], shape[axis]]
         for name, own in steps.items():
