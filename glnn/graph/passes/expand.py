@@ -119,7 +119,8 @@ class _Expansion:
         if operator.opens or not changes or len(set(there)) < len(there):
             made = operator.express(given)
             return made, made.inputs
-        return operator.graph([value and value.type for value in given]), there
+        types = [None if value is None else value.type for value in given]
+        return operator.graph(types), there
 
     def _inside(self, made: Graph, given: Sequence[Value]) -> tuple[Graph, dict[Value, Value]]:
         """`made` with its own composites taken apart, and what its inputs are here: `given`."""
