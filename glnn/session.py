@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from glnn.backends import Backend
     from glnn.compile import Executor, Plan
     from glnn.compile.fastest import Fastest
+    from glnn.compile.session_states import SessionStates
     from glnn.device import Device
     from glnn.model import Model
     from glnn.model.loaded import Loaded
@@ -224,20 +225,24 @@ class InferenceSession(Remade):
         feeds: Mapping[str, Array],
         *,
         out: Mapping[str, Array] | None = None,
+        states: SessionStates | None = None,
     ) -> list[Array]:
         """The outputs called `output_names` (None or none: all), in that order.
 
         feeds: each input's name and its array, of its dtype; int64 is taken for int32 where all
         numbers are. out: arrays of the caller's that outputs of these names are written to, each of
-        its output's shape and dtype; the others are new ones. Raises ShapeError where an input is
-        missing, unknown, or does not fit, or an array of `out`; ModelError for an unknown output;
+        its output's shape and dtype; the others are new ones. states: of `make_states`, inputs that
+        are not fed, updated by outputs that are not given, None being all others then. Raises
+        ShapeError where an input is missing, unknown, or does not fit, or an array of `out`;
+        ModelError for an unknown output;
         DeviceError where the driver resets the context, after which another call runs on a new
         device, and in a fork of a process that used GL.
         """
-        names, into = self._wanted(output_names, out)
+        names, into = self._wanted(output_names, out, states)
         logged = LOG.isEnabledFor(logging.DEBUG)
         start = perf_counter() if logged else 0.0
-        results = self._runs.run(self._given(feeds), names, into)
+        runs: Executing = self._runs if states is None else states
+        results = runs.run(self._given(feeds, states), names, into)
         if logged:
             took = duration(perf_counter() - start)
             LOG.debug("ran %s on %s in %s", self.name, self._deferred.where, took)
@@ -249,25 +254,58 @@ class InferenceSession(Remade):
         feeds: Mapping[str, Array],
         *,
         out: Mapping[str, Array] | None = None,
+        states: SessionStates | None = None,
     ) -> Future[list[Array]]:
         """Ask for what `run` gives, as a future: while one run is computed the next is uploaded.
 
         Runs are done in the order in which they were asked for; with `max_batch`, those that wait
         may be joined. The arrays of `feeds` and `out` are the session's until the future is done.
-        A future is for threads; `asyncio.wrap_future` makes one for coroutines. Raises what `run`
+        With `states`, runs that were asked for by the same follow one another. A future is for
+        threads; `asyncio.wrap_future` makes one for coroutines. Raises what `run`
         says of the arguments; the rest is the future's to raise.
         """
-        names, into = self._wanted(output_names, out)
-        return self._requests.submit(self._given(feeds), names, into)
+        names, into = self._wanted(output_names, out, states)
+        requests = self._requests if states is None else states
+        return requests.submit(self._given(feeds, states), names, into)
+
+    def make_states(
+        self,
+        pairs: Mapping[str, str] | None = None,
+        initial: Mapping[str, Array] | None = None,
+    ) -> SessionStates:
+        """Return new states: inputs that stay on the device, and are updated by outputs.
+
+        They are given to `run` and `run_async` as `states`. pairs: by the names of inputs, those of
+        outputs, each its input's content from the next run on; None pairs `past…` with `present…`,
+        a key-value cache of one size. initial: what they begin with, copied; zeros where it says
+        nothing. It gives open sizes, too. Raises ModelError or ShapeError where a pair does not
+        fit, ModelError where requests are joined (`max_batch`).
+        """
+        if self._options.max_batch > 1:
+            raise ModelError(
+                f"max_batch={self._options.max_batch} joins runs of several callers, and states "
+                "belong to one: make a session without max_batch"
+            )
+        return self._deferred.load().states(pairs, initial)
 
     def _wanted(
-        self, output_names: Sequence[str] | None, out: Mapping[str, Array] | None
+        self,
+        output_names: Sequence[str] | None,
+        out: Mapping[str, Array] | None,
+        states: SessionStates | None,
     ) -> tuple[tuple[str, ...], Mapping[str, Array]]:
         """The names of the outputs to compute, and the arrays for some of them."""
         listed = output_names is None or isinstance(output_names, (list, tuple))
         if not listed:
             raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
-        names = tuple(output_names) if output_names else self._names
+        updates = {} if states is None else self._checked(states).updates
+        others = self._names
+        if updates:
+            others = tuple(name for name in others if name not in updates.values())
+        names = tuple(output_names) if output_names else others
+        for name in updates:
+            if updates[name] in names:
+                raise ModelError(f"output {updates[name]!r} updates state {name!r}: states.read()")
         for name in names if output_names else ():
             if name not in self._names:
                 raise ModelError(
@@ -300,23 +338,38 @@ class InferenceSession(Remade):
         found = loaded.executor.values(given, values) if values else {}
         return {name: found[value.name] for name, value in wanted.items()}
 
-    def _given(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def _checked(self, states: SessionStates) -> SessionStates:
+        """Return `states`. Raises ModelError unless this session made them."""
+        loaded, shared = self._deferred.loaded, getattr(states, "shared", None)
+        if loaded is None or shared is not loaded.shared:
+            raise ModelError(f"states must be of {self.name}'s make_states, got {shown(states)}")
+        return states
+
+    def _given(
+        self, feeds: Mapping[str, Array], states: SessionStates | None = None
+    ) -> dict[str, Array]:
         """The inputs as they are needed: what is like the last that fitted is not looked at."""
         if not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
-        given: dict[str, Array] = {}
-        for info in self._inputs:
+        inputs, given = self._inputs, dict[str, Array]()
+        if states is not None:
+            inputs = tuple(info for info in inputs if info.name not in states.updates)
+            for name in feeds:
+                if name in states.updates:
+                    raise ShapeError(f"input {name!r} is a state, which is not fed: states.write()")
+        for info in inputs:
             array, fitted = feeds.get(info.name), self._fitted.get(info.name)
             like = type(array) is np.ndarray and (array.shape, array.dtype) == fitted
             if not like:
-                check_names(self.name, self._inputs, feeds)
+                check_names(self.name, inputs, feeds)
                 array = info.fitting(array)
                 self._fitted[info.name] = array.shape, array.dtype
             given[info.name] = array  # type: ignore[assignment]
         if len(feeds) != len(given):
-            check_names(self.name, self._inputs, feeds)
+            check_names(self.name, inputs, feeds)
         if self._shared_sizes:
-            check_shared_sizes(self._shared_sizes, {k: one.shape for k, one in given.items()})
+            shapes = {k: one.shape for k, one in given.items()}
+            check_shared_sizes(self._shared_sizes, {**shapes, **(states.shapes if states else {})})
         return given
 
     def plan(

@@ -15,6 +15,7 @@ from glnn.compile.plan import Plan
 from glnn.compile.regime import OpenSizes
 from glnn.compile.saving import Saving
 from glnn.compile.size_advice import missing_numbers, nearby_sizes
+from glnn.compile.states import States
 from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import ShapeError, UnsupportedOpError
@@ -221,6 +222,40 @@ class Executor:
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         self._weights.release()  # it may never run
         return found
+
+    def plan_with_states(
+        self,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        states: States,
+        updates: Mapping[str, str],
+        told: Mapping[str, Array],
+        small: bool,
+    ) -> Plan:
+        """Return a new plan of `graph`, this one's but for `states`, with the same weights.
+
+        shapes: of the other inputs. updates: see `Plan`. told, small: as `_plan` has them. Only
+        inside `perform`. Raises UnsupportedOpError where sizes that only a run tells make it
+        several.
+        """
+        if small:
+            graph = with_small_inputs(graph, told)
+        every = {**shapes, **{name: states[name].type.shape for name in states.names}}
+        with self._lock, self._weights.holding(0):
+            plan = Plan(
+                single(graph, _types(graph, every), told),
+                self.backend,
+                shapes,
+                self._kernels,
+                without=self._without,
+                weights=self._weights,
+                precision=self._precision,
+                samples=samples_of(graph, every),
+                states=states,
+                updates=updates,
+            )
+            self._warn(plan.hosted)
+        return plan
 
     def _plan(
         self,

@@ -184,6 +184,12 @@ class Fastest:
         """See `Executor`; on the backend that was chosen for such shapes, else the first."""
         return self._on(shapes).plan(shapes, keep=keep, feeds=feeds)
 
+    def executor_for(self, feeds: Mapping[str, Array]) -> Executor:
+        """Return what such inputs are run on; where that was not seen yet, they are run now."""
+        if self._known(feeds) is None:
+            self.run(feeds)
+        return self._known(feeds) or self._executor
+
     def _on(self, shapes: Mapping[str, Shape]) -> Executor:
         choice = self._found(shape_class(shapes))
         return self._of(self._names[0] if choice is None else choice.backend)

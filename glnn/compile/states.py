@@ -80,6 +80,13 @@ class State:
         store.put(array)
         store.wrote()  # the host's array is not needed any more
 
+    def copy_from(self, other: State) -> None:
+        """Take the content of `other`, of the same type, on the device."""
+        if other._backend.device is None:  # in place the host may change its arrays
+            self.set(np.array(other.get()))
+        else:
+            self._backend.copy(other._stores[other.current], self._stores[self.current])
+
     def get(self) -> Array:
         """The content as the host has it, on a backend without a device."""
         return self._stores[self.current].pull()
@@ -163,7 +170,8 @@ class States:
     def _check(self, name: str, array: Array) -> None:
         if name in self._states:
             raise ModelError(f"there is a state {name!r} already")
-        if not isinstance(array, np.ndarray) or DType.of(array) not in HELD:
+        held = (*HELD, DType.int64) if self.backend.device is None else HELD
+        if not isinstance(array, np.ndarray) or DType.of(array) not in held:
             got = f"{array.dtype} array" if isinstance(array, np.ndarray) else shown(array)
             raise ShapeError(f"state {name!r} must be a float32 or int32 array, got {got}")
 

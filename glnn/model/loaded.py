@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from glnn.backends import Backend
 from glnn.choice import Choice
@@ -11,6 +11,7 @@ from glnn.compile import Executor
 from glnn.compile.candidates import executor_of
 from glnn.compile.executor import PLANS_KEPT
 from glnn.compile.fastest import Fastest
+from glnn.compile.session_states import SessionStates, SharedPlans
 from glnn.errors import ModelError
 from glnn.graph.graph import Value
 from glnn.graph.passes import Pass
@@ -21,7 +22,7 @@ from glnn.reading import noting
 from glnn.runtime.options import Options
 from glnn.runtime.stored import Described, Loading, Storage
 from glnn.tensor_info import BATCH
-from glnn.types import UNKNOWN, UNRANKED, DType
+from glnn.types import UNKNOWN, UNRANKED, Array, DType
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,18 @@ class Loaded:
     """The model."""
     executor: Executor | Fastest
     """Runs its graph."""
+
+    shared: SharedPlans = field(default_factory=SharedPlans)
+    """The plans of streams with states."""
+
+    def states(
+        self, pairs: Mapping[str, str] | None, initial: Mapping[str, Array] | None
+    ) -> SessionStates:
+        """Return new states; see `InferenceSession.make_states`."""
+        of = described(self.model)
+        return SessionStates(
+            self.executor, of.name, of.inputs, of.outputs, pairs, initial, self.shared
+        )
 
     @property
     def choice(self) -> Choice | None:

@@ -1,0 +1,333 @@
+"""States of a session: inputs that stay on the device, step by step beside ONNX Runtime."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import parser
+
+from glnn.device import Device
+from glnn.errors import DeviceError, ModelError, ShapeError
+from glnn.session import InferenceSession
+
+HEAD = '<ir_version: 9, opset_import: ["": 17]>\n'
+DECODER = Path(__file__).parent / "decoder-fixed.onnx"
+F32 = np.float32
+# Reads each state behind its update, too: `y` is of the states before the run alone.
+NET = """net (float[1, 3] x, float[1, 4] h, float[2, N] c)
+ => (float[1, 4] y, float[1, 4] hn, float[2, N] cn)
+ <float[3, 4] w = {1, 2, 3, 4, -1, 0.5, 0.25, 2, -3, 1, 0.5, -0.125}> {
+  xw = MatMul(x, w)
+  sum = Add(xw, h)
+  hn = Tanh(sum)
+  two = Constant<value = float[1] {0.5}>()
+  half = Mul(c, two)
+  mean = ReduceMean<axes = [0, 1]>(sum)
+  cn = Add(half, mean)
+  first = ReduceMax<axes = [0, 1]>(c)
+  y = Add(h, first)
+}"""
+PAIRS = {"h": "hn", "c": "cn"}
+INITIAL = {"c": np.arange(6, dtype=F32).reshape(2, 3)}
+
+
+def made(text: str) -> bytes:
+    return parser.parse_model(HEAD + text).SerializeToString()
+
+
+@pytest.fixture(params=["cpu", "compute", "feedback", "compute es31-minimum", "auto"])
+def options(request) -> dict[str, Any]:
+    name, _, limits = request.param.partition(" ")
+    return {"backend": name, "limits": limits or None}
+
+
+def session_of(model: bytes | str, options: dict[str, Any]) -> InferenceSession:
+    try:
+        return InferenceSession(model, **options)
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+
+class Runtime:
+    """ONNX Runtime, which is fed what it gave the step before."""
+
+    def __init__(self, model: bytes | str, pairs: dict[str, str], states: dict[str, Any]) -> None:
+        self.session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        self.names = [one.name for one in self.session.get_outputs()]
+        self.pairs, self.states = pairs, dict(states)
+
+    def step(self, **feeds: Any) -> list[Any]:
+        found = dict(zip(self.names, self.session.run(None, {**feeds, **self.states}), strict=True))
+        self.states = {name: found[output] for name, output in self.pairs.items()}
+        return [found[n] for n in self.names if n not in self.pairs.values()]
+
+
+def runtime() -> Runtime:
+    return Runtime(made(NET), PAIRS, {"h": np.zeros((1, 4), F32), **INITIAL})
+
+
+def inputs(count: int, seed: int = 0) -> list[np.ndarray]:
+    return list(np.random.default_rng(seed).standard_normal((count, 1, 3)).astype(F32))
+
+
+def alike(got: Any, expected: Any) -> None:
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    assert got.dtype == expected.dtype
+
+
+def check(states: Any, theirs: Runtime) -> None:
+    found = states.read()
+    assert list(found) == list(theirs.states)
+    for name, array in found.items():
+        alike(array, theirs.states[name])
+
+
+def test_every_step_is_that_of_a_program_that_feeds_states_back(options) -> None:
+    session, theirs = session_of(made(NET), options), runtime()
+    states = session.make_states(PAIRS, INITIAL)
+    check(states, theirs)
+    for i, x in enumerate(inputs(5)):
+        expected = theirs.step(x=x)
+        found = session.run(None, {"x": x}, states=states)
+        assert len(found) == 1
+        alike(found[0], expected[0])
+        if i % 2:
+            check(states, theirs)
+    states.reset()
+    check(states, runtime())
+    alike(session.run(["y"], {"x": x}, states=states)[0], runtime().step(x=x)[0])
+    h = np.array([[4, 3, 2, 1]], F32)
+    states.write({"h": h})
+    before = states.read()
+    assert np.array_equal(before["h"], h)
+    alike(session.run(None, {"x": x}, states=states)[0], h + before["c"].max())
+
+
+def test_streams_of_one_session_are_apart(options) -> None:
+    session = session_of(made(NET), options)
+    streams = [(session.make_states(PAIRS, INITIAL), runtime(), inputs(6, i)) for i in range(3)]
+    for i in (0, 1, 2, 2, 1, 0):
+        for states, theirs, xs in streams[: i + 1]:
+            alike(session.run(None, {"x": xs[i]}, states=states)[0], theirs.step(x=xs[i])[0])
+        check(streams[i][0], streams[i][1])  # which may not be the one that ran last
+    session.run(None, {"x": xs[0], **streams[0][1].states})  # without any
+    for states, theirs, _ in streams:
+        check(states, theirs)
+    del streams[-1], states
+    gc.collect()  # a stream that ended while its content was on the device
+    states, theirs, xs = streams[0]
+    alike(session.run(None, {"x": xs[0]}, states=states)[0], theirs.step(x=xs[0])[0])
+
+
+def test_runs_that_nobody_waits_for_follow_one_another(options) -> None:
+    session, theirs = session_of(made(NET), options), runtime()
+    states = session.make_states(PAIRS, INITIAL)
+    xs = inputs(8)
+    futures = [session.run_async(None, {"x": x}, states=states) for x in xs]
+    for x, future in zip(xs, futures, strict=True):
+        alike(future.result(60)[0], theirs.step(x=x)[0])
+    check(states, theirs)
+
+
+def test_threads_have_streams_of_their_own(options) -> None:
+    session, failed = session_of(made(NET), options), []
+
+    def stream(seed: int) -> None:
+        try:
+            states, theirs = session.make_states(PAIRS, INITIAL), runtime()
+            for x in inputs(6, seed):
+                alike(session.run(None, {"x": x}, states=states)[0], theirs.step(x=x)[0])
+            check(states, theirs)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=stream, args=(i,)) for i in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(120)
+    assert not failed
+
+
+@pytest.mark.parametrize(
+    ("type", "dtype", "add"),
+    [
+        ("float", np.float32, "step"),
+        ("float16", np.float16, "step"),
+        ("int32", np.int32, "step"),
+        ("int64", np.int64, "step"),
+        ("bool", np.bool_, "flip"),
+    ],
+)
+def test_states_have_the_model_s_dtypes(options, type, dtype, add) -> None:
+    more = (
+        "n = Not(s)"
+        if add == "flip"
+        else f"one = Constant<value = {type}[1] {{3}}>() n = Add(s, one)"
+    )
+    text = f"""net (float[2] x, {type}[2] s) => (float[2] y, {type}[2] n) {{
+      f = Cast<to = 1>(s)
+      y = Mul(x, f)
+      {more}
+    }}"""
+    first = {"s": np.array([1, 0], dtype)}
+    theirs = Runtime(made(text), {"s": "n"}, first)
+    session = session_of(made(text), options)
+    states = session.make_states({"s": "n"}, first)
+    for _ in range(4):
+        x = np.array([0.5, 2], F32)
+        alike(session.run(None, {"x": x}, states=states)[0], theirs.step(x=x)[0])
+        check(states, theirs)
+
+
+def test_a_state_on_the_host_has_all_of_int64() -> None:
+    text = """net (float[1] x, int64[1] s) => (float[1] y, int64[1] n) {
+      one = Constant<value = int64[1] {1}>()  n = Add(s, one)  y = Neg(x)
+    }"""
+    session = InferenceSession(made(text), "cpu")
+    states = session.make_states({"s": "n"}, {"s": np.array([2**40])})
+    session.run(None, {"x": np.ones(1, F32)}, states=states)
+    assert states.read()["s"] == 2**40 + 1
+
+
+def test_two_states_may_change_places(options) -> None:
+    text = """net (float[1] x, float[2] a, float[2] b) => (float[2] y, float[2] an, float[2] bn) {
+      an = Identity(b)  bn = Add(a, x)  y = Sub(a, b)
+    }"""
+    pairs = {"a": "an", "b": "bn"}
+    first = {"a": np.array([1, 2], F32), "b": np.array([5, 7], F32)}
+    theirs = Runtime(made(text), pairs, first)
+    session = session_of(made(text), options)
+    states = session.make_states(pairs, first)
+    for i in range(5):
+        x = np.array([i], F32)
+        alike(session.run(None, {"x": x}, states=states)[0], theirs.step(x=x)[0])
+    check(states, theirs)
+
+
+def test_an_error_leaves_states_as_they_were(options) -> None:
+    text = """net (float[2] x, int64[1] i, float[2] s) => (float[1, 2] y, float[2] n)
+    <float[3, 2] table = {1, 2, 3, 4, 5, 6}> {
+      n = Add(s, x)  row = Gather<axis = 0>(table, i)  y = Add(row, s)
+    }"""
+    first = {"s": np.ones(2, F32)}
+    session, theirs = session_of(made(text), options), Runtime(made(text), {"s": "n"}, first)
+    states = session.make_states({"s": "n"}, first)
+    x, i = np.array([1, 2], F32), np.array([2])
+    for wrong in ({"i": np.array([9])}, {"x": np.ones(3, F32)}, {"x": x.astype(np.float64)}):
+        with pytest.raises(ShapeError):
+            session.run(None, {"x": x, "i": i, **wrong}, states=states)
+        check(states, theirs)
+        alike(session.run(None, {"x": x, "i": i}, states=states)[0], theirs.step(x=x, i=i)[0])
+        check(states, theirs)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "initial", "error", "said"),
+    [
+        ({"g": "hn"}, {}, ModelError, "no input 'g', it has 'x', 'h', 'c'"),
+        ({"h": "gn"}, {}, ModelError, "no output 'gn', it has 'y', 'hn', 'cn'"),
+        ({"h": "hn", "x": "hn"}, {}, ModelError, "'hn' cannot update both states 'h' and 'x'"),
+        ({"x": "y"}, {}, ShapeError, r"'x', float32 \(1, 3\), .* 'y', float32 \(1, 4\)"),
+        ({}, {}, ModelError, "must map inputs to the outputs"),
+        (None, {}, ModelError, "no inputs 'past…'"),
+        ({"c": "cn"}, {}, ShapeError, r"'c' is float32 \(2, N\), which is open"),
+        ({"c": "cn"}, {"c": np.zeros((3, 2), F32)}, ShapeError, r"shape \(2, N\), got \(3, 2\)"),
+        ({"c": "cn"}, {"c": np.zeros((2, 2))}, ShapeError, "float64"),
+        ({"h": "hn"}, {"c": np.zeros((2, 2), F32)}, ModelError, "no state 'c'"),
+        ({"h": "hn"}, 3, ShapeError, "initial must map"),
+    ],
+)
+def test_bad_pairs_are_refused_in_one_sentence(pairs, initial, error, said) -> None:
+    with pytest.raises(error, match=said) as raised:
+        InferenceSession(made(NET), "cpu").make_states(pairs, initial)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_output_of_another_dtype_is_refused_with_both() -> None:
+    text = """net (float[2] x, int32[2] s) => (float[2] y) {
+      f = Cast<to = 1>(s)  y = Add(x, f)
+    }"""
+    session = InferenceSession(made(text), "cpu")
+    with pytest.raises(ShapeError, match=r"'s', int32 \(2,\), .* 'y', float32 \(2,\)"):
+        session.make_states({"s": "y"})
+
+
+GROWING = """net (float[1, 2] x, float[n, 2] past.0) => (float[1, 2] y, float[m, 2] present.0) {
+  present.0 = Concat<axis = 0>(past.0, x)
+  y = ReduceMean<axes = [0]>(present.0)
+}"""
+
+
+def test_a_state_that_grows_is_refused_and_stays(options) -> None:
+    text = GROWING.replace("past.0", "past_0").replace("present.0", "present_0")
+    session = session_of(made(text), options)
+    states = session.make_states(initial={"past_0": np.ones((3, 2), F32)})
+    assert states.updates == {"past_0": "present_0"}
+    x = {"x": np.ones((1, 2), F32)}
+    said = r"'past_0', float32 \(3, 2\), cannot be updated by output 'present_0', float32 \(4, 2\)"
+    for _ in range(2):
+        with pytest.raises(ShapeError, match=said):
+            session.run(None, x, states=states)
+    assert np.array_equal(states.read()["past_0"], np.ones((3, 2)))
+
+
+def test_wrong_uses_are_refused() -> None:
+    session = InferenceSession(made(NET), "cpu")
+    states, x = session.make_states(PAIRS, INITIAL), inputs(1)[0]
+    with pytest.raises(ShapeError, match="'h' is a state, which is not fed"):
+        session.run(None, {"x": x, "h": np.zeros((1, 4), F32)}, states=states)
+    with pytest.raises(ModelError, match="'hn' updates state 'h'"):
+        session.run(["hn"], {"x": x}, states=states)
+    with pytest.raises(ShapeError, match="unknown input 'z'"):
+        session.run(None, {"x": x, "z": x}, states=states)
+    with pytest.raises(ShapeError, match="missing input 'x'"):
+        session.run_async(None, {}, states=states)
+    with pytest.raises(ModelError, match="make_states"):
+        InferenceSession(made(NET), "cpu").run(None, {"x": x}, states=states)
+    with pytest.raises(ShapeError, match=r"'h' is float32 \(1, 4\), got a float32 .* \(4,\)"):
+        states.write({"h": np.zeros(4, F32)})
+    with pytest.raises(ModelError, match="no state 'x'"):
+        states.write({"x": x})
+    joined = """net (float[N, 2] x, float[N, 2] s) => (float[N, 2] n) { n = Add(s, x) }"""
+    with pytest.raises(ModelError, match="max_batch=4"):
+        InferenceSession(made(joined), "cpu", max_batch=4).make_states({"s": "n"})
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_states_go_with_a_lost_device(backend) -> None:
+    device = Device()
+    session = session_of(made(NET), {"backend": backend, "device": device})
+    states, parked = (session.make_states(PAIRS, INITIAL) for _ in range(2))
+    (x,) = inputs(1)
+    for one in (parked, states):
+        session.run(None, {"x": x}, states=one)
+    device._reset_status = lambda: 0x8254
+    with pytest.raises(DeviceError, match="reset"):
+        session.run(None, {"x": x}, states=states)
+    for one in (states, parked):
+        for use in (one.read, partial(session.run, None, {"x": x}, states=one)):
+            with pytest.raises(DeviceError, match="with it went the states 'h', 'c' of net"):
+                use()
+        one.reset()
+        alike(session.run(None, {"x": x}, states=one)[0], runtime().step(x=x)[0])
+    session.backend.device.close()
+
+
+def test_stored_plans_go_on_beside_states(tmp_path, options) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(made(NET))
+    session, theirs = session_of(str(path), options), runtime()
+    states = session.make_states(PAIRS, INITIAL)
+    for x in inputs(3):
+        whole = session.run(None, {"x": x, **theirs.states})
+        expected = theirs.step(x=x)
+        alike(whole[0], expected[0])
+        alike(session.run(None, {"x": x}, states=states)[0], expected[0])
