@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -89,3 +90,44 @@ def test_plans_are_made_so(shape, monkeypatch) -> None:
     else:
         assert seen == [RARE]
     assert gc.get_threshold() == (700, 10, 10)
+
+
+def test_what_was_made_is_not_looked_at_when_it_ends() -> None:
+    gc.unfreeze()  # as few programs freeze any
+    looks: list[object] = []
+
+    def note(phase: str, info: object) -> None:
+        looks.append(info)
+
+    gc.callbacks.append(note)
+    try:
+        with COLLECTOR.relaxed():
+            made = [[i] for i in range(10_000)]
+            looks.clear()
+        assert made and not looks
+    finally:
+        gc.callbacks.remove(note)
+
+
+def test_garbage_made_inside_goes_when_all_is_looked_at() -> None:
+    class Ring:
+        pass
+
+    with COLLECTOR.relaxed():
+        ring = Ring()
+        ring.own = ring  # type: ignore[attr-defined]
+        gone = weakref.ref(ring)
+        del ring
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_was_frozen_stays_so() -> None:
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        with COLLECTOR.relaxed():
+            pass
+        assert gc.get_freeze_count() >= 0.9 * count > 0
+    finally:
+        gc.unfreeze()
