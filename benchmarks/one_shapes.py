@@ -18,16 +18,16 @@ import glnn
 
 PLANNERS = (("glnn.compile.outline", "Outline", "of"),)
 """Methods that make a plan whole, of which the first is counted that there is."""
-BINDERS = (("glnn.compile.executor", "Executor", "_bound_plan"),)
+BINDERS = (("glnn.runtime.buffer_set", "BufferSet", "bind_sizes"),)
 """Methods that give a plan that was made the sizes of a run, of which the first is timed."""
 PROMPT = (1, 7, 42, 9, 3, 11, 5, 2)
 FIRST = 4  # runs of a decoder that do not count: the prompt, and what is planned at once
 Found = dict[str, float]
 
 
-def commands(bound: Any) -> int:
-    """How many commands a binder's result has: one for each step."""
-    return len(bound.steps)
+def commands(binder: Any) -> int:
+    """How many commands are bound, or steps of the host's where it does them all."""
+    return len(binder.executable.commands.commands) or len(binder.executable.host)
 
 
 class Watch:
@@ -42,22 +42,25 @@ class Watch:
         self.binds = _around(BINDERS, self._bind)
         _around(PLANNERS, self._plan)
 
-    def _plan(self, work: Callable[[], Any]) -> Any:
+    def _plan(self, work: Callable[[], Any], _: Any) -> Any:
         self.planned += 1
         return work()
 
-    def _bind(self, work: Callable[[], Any]) -> Any:
+    def _bind(self, work: Callable[[], Any], binder: Any) -> Any:
         start = process_time()
         bound = work()
         self.binding += 1e3 * (process_time() - start)
-        self.commands += commands(bound)
+        self.commands += commands(binder)
         return bound
 
 
 def _around(
-    places: tuple[tuple[str, str, str], ...], around: Callable[[Callable[[], Any]], Any]
+    places: tuple[tuple[str, str, str], ...], around: Callable[[Callable[[], Any], Any], Any]
 ) -> bool:
-    """Have `around` call the first of these methods that there is; returns whether there is one."""
+    """Have `around` call the first of these methods that there is, and be told of which object.
+
+    Returns whether there is one.
+    """
     for module, owner, name in places:
         try:
             kind = getattr(import_module(module), owner)
@@ -68,13 +71,13 @@ def _around(
             method = method.__func__
 
             def of(cls: Any, /, *args: Any, method: Any = method, **named: Any) -> Any:
-                return around(lambda: method(cls, *args, **named))
+                return around(lambda: method(cls, *args, **named), cls)
 
             setattr(kind, name, classmethod(of))
         else:
 
             def do(self: Any, *args: Any, method: Any = method, **named: Any) -> Any:
-                return around(lambda: method(self, *args, **named))
+                return around(lambda: method(self, *args, **named), self)
 
             setattr(kind, name, do)
         return True
