@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import prod
 
 import numpy as np
 
@@ -19,6 +20,7 @@ PERIOD, FEWER = 7, 3  # samples that differ: primes, so that what is off by a po
 EXACT = 1 << 28  # flops: above, the reference is float32, as float64 takes the CPU too long
 LARGE = 1 << 25  # bytes: above, or above so many flops, FEWER samples differ
 SPECIAL = (np.nan, np.inf, -np.inf, 88.7, -88.7, 104.0, -104.0)  # float32's exp ends at 88.7, -104
+RANDOM = 1_000_003  # floats that are drawn; larger operands have them over and over: a prime, too
 REACHES = 1, 16, 256  # of operands: a comparison with 5, or 99, is the same for all small numbers
 CANCELLED = 5e-6  # of the greatest result: what float32 itself loses is no kernel's fault
 WILD = 16  # times the greatest result and the median magnitude: such a result tells nothing
@@ -223,9 +225,11 @@ def _operands(
                     least = 0 if reach == 1 else max(-most, least)
             numbers: Array = generator.integers(least, most + 1, shape)
         else:
-            numbers = np.asarray(generator.random(shape, dtype=np.float32))
+            size = prod(shape)
+            numbers = np.asarray(generator.random(min(size, RANDOM), dtype=np.float32))
             numbers *= 2 * reach
             numbers -= reach
+            numbers = np.resize(numbers, shape) if size > RANDOM else numbers.reshape(shape)
         made = problem.op.trial(name, np.asarray(numbers, kind.numpy), problem.shapes)
         if spoiled and name in spoilable(problem):
             _spoil(made, 1 + seed)

@@ -8,7 +8,7 @@ import pytest
 
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import MANY, UNIT, fewer
-from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d
+from glnn.graph.operators import Conv2d, Gather, Matmul, Pointwise, Pool2d
 
 OPERATORS = {
     "conv": (Conv2d((2, 1), (3, 3, 3, 3)), {"x": (1, 3, 224, 161), "weight": (8, 3, 7, 7)}),
@@ -23,6 +23,11 @@ OPERATORS = {
 def test_fewer_has_the_same_powers_of_two(size) -> None:
     assert fewer(size) == size if size <= MANY else MANY <= fewer(size) < MANY + UNIT
     assert gcd(fewer(size), UNIT) == gcd(size, UNIT)
+
+
+def test_a_table_is_smaller() -> None:
+    shapes = {"x": (30522, 384), "index": (1, 128)}
+    assert Gather(0).smaller(shapes) == {"x": (fewer(30522), 384), "index": (1, 128)}
 
 
 @pytest.mark.parametrize("name", OPERATORS)

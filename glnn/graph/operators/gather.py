@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Cost, Known, Operator, Shapes, Types, fewer
 from glnn.graph.operators.move import MOST_RANK, normalised, whole_numbers
 from glnn.symint import is_integer
 from glnn.types import Array, Dim, DType, Shape, TensorType
@@ -82,6 +82,11 @@ class Lookup(Operator):
             return (np.zeros(result.shape, x.dtype),)
         bounds = self.bounds(TensorType.of(x))
         return (np.asarray(self.taken(x, clamped(index, bounds)), order="C"),)
+
+    def smaller(self, shapes: Shapes) -> Shapes:
+        """A smaller table."""
+        x, looked = shapes["x"], self.looked(len(shapes["x"]), shapes["index"])
+        return {**shapes, "x": tuple(fewer(n) if i in looked else n for i, n in enumerate(x))}
 
     def cost(self, types: Types) -> Cost:
         count = prod(self.infer(types)[0].shape)
