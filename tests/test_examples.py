@@ -21,17 +21,50 @@ FOUND = {
     "09_filter_a_picture": ("4% of the pixels are on edges", "filters.png"),
     "11_fine_tune": ("39.5% of 200 are right before training", ""),
     "15_pytorch_weights": ("99.0% of 200 digits are right", ""),
+    "16_keep_a_state": (
+        "speech from 0.99 s to 3.07 s\n125 steps,",
+        "with it fed again",
+        "largest difference: ",
+        "",
+    ),
 }
 """What they say, and the picture that they write."""
 ENGINES = ("12_ray_data", "13_ray_serve", "14_http_service")
 """Those on engines that have an environment of their own: `make check-engines` runs them."""
-ARGUMENTS = {"10_train_lenet": ("--epochs", "1")}
-"""What makes an example shorter."""
+ARGUMENTS = {"10_train_lenet": ("--epochs", "1"), "16_keep_a_state": ("vad.onnx",)}
+"""What makes an example shorter, or is run by it."""
+
+
+def write_vad(folder: Path) -> None:
+    """Write a network like a detector of speech: its state is a mean of loudness, and seeded."""
+    parser = pytest.importorskip("onnx.parser")
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 16]>'
+        "vad (float[N, L] input, float[2, N, 128] state, int64 sr) => "
+        "(float[N, 1] output, float[2, N, 128] stateN) {"
+        "loud = ReduceL2<axes = [1]>(input)"
+        "taken = Mul(loud, w)"
+        "half = Constant<value = float {0.5}>()"
+        "both = Add(state, taken)"
+        "stateN = Mul(both, half)"
+        "mean = ReduceMean<axes = [0, 2], keepdims = 0>(stateN)"
+        "less = Sub(mean, half)"
+        "logit = Unsqueeze(less, one)"
+        "output = Sigmoid(logit)"
+        "}"
+    )
+    w = np.random.default_rng(0).uniform(0.5, 1.5, (2, 1, 128)).astype(np.float32)
+    numpy_helper = pytest.importorskip("onnx.numpy_helper")
+    proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([1]), "one"))
+    (folder / "vad.onnx").write_bytes(proto.SerializeToString())
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
 def test_example_runs(path, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
+    if path.stem == "16_keep_a_state":
+        write_vad(tmp_path)
     monkeypatch.setattr("sys.argv", [str(path), *ARGUMENTS.get(path.stem, ())])
     try:
         runpy.run_path(str(path), run_name="__main__")
@@ -47,6 +80,19 @@ def test_example_runs(path, tmp_path, monkeypatch, capsys) -> None:
     if picture:
         with Image.open(tmp_path / picture) as image:
             assert np.ptp(np.asarray(image.convert("L"))) > 100  # something is drawn
+
+
+def test_the_kept_state_is_that_which_is_fed(tmp_path, monkeypatch, capsys) -> None:
+    (path,) = (one for one in EXAMPLES if one.stem == "16_keep_a_state")
+    write_vad(tmp_path)
+    for backend in ("cpu", "compute", "feedback"):
+        monkeypatch.setattr("sys.argv", ["", str(tmp_path / "vad.onnx"), "--backend", backend])
+        runpy.run_path(str(path), run_name="__main__")
+        assert float(capsys.readouterr().out.split()[-1]) < 1e-5
+    monkeypatch.setattr("sys.argv", ["", "--help"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(path), run_name="__main__")
+    assert stop.value.code == 0 and "silero_vad.onnx" in capsys.readouterr().out
 
 
 def test_there_are_examples() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,10 @@ import pytest
 from onnx import parser
 
 from glnn.device import Device
-from glnn.errors import DeviceError, ModelError, ShapeError
+from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.session import InferenceSession
 
 HEAD = '<ir_version: 9, opset_import: ["": 17]>\n'
-DECODER = Path(__file__).parent / "decoder-fixed.onnx"
 F32 = np.float32
 # Reads each state behind its update, too: `y` is of the states before the run alone.
 NET = """net (float[1, 3] x, float[1, 4] h, float[2, N] c)
@@ -197,6 +195,24 @@ def test_a_state_on_the_host_has_all_of_int64() -> None:
     assert states.read()["s"] == 2**40 + 1
 
 
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_a_gpu_refuses_numbers_of_a_state_beyond_int32(backend) -> None:
+    text = """net (float[1] x, int64[1] s) => (float[1] y, int64[1] n) {
+      n = Neg(s)  y = Neg(x)
+    }"""
+    session = session_of(made(text), {"backend": backend})
+    states = session.make_states({"s": "n"}, {"s": np.array([5])})
+    x = {"x": np.ones(1, F32)}
+    states.write({"s": np.array([2**40])})
+    for _ in range(2):
+        with pytest.raises(ShapeError, match="state 's' must have int64 numbers from"):
+            session.run(None, x, states=states)
+        assert states.read()["s"] == 2**40
+    states.reset()
+    session.run(None, x, states=states)
+    assert states.read()["s"] == -5
+
+
 def test_two_states_may_change_places(options) -> None:
     text = """net (float[1] x, float[2] a, float[2] b) => (float[2] y, float[2] an, float[2] bn) {
       an = Identity(b)  bn = Add(a, x)  y = Sub(a, b)
@@ -260,15 +276,14 @@ def test_an_output_of_another_dtype_is_refused_with_both() -> None:
         session.make_states({"s": "y"})
 
 
-GROWING = """net (float[1, 2] x, float[n, 2] past.0) => (float[1, 2] y, float[m, 2] present.0) {
-  present.0 = Concat<axis = 0>(past.0, x)
-  y = ReduceMean<axes = [0]>(present.0)
+GROWING = """net (float[1, 2] x, float[n, 2] past_0) => (float[1, 2] y, float[m, 2] present_0) {
+  present_0 = Concat<axis = 0>(past_0, x)
+  y = ReduceMean<axes = [0]>(present_0)
 }"""
 
 
 def test_a_state_that_grows_is_refused_and_stays(options) -> None:
-    text = GROWING.replace("past.0", "past_0").replace("present.0", "present_0")
-    session = session_of(made(text), options)
+    session = session_of(made(GROWING), options)
     states = session.make_states(initial={"past_0": np.ones((3, 2), F32)})
     assert states.updates == {"past_0": "present_0"}
     x = {"x": np.ones((1, 2), F32)}
@@ -331,3 +346,82 @@ def test_stored_plans_go_on_beside_states(tmp_path, options) -> None:
         expected = theirs.step(x=x)
         alike(whole[0], expected[0])
         alike(session.run(None, {"x": x}, states=states)[0], expected[0])
+
+
+def test_a_state_whose_numbers_decide_sizes_is_refused() -> None:
+    text = """net (float[4] x, int64[1] s) => (float[n] y, int64[1] sn) {
+      y = Expand(x, s)  sn = Neg(s)
+    }"""
+    session = InferenceSession(made(text), "cpu")
+    states = session.make_states({"s": "sn"}, {"s": np.array([4])})
+    with pytest.raises(UnsupportedOpError, match=r"'s' of net cannot be a state: .* decide sizes"):
+        session.run(None, {"x": np.ones(4, F32)}, states=states)
+
+
+def test_a_step_of_the_host_that_raises_leaves_states_as_they_were(options) -> None:
+    text = """net (float[2] x, float[2] s) => (float[2] y, float[2] n) {
+      n = Add(s, x)  y = Sub(n, x)
+    }"""
+    first = {"s": np.ones(2, F32)}
+    session = session_of(made(text), options)
+    states, x = session.make_states({"s": "n"}, first), {"x": np.ones(2, F32)}
+    session.run(None, x, states=states)
+    plans = states._plans
+    plans.may_raise = plans.backend.device is not None  # as where the host computes a step
+    plan, inside = plans._latest[3], plans._latest[3].inside
+
+    def broken(*arguments: Any) -> Any:
+        if plans.may_raise:
+            inside(*arguments)
+        raise RuntimeError("host")
+
+    plan.inside = broken
+    with pytest.raises(RuntimeError, match="host"):
+        session.run(None, x, states=states)
+    plan.inside = inside
+    assert np.array_equal(states.read()["s"], [2, 2])
+    session.run(None, x, states=states)
+    assert np.array_equal(states.read()["s"], [3, 3])
+
+
+def test_shapes_may_change_and_states_stay(options) -> None:
+    text = """net (float[k, 2] x, float[1, 2] s) => (float[k, 2] y, float[1, 2] n)
+     <int64[1] axis = {0}> {
+      y = Add(x, s)  sum = ReduceSum(x, axis)  n = Add(s, sum)
+    }"""
+    first = {"s": np.zeros((1, 2), F32)}
+    theirs, session = Runtime(made(text), {"s": "n"}, first), session_of(made(text), options)
+    states = session.make_states({"s": "n"})
+    for rows in (1, 3, 1, 2, 5, 4, 7, 3):
+        x = np.full((rows, 2), rows, F32)
+        alike(session.run(None, {"x": x}, states=states)[0], theirs.step(x=x)[0])
+    check(states, theirs)
+
+
+def test_a_cache_of_one_size_generates_as_onnx_runtime(options) -> None:
+    """A head of attention over a cache that has room for all, written at a position."""
+    text = """net (float[1, 4] x, int64[1, 1] pos, float[8, 4] past_key_values.0.key)
+    => (float[1, 4] y, float[8, 4] present.0.key) {
+      present.0.key = ScatterND(past_key_values.0.key, pos, x)
+      turned = Transpose(present.0.key)  scores = MatMul(x, turned)
+      weights = Softmax(scores)  y = MatMul(weights, present.0.key)
+    }"""
+    model = parser.parse_model(HEAD + text.replace("key_values.0.key", "A").replace(".0.key", "B"))
+    for value in (*model.graph.input, *model.graph.output):
+        value.name = value.name.replace("past_A", "past_key_values.0.key")
+        value.name = value.name.replace("presentB", "present.0.key")
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            for i, name in enumerate(names):
+                new = {"past_A": "past_key_values.0.key", "presentB": "present.0.key"}
+                names[i] = new.get(name, name)
+    content = model.SerializeToString()
+    name = "past_key_values.0.key"
+    session = session_of(content, options)
+    states = session.make_states()
+    assert states.updates == {name: "present.0.key"}
+    theirs = Runtime(content, states.updates, {name: np.zeros((8, 4), F32)})
+    for i, x in enumerate(np.random.default_rng(0).standard_normal((8, 1, 4)).astype(F32)):
+        feeds = {"x": x, "pos": np.array([[i]])}
+        alike(session.run(None, feeds, states=states)[0], theirs.step(**feeds)[0])
+    check(states, theirs)
