@@ -17,6 +17,7 @@ from glnn.backends import Backend
 from glnn.compile.hosted import LATE, Hosted
 from glnn.compile.outline import Outline
 from glnn.compile.plan import Plan
+from glnn.compile.regimes import Regimes
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.composite import Composite
@@ -170,12 +171,14 @@ class Plans:
         """own: see Plan."""
         self._graph, self._shared, self._own = graph, shared, own
         self._kept: OrderedDict[_Key, Plan | Cut] = OrderedDict()
+        self._regimes = Regimes(batches=True)
         self._lock = ProcessLock()
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes of the plans that there are."""
-        return tuple(op for plan in self._kept.values() for op in plan.hosted)
+        plans = (*self._kept.values(), *self._regimes.plans)
+        return tuple(op for plan in plans for op in plan.hosted)
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """The outputs for an array of each input, for callers inside `Backend.perform`."""
@@ -194,6 +197,8 @@ class Plans:
             by_numbers = not numbers or key in self._kept or others < PLANS_KEPT - 1
             if not by_numbers:  # as of a loop that counts: one plan for all further numbers
                 told, key = {}, (sizes, None)
+            if not told and (plan := self._open(types)) is not None:
+                return plan
             if key not in self._kept:
                 self._kept[key] = self._shared.plan(
                     self._graph, types, told, self._own, by_numbers=by_numbers
@@ -202,6 +207,23 @@ class Plans:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             return self._kept[key]
+
+    def _open(self, types: Mapping[str, TensorType]) -> Plan | None:
+        """The plan for open sizes that inputs of `types` are among, if there can be one."""
+        if any(type.holds for type in types.values()):
+            return None
+        shapes, shared = {name: type.shape for name, type in types.items()}, self._shared
+        return self._regimes.find(shapes) or self._regimes.add(
+            self._graph,
+            shapes,
+            single,
+            backend=shared.backend,
+            weights=shared.weights,
+            precision=shared.precision,
+            samples=shared.samples,
+            without=shared.without,
+            own=self._own,
+        )
 
 
 def _type(value: Value, array: Array) -> TensorType:

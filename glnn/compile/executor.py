@@ -12,7 +12,7 @@ from glnn.backends import Backend, open_backend, opened
 from glnn.compile.cut import Cut, planned, single
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
-from glnn.compile.regime import OpenSizes
+from glnn.compile.regimes import Regimes
 from glnn.compile.saving import Saving
 from glnn.compile.size_advice import missing_numbers, nearby_sizes
 from glnn.compile.states import States
@@ -23,7 +23,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.passes import Pass, samples_of
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
-from glnn.process import COLLECTOR, ProcessLock, memory
+from glnn.process import ProcessLock, memory
 from glnn.runtime.buffer_set import NoRoomError
 from glnn.runtime.run import Done, Run, run_within, within_memory
 from glnn.runtime.store import T
@@ -32,8 +32,6 @@ from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4
-MOST_REGIMES = 16
-MOST_PINNED = 2  # regimes that hold for little but one size: then none is made any more
 Known = tuple[dict[str, Any], bool, int]
 """Beside the shapes, what a plan is for: numbers, whether inputs are small, which kernels."""
 HELD = 256 << 20  # bytes of packed weights that are held until they are stored
@@ -77,13 +75,17 @@ class Executor:
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
-        self.regimes: dict[tuple[Any, ...], list[Plan]] = {}
+        self._regimes: dict[tuple[Any, ...], Regimes] = {}
         """Plans for open sizes, by what they are for beside these."""
-        self._pinned = 0
         self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
         self._weights = Weights(self.backend, graph)
         self.saving: Saving | None = None
         """What keeps new plans on disk, where they are kept."""
+
+    @property
+    def regimes(self) -> tuple[Plan, ...]:
+        """The plans for open sizes that there are."""
+        return tuple(plan for regimes in self._regimes.values() for plan in regimes.plans)
 
     def save_by(self, saver: Saver) -> None:
         """Have `saver` keep plans on disk from now on."""
@@ -123,7 +125,7 @@ class Executor:
     ) -> Plan | Cut:
         """A plan for just these shapes, where one for open sizes has no room for them."""
         LOG.debug("%s: %s", self.graph.name, error)
-        self.regimes.clear()  # which gives the memory of all of them back
+        self._regimes.clear()  # which gives the memory of all of them back
         self._latest = None
         return self._planned(feeds, backend, exact=True)
 
@@ -279,8 +281,9 @@ class Executor:
         open_sizes = not (keep or outputs or contents or exact)
         with self._lock:
             plan = self._plans.get(key)
+            regimes = self._regimes.setdefault(known[1:], Regimes())
             if plan is None and open_sizes:
-                plan = self._regime(shapes, known)
+                plan = regimes.find(shapes)
             if plan is None:
                 graph = self.graph
                 if outputs is not None:
@@ -292,7 +295,17 @@ class Executor:
                 with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
                     try:
                         if open_sizes:
-                            plan = self._new_regime(graph, backend, shapes, known)
+                            plan = regimes.add(
+                                graph,
+                                shapes,
+                                lambda graph, types: backend.perform(lambda: single(graph, types)),
+                                backend=backend,
+                                kernels=self._kernels,
+                                weights=self._weights,
+                                precision=self._precision,
+                                samples=samples_of(graph, shapes),
+                                without=self._without,
+                            )
                         plan = plan or planned(
                             graph,
                             backend,
@@ -320,52 +333,6 @@ class Executor:
             if key in self._plans:
                 self._plans.move_to_end(key)
             self._latest = None if keep or outputs else (shapes, known, plan)
-        return plan
-
-    def _regime(self, shapes: Mapping[str, Shape], known: Known) -> Plan | None:
-        """The plan for open sizes that such shapes are among, if there is one."""
-        regimes = self.regimes.get(known[1:], [])
-        for i, plan in enumerate(regimes):
-            if plan.executable.admits(shapes):
-                if i:
-                    regimes.insert(0, regimes.pop(i))
-                return plan
-        return None
-
-    @COLLECTOR.relaxed()
-    def _new_regime(
-        self, graph: Graph, backend: Backend, shapes: Mapping[str, Shape], known: Known
-    ) -> Plan | None:
-        """A new plan for open sizes that such shapes are among.
-
-        None where the graph has no open sizes, or cannot be planned for more than one.
-        """
-        regimes = self.regimes.setdefault(known[1:], [])
-        sizes = None if self._pinned >= MOST_PINNED else OpenSizes.of(graph, shapes)
-        if sizes is None:
-            return None
-        try:
-            graph = backend.perform(lambda: single(graph, sizes.types(graph)))
-            plan = Plan(
-                graph,
-                backend,
-                sizes.shapes,
-                self._kernels,
-                weights=self._weights,
-                precision=self._precision,
-                samples=samples_of(graph, shapes),
-                without=self._without,
-                domain=sizes.domain,
-            )
-        except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
-            LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
-            return None
-        LOG.debug(
-            "%s: a regime of %s, %d guards", graph.name, sizes.trace.bounds, len(sizes.trace.guards)
-        )
-        self._pinned += sizes.trace.pinned
-        regimes.insert(0, plan)
-        del regimes[MOST_REGIMES:]
         return plan
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:
@@ -399,7 +366,7 @@ class Executor:
                 renewed = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
                 LOG.warning("%s; renewed: %s", lost.lost, renewed.device)
                 self._plans.clear()
-                self.regimes.clear()
+                self._regimes.clear()
                 self._latest = None
                 self._weights = Weights(renewed, self.graph)
                 self.backend = renewed  # last: from here on others take it without the lock

@@ -14,12 +14,11 @@ from glnn.compile.carried import Held, check_read
 from glnn.compile.emit import Domain, Emitted, EntryStep, emit, wanted
 from glnn.compile.hosted import Hosted
 from glnn.compile.outline import Outline
-from glnn.compile.regime import UnboundError, is_bindable
 from glnn.compile.shortage import check, check_host
 from glnn.compile.states import States
 from glnn.compile.step import Step
 from glnn.compile.weights import Kept, Weights
-from glnn.errors import ModelError
+from glnn.errors import ModelError, UnsupportedOpError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph
 from glnn.graph.passes import Pass
@@ -156,7 +155,7 @@ class Plan(Runner):
             with made.of("outline"):
                 outline = outlined(available)
             if domain.symbols and not is_bindable(outline):
-                raise UnboundError(f"{self.graph.name} has bodies, or outputs of sizes alone")
+                raise UnsupportedOpError(f"{self.graph.name} has bodies, or outputs of sizes alone")
             check(outline, available)
             if self.backend.device is None:
                 check_host(outline, self._weights)
@@ -248,6 +247,15 @@ class Plan(Runner):
         if tensor is None:
             raise ModelError(f"the plan of {self.graph.name} keeps no tensor {name!r}")
         return Output(name, self._types.get(name, widened(tensor.type).dtype), tensor.shape)
+
+
+def is_bindable(outline: Outline) -> bool:
+    """Return True where an outline of open sizes can be bound to others.
+
+    Not where bodies run, nor where an output that no run changes is of an open size.
+    """
+    fixed = [value.type for value in outline.graph.outputs if value.name not in outline.outputs]
+    return not outline.bodies and all(Substitution(hint)(type) is type for type in fixed)
 
 
 def _io(

@@ -1,4 +1,4 @@
-"""Open sizes: plans for all sizes within bounds, made once and bound to the sizes of a run."""
+"""Open sizes of a graph's inputs, and within which bounds one plan is for them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from glnn.compile.emit import Domain
-from glnn.compile.outline import Outline
-from glnn.errors import GlnnError
 from glnn.graph.graph import Graph, Value
 from glnn.runtime.executable import Symbol
-from glnn.symint import Substitution, Trace, hint
+from glnn.symint import Trace
 from glnn.types import UNKNOWN, Shape, TensorType
 
 FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on
-
-
-class UnboundError(GlnnError):
-    """A graph cannot be planned for more than the sizes at hand."""
 
 
 def _name(value: Value, axis: int, dim: str) -> str:
@@ -31,14 +25,17 @@ def open_shape(value: Value, dims: Mapping[str, int]) -> Shape:
     return tuple(dims[_name(value, i, d)] if isinstance(d, str) else d for i, d in pairs)
 
 
-def symbols(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int] | None:
+def symbols(
+    graph: Graph, shapes: Mapping[str, Shape], *, batches: bool = False
+) -> dict[str, int] | None:
     """The sizes of the open dimensions of the inputs of `graph` for inputs of `shapes`, by symbol.
 
-    None where a symbol stands for two sizes, or nothing is gained: where all are 0 or 1, and where
-    only the batch is open, of which a program has few and wants the fastest kernels for each.
+    None where a symbol stands for two sizes, or nothing is gained: where all are 0 or 1, and unless
+    `batches` where only the batch is open, of which a program has few and wants the fastest kernels
+    for each.
     """
     found: dict[str, int] = {}
-    batch = True
+    batch = not batches
     for value in graph.inputs:
         if len(value.type.dims) != len(shapes[value.name]):  # only a run tells its rank
             return None
@@ -69,9 +66,11 @@ class OpenSizes:
     trace: Trace
 
     @classmethod
-    def of(cls, graph: Graph, shapes: Mapping[str, Shape]) -> OpenSizes | None:
+    def of(
+        cls, graph: Graph, shapes: Mapping[str, Shape], *, batches: bool = False
+    ) -> OpenSizes | None:
         """Those of inputs of `shapes`; None where nothing is gained by them: see `symbols`."""
-        sizes = symbols(graph, shapes)
+        sizes = symbols(graph, shapes, batches=batches)
         if sizes is None:
             return None
         trace = Trace()
@@ -94,12 +93,3 @@ class OpenSizes:
     def types(self, graph: Graph) -> dict[str, TensorType]:
         """The types of the inputs."""
         return {v.name: v.type.of_shape(self.shapes[v.name]) for v in graph.inputs}
-
-
-def is_bindable(outline: Outline) -> bool:
-    """Return True where an outline of open sizes can be bound to others.
-
-    Not where bodies run, nor where an output that no run changes is of an open size.
-    """
-    fixed = [value.type for value in outline.graph.outputs if value.name not in outline.outputs]
-    return not outline.bodies and all(Substitution(hint)(type) is type for type in fixed)

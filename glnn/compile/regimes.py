@@ -1,0 +1,68 @@
+"""Plans of a graph for open sizes: one for each range of sizes that are planned alike."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from glnn.compile.plan import Plan
+from glnn.compile.regime import OpenSizes
+from glnn.graph.graph import Graph
+from glnn.process import COLLECTOR
+from glnn.types import Shape, TensorType
+
+LOG = logging.getLogger(__name__)
+MOST_REGIMES = 16
+MOST_PINNED = 2  # regimes that hold for little but one size: then none is made any more
+
+
+class Regimes:
+    """Plans for open sizes, the one used last first. Not for several threads at once.
+
+    batches: whether they are made where only the first dimensions are open, too.
+    """
+
+    def __init__(self, *, batches: bool = False) -> None:
+        self.plans: list[Plan] = []
+        self._batches, self._pinned = batches, 0
+
+    def find(self, shapes: Mapping[str, Shape]) -> Plan | None:
+        """Return the plan that inputs of `shapes` are among, if there is one."""
+        for i, plan in enumerate(self.plans):
+            if plan.executable.admits(shapes):
+                if i:
+                    self.plans.insert(0, self.plans.pop(i))
+                return plan
+        return None
+
+    @COLLECTOR.relaxed()
+    def add(
+        self,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        single: Callable[[Graph, Mapping[str, TensorType]], Graph],
+        **options: Any,
+    ) -> Plan | None:
+        """Return a new plan that inputs of `shapes` are among.
+
+        None where the graph has no open sizes, or cannot be planned for more than one. single:
+        gives the graph as one plan has it for inputs of types with SymInts. options: those of Plan.
+        """
+        exhausted = self._pinned >= MOST_PINNED
+        sizes = None if exhausted else OpenSizes.of(graph, shapes, batches=self._batches)
+        if sizes is None:
+            return None
+        try:
+            whole = single(graph, sizes.types(graph))
+            plan = Plan(whole, shapes=sizes.shapes, domain=sizes.domain, **options)
+        except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
+            LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
+            self._pinned += 1
+            return None
+        trace = sizes.trace
+        LOG.debug("%s: a regime of %s, %d guards", graph.name, trace.bounds, len(trace.guards))
+        self._pinned += trace.pinned
+        self.plans.insert(0, plan)
+        del self.plans[MOST_REGIMES:]
+        return plan
