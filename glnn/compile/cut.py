@@ -193,12 +193,12 @@ class Plans:
         numbers = tuple((n, content(array)) for n, array in told.items())
         with self._lock:
             key: _Key = (sizes, numbers)
+            if (plan := self._open(types, feeds, told)) is not None:
+                return plan
             others = sum(one[0] == sizes and one[1] is not None for one in self._kept)
             by_numbers = not numbers or key in self._kept or others < PLANS_KEPT - 1
             if not by_numbers:  # as of a loop that counts: one plan for all further numbers
                 told, key = {}, (sizes, None)
-            if not told and (plan := self._open(types)) is not None:
-                return plan
             if key not in self._kept:
                 self._kept[key] = self._shared.plan(
                     self._graph, types, told, self._own, by_numbers=by_numbers
@@ -208,14 +208,20 @@ class Plans:
             self._kept.move_to_end(key)
             return self._kept[key]
 
-    def _open(self, types: Mapping[str, TensorType]) -> Plan | None:
-        """The plan for open sizes that inputs of `types` are among, if there can be one."""
+    def _open(
+        self,
+        types: Mapping[str, TensorType],
+        feeds: Mapping[str, Array],
+        told: Mapping[str, Array],
+    ) -> Plan | None:
+        """The plan for open sizes that such inputs are among, if there can be one."""
         if any(type.holds for type in types.values()):
             return None
-        shapes, shared = {name: type.shape for name, type in types.items()}, self._shared
-        return self._regimes.find(shapes) or self._regimes.add(
+        shared = self._shared
+        return self._regimes.find(feeds) or self._regimes.add(
             self._graph,
-            shapes,
+            feeds,
+            told,
             single,
             backend=shared.backend,
             weights=shared.weights,

@@ -50,6 +50,8 @@ class Domain:
     """The sizes that an executable is for: symbols, and what a trace found to hold for them."""
 
     symbols: tuple[Symbol, ...] = ()
+    sizes: tuple[int, ...] = ()
+    """Those at hand."""
     guards: Callable[[], tuple[Guard, ...]] = tuple
 
 
@@ -202,6 +204,8 @@ class _Emitter:
             return "it has states"
         if any(isinstance(one, _Sized) for one in self._weights):
             return "a weight is another one for other sizes"
+        if any(one.is_number for one in self.domain.symbols):
+            return "a size depends on the numbers of an input"
         if any(program.key is None for program in self.encoder.programs):
             return "a program's binary is not kept"
         return None
@@ -422,7 +426,7 @@ class ControlStep(EntryStep):
                 self.backend.device, emitted.programs, emitted.weights, self.backend.available
             )
             own = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
-        own.bind_sizes(buffers.sizes)
+        own.bind(buffers.sizes)
         results: list[Callable[[], Store]] = []
         for value in outline.graph.outputs:
             if value.name in outline.outputs:

@@ -135,7 +135,7 @@ def _prepare_stages(
     made = emit_schedule(schedule, Arena.of(schedule, ["result"]), Weights(backend))
     resources = Resources(backend.device, made.programs, made.weights, backend.available)
     buffers = BufferSet(made.executable, resources)
-    buffers.bind({})
+    buffers.bind()
     for name in set(operands) & set(schedule.tensors):
         buffers.store(name).set(operands[name])
         backend.upload(buffers.store(name))

@@ -183,7 +183,8 @@ class Executor:
             contents = {name: content(array) for name, array in told.items()}
             if latest[1] == (contents, small, revision()):
                 return latest[2]
-        return self._plan(backend, shapes, False, told=told, small=small, exact=exact)
+        given = None if exact else feeds
+        return self._plan(backend, shapes, False, told=told, small=small, feeds=given)
 
     def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
         """What any values of the graph are for the inputs `feeds`, by name; see `Plan.run`.
@@ -218,7 +219,7 @@ class Executor:
         told = self.graph.told(feeds or {})
         found = within_memory(
             backend,
-            lambda: self._plan(backend, shapes, keep, told=told, small=small, exact=True),
+            lambda: self._plan(backend, shapes, keep, told=told, small=small),
         )
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
@@ -267,23 +268,21 @@ class Executor:
         outputs: tuple[Value, ...] | None = None,
         told: Mapping[str, Array] | None = None,
         small: bool = False,
-        exact: bool = False,
+        feeds: Mapping[str, Array] | None = None,
     ) -> Plan | Cut:
         """outputs: its own, None for the graph's. told: numbers of inputs that sizes depend on.
 
-        exact: whether it is to be what these shapes by themselves are planned as.
-
         small: whether inputs of int64 are `all_small`, so that more of what follows is int32's.
+        feeds: the inputs, where it may be a plan for other sizes, too.
         """
         contents = {name: content(array) for name, array in (told or {}).items()}
         known = contents, small, revision()
         key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), *known[1:]
-        open_sizes = not (keep or outputs or contents or exact)
         with self._lock:
             plan = self._plans.get(key)
             regimes = self._regimes.setdefault(known[1:], Regimes())
-            if plan is None and open_sizes:
-                plan = regimes.find(shapes)
+            if plan is None and feeds is not None:
+                plan = regimes.find(feeds)
             if plan is None:
                 graph = self.graph
                 if outputs is not None:
@@ -294,11 +293,12 @@ class Executor:
                 types = _types(graph, shapes)
                 with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
                     try:
-                        if open_sizes:
+                        if feeds is not None:
                             plan = regimes.add(
                                 graph,
-                                shapes,
-                                lambda graph, types: backend.perform(lambda: single(graph, types)),
+                                feeds,
+                                told or {},
+                                lambda *asked: backend.perform(lambda: single(*asked)),
                                 backend=backend,
                                 kernels=self._kernels,
                                 weights=self._weights,

@@ -122,7 +122,7 @@ class Plan(Runner):
                 executable,
                 backend,
                 resources,
-                Substitution(hint)(dict(shapes)),
+                domain.sizes,
                 fixed=self._constant,
                 taken=taken,
                 lock=None if states is None else states.lock,

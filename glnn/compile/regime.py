@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from glnn.compile.emit import Domain
 from glnn.graph.graph import Graph, Value
 from glnn.runtime.executable import Symbol
 from glnn.symint import Trace
-from glnn.types import UNKNOWN, Shape, TensorType
+from glnn.types import UNKNOWN, Array, Shape, TensorType
 
+FEW = 8  # numbers below are of one range
 FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on
 
 
@@ -56,39 +59,86 @@ def bounds_of(size: int) -> tuple[int, int]:
     return (1, 1) if size == 1 else (low, FACTOR * low - 1)
 
 
+def _is_known(graph: Graph, shapes: Mapping[str, Shape]) -> bool:
+    """Return True where inputs of `shapes` have all sizes that `graph` says, by one size each."""
+    found: dict[str, int] = {}
+    for value in graph.inputs:
+        if len(value.type.dims) != len(shapes[value.name]):
+            return False
+        for dim, size in zip(value.type.dims, shapes[value.name], strict=True):
+            if isinstance(dim, str) and dim != UNKNOWN and found.setdefault(dim, size) != size:
+                return False
+    return True
+
+
 @dataclass(frozen=True, eq=False)
 class OpenSizes:
     """The open dimensions of a graph's inputs, and a trace of what is asked of them."""
 
     symbols: tuple[Symbol, ...]
+    sizes: tuple[int, ...]
+    """Those at hand."""
     shapes: Mapping[str, Shape]
     """The inputs' shapes, with a SymInt for each open dimension."""
+    told: Mapping[str, Array]
+    """Inputs whose numbers decide sizes, with SymInts for these."""
     trace: Trace
 
     @classmethod
     def of(
-        cls, graph: Graph, shapes: Mapping[str, Shape], *, batches: bool = False
+        cls,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        told: Mapping[str, Array],
+        *,
+        batches: bool = False,
     ) -> OpenSizes | None:
-        """Those of inputs of `shapes`; None where nothing is gained by them: see `symbols`."""
+        """Those of inputs of `shapes`; None where nothing is gained by them: see `symbols`.
+
+        told: the inputs whose numbers decide sizes or branches.
+        """
+        if any(array.dtype.kind not in "iu" or (array < 0).any() for array in told.values()):
+            return None
         sizes = symbols(graph, shapes, batches=batches)
         if sizes is None:
-            return None
-        trace = Trace()
-        dims = {name: trace.symbol(name, n, bounds_of(n)) for name, n in sizes.items()}
-        found: dict[str, Symbol] = {}
+            if not told or not _is_known(graph, shapes):
+                return None
+            sizes = {}
+        exact = {
+            _name(value, axis, dim)
+            for value in graph.inputs
+            for axis, dim in enumerate(value.type.dims)
+            if isinstance(dim, str) and value.name in told  # so many numbers have symbols
+        }
+        trace, found = Trace(), dict[str, Symbol]()
+        dims: dict[str, int] = {}
+        for name, size in sizes.items():
+            ends = (size, size) if name in exact else bounds_of(size)
+            dims[name] = trace.symbol(name, size, ends)
         for value in graph.inputs:
             for axis, dim in enumerate(value.type.dims):
-                if isinstance(dim, str):
-                    name = _name(value, axis, dim)
-                    place = name, value.name, axis
-                    found.setdefault(name, Symbol(*place, *trace.bounds[name]))
-        open_shapes = {value.name: open_shape(value, dims) for value in graph.inputs}
-        return cls(tuple(found.values()), open_shapes, trace)
+                name = _name(value, axis, dim) if isinstance(dim, str) else ""
+                if name in dims:
+                    found.setdefault(name, Symbol(name, value.name, axis, *trace.bounds[name]))
+        open_shapes = {
+            v.name: open_shape(v, dims) if dims else shapes[v.name] for v in graph.inputs
+        }
+        numbers: dict[str, Array] = {}
+        for name, array in told.items():
+            made = numbers[name] = np.empty(array.shape, object)
+            for place, one in enumerate(int(one) for one in array.flat):
+                symbol = f"{name}[{place}]"
+                ends = (0, FEW - 1) if one < FEW else bounds_of(one)
+                made.flat[place] = trace.symbol(symbol, one, ends)
+                found[symbol] = Symbol(symbol, name, place, *ends, is_number=True)
+                sizes[symbol] = one
+        own = tuple(sizes[name] for name in found)
+        return cls(tuple(found.values()), own, open_shapes, numbers, trace)
 
     @property
     def domain(self) -> Domain:
         """The sizes that what is planned of it is for."""
-        return Domain(self.symbols, lambda: tuple(self.trace.guards))
+        return Domain(self.symbols, self.sizes, lambda: tuple(self.trace.guards))
 
     def types(self, graph: Graph) -> dict[str, TensorType]:
         """The types of the inputs."""

@@ -10,7 +10,7 @@ from glnn.compile.plan import Plan
 from glnn.compile.regime import OpenSizes
 from glnn.graph.graph import Graph
 from glnn.process import COLLECTOR
-from glnn.types import Shape, TensorType
+from glnn.types import Array, TensorType
 
 LOG = logging.getLogger(__name__)
 MOST_REGIMES = 16
@@ -27,10 +27,10 @@ class Regimes:
         self.plans: list[Plan] = []
         self._batches, self._pinned = batches, 0
 
-    def find(self, shapes: Mapping[str, Shape]) -> Plan | None:
-        """Return the plan that inputs of `shapes` are among, if there is one."""
+    def find(self, feeds: Mapping[str, Array]) -> Plan | None:
+        """Return the plan that inputs such as `feeds` are among, if there is one."""
         for i, plan in enumerate(self.plans):
-            if plan.executable.admits(shapes):
+            if plan.executable.admits(feeds):
                 if i:
                     self.plans.insert(0, self.plans.pop(i))
                 return plan
@@ -40,21 +40,24 @@ class Regimes:
     def add(
         self,
         graph: Graph,
-        shapes: Mapping[str, Shape],
-        single: Callable[[Graph, Mapping[str, TensorType]], Graph],
+        feeds: Mapping[str, Array],
+        told: Mapping[str, Array],
+        single: Callable[[Graph, Mapping[str, TensorType], Mapping[str, Array]], Graph],
         **options: Any,
     ) -> Plan | None:
-        """Return a new plan that inputs of `shapes` are among.
+        """Return a new plan that inputs such as `feeds` are among.
 
-        None where the graph has no open sizes, or cannot be planned for more than one. single:
-        gives the graph as one plan has it for inputs of types with SymInts. options: those of Plan.
+        None where the graph has no open sizes, or cannot be planned for more than one. told: the
+        inputs whose numbers decide sizes. single: gives the graph as one plan has it for inputs of
+        types, and numbers, with SymInts. options: those of Plan.
         """
         exhausted = self._pinned >= MOST_PINNED
-        sizes = None if exhausted else OpenSizes.of(graph, shapes, batches=self._batches)
+        shapes = {name: array.shape for name, array in feeds.items()}
+        sizes = None if exhausted else OpenSizes.of(graph, shapes, told, batches=self._batches)
         if sizes is None:
             return None
         try:
-            whole = single(graph, sizes.types(graph))
+            whole = single(graph, sizes.types(graph), sizes.told)
             plan = Plan(whole, shapes=sizes.shapes, domain=sizes.domain, **options)
         except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
             LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)

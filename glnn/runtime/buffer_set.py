@@ -142,15 +142,11 @@ class BufferSet:
         names = [one.name for one in self.executable.symbols]
         return Substitution.of(dict(zip(names, self.sizes, strict=True)))
 
-    def bind(self, shapes: Mapping[str, Shape]) -> None:
-        """Make it ready for inputs of `shapes`, which the guards admit.
+    def bind(self, sizes: tuple[int, ...] = ()) -> None:
+        """Make it ready for these sizes of the symbols, which the guards admit.
 
         Raises NoRoomError where too little memory is free for these, DeviceError where GL has none.
         """
-        self.bind_sizes(self.executable.sizes(shapes))
-
-    def bind_sizes(self, sizes: tuple[int, ...]) -> None:
-        """Make it ready for these sizes of the symbols, as `bind` does."""
         executable = self.executable
         if self._now is None or sizes != self.sizes:
             numbers = executable.numbers(sizes)

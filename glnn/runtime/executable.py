@@ -111,14 +111,17 @@ def _size(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Symbol:
-    """An open dimension: the size of an axis of an input."""
+    """An open dimension: the size of an axis of an input, or a number in it that decides sizes."""
 
     name: str
     input: str
     axis: int
+    """The axis; of a number its place among the input's."""
     low: int
     high: int
     """The least and the greatest size that it may have."""
+    is_number: bool = False
+    """Whether it is a number of the input's."""
 
     def __post_init__(self) -> None:
         numbers = self.axis, self.low, self.high
@@ -316,9 +319,16 @@ class Executable:
         """Return the numbers of `expressions` for these sizes of the symbols."""
         return self._numbers(sizes)
 
-    def sizes(self, shapes: Mapping[str, Shape]) -> tuple[int, ...]:
-        """Return the sizes of the symbols in inputs of these shapes."""
-        return tuple([shapes[one.input][one.axis] for one in self.symbols])
+    def sizes(self, feeds: Mapping[str, Array]) -> tuple[int, ...]:
+        """Return the sizes of the symbols in inputs that are given."""
+        return tuple(
+            [
+                int(feeds[one.input].flat[one.axis])
+                if one.is_number
+                else feeds[one.input].shape[one.axis]
+                for one in self.symbols
+            ]
+        )
 
     def holds(self, sizes: Sequence[int]) -> bool:
         """Return True where it is right for these sizes of the symbols."""
@@ -344,16 +354,16 @@ class Executable:
         shapes = ((one.name, tuple(map(dim, one.shape))) for one in self.io.inputs)
         return ShapeRange(tuple(sorted(shapes)), self.symbols, self.guards)
 
-    def admits(self, shapes: Mapping[str, Shape]) -> bool:
-        """Return True where it is right for inputs of these shapes."""
+    def admits(self, feeds: Mapping[str, Array]) -> bool:
+        """Return True where it is right for inputs that are given."""
         try:
-            sizes = self.sizes(shapes)
-        except IndexError:  # of fewer dimensions
+            sizes = self.sizes(feeds)
+        except IndexError:  # of fewer dimensions, or numbers
             return False
         if not self.holds(sizes):
             return False
         numbers = self.numbers(sizes)
-        return all(number(one.shape, numbers) == shapes[one.name] for one in self.io.inputs)
+        return all(number(one.shape, numbers) == feeds[one.name].shape for one in self.io.inputs)
 
     def data(self) -> dict[str, Any]:
         """Return all of it as JSON has it. Raises FormatError where it cannot be saved."""

@@ -17,16 +17,16 @@ from glnn.runtime.executable import Executable, Fixed, Output
 from glnn.runtime.run import Begun, apart, check_out
 from glnn.runtime.store import Performer
 from glnn.settings import Settings
-from glnn.types import Array, DType, Shape, as_float, narrowed, to_float16
+from glnn.types import Array, DType, as_float, narrowed, to_float16
 
 
 class Runner:
     """Runs `executable` for whatever shapes its guards admit. Any thread may use it.
 
-    performer: where it runs. resources: what its BufferSets share. shapes: inputs that it is made
-    ready for at once. fixed: gives the outputs that no run changes. taken: bytes of device memory
-    that it takes for these shapes, memory of states aside. lock: what a run holds where no device
-    has runs take turns; None is one of its own.
+    performer: where it runs. resources: what its BufferSets share. sizes: those of the symbols that
+    it is made ready for at once. fixed: gives the outputs that no run changes. taken: bytes of
+    device memory that it takes for these sizes, memory of states aside. lock: what a run holds
+    where no device has runs take turns; None is one of its own.
 
     Only inside `performer.perform` can one be made. Raises DeviceError where GL meets an error, as
     where memory runs out, LimitError where a texture is too large.
@@ -37,7 +37,7 @@ class Runner:
         executable: Executable,
         performer: Performer,
         resources: Resources,
-        shapes: Mapping[str, Shape],
+        sizes: tuple[int, ...],
         *,
         fixed: Fixed,
         taken: int,
@@ -59,7 +59,7 @@ class Runner:
         self._outputs = {one.name: one for one in io.outputs}
         self._runs: deque[Begun] = deque()
         self._latest = BufferSet(executable, resources)
-        self._latest.bind(shapes)
+        self._latest.bind(sizes)
         self._sets = [self._latest]
         self._taken = taken - self._nbytes
         resources.available = self.available
@@ -98,13 +98,10 @@ class Runner:
 
         def upload() -> None:
             buffers = self._only()
-            self._bind(buffers, feeds)
+            buffers.bind(self.executable.sizes(feeds))
             self._upload(buffers, feeds)
 
         self._performer.perform(upload)
-
-    def _bind(self, buffers: BufferSet, feeds: Mapping[str, Array]) -> None:
-        buffers.bind({one.name: feeds[one.name].shape for one in self.executable.io.inputs})
 
     def _upload(self, buffers: BufferSet, feeds: Mapping[str, Array]) -> None:
         arrays = {
@@ -181,7 +178,7 @@ class Runner:
     ) -> Begun:
         self._before(outputs or ())
         buffers = self._free()
-        self._bind(buffers, feeds)
+        buffers.bind(self.executable.sizes(feeds))
         if out:
             for one in self.executable.io.outputs:
                 if one.name in out:

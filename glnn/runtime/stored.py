@@ -259,7 +259,7 @@ class StoredRuns:
             return None  # which a GPU may refuse: what made the plan knows who takes them
         with self._lock:
             for i, (own, found) in enumerate(self._plans):
-                if own == small and found.executable.admits(shapes):
+                if own == small and found.executable.admits(feeds):
                     if i:
                         self._plans.insert(0, self._plans.pop(i))
                     return found

@@ -76,7 +76,7 @@ def restored(
         executable,
         OnDevice(device),
         resources,
-        shapes,
+        tuple(shapes[one.input][one.axis] for one in executable.symbols),
         fixed=lambda name: np.array(fixed[name]),
         taken=executable.nbytes,
     )

@@ -186,7 +186,7 @@ def _run_stages(
     made = emit_schedule(schedule, room, Weights(backend))
     resources = Resources(backend.device, made.programs, made.weights, backend.available)
     buffers = BufferSet(made.executable, resources)
-    buffers.bind({})
+    buffers.bind()
     copies = {}
     for name, tensor in schedule.tensors.items():
         copy = buffers.store(name).push(backend.device)

@@ -281,7 +281,7 @@ def plan(device):
                             nothing, io, {"x": x}, {"y": "x"}, 64)
     resources = Resources(device, (), (), lambda: None)
     fixed = {"c": np.array([7])}
-    return Runner(executable, OnDevice(device), resources, {"x": (2, 3)},
+    return Runner(executable, OnDevice(device), resources, (),
                   fixed=lambda name: fixed[name].copy(), taken=64)
 
 class Stored:
