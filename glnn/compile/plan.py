@@ -19,17 +19,17 @@ from glnn.compile.states import States
 from glnn.compile.step import Step
 from glnn.compile.weights import Kept, Weights
 from glnn.errors import ModelError, UnsupportedOpError
-from glnn.graph.constant import constant, evaluated
+from glnn.graph.constant import Made, constant, depends_on_sizes, evaluated
 from glnn.graph.graph import Graph
+from glnn.graph.operators.identity import Identity
 from glnn.graph.passes import Pass
 from glnn.graph.passes.index_bounds import index_bounds
 from glnn.graph.passes.small import named_small
 from glnn.progress_bar import report_work
-from glnn.runtime.buffer_set import Resources
+from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.runtime.executable import Input, IOSpec, Output
 from glnn.runtime.runner import Runner
 from glnn.span import Span, Spans, duration
-from glnn.symint import Substitution, hint
 from glnn.types import Array, DType, Shape, widened
 
 LOG = logging.getLogger(__name__)
@@ -134,7 +134,13 @@ class Plan(Runner):
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
         its memory and programs prepared."""
         planned = {value.name: value for value in self.outline.graph.outputs}
-        self._constants = {name: planned[name] for name in self.executable.io.fixed()}
+        self._constants = {
+            name: Made(Identity(), (constant(self.outline.graph, planned[name], {}),), None, (), 0)
+            for name in self.executable.io.fixed()
+        }
+        self._fixed_types = {name: planned[name].type.dtype for name in self._constants}
+        self.sized_outputs = any(map(depends_on_sizes, self._constants.values()))
+        """Whether an output that no run changes is another one for other sizes."""
         self._types = _seen(graph)
         self._log(shapes)
 
@@ -154,8 +160,8 @@ class Plan(Runner):
             available = (states or self.backend).available()
             with made.of("outline"):
                 outline = outlined(available)
-            if domain.symbols and not is_bindable(outline):
-                raise UnsupportedOpError(f"{self.graph.name} has bodies, or outputs of sizes alone")
+            if domain.symbols and outline.bodies:
+                raise UnsupportedOpError(f"{self.graph.name} has bodies")
             check(outline, available)
             if self.backend.device is None:
                 check_host(outline, self._weights)
@@ -220,10 +226,12 @@ class Plan(Runner):
         check_read(names, self.outline.carried)
         self._weights.refresh()
 
-    def _constant(self, name: str) -> Array:
-        """The output of that name, which no run changes, of weights as they are now."""
-        value = self._constants[name]
-        return np.array(evaluated(constant(self.outline.graph, value, {}), value.type.dtype))
+    def _constant(self, name: str, buffers: BufferSet) -> Array:
+        """The output of that name, which no run changes, of weights and sizes as they are now."""
+        made = self._constants[name]
+        if self.sized_outputs:
+            made = Made(made.operator, (buffers.change(made.operands[0]),), None, (), 0)
+        return np.array(evaluated(made, self._fixed_types[name]))
 
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new array of its type; float32 where
@@ -247,15 +255,6 @@ class Plan(Runner):
         if tensor is None:
             raise ModelError(f"the plan of {self.graph.name} keeps no tensor {name!r}")
         return Output(name, self._types.get(name, widened(tensor.type).dtype), tensor.shape)
-
-
-def is_bindable(outline: Outline) -> bool:
-    """Return True where an outline of open sizes can be bound to others.
-
-    Not where bodies run, nor where an output that no run changes is of an open size.
-    """
-    fixed = [value.type for value in outline.graph.outputs if value.name not in outline.outputs]
-    return not outline.bodies and all(Substitution(hint)(type) is type for type in fixed)
 
 
 def _io(

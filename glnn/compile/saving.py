@@ -97,4 +97,6 @@ def _why_not(plan: Plan) -> str | None:
         return "it was made while little memory was free"
     if any(plan.fixed(name).dtype == DType.object.numpy for name in executable.io.fixed()):
         return "an output is no tensor of numbers"
+    if plan.sized_outputs:
+        return "an output follows from sizes alone"
     return executable.why_not_saved

@@ -446,7 +446,3 @@ def _slot(data: Sequence[Any]) -> TensorSlot:
     if known and made.layout.words(TensorType(shape, made.dtype)) > words:
         raise FormatError(f"{name!r} does not fit into {words} words")
     return made
-
-
-Fixed = Callable[[str], Array]
-"""Gives the output of a name that no run changes: a new array."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from glnn.arrays import check_indices, check_small
 from glnn.errors import ModelError
 from glnn.process import ProcessLock
 from glnn.runtime.buffer_set import BufferSet, Resources
-from glnn.runtime.executable import Executable, Fixed, Output
+from glnn.runtime.executable import Executable, Output
 from glnn.runtime.run import Begun, apart, check_out
 from glnn.runtime.store import Performer
 from glnn.settings import Settings
@@ -24,7 +24,8 @@ class Runner:
     """Runs `executable` for whatever shapes its guards admit. Any thread may use it.
 
     performer: where it runs. resources: what its BufferSets share. sizes: those of the symbols that
-    it is made ready for at once. fixed: gives the outputs that no run changes. taken: bytes of
+    it is made ready for at once. fixed: gives an output that
+    follows from sizes alone, as a new array. taken: bytes of
     device memory that it takes for these sizes, memory of states aside. lock: what a run holds
     where no device has runs take turns; None is one of its own.
 
@@ -39,7 +40,7 @@ class Runner:
         resources: Resources,
         sizes: tuple[int, ...],
         *,
-        fixed: Fixed,
+        fixed: Callable[[str, BufferSet], Array],
         taken: int,
         lock: AbstractContextManager[None] | None = None,
     ) -> None:
@@ -83,8 +84,8 @@ class Runner:
         return free
 
     def fixed(self, name: str) -> Array:
-        """Return the output of that name, which no run changes: a new array."""
-        return self._fixed_output(name)
+        """Return the output of that name, which follows from sizes alone: a new array."""
+        return self._fixed_output(name, self._latest)
 
     def _inner(self, name: str) -> Output:
         """The tensor called `name`, which is no output. Raises ModelError where it is not kept."""
@@ -231,7 +232,9 @@ class Runner:
         """An output as a run in `buffers` left it, in `out` or in a new array."""
         dtype, to = output.dtype, None
         if output.fixed:
-            found = self.fixed(output.name)  # else who changes it changes the plan's
+            found = self._fixed_output(
+                output.name, buffers
+            )  # else who changes it changes the plan's
         else:
             store = buffers.output(output.name)
             if out is not None and dtype is not DType.float16:

@@ -77,7 +77,7 @@ def restored(
         OnDevice(device),
         resources,
         tuple(shapes[one.input][one.axis] for one in executable.symbols),
-        fixed=lambda name: np.array(fixed[name]),
+        fixed=lambda name, buffers: np.array(fixed[name]),
         taken=executable.nbytes,
     )
 

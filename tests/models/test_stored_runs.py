@@ -282,7 +282,7 @@ def plan(device):
     resources = Resources(device, (), (), lambda: None)
     fixed = {"c": np.array([7])}
     return Runner(executable, OnDevice(device), resources, (),
-                  fixed=lambda name: fixed[name].copy(), taken=64)
+                  fixed=lambda name, buffers: fixed[name].copy(), taken=64)
 
 class Stored:
     name, metadata, backend = "copies", {}, "compute"

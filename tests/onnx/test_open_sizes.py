@@ -301,7 +301,6 @@ def plans_of(model: bytes, backend: str, feeds: dict[str, Any], monkeypatch: Any
     return len(made)
 
 
-@pytest.mark.xfail(reason="a body is planned anew for each size of its state", strict=True)
 def test_a_loop_whose_state_grows_has_one_plan_for_its_body(backend: str, monkeypatch: Any) -> None:
     """As a decoder in the graph itself: as many plans for 40 iterations as for 16."""
     proto = parser.parse_model(HEAD + GROWING)
