@@ -18,16 +18,20 @@ import glnn
 
 PLANNERS = (("glnn.compile.outline", "Outline", "of"),)
 """Methods that make a plan whole, of which the first is counted that there is."""
-BINDERS = (("glnn.runtime.buffer_set", "BufferSet", "bind_sizes"),)
+BINDERS = (("glnn.runtime.buffer_set", "BufferSet", "_rebind"),)
 """Methods that give a plan that was made the sizes of a run, of which the first is timed."""
 PROMPT = (1, 7, 42, 9, 3, 11, 5, 2)
 FIRST = 4  # runs of a decoder that do not count: the prompt, and what is planned at once
 Found = dict[str, float]
 
 
+COMMANDS = ("dispatch", "capture", "copy", "barrier", "host")
+
+
 def commands(binder: Any) -> int:
     """How many commands are bound, or steps of the host's where it does them all."""
-    return len(binder.executable.commands.commands) or len(binder.executable.host)
+    written = binder.executable.commands.commands
+    return sum(name in COMMANDS for name, *_ in written) or len(binder.executable.host)
 
 
 class Watch:

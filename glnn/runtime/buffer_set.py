@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.device import Buffer, DataTexture, Device, SharedMemory
 from glnn.device.bound_commands import BoundCommands
-from glnn.device.command_buffer import CommandBuffer, TextureView
+from glnn.device.command_buffer import CommandBuffer, TextureView, VertexInput
 from glnn.device.memory import MEMORIES
 from glnn.device.program import Program
 from glnn.errors import LimitError
@@ -112,6 +112,8 @@ class BufferSet:
         self._stretch = 0  # of the device's work, by which its last run is over
         self._now: _Arrangement | None = None
         self._fed = frozenset(one.name for one in executable.io.inputs)
+        self._generation = -1
+        """The `Resources.generation` of the last binding."""
         self.sizes: tuple[int, ...] = ()
         self.numbers: tuple[int, ...] = ()
         """Those of the executable's expressions, of the last binding."""
@@ -147,14 +149,20 @@ class BufferSet:
 
         Raises NoRoomError where too little memory is free for these, DeviceError where GL has none.
         """
-        executable = self.executable
-        if self._now is None or sizes != self.sizes:
-            numbers = executable.numbers(sizes)
-            self._grow(numbers)
-            self.sizes, self.numbers, self._now = sizes, numbers, None
-        made_for = sizes, self._shared.generation
-        if self._now is None or self._now.made_for != made_for or executable.states:
-            self._now = self._arranged(made_for)
+        known = self._now is not None and sizes == self.sizes
+        if not known or self._generation != self._shared.generation:
+            self._rebind(sizes)
+        elif self._shared.states:
+            self._now = self._arranged()
+
+    def _rebind(self, sizes: tuple[int, ...]) -> BufferSet:
+        """Evaluate what depends on the sizes of the symbols, and return itself."""
+        numbers = self.executable.numbers(sizes)
+        self._grow(numbers)
+        self.sizes, self.numbers, self._now = sizes, numbers, None
+        self._generation = self._shared.generation
+        self._now = self._arranged()
+        return self
 
     def _doubled(self) -> tuple[StateMemory, ...]:
         """The states that a run reads in one memory and writes to another."""
@@ -194,8 +202,9 @@ class BufferSet:
             there[i] = MEMORIES[self.executable.blocks[i].kind](size, self.device)
             self._shared.generation += there is self._shared.memories
 
-    def _arranged(self, made_for: tuple[object, ...]) -> _Arrangement:
+    def _arranged(self) -> _Arrangement:
         """The commands where the states lie now, for the sizes of the last binding."""
+        made_for = self.sizes, self._generation
         key = tuple([self._shared.states[one.name].current for one in self.executable.states])
         found = self._arrangements.get(key)
         if found is not None and found.made_for == made_for:
@@ -243,17 +252,16 @@ class BufferSet:
                 return now.buffers[place].copy
             return self._weights[place - count].buffer()
 
+        def array(one: VertexInput) -> Any:
+            attributes = {name: (buffer(place), floats) for name, place, floats in one.attributes}
+            return self._shared.programs[one.program].vertices(attributes)
+
         if others:
             for place in _bound(executable):
                 if place >= count and place - count not in self._sized:
                     buffer(place)  # before its textures, which are made of it then
             now.textures = [self._texture(now, i) for i in range(len(commands.textures))]
-            now.arrays = [
-                self._shared.programs[one.program].vertices(
-                    {name: (buffer(place), floats) for name, place, floats in one.attributes}
-                )
-                for one in commands.arrays
-            ]
+            now.arrays = [array(one) for one in commands.arrays]
             now.stores.clear()
             now.owners.clear()
         else:
@@ -265,7 +273,14 @@ class BufferSet:
             ]
             for i in grown:
                 now.textures[i] = self._texture(now, i)
-            others = bool(grown)
+            sized = [
+                i
+                for i, one in enumerate(commands.arrays)
+                if any(place - count in self._sized for _, place, _ in one.attributes)
+            ]
+            for i in sized:
+                now.arrays[i] = array(commands.arrays[i])
+            others = bool(grown or sized)
             self._forget_stores(now)
         self._bind_host(now, others)
         bound = now.commands

@@ -297,6 +297,13 @@ class Executable:
         if any(place >= len(self.host) for place in hosts):
             raise FormatError("there is no such step of the host's")
 
+    @property
+    def steps(self) -> Sequence[str]:
+        """The names of its steps."""
+        if not self.commands.commands:
+            return ["host"] * len(self.host)
+        return [command[1] for command in self.commands.commands if command[0] == "step"]
+
     @cached_property
     def open_slots(self) -> frozenset[str]:
         """The tensors whose sizes or places depend on the symbols."""

@@ -315,7 +315,7 @@ def test_a_loop_whose_state_grows_has_one_plan_for_its_body(backend: str, monkey
         )
         for trips in (16, 40)
     ]
-    assert counts[1] <= counts[0] + 1  # sizes from 32 on may be another range
+    assert counts[1] <= counts[0] + 2  # sizes from 32 on are another range, of the sums too
 
 
 def test_a_loop_that_slices_by_its_counter_has_one_plan(backend: str, monkeypatch: Any) -> None:
@@ -334,7 +334,7 @@ def test_a_loop_that_slices_by_its_counter_has_one_plan(backend: str, monkeypatc
         made.clear()
         check(model, backend, {"t": numbers(64, 3), "n": np.array(iterations)})
         counts.append(len(made))
-    assert counts[0] == counts[1] <= 24
+    assert counts[1] <= counts[0] + 1 <= 12  # numbers from 32 on may be another range
 
 
 RELATED = {
