@@ -273,14 +273,14 @@ class BufferSet:
             ]
             for i in grown:
                 now.textures[i] = self._texture(now, i)
-            sized = [
+            arrays = [
                 i
                 for i, one in enumerate(commands.arrays)
                 if any(place - count in self._sized for _, place, _ in one.attributes)
             ]
-            for i in sized:
+            for i in arrays:
                 now.arrays[i] = array(commands.arrays[i])
-            others = bool(grown or sized)
+            others = bool(grown or arrays)
             self._forget_stores(now)
         self._bind_host(now, others)
         bound = now.commands
