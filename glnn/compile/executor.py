@@ -244,9 +244,13 @@ class Executor:
         if small:
             graph = with_small_inputs(graph, told)
         every = {**shapes, **{name: states[name].type.shape for name in states.names}}
+        try:
+            graph = single(graph, _types(graph, every), told)
+        except UnsupportedOpError as error:
+            raise UnsupportedOpError(f"{error}, which states need") from None
         with self._lock, self._weights.holding(0):
             plan = Plan(
-                single(graph, _types(graph, every), told),
+                graph,
                 self.backend,
                 shapes,
                 self._kernels,

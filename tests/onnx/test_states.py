@@ -16,7 +16,7 @@ from glnn.device import Device
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.session import InferenceSession
 
-HEAD = '<ir_version: 9, opset_import: ["": 17]>\n'
+HEAD = '<ir_version: 9, opset_import: ["": 17, "ai.onnx.ml": 3]>\n'
 F32 = np.float32
 # Reads each state behind its update, too: `y` is of the states before the run alone.
 NET = """net (float[1, 3] x, float[1, 4] h, float[2, N] c)
@@ -40,7 +40,9 @@ def made(text: str) -> bytes:
     return parser.parse_model(HEAD + text).SerializeToString()
 
 
-@pytest.fixture(params=["cpu", "compute", "feedback", "compute es31-minimum", "auto"])
+@pytest.fixture(
+    params=["cpu", "compute", "feedback", "compute es31-minimum", "feedback es31-minimum", "auto"]
+)
 def options(request) -> dict[str, Any]:
     name, _, limits = request.param.partition(" ")
     return {"backend": name, "limits": limits or None}
@@ -425,3 +427,87 @@ def test_a_cache_of_one_size_generates_as_onnx_runtime(options) -> None:
         feeds = {"x": x, "pos": np.array([[i]])}
         alike(session.run(None, feeds, states=states)[0], theirs.step(**feeds)[0])
     check(states, theirs)
+
+
+NETS = {
+    "a window that slides": """net (float[1, 4] x, float[5, 4] s) => (float[1, 4] y, float[5, 4] n)
+    <int64[1] one = {1}, int64[1] end = {5}, int64[1] axis = {0}> {
+      tail = Slice(s, one, end, axis)  n = Concat<axis = 0>(tail, x)
+      m = ReduceMax<axes = [0]>(n)  y = Sub(m, x)
+    }""",
+    "turned around": """net (float[1, 4] x, float[4, 4] s) => (float[4, 4] y, float[4, 4] n) {
+      t = Transpose(s)  n = Add(t, x)  y = MatMul(n, s)
+    }""",
+    "a branch by what comes": """net (float[1, 4] x, float[1, 4] s)
+    => (float[1, 4] y, float[1, 4] n) <float[1] zero = {0}> {
+      sum = ReduceSum<keepdims = 0>(x)  z = ReduceMax<keepdims = 0>(zero)
+      up = Greater(sum, z)
+      n = If (up) <then_branch = a () => (float[1, 4] p) { p = Add(s, x) },
+                   else_branch = b () => (float[1, 4] q) { q = Mul(s, x) }>
+      y = Sub(n, s)
+    }""",
+    "a node of the host": """net (float[1, 4] x, float[1, 4] s)
+    => (float[1, 4] y, float[1, 4] n) {
+      n = Add(s, x)  wide = Cast<to = 11>(n)  e = Exp(wide)  less = Cast<to = 1>(e)
+      y = Add(s, less)
+    }""",
+    "one that is never read": """net (float[1, 4] x, float[1, 4] s)
+    => (float[1, 4] y, float[1, 4] n) {
+      n = Exp(x)  y = Neg(x)
+    }""",
+    "one that stays as it is": """net (float[1, 4] x, float[1, 4] s)
+    => (float[1, 4] y, float[1, 4] n) {
+      n = Identity(s)  y = Add(x, s)
+    }""",
+    "one that becomes a constant": """net (float[1, 4] x, float[1, 4] s)
+    => (float[1, 4] y, float[1, 4] n) <float[1, 4] c = {1, 2, 3, 4}> {
+      n = Identity(c)  y = Add(x, s)
+    }""",
+    "one that becomes an input": """net (float[1, 4] x, float[1, 4] s)
+    => (float[1, 4] y, float[1, 4] n) {
+      n = Identity(x)  y = Add(x, s)
+    }""",
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_updates_of_many_kinds(options, name) -> None:
+    content = made(NETS[name])
+    session = session_of(content, options)
+    shape = next(one.shape for one in session.get_inputs() if one.name == "s")
+    first = {"s": np.random.default_rng(1).standard_normal(shape).astype(F32)}
+    states, theirs = session.make_states({"s": "n"}, first), Runtime(content, {"s": "n"}, first)
+    for i, x in enumerate(np.random.default_rng(0).standard_normal((5, 1, 4)).astype(F32)):
+        before = x.copy()
+        expected = theirs.step(x=before)[0]
+        alike(session.run(None, {"x": x}, states=states)[0], expected)
+        x[:] = 99  # the caller's own
+        if i != 2:
+            check(states, theirs)
+    if name == "a node of the host":
+        assert states._plans.may_raise == (session.backend.device is not None)
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_states_are_whole_where_weights_are_not(options, precision) -> None:
+    text = """net (float[1, 4] x, float[1, 4] s) => (float[1, 4] y, float[1, 4] n) {
+      n = Add(s, x)  e = Tanh(n)  y = Sub(e, x)
+    }"""
+    session = session_of(made(text), {**options, "precision": precision})
+    first = {"s": np.full((1, 4), 1.0001, F32)}
+    states, theirs = session.make_states({"s": "n"}, first), Runtime(made(text), {"s": "n"}, first)
+    for x in np.random.default_rng(0).standard_normal((4, 1, 4)).astype(F32):
+        found = session.run(None, {"x": x}, states=states)[0]
+        np.testing.assert_allclose(found, theirs.step(x=x)[0], rtol=2e-3, atol=2e-3)
+    check(states, theirs)
+
+
+def test_a_model_in_parts_is_refused(options) -> None:
+    text = """net (float[1, 4] x, float[1, 4] s) => (float[1, 4] y, float[1, 4] n) {
+      n = Add(s, x)  y = ai.onnx.ml.Normalizer<norm = "L1">(n)
+    }"""
+    session = session_of(made(text), options)
+    states = session.make_states({"s": "n"})
+    with pytest.raises(UnsupportedOpError, match="no single plan, which states need"):
+        session.run(None, {"x": np.ones((1, 4), F32)}, states=states)
+    assert np.array_equal(states.read()["s"], np.zeros((1, 4)))
