@@ -204,7 +204,7 @@ class SessionStates:
         with self._lock:
             self._check_lost()
             if self._plans is None or self._plans.backend is not executor.backend:
-                self._plans = self.shared.of(executor, self.updates, self._initial)
+                self._plans = self.shared.plans_for(executor, self.updates, self._initial)
             plans = self._plans
             plan = plans.plan(feeds)
             plans.load(self, self._pending)
@@ -240,7 +240,7 @@ class SharedPlans:
         self._found: weakref.WeakValueDictionary[tuple[object, ...], Plans]
         self._found = weakref.WeakValueDictionary()
 
-    def of(
+    def plans_for(
         self, executor: Executor, updates: Mapping[str, str], arrays: Mapping[str, Array]
     ) -> Plans:
         """Return the plans for states like `arrays`. They live as long as a stream uses them."""
@@ -334,11 +334,7 @@ class Plans:
         for value in graph.outputs:
             for name, output in self._updates.items():
                 type = found.get(value)
-                if (
-                    value.name == output
-                    and type is not None
-                    and not _may_be(type, self._types[name])
-                ):
+                if value.name == output and type is not None and not _fits(type, self._types[name]):
                     raise _other_type(name, self._types[name], self._outputs[name], type)
 
     def load(self, stream: SessionStates, arrays: Mapping[str, Array]) -> None:
@@ -418,13 +414,13 @@ def _cast(value: Value, result: Value) -> Node:
     return Node(result.name, Pointwise(function), (value,), (result,))
 
 
-def _may_be(given: TensorType, type: TensorType) -> bool:
-    """Whether what is `given`, with open sizes, may be of `type`."""
-    if not given.ranked:
-        return given.dtype is type.dtype
-    pairs = zip(given.dims, type.dims, strict=False)
+def _fits(open_type: TensorType, type: TensorType) -> bool:
+    """Return whether a tensor of `open_type`, which may have open sizes, can be of `type`."""
+    if not open_type.ranked:
+        return open_type.dtype is type.dtype
+    pairs = zip(open_type.dims, type.dims, strict=False)
     alike = all(isinstance(a, str) or isinstance(b, str) or a == b for a, b in pairs)
-    return alike and given.dtype is type.dtype and len(given.dims) == len(type.dims)
+    return alike and open_type.dtype is type.dtype and len(open_type.dims) == len(type.dims)
 
 
 def _other_type(name: str, type: TensorType, output: str, got: TensorType) -> ShapeError:
@@ -466,7 +462,7 @@ def checked_pairs(
                     f"state is of {', '.join(dtype.value for dtype in DTYPES)}"
                 )
         type, got = taken[name].tensor_type, given[output].tensor_type
-        if got.dtype is not type.dtype or (type.ranked and not _may_be(got, type)):
+        if got.dtype is not type.dtype or (type.ranked and not _fits(got, type)):
             raise _other_type(name, type, output, got)
     return dict(pairs)
 
