@@ -229,7 +229,11 @@ class Compute(GlBackend):
         if kernel.launch.strided:
             last = len(kernel.launch.grid) - 1
             most = self.device.capabilities.max_compute_work_group_count[last]
-            groups[last] = min(groups[last], most)
+            turns = -(-greatest(groups[last]) // most)  # of an open number: the most there may be
+            if hint(groups[last]) is groups[last]:
+                groups[last] = min(groups[last], most)
+            elif turns > 1:
+                groups[last] = -(-groups[last] // turns)
         return groups[0], groups[1], groups[2]
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from glnn import InferenceSession
+from glnn.compile.plan import Plan
 from tests.onnx.open_graphs import wrong_of
+from tests.onnx.regimes import faults
 
 pytest.importorskip("onnxruntime")
 
@@ -25,6 +29,25 @@ MORE = [
 def test_random_graphs(backend, seed) -> None:
     """`make check-open-graphs` has more of them."""
     assert wrong_of(31_000 + seed, backend, 7) == []
+
+
+@pytest.mark.parametrize("limits", [None, "es31-minimum"])
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+@pytest.mark.parametrize("seed", [33_002, 33_007, 33_011])
+def test_kernels_compute_all_that_guards_admit(backend, limits, seed, monkeypatch) -> None:
+    """Nothing is chosen for the sizes of a run: what a kernel requires of sizes is a guard."""
+    plans: list[Plan] = []
+    made = Plan.__init__
+
+    def noted(self, *arguments, **named):
+        made(self, *arguments, **named)
+        plans.append(self)
+
+    monkeypatch.setattr(Plan, "__init__", noted)
+    assert wrong_of(seed, backend, 4, "float32", limits) == []
+    draw = random.Random(seed)
+    assert [fault for plan in plans for fault in faults(plan, draw, 12)] == []
+    assert any(plan.executable.symbols for plan in plans)
 
 
 @pytest.mark.parametrize(("backend", "precision", "limits"), MORE)
@@ -235,3 +258,45 @@ def test_tokens_of_a_growing_cache(backend, planned) -> None:
         except StopIteration:
             ended = True
     assert len(planned) <= 6, planned
+
+
+def _resized(scale: int, coordinates: str, rounded: str, by_sizes: bool) -> bytes:
+    """An image of open height and width `scale` times as large, beside its edges' mean."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Mul", ["shape", "times"], ["sizes"]),
+        helper.make_node(
+            "Resize", ["x", "", "", "sizes"] if by_sizes else ["x", "", "scales"], ["large"],
+            mode="nearest", coordinate_transformation_mode=coordinates, nearest_mode=rounded,
+        ),
+        helper.make_node("Relu", ["large"], ["y"]),
+    ]  # fmt: skip
+    constants = [
+        numpy_helper.from_array(np.array([1, 1, scale, scale]), "times"),
+        numpy_helper.from_array(np.array([1, 1, scale, scale], np.float32), "scales"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, "H", "W"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "large", [x], [y], constants)
+    opset = [helper.make_opsetid("", 18)]
+    return bytes(helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString())
+
+
+@pytest.mark.parametrize("by_sizes", [False, True])
+@pytest.mark.parametrize("scale", [2, 3, 4])
+@pytest.mark.parametrize(
+    "way", [("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"),
+            ("half_pixel", "round_prefer_ceil")],
+)  # fmt: skip
+def test_images_are_enlarged_whatever_their_size(way, scale, by_sizes, planned, rng) -> None:
+    """Each place is there as often for all sizes, so that one plan is enough for a range."""
+    import onnxruntime
+
+    content = _resized(scale, *way, by_sizes)
+    session = InferenceSession(content, "compute")
+    theirs = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    for size in [(40, 33), (64, 127), (33, 61), (101, 40), (126, 99)]:
+        x = rng((1, 4, *size))
+        (got,), (expected,) = session.run(None, {"x": x}), theirs.run(None, {"x": x})
+        assert np.array_equal(got, expected)
+    assert len(planned) == 1

@@ -133,17 +133,17 @@ def picked(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
     apart, a repetition along all where each is there as often, or else what is looked up along one.
     """
     sliced = {axis: index for axis, index in indices.items() if _equally_apart(index)}
-    repeated = {
+    often = {
         axis: index
         for axis, index in indices.items()
         if axis not in sliced and _repeats(index, _size(x, axis)) > 1
     }
     if sliced:
         x = _sliced(add, x, sliced)
-    if repeated:
-        x = _repeated(add, x, {a: _repeats(i, _size(x, a)) for a, i in repeated.items()})
+    if often:
+        x = repeated(add, x, {a: _repeats(i, _size(x, a)) for a, i in often.items()})
     for axis, index in indices.items():
-        if axis not in sliced and axis not in repeated:
+        if axis not in sliced and axis not in often:
             x = looked_up(add, x, axis, index)
     return x
 
@@ -174,7 +174,7 @@ def _sliced(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
     return add(Slice(tuple(starts), tuple(ends), tuple(indices), tuple(steps)), x)
 
 
-def _repeated(add: Add, x: Value, counts: Mapping[int, int]) -> Value:
+def repeated(add: Add, x: Value, counts: Mapping[int, int]) -> Value:
     """Each place as often as `counts` says for its axis."""
     if x.type.symbols or len(x.type.dims) + len(counts) > MOST_RANK:
         for axis, count in counts.items():

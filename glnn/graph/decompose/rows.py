@@ -13,6 +13,7 @@ from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reduce import LEAST, Reduce
 from glnn.graph.operators.reshape import Reshape
 from glnn.graph.operators.softmax import Softmax
+from glnn.symint import hint
 
 
 def by_softmax(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
@@ -35,7 +36,7 @@ def by_parts(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Low
     """At most PARTS parts of each reduction at the same time, and then these."""
     assert isinstance(op, Reduce)
     extent = op.depth(shapes)
-    parts = max(min(parameters["PARTS"], extent // LEAST), 1)
+    parts = max(min(parameters["PARTS"], hint(extent) // LEAST), 1)  # right for any extent
     count = extent if op.kind == "mean" else 0
     whole = Reduce(op.kind, (0,), finish=op.finish, count=count)
     return Lowered(

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.compose.resample import Filter, picked, weighted
+from glnn.graph.compose.resample import Filter, picked, repeated, weighted
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.wide_resample import WideResample
+from glnn.symint import hint, same
 from glnn.types import MOST, Array, DType
 
 CENTRES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
@@ -146,7 +147,9 @@ def _scaled(x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[Alon
     found = []
     for axis, scale in zip(axes, scales, strict=True):
         size = x.type.shape[axis]
-        found.append(Along(axis, size, floor(np.float32(size) * np.float32(scale)), scale))
+        whole = hint(size) is not size and scale == int(scale)
+        count = size * int(scale) if whole else floor(np.float32(size) * np.float32(scale))
+        found.append(Along(axis, size, count, scale))
     return found
 
 
@@ -157,7 +160,7 @@ def _sized(x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> 
     pairs = tuple(zip(sizes, there, strict=True))
     if any(size == 0 and (count != 0 or policy != "stretch") for count, size in pairs):
         raise ShapeError(f"Resize: {x.type} has no places")
-    scales = [count / size if size else 1.0 for count, size in pairs]  # 0 stay 0
+    scales = [_scale(count, size) for count, size in pairs]
     if policy != "stretch":
         if policy not in ("not_larger", "not_smaller"):
             raise ShapeError(f"Resize: keep_aspect_ratio_policy {policy!r} is not known")
@@ -167,20 +170,47 @@ def _sized(x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> 
     return [Along(*one) for one in zip(axes, there, sizes, scales, strict=True)]
 
 
+def _scale(count: int, size: int) -> float:
+    """Places wanted for each; of an open size a whole number, where it is one for all."""
+    if size and hint(size) is not size:
+        times = count // size
+        if hint(times) is times and same(count, times * size):
+            return float(times)
+    return count / size if size else 1.0  # 0 stay 0
+
+
+def _repeats(one: Along, mode: str, nearest: str) -> int | None:
+    """How often each place of an open size is there, where it is as often whatever the size is.
+
+    None for numbers, whose places are computed, and where that cannot be told.
+    """
+    if hint(one.size) is one.size or one.scale != int(one.scale):
+        return None
+    middle = mode == "half_pixel" and nearest in ("round_prefer_floor", "round_prefer_ceil")
+    whole = middle or (mode == "asymmetric" and nearest == "floor")
+    return int(one.scale) if whole and same(one.count, one.size * int(one.scale)) else None
+
+
 def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest: str) -> Value:
     """x along one axis after the other."""
     along = [
-        one for one in along if one.count != one.size or one.scale != 1.0 or one.roi != (0.0, 1.0)
+        one
+        for one in along
+        if one.scale != 1.0 or one.roi != (0.0, 1.0) or not same(one.count, one.size)
     ]
     if not along:
         return call(Identity(), x)
     counts = {one.axis: one.count for one in along}
     numbers = prod(counts.get(axis, size) for axis, size in enumerate(x.type.shape))
-    if numbers > MOST or max(counts.values()) > MOST:
+    if numbers > MOST or any(count > MOST for count in counts.values()):
         raise ShapeError(f"{call.name}: {x.type} to more than {MOST} numbers")
     kind = call.get("mode", "nearest")
     if kind == "nearest":
-        call.check_tables(sum(counts.values()), NEAREST)
+        times = {one.axis: _repeats(one, mode, nearest) for one in along}
+        open_ones = {axis: count for axis, count in times.items() if count is not None}
+        x = repeated(call, x, open_ones) if open_ones else x
+        along = [one for one in along if one.axis not in open_ones]
+        call.check_tables(sum(one.count for one in along), NEAREST)
         indices = {a.axis: _nearest(a.places(mode), a.size, nearest) for a in along}
         return _outside(call, picked(call, x, indices), along, mode)
     if kind not in ("linear", "bilinear", "cubic"):

@@ -1,0 +1,51 @@
+"""Whether kernels of plans for open sizes compute all that the guards admit, asked with numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from glnn.backends import Backend
+from glnn.compile.plan import Plan
+from glnn.compile.task import Entry
+from glnn.kernels.kernel import Kernel
+from glnn.symint import Substitution
+
+
+def faults(plan: Plan, draw: random.Random, count: int) -> Iterator[str]:
+    """What kernels of `plan` would refuse or do otherwise at up to `count` sizes that it admits."""
+    symbols = plan.executable.symbols
+    for _ in range(count):
+        sizes = {one.name: draw.randint(one.low, one.high) for one in symbols}
+        if not all(guard.holds(sizes) for guard in plan.executable.guards):
+            continue
+        for entry in plan.outline.schedule.entries:
+            if isinstance(entry.choice, Kernel) and not entry.host and entry.problem.is_open:
+                for fault in _faults_of(plan.backend, entry, entry.choice, sizes):
+                    yield f"{sizes}: {entry.task.name} by {entry.choice.name}: {fault}"
+
+
+def _faults_of(
+    backend: Backend, entry: Entry, kernel: Kernel, sizes: dict[str, int]
+) -> Iterator[str]:
+    problem, change = entry.problem, Substitution.of(sizes)
+    there = problem.substituted(change)
+    if there.results != change(problem.results):
+        yield f"it gives {there.results}, not {change(problem.results)}"
+        return
+    if kernel.generate:
+        if (reason := backend.why_not(there, kernel.name)) is not None:
+            yield reason
+        return
+    if not backend.takes(kernel, there):
+        yield "it cannot compute it"
+        return
+    found, wanted = backend.layouts(kernel, there), backend.layouts(kernel, problem)
+    for name, layout in wanted.items():
+        shape = there.shape(name)
+        if layout.at(shape) != found[name].at(shape):
+            yield f"{name} lies in {layout.name}, not in {found[name].name}"
+    open_groups = kernel.launch.groups(problem.sizes(kernel), kernel.defaults)
+    groups = kernel.launch.groups(there.sizes(kernel), kernel.defaults)
+    if change(open_groups) != groups:
+        yield f"its grid is {change(open_groups)}, not {groups}"
