@@ -47,7 +47,7 @@ class Adopting:
         """The address that moderngl is to call for the function `name`, 0 where there is none."""
         if name in self._instead:
             return ctypes.cast(self._instead[name], ctypes.c_void_p).value or 0
-        # moderngl flushes behind every capture: 5 us on an H200. Recordings do where it helps.
+        # moderngl flushes behind every capture: 5 us on an H200. Commands do where it helps.
         return self._gl.load_opengl_function(ASKS if name == "glFlush" else name)
 
     def adopt(

@@ -49,7 +49,7 @@ class Program:
         self._device, self._gl = device, device.functions
         self.name, self.glo, self.stride = name, program, 0
         self._last: Mapping[str, Value] | None = None
-        self._known: dict[str, Mapping[str, Value]] = {}  # what recordings set, by its text
+        self._known: dict[str, Mapping[str, Value]] = {}  # what commands set, by its text
         self._use = self._gl.quick("glUseProgram")
         with owned(device, program):
             self._members = uniforms(device, program)
@@ -151,7 +151,7 @@ class Program:
         self._device.check(f"uniforms of {self.name}")
 
     def known(self, values: Mapping[str, Value]) -> Mapping[str, Value]:
-        """`values`, as the mapping that another recording has of them, so that `set` knows it."""
+        """Return `values`, as the same mapping for all that have equal ones, so that `set` knows it."""
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         return self._known.setdefault(repr(sorted(values.items())), values)
@@ -176,7 +176,7 @@ class Program:
     ) -> None:
         """Set `first`, by `back` alone where `last` was set before, and note that `last` follows.
 
-        For recordings, which write what is between the two themselves.
+        For `BoundCommands`, which write what is between the two themselves.
         """
         if self._last is last:
             self._use(self.glo)

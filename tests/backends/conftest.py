@@ -93,7 +93,7 @@ def backend(request: pytest.FixtureRequest, opened: Opened) -> GlBackend:
 
 @pytest.fixture
 def by_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recordings call Program.dispatch and Program.capture, which a test can have do wrong."""
+    """Commands call Program.dispatch and Program.capture, which a test can have do wrong."""
     dispatching, capturing = Program.dispatching, Program.capturing
 
     def dispatch(self: Program, groups: tuple[int, int, int]) -> None:

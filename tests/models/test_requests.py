@@ -115,8 +115,8 @@ def test_many_in_flight_are_what_they_are_alone(
             assert got.tobytes() == right.tobytes() and got.flags.writeable
         np.testing.assert_allclose(found[0], expected(model, x), rtol=1e-5, atol=1e-6)
     if name != "cpu":
-        lanes = [len(plan._sets) for plan in session._executor._plans.values()]  # type: ignore[union-attr]
-        assert max(lanes) == 1 if memory else max(lanes) <= 2
+        counts = [len(plan._sets) for plan in session._executor._plans.values()]  # type: ignore[union-attr]
+        assert max(counts) == 1 if memory else max(counts) <= 2
 
 
 def test_requests_are_answered_in_the_order_they_came(name: str, gate: threading.Event) -> None:

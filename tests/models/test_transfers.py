@@ -163,7 +163,7 @@ def test_outputs_of_every_kind(backends: dict[str, Backend], count: int) -> None
 
 
 def test_runs_that_were_begun_and_what_comes_between(backends: dict[str, Backend]) -> None:
-    """Two lanes; `upload`, `perform` and `value` take none from a run that is under way."""
+    """Two BufferSets; `upload`, `perform` and `value` take none from a run that is under way."""
     graph, expected = tangled()
     for backend in backends.values():
         feeds = [given(7, seed) for seed in range(5)]
@@ -171,7 +171,7 @@ def test_runs_that_were_begun_and_what_comes_between(backends: dict[str, Backend
         alone = [plan.run(one) for one in feeds]
 
         def work(plan: Plan = plan, feeds: Any = feeds, alone: Any = alone) -> None:
-            runs = [plan.begin(one, None) for one in feeds[:4]]  # more than there are lanes
+            runs = [plan.begin(one, None) for one in feeds[:4]]  # more than there are BufferSets
             same({"double": plan.value("double")}, {"double": alone[3]["double"]})
             same(plan.inside(feeds[4], None), alone[4])
             for run, one in zip(runs, alone, strict=False):

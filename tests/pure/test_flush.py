@@ -28,10 +28,10 @@ def test_turns_of_a_launch_count_as_launches() -> None:
     """Some are sent off while others are asked for, also where one launch has all of them."""
     events: list[str] = []
     device = SimpleNamespace(capabilities=SimpleNamespace(renderer="X", vendor="Y"), low=False)
-    recorder = SimpleNamespace(flush=lambda: events.append("flush"))
+    encoder = SimpleNamespace(flush=lambda: events.append("flush"))
     sending = Sending(cast(Device, device))
     for _ in range(10):
-        sending.next(cast(CommandEncoder, recorder))
+        sending.next(cast(CommandEncoder, encoder))
         events.append("turn")
     before = [i - events[:i].count("flush") for i, one in enumerate(events) if one == "flush"]
     assert before == [1, 3, 7]

@@ -39,7 +39,7 @@ def test_a_random_network(seed, backend, keeping: Device, tmp_path: Path, old: O
         got = found.run(None, one)
         for a, b in zip(got, made.run(None, one), strict=True):
             assert np.allclose(a, b, rtol=1e-2 if seed == 0 else 1e-4, atol=1e-2)
-    futures = [found.run_async(None, one) for one in (*feeds, *feeds)]  # by two lanes
+    futures = [found.run_async(None, one) for one in (*feeds, *feeds)]  # in two BufferSets
     for one, future in zip((*feeds, *feeds), futures, strict=True):
         same(future.result(), found.run(None, one))
     assert found.restored
