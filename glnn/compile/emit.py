@@ -150,6 +150,8 @@ class _Emitter:
         self.backend: Backend = schedule.backend
         self.on_device = self.backend.device is not None
         self.encoder = CommandEncoder(SizeTable())
+        self._sized: dict[Key, tuple[int, Store]] = {}
+        """The place of each weight of open sizes, and its store for the sizes at hand."""
         self._kept: dict[Store, int] = {}
         """The place of each weight among `_weights`, by its store."""
         self._weights: list[DeviceWeight | SizedWeight] = []
@@ -284,23 +286,27 @@ class _Emitter:
 
     def _weight(self, key: Key) -> tuple[int, Operand]:
         """The number of a weight, and what a kernel is bound to."""
-        weight, layout, copied = key
-        change, sized = Substitution(hint), weight.sized
-        if sized:
-            hinted = change(weight)
-            key_now = Weight(hinted.constant, hinted.type, True), change(layout), copied
-            kept = self.weights.keep(*key_now)
-        else:
-            kept = self.weights.keep(*key)
-        number = self._kept.get(kept.store)
-        if number is None or sized:
-            number = len(self._weights)
-            self._kept[kept.store] = number
-            self._weights.append(_Sized(self.backend, key) if sized else kept)
-            self._words.append(kept.store.nbytes // 4)
-            if self.on_device:
-                self.encoder.buffer(kept.store)  # type: ignore[arg-type]
-        return number, kept.store
+        weight, layout, _ = key
+        if weight.sized:
+            if key not in self._sized:
+                change = Substitution(hint)
+                hinted = change(weight)
+                now = Weight(hinted.constant, hinted.type, True)
+                store = self.backend.keep(np.asarray(now.read(), order="C"), change(layout))
+                self._sized[key] = self._added(_Sized(self.backend, key), store), store
+            return self._sized[key]
+        kept = self.weights.keep(*key)
+        if kept.store not in self._kept:
+            self._kept[kept.store] = self._added(kept, kept.store)
+        return self._kept[kept.store], kept.store
+
+    def _added(self, weight: DeviceWeight | SizedWeight, store: Store) -> int:
+        """The number of a new weight."""
+        self._weights.append(weight)
+        self._words.append(store.nbytes // 4)
+        if self.on_device:
+            self.encoder.buffer(store)  # type: ignore[arg-type]
+        return len(self._weights) - 1
 
     def _set_by_host(self) -> frozenset[str]:
         """See `Executable`."""

@@ -63,9 +63,10 @@ class BoundCommands:
                 self._written.append(command)
         textures = (i for i, view in enumerate(commands.textures) if view.buffer in changing)
         self._changing = changing, frozenset(textures)
-        self._makers = [
-            (getattr(self, f"_{name}"), tuple(arguments), depends(tuple(arguments)))
-            for name, *arguments in self._written
+        self._makers = [self._maker(command) for command in self._written]
+        self._set_parts = [
+            (i, commands.uniforms[i], [n for n, v in commands.uniforms[i].items() if depends(v)])
+            for i in sorted(self._open_sets)
         ]
         self._open = [i for i, one in enumerate(self._written) if self._is_open(one)]
         self._calls: list[Call] = [(_unbound, ())] * len(self._written)
@@ -101,16 +102,25 @@ class BoundCommands:
         others than before.
         """
         self._numbers, self._functions = numbers, host
-        for i in self._open_sets:
-            self._sets[i] = number(self._commands.uniforms[i], numbers)
+        for i, values, names in self._set_parts:
+            known: dict[str, Any] = dict(values)
+            for name in names:
+                known[name] = number(values[name], numbers)
+            self._sets[i] = known
         for i in range(len(self._makers)) if others else self._open:
-            make, arguments, sized = self._makers[i]
-            if sized:
-                arguments = tuple(
-                    [one if type(one) is int else number(one, numbers) for one in arguments]
-                )
+            make, arguments, places = self._makers[i]
+            if places:
+                arguments = list(arguments)
+                for place in places:
+                    arguments[place] = number(arguments[place], numbers)
             self._calls[i] = make(*arguments)
         self._bound_anew = True
+
+    def _maker(self, command: Command) -> tuple[Callable[..., Call], list[Any], list[int]]:
+        """What makes the call of a command, of which arguments, and which of these are open."""
+        name, *arguments = command
+        places = [i for i, one in enumerate(arguments) if depends(one)]
+        return getattr(self, f"_{name}"), arguments, places
 
     def __call__(self) -> None:
         try:

@@ -50,6 +50,11 @@ class Uniform:
         """
         components, letter, ending = WRITTEN.get(self.kind, UNIT)
         values = value if isinstance(value, tuple) else (value,)
+        if self.count == 1 and letter != "f" and len(values) == components:
+            # Integers go as they are, which takes less than to pack them.
+            least = 0 if letter == "I" else -(1 << 31)
+            if all(type(one) is int and least <= one < least + (1 << 32) for one in values):
+                return gl.quick(f"glUniform{components}{ending[:-1]}"), (self.place, *values)
         packed = struct.pack(f"{self.count * components}{letter}", *values[: self.components])
         content = (c_char * len(packed)).from_buffer_copy(packed)
         return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, content)

@@ -20,8 +20,8 @@ from glnn.size_table import depends, number
 from glnn.symint import Substitution
 from glnn.types import Array, Shape, TensorType
 
-LEAST_STEP = 1024  # words by which memory grows at least
-SLACK = 8  # memory that grows has room for up to 1 / 8 more, so that it seldom grows again
+LEAST_STEP = 4096  # words by which memory of an open size grows at least
+SLACK = 4  # such memory has room for up to 1 / 4 more, so that it seldom grows again
 
 
 class NoRoomError(LimitError):
@@ -238,10 +238,9 @@ class BufferSet:
         if not self._sized:
             return
         change = self.change
-        made: dict[object, DeviceWeight] = {}  # several kernels may take the same one
         for i in self._sized:
             sized: Any = self._shared.weights[i]
-            self._weights[i] = made[sized.key] = made.get(sized.key) or sized.bound(change)
+            self._weights[i] = sized.bound(change)
 
     def _bind_device(self, now: _Arrangement, device: Device, others: bool) -> None:
         commands, executable = self.executable.commands, self.executable
