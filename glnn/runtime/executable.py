@@ -151,6 +151,10 @@ class ShapeRange:
                 known = sizes.setdefault(dim, size) if isinstance(dim, str) else dim
                 if known != size:
                     return False
+        for one in self.symbols:  # one of a single size is a number in the shapes
+            dims_here = shapes.get(one.input, ())
+            if one.axis < len(dims_here):
+                sizes.setdefault(one.name, dims_here[one.axis])
         within = all(one.low <= sizes.get(one.name, -1) <= one.high for one in self.symbols)
         return within and all(one.holds(sizes) for one in self.guards)
 

@@ -206,3 +206,31 @@ print([name for name in sys.modules if name.startswith(heavy)])
     assert cold[0].split()[0] == warm[0].split()[0]
     assert (cold[0].split()[1], warm[0].split()[1]) == ("False", "True")
     assert warm[1] == "[]"
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_sizes_that_no_process_had_before(
+    backend, batch, keeping: Device, tmp_path: Path, old: Old
+) -> None:
+    """One stored plan is for a range of widths, also where the batch is open and is 1."""
+    shape = ["N", 3, "H", "W"]
+    weight = numbers(1, (4, 3, 3, 3))
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4, "H", "W"])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    twice = Twice(old(tmp_path / "net.onnx"), {"backend": backend, "device": keeping})
+    twice.cold({"x": numbers(2, (batch, 3, 40, 44))})
+    host = glnn.InferenceSession(twice.path, "cpu")
+    session = twice.session()
+    for height, width in ((40, 44), (43, 61), (101, 33)):
+        feeds = {"x": numbers(height, (batch, 3, height, width))}
+        (found,) = session.run(None, feeds)
+        assert session.restored, (height, width)
+        assert np.allclose(found, host.run(None, feeds)[0], rtol=1e-4, atol=1e-4)
