@@ -86,18 +86,18 @@ class Trace:
     def range(self, expr: Expr) -> Bounds:
         """Between which numbers `expr` lies for all sizes within the bounds."""
         low, high = self._sum(expr)
-        for monomial, factor in expr:  # remainders: a - n (a // n) is 0 to n - 1
+        for monomial, factor in expr:  # n times a // n is a less a remainder, 0 to n - 1
             atom = monomial[0] if len(monomial) == 1 else ""
             if isinstance(atom, str) or len(atom[1]) != 1 or atom[1][0][0] != ():
                 continue
             (_, divisor), dividend = atom[1][0], atom[0]
-            times = -factor // divisor
-            rest = _plus(_plus(expr, dividend, -times), ((monomial, divisor * times),))
-            if divisor > 1 and len(rest) < len(expr):
-                ends = self._sum(rest)
-                most = times * (divisor - 1)
-                low = max(low, ends[0] + min(most, 0))
-                high = min(high, ends[1] + max(most, 0))
+            if divisor < 2:
+                continue
+            whole = _plus(_plus((), expr, divisor), ((monomial, -factor * divisor),))
+            ends = self._sum(_plus(whole, dividend, factor))
+            rest = -factor * (divisor - 1)
+            low = max(low, -((-ends[0] - min(rest, 0)) // divisor))
+            high = min(high, (ends[1] + max(rest, 0)) // divisor)
         return max(low, -WIDEST), min(high, WIDEST)
 
     def _sum(self, expr: Expr) -> Bounds:

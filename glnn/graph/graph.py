@@ -233,7 +233,8 @@ class Graph:
         for node in self.nodes:
             found.update(v for v in node.reads if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
             changes = node.operator.control or node.operator.random
-            if node.reads and not changes and found.issuperset(node.reads):
+            made_once = node.reads or node.operator.table
+            if made_once and not changes and found.issuperset(node.reads):
                 grown = node.growth
                 if grown > 0:
                     spare = self._spare if spare is None else spare

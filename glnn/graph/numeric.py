@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from glnn.symint import is_integer, is_symbolic
 from glnn.types import Array
 
 # erf(x) = x + x * P(x^2) up to 0.93 and 1 - exp(-Q(x)) from there, to 1 ulp of float32; as
@@ -85,10 +86,22 @@ def _polynomial(factors: tuple[float, ...], x: Array) -> Array:
 
 def div(a: Array, b: Array) -> Array:
     """a / b; of integers towards 0, and 0 where b is, as `numpy.floor_divide` has it."""
+    if is_symbolic(a) or is_symbolic(b):
+        return np.asarray(np.frompyfunc(_quotient, 2, 1)(a, b), object)
     if a.dtype.kind not in "iu":
         return np.asarray(np.divide(a, b))
     floor = np.floor_divide(a, b)
     return np.asarray(floor + ((floor < 0) & (floor * b != a)), floor.dtype)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """The same of numbers, among them open sizes."""
+    if not is_integer(a) or not is_integer(b):
+        return a / b
+    if b == 0:
+        return 0
+    found = abs(a) // abs(b)
+    return -found if (a < 0) != (b < 0) else found
 
 
 def power(a: Array, b: Array) -> Array:

@@ -78,7 +78,8 @@ class Operator(ABC):
     (`operators.control`), between which the host decides. One that is a `composite` is made of
     others once the types are known (`graph.composite`). Operands in `halves` may be float16, which
     are stored so and computed with as float32; those in `bytes` may be int8, four of them stored in
-    a word.
+    a word. One that is a `table` has no operands: its results follow from its attributes, among
+    them sizes, and are kept as weights are.
     """
 
     name: ClassVar[str]
@@ -98,6 +99,7 @@ class Operator(ABC):
     composite: ClassVar[bool] = False
     halves: ClassVar[tuple[str, ...]] = ()
     bytes: ClassVar[tuple[str, ...]] = ()
+    table: ClassVar[bool] = False
 
     @property
     def operands(self) -> tuple[str, ...]:

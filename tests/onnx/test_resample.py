@@ -6,9 +6,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import helper, numpy_helper
 
-from glnn.errors import GlnnError
+from glnn import InferenceSession
+from glnn.errors import DeviceError, GlnnError
 from tests.onnx.single import BACKENDS, check
 
 RNG = np.random.default_rng(13)
@@ -112,3 +115,110 @@ def test_no_images_to_a_size(backend: str, mode: str) -> None:
     check("Resize", [floats(0, 2, 3, 4), None, None, sizes], backend, **more)
     with pytest.raises(GlnnError, match="has no places"):
         check("Resize", [floats(1, 0, 3, 4), None, None, sizes + 1], backend, floats(1), **more)
+
+
+WAYS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "scales": (["x", "roi", "scales"], {}),
+    "sizes": (["x", "roi", "", "sizes"], {"mul": [1, 1, 3, 2], "div": [1, 1, 4, 1], "add": 1}),
+    "half": (["x", "roi", "", "sizes"], {"mul": [1, 1, 1, 1], "div": [1, 1, 2, 3], "add": 0}),
+    "twice": (["x", "roi", "", "sizes"], {"mul": [1, 1, 2, 3], "div": [1, 1, 1, 1], "add": 0}),
+}
+"""How sizes are said: the operands, and how they are computed of those of x."""
+
+
+def resized(way: str, sides: tuple[int | str, int | str], dtype: Any, **attributes: Any) -> bytes:
+    """Return a model that resizes x (1, 2, *sides)."""
+    operands, how = WAYS[way]
+    scales = attributes.pop("scales", [1, 1, 2, 0.5])
+    roi = np.array([0, 0, 0.1, 0.2, 1, 1, 0.8, 1.1], np.float32)
+    constants = {"scales": np.array(scales, np.float32), "roi": roi}
+    nodes = []
+    if how:
+        constants |= {name: np.array(number) for name, number in how.items()}
+        nodes = [
+            helper.make_node("Shape", ["x"], ["shape"]),
+            helper.make_node("Mul", ["shape", "mul"], ["more"]),
+            helper.make_node("Div", ["more", "div"], ["less"]),
+            helper.make_node("Add", ["less", "add"], ["all"]),
+            helper.make_node("Slice", ["all", "two", "four"], ["sides"]),
+            helper.make_node("Concat", ["first", "sides"], ["sizes"], axis=0),
+        ]
+        constants |= {"two": np.array([2]), "four": np.array([4]), "first": np.array([1, 2])}
+    nodes.append(helper.make_node("Resize", operands, ["y"], **attributes))
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        nodes,
+        "resized",
+        [helper.make_tensor_value_info("x", kind, [1, 2, *sides])],
+        [helper.make_tensor_value_info("y", kind, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    opset = [helper.make_opsetid("", 19)]
+    return bytes(helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString())
+
+
+def check_open(backend: str, way: str, dtype: Any = np.float32, **attributes: Any) -> None:
+    """Compare one plan for open sizes with ONNX Runtime, or with plans of just these sizes.
+
+    These where ONNX Runtime has other numbers, at the edges of what is cropped, or none of 64 bits.
+    """
+    model = resized(way, ("H", "W"), dtype, **attributes)
+    try:
+        session = InferenceSession(model, backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    cropped = attributes["coordinate_transformation_mode"] == "tf_crop_and_resize"
+    ours = cropped or dtype == np.float64
+    for height, width in ((12, 18), (31, 9), (16, 17), (25, 31)):
+        x = RNG.standard_normal((1, 2, height, width)).astype(dtype)
+        (got,) = session.run(None, {"x": x})
+        if ours:
+            model = resized(way, (height, width), dtype, **attributes)
+            (expected,) = InferenceSession(model, backend).run(None, {"x": x})
+        else:
+            theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+            (expected,) = theirs.run(None, {"x": x})
+        np.testing.assert_allclose(got, expected, 1e-4, 1e-4, err_msg=f"{height}, {width}")
+        assert got.dtype == dtype
+    executor = session._executor
+    assert len(executor.regimes) == 1 and not executor._plans
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", CASES[:1] + CASES[4:], ids=str)
+def test_open_sizes_stay_open(backend: str, way: str, case: dict[str, Any]) -> None:
+    modes = ("half_pixel",) if case.get("antialias") else (*HALF, "align_corners")
+    coordinates = modes[[*WAYS].index(way) % len(modes)]
+    check_open(backend, way, **case, coordinate_transformation_mode=coordinates)
+
+
+@pytest.mark.parametrize("nearest", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+@pytest.mark.parametrize("mode", ["half_pixel", "pytorch_half_pixel", "asymmetric"])
+def test_open_sizes_times_a_scale(nearest: str, mode: str) -> None:
+    """By whole factors and their reciprocals no table is needed; 0.7 is no sum of few halves."""
+    more = {"mode": "nearest", "nearest_mode": nearest, "coordinate_transformation_mode": mode}
+    for scales in ([1, 1, 2, 3], [1, 1, 0.5, 0.25], [1, 1, 1.5, 0.75]):
+        check_open("cpu", "scales", scales=scales, **more)
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_open_sizes_of_what_is_cropped(mode: str) -> None:
+    for way in WAYS:
+        check_open(
+            "cpu", way, mode=mode, coordinate_transformation_mode="tf_crop_and_resize",
+            extrapolation_value=7.0,
+        )  # fmt: skip
+
+
+def test_open_sizes_in_64_bits() -> None:
+    for way in WAYS:
+        check_open(
+            "cpu", way, np.float64, mode="linear", coordinate_transformation_mode="half_pixel"
+        )
+
+
+def test_a_wrong_mode_is_refused_for_open_sizes() -> None:
+    model = resized("sizes", ("H", "W"), np.float32, mode="nearest", nearest_mode="middle")
+    with pytest.raises(GlnnError, match="nearest_mode must be one of"):
+        InferenceSession(model, "cpu").run(None, {"x": floats(1, 2, 9, 9)})

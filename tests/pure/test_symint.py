@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.graph.functions import FUNCTIONS
 from glnn.symint import (
     Substitution,
     SymFloat,
@@ -90,6 +91,7 @@ def test_what_is_certain_makes_no_guard() -> None:
     trace = Trace()
     w = trace.symbol("w", 320, (128, 511))
     assert w > 1 and w != 1 and w // 2 >= 64 and (w + 1) // 2 < 300 and 4 * w != 3
+    assert w - w // 2 > 63 and 3 * w - 5 * (w // 2) != 0 and w // 2 - w < -63
     assert (4 * w) % 4 == 0 and (4 * w + 8) // 4 == w + 2 and w - w == 0 and 3 * w // w == 3
     assert not trace.guards and not trace.pinned
 
@@ -112,6 +114,18 @@ def test_who_takes_the_number_has_it_for_that_size_alone(take) -> None:
     w = trace.symbol("w", 320, (128, 511))
     take(w)
     assert trace.pinned and trace.holds({"w": 320}) and not trace.holds({"w": 321})
+
+
+def test_sizes_are_divided_as_integers() -> None:
+    """By ONNX's Div: towards 0, and 0 where the divisor is."""
+    trace = Trace()
+    w = trace.symbol("w", 321, (128, 511))
+    of = np.array([w, 1 - w, 7, -7, w], object)
+    found = FUNCTIONS["div"].evaluate(of, np.array([2, 2, 2, 2, 0]))
+    assert not trace.pinned
+    for size in (321, 500):
+        change = Substitution.of({"w": size})
+        assert change(found).tolist() == [size // 2, -((size - 1) // 2), 3, -3, 0]
 
 
 def test_a_hint_is_taken_without_a_guard() -> None:

@@ -86,11 +86,19 @@ class Filter:
         return -2 * floor(-(1 if self.linear else 2) / scale)
 
     def taps(
-        self, at: Array, size: int, scale: float, dtype: type[np.floating[Any]] = np.float32
+        self,
+        at: Array,
+        size: int,
+        scale: float,
+        dtype: type[np.floating[Any]] = np.float32,
+        reach: int | None = None,
     ) -> tuple[Array, Array]:
-        """Indices, int32, and weights, `dtype`, of what each place is made of: (taps, places)."""
-        scale = min(scale, 1.0) if self.antialias else 1.0
-        reach = self.reach(scale)
+        """Indices, int32, and weights, `dtype`, of what each place is made of: (taps, places).
+
+        reach: how many taps there are, also such as no place has a weight for; else as few as do.
+        """
+        scale, few = min(scale, 1.0) if self.antialias else 1.0, reach is None
+        reach = self.reach(scale) if reach is None else reach
         offsets = np.arange(1 - reach // 2, 1 + reach // 2)[:, None]
         whole = np.floor(at).astype(np.int64)
         index = whole + offsets
@@ -101,7 +109,7 @@ class Filter:
             total = weights.sum(0)
             weights = weights / np.where(total == 0, 1.0, total)
         index = np.clip(index, 0, size - 1)
-        there = np.any(weights != 0, axis=1)
+        there = np.any(weights != 0, axis=1) if few else np.ones(reach, bool)
         there[0] |= not there.any()  # one at least, where there are no places or no weights
         return index[there].astype(np.int32), weights[there].astype(dtype)
 
@@ -133,17 +141,17 @@ def picked(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
     apart, a repetition along all where each is there as often, or else what is looked up along one.
     """
     sliced = {axis: index for axis, index in indices.items() if _equally_apart(index)}
-    often = {
-        axis: index
+    repeats = {
+        axis: times
         for axis, index in indices.items()
-        if axis not in sliced and _repeats(index, _size(x, axis)) > 1
+        if axis not in sliced and (times := _repeats(index, _size(x, axis))) > 1
     }
     if sliced:
         x = _sliced(add, x, sliced)
-    if often:
-        x = repeated(add, x, {a: _repeats(i, _size(x, a)) for a, i in often.items()})
+    if repeats:
+        x = repeated(add, x, repeats)
     for axis, index in indices.items():
-        if axis not in sliced and axis not in often:
+        if axis not in sliced and axis not in repeats:
             x = looked_up(add, x, axis, index)
     return x
 

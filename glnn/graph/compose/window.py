@@ -36,7 +36,7 @@ class Window:
             output(size, *side, kernel, *step, self.ceil)
             for size, side, kernel, step in zip(sizes, sides, self.kernel, steps, strict=True)
         )
-        if min(found) < 1:
+        if any(count < 1 for count in found):
             raise ShapeError(f"the window {self.kernel} is larger than the padded {sizes}")
         return found
 

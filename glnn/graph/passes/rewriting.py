@@ -160,7 +160,7 @@ class Rewriting:
         self._made |= dict.fromkeys(node.outputs, node)
         self._read(node)
         fixed = all(value in self._fixed or _given(value) for value in node.reads)
-        if node.reads and fixed and not node.operator.random:
+        if (node.reads or node.operator.table) and fixed and not node.operator.random:
             self._fixed.update(node.outputs)
 
     def _read(self, node: Node) -> None:

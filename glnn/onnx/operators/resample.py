@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
 from math import floor, prod
 from typing import Any
 
@@ -12,84 +13,19 @@ import numpy as np
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.resample import Filter, picked, repeated, weighted
 from glnn.graph.graph import Value
-from glnn.graph.operators import Identity
+from glnn.graph.operators import Gather, Identity, Resample, Slice
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.resize_tables import InsideTable, NearestTable, TapsTable
+from glnn.onnx.operators.resized_axis import CENTRES, MODES, ROUNDED, ResizedAxis, nearest_places
 from glnn.onnx.operators.wide_resample import WideResample
-from glnn.symint import hint, same
+from glnn.symint import SymInt, greatest, hint, same
 from glnn.types import MOST, Array, DType
 
-CENTRES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
 # Bytes for each place of an axis, and for each number that it is made of: of the tables and of
 # the temporary arrays by which they are computed.
 NEAREST, TAP = 32, 64
-MODES = (*CENTRES, "align_corners", "asymmetric", "tf_crop_and_resize")
-
-
-@dataclass(frozen=True)
-class Along:
-    """How one axis is resized. Places are computed in float32, as exporters' runtimes do, but for
-    numbers of float64.
-    """
-
-    axis: int
-    size: int
-    """Places that there are."""
-    count: int
-    """Places wanted."""
-    scale: float
-    """Places wanted for each."""
-    roi: tuple[float, float] = (0.0, 1.0)
-    """Which part is wanted of what lies between the first and the last place."""
-
-    def places(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
-        """Where each place wanted lies among those that there are, as `mode` says."""
-        at = np.arange(self.count, dtype=dtype)
-        scale, half, most = dtype(self.scale), dtype(0.5), dtype(self.size - 1)
-        if mode == "asymmetric":
-            return np.asarray(at / scale)
-        if mode == "align_corners":
-            return np.asarray(at * most / self._last)
-        if mode == "tf_crop_and_resize":
-            first, last = (dtype(end) * most for end in self.roi)
-            if self.count == 1:
-                return np.full(self.count, (first + last) * half, dtype)
-            return np.asarray(first + at * (last - first) / self._last)
-        if mode == "pytorch_half_pixel" and self.count == 1:
-            return np.zeros(1, dtype)
-        found = (at + half) / scale
-        if mode == "half_pixel_symmetric":
-            share = dtype(self.count) / dtype(self._length)
-            found = dtype(self.size) / 2 * (1 - share) + found
-        return np.asarray(found - half, dtype)
-
-    @property
-    def _length(self) -> float:
-        """How many places are wanted before that is rounded down."""
-        return float(np.float32(self.scale) * np.float32(self.size))
-
-    @property
-    def _last(self) -> float:
-        """The last place wanted; 1 where there is but one.
-
-        ONNX's text, ONNX Runtime and PyTorch mean the length of the result, a whole number;
-        onnx.reference, and two cases of the suite, that of `_length`.
-        """
-        return float(max(self.count - 1, 1))
-
-
-def _nearest(at: Array, size: int, mode: str) -> Array:
-    """The index of the place that is nearest to each, int32."""
-    half = np.float32(0.5)
-    rounded: dict[str, Callable[[], Array]] = {
-        "round_prefer_floor": lambda: np.ceil(at - half),
-        "round_prefer_ceil": lambda: np.floor(at + half),
-        "floor": lambda: np.floor(at),
-        "ceil": lambda: np.ceil(at),
-    }
-    if mode not in rounded:
-        raise ShapeError(f"Resize: nearest_mode must be one of {', '.join(rounded)}, got {mode!r}")
-    return np.asarray(np.clip(rounded[mode](), 0, size - 1), np.int32)
+MOST_TRIED = 1 << 16  # places for which is tried what holds for all of them
 
 
 def _resize(
@@ -122,7 +58,7 @@ def _resize(
         if len(ends := _floats(call, roi)) != 2 * len(axes):
             raise ShapeError(f"Resize: roi must have two numbers for each of {len(axes)} axes")
         pairs = zip(along, ends[: len(axes)], ends[len(axes) :], strict=True)
-        along = [Along(one.axis, one.size, one.count, one.scale, (a, b)) for one, a, b in pairs]
+        along = [replace(one, roi=(a, b)) for one, a, b in pairs]
     return _resampled(call, x, along, mode, call.get("nearest_mode", "round_prefer_floor"))
 
 
@@ -141,63 +77,55 @@ def _floats(call: Call, value: Value) -> tuple[float, ...]:
     return tuple(float(n) for n in call.array(value).ravel())
 
 
-def _scaled(x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[Along]:
+def _scaled(x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[ResizedAxis]:
     if len(axes) != len(scales) or not all(0 < scale < float("inf") for scale in scales):
         raise ShapeError(f"Resize: a positive scale for each of {len(axes)} axes, got {scales}")
     found = []
     for axis, scale in zip(axes, scales, strict=True):
         size = x.type.shape[axis]
-        whole = hint(size) is not size and scale == int(scale)
-        count = size * int(scale) if whole else floor(np.float32(size) * np.float32(scale))
-        found.append(Along(axis, size, count, scale))
+        found.append(ResizedAxis(axis, size, _lengthened(size, scale), scale))
     return found
 
 
-def _sized(x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> list[Along]:
-    if len(axes) != len(sizes) or min(sizes, default=0) < 0:
+def _lengthened(size: int, scale: float) -> int:
+    """`size` times `scale` in float32, rounded down.
+
+    For an open size by whole numbers, where these give the same for all that it may be.
+    """
+
+    def times(sizes: Any) -> Any:
+        return np.floor(np.asarray(sizes, np.float32) * np.float32(scale))
+
+    if isinstance(size, SymInt) and (most := greatest(size)) <= MOST_TRIED:
+        up, down = Fraction(float(np.float32(scale))).limit_denominator(100).as_integer_ratio()
+        sizes = np.arange(most + 1)
+        if (times(sizes) == sizes * up // down).all():
+            return size * up // down
+    return int(times(int(size)))
+
+
+def _sized(x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> list[ResizedAxis]:
+    if len(axes) != len(sizes) or any(size < 0 for size in sizes):
         raise ShapeError(f"Resize: a size for each of {len(axes)} axes, got {tuple(sizes)}")
     there = [x.type.shape[axis] for axis in axes]
     pairs = tuple(zip(sizes, there, strict=True))
     if any(size == 0 and (count != 0 or policy != "stretch") for count, size in pairs):
         raise ShapeError(f"Resize: {x.type} has no places")
-    scales = [_scale(count, size) for count, size in pairs]
-    if policy != "stretch":
-        if policy not in ("not_larger", "not_smaller"):
-            raise ShapeError(f"Resize: keep_aspect_ratio_policy {policy!r} is not known")
-        scale = min(scales) if policy == "not_larger" else max(scales)
-        scales = [scale] * len(scales)
-        sizes = [floor(scale * size + 0.5) for size in there]
-    return [Along(*one) for one in zip(axes, there, sizes, scales, strict=True)]
+    if policy == "stretch":
+        return [ResizedAxis(*one) for one in zip(axes, there, sizes, strict=True)]
+    if policy not in ("not_larger", "not_smaller"):
+        raise ShapeError(f"Resize: keep_aspect_ratio_policy {policy!r} is not known")
+    scales = [count / size for count, size in pairs]
+    scale = min(scales) if policy == "not_larger" else max(scales)
+    sizes = [floor(scale * size + 0.5) for size in there]
+    return [ResizedAxis(*one, scale) for one in zip(axes, there, sizes, strict=True)]
 
 
-def _scale(count: int, size: int) -> float:
-    """Places wanted for each; of an open size a whole number, where it is one for all."""
-    if size and hint(size) is not size:
-        times = count // size
-        if hint(times) is times and same(count, times * size):
-            return float(times)
-    return count / size if size else 1.0  # 0 stay 0
-
-
-def _repeats(one: Along, mode: str, nearest: str) -> int | None:
-    """How often each place of an open size is there, where it is as often whatever the size is.
-
-    None for numbers, whose places are computed, and where that cannot be told.
-    """
-    if hint(one.size) is one.size or one.scale != int(one.scale):
-        return None
-    middle = mode == "half_pixel" and nearest in ("round_prefer_floor", "round_prefer_ceil")
-    whole = middle or (mode == "asymmetric" and nearest == "floor")
-    return int(one.scale) if whole and same(one.count, one.size * int(one.scale)) else None
-
-
-def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest: str) -> Value:
+def _resampled(
+    call: Call, x: Value, along: Sequence[ResizedAxis], mode: str, nearest: str
+) -> Value:
     """x along one axis after the other."""
-    along = [
-        one
-        for one in along
-        if one.scale != 1.0 or one.roi != (0.0, 1.0) or not same(one.count, one.size)
-    ]
+    along = [one for one in along if one.moves]
     if not along:
         return call(Identity(), x)
     counts = {one.axis: one.count for one in along}
@@ -206,13 +134,12 @@ def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest:
         raise ShapeError(f"{call.name}: {x.type} to more than {MOST} numbers")
     kind = call.get("mode", "nearest")
     if kind == "nearest":
-        times = {one.axis: _repeats(one, mode, nearest) for one in along}
-        open_ones = {axis: count for axis, count in times.items() if count is not None}
-        x = repeated(call, x, open_ones) if open_ones else x
-        along = [one for one in along if one.axis not in open_ones]
-        call.check_tables(sum(one.count for one in along), NEAREST)
-        indices = {a.axis: _nearest(a.places(mode), a.size, nearest) for a in along}
-        return _outside(call, picked(call, x, indices), along, mode)
+        if nearest not in ROUNDED:
+            raise ShapeError(
+                f"Resize: nearest_mode must be one of {', '.join(ROUNDED)}, got {nearest!r}"
+            )
+        call.check_tables(sum(map(hint, counts.values())), NEAREST)
+        return _outside(call, _nearest(call, x, along, mode, nearest), along, mode)
     if kind not in ("linear", "bilinear", "cubic"):
         raise ShapeError(f"{call.name}: mode {kind!r} is not known")
     made = Filter(
@@ -221,7 +148,7 @@ def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest:
         bool(call.get("antialias", 0)),
         bool(call.get("exclude_outside", 0)),
     )
-    call.check_tables(sum(one.count * made.reach(one.scale) for one in along), TAP)
+    call.check_tables(sum(hint(one.count) * hint(one.reach(made)) for one in along), TAP)
     dtype = x.type.dtype
     if dtype is DType.float64:
         return _wide(call, x, along, mode, made)
@@ -229,37 +156,89 @@ def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest:
         raise UnsupportedOpError(f"{call.name}: {kind} of {dtype.value}")
     y = call.cast(x, DType.float32)
     for one in along:
+        if one.is_open:
+            y = call(Resample(one.axis), y, *call.all(TapsTable(one, mode, made)))
+            continue
         taps = made.taps(one.places(mode), one.size, one.scale)
         y = weighted(call, y, one.axis, *taps)
     y = _outside(call, y, along, mode)
     return y if dtype.kind == "float" else call.cast(call.pointwise("round(a)", y), dtype)
 
 
-def _wide(call: Call, x: Value, along: Sequence[Along], mode: str, made: Filter) -> Value:
-    """x along one axis after the other, in 64 bits on the host."""
+def _nearest(call: Call, x: Value, along: Sequence[ResizedAxis], mode: str, nearest: str) -> Value:
+    """The numbers that are nearest to the places wanted along each axis."""
+    fixed = [one for one in along if not one.is_open]
+    x = picked(call, x, {a.axis: nearest_places(a.places(mode), a.size, nearest) for a in fixed})
+    repeats = {}
     for one in along:
-        at = one.places(mode, np.float64)
-        index, weight = made.taps(at, one.size, one.scale, np.float64)
-        inside = (at >= 0) & (at <= one.size - 1)
-        if mode != "tf_crop_and_resize":
-            inside[:] = True
-        value = float(call.get("extrapolation_value", 0.0))
-        x = call(WideResample(one.axis, index, weight, inside, value), x)
+        if not one.is_open:
+            continue
+        if (times := _times(one, mode, nearest)) > 1:
+            repeats[one.axis] = times
+        elif (step := _step(one, mode, nearest)) is not None:
+            x = call(step, x)
+        else:
+            x = call(Gather(one.axis), x, call(NearestTable(one, mode, nearest)))
+    return repeated(call, x, repeats) if repeats else x
+
+
+def _tried(one: ResizedAxis, scale: float, mode: str, nearest: str) -> Array:
+    """The indices for the greatest size that an open one may be; empty where that is too great."""
+    most = greatest(one.size)
+    if most > MOST_TRIED:
+        return np.empty(0, np.int32)
+    largest = ResizedAxis(one.axis, most, floor(most * scale), scale)
+    return nearest_places(largest.places(mode), most, nearest)
+
+
+def _times(one: ResizedAxis, mode: str, nearest: str) -> int:
+    """How often each place is wanted, whatever the open size is; 0 where that differs."""
+    times: Any = one.count // one.size
+    if isinstance(times, SymInt) or times < 2 or not same(times * one.size, one.count):
+        return 0
+    if one.given not in (None, times) or mode not in (*CENTRES, "asymmetric"):
+        return 0
+    index = _tried(one, times, mode, nearest)
+    most = index.size // times
+    return times if most and np.array_equal(index, np.repeat(np.arange(most), times)) else 0
+
+
+def _step(one: ResizedAxis, mode: str, nearest: str) -> Slice | None:
+    """The slice of places that lie equally far apart whatever the open size is."""
+    if one.given is None or mode not in ("half_pixel", "asymmetric"):
+        return None
+    step = round(1 / one.given)
+    index = _tried(one, one.given, mode, nearest)
+    if one.given * step != 1.0 or index.size < 2 or not 0 <= index[0] < step:
+        return None
+    if (np.diff(index) != step).any():
+        return None
+    start = int(index[0])
+    end = start + (one.count - 1) * step + 1
+    return Slice((start,), (end,), (one.axis,), (step,))
+
+
+def _wide(call: Call, x: Value, along: Sequence[ResizedAxis], mode: str, made: Filter) -> Value:
+    """x along one axis after the other, in 64 bits on the host."""
+    value = float(call.get("extrapolation_value", 0.0)) if mode == "tf_crop_and_resize" else None
+    for one in along:
+        x = call(WideResample(one, mode, made, value), x)
     return x
 
 
-def _outside(call: Call, y: Value, along: Sequence[Along], mode: str) -> Value:
+def _outside(call: Call, y: Value, along: Sequence[ResizedAxis], mode: str) -> Value:
     """What lies outside of x when cropped has one value."""
     if mode != "tf_crop_and_resize":
         return y
     number = call.get("extrapolation_value", 0.0)
     value = float(number) if y.type.dtype.kind == "float" else int(number)
     for one in along:
-        at = one.places(mode)
-        inside = (at >= 0) & (at <= one.size - 1)
-        if not inside.all():
-            spread = inside.reshape(-1, *(1,) * (len(y.type.dims) - 1 - one.axis))
-            y = call.pointwise("where(a, b, c)", call.constant(spread), y, value)
+        shape = one.count, *(1,) * (len(y.type.dims) - 1 - one.axis)
+        if one.is_open:
+            y = call.pointwise("where(a, b, c)", call(InsideTable(one, mode, shape)), y, value)
+        elif not (inside := one.inside(mode)).all():
+            spread = call.constant(inside.reshape(shape))
+            y = call.pointwise("where(a, b, c)", spread, y, value)
     return y
 
 

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
+from glnn.graph.compose.resample import Filter
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
+from glnn.onnx.operators.resized_axis import ResizedAxis
 from glnn.types import Array, DType, TensorType
 
+F64 = np.float64
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True)
 class WideResample(HostOperator):
-    """Along `axis` of x, sums of numbers at `index` by `weight`, float64.
+    """Weighted sums of x's numbers along an axis, float64."""
 
-    index, weight: (taps, places). inside: of each place, whether it lies within x; else its numbers
-    are `value`.
-    """
-
-    axis: int
-    index: Array
-    weight: Array
-    inside: Array
-    value: float
+    resized: ResizedAxis
+    mode: str
+    """That of coordinates."""
+    filter: Filter
+    outside: float | None
+    """The number of places that lie outside of x; None where the filter makes them, too."""
 
     name: ClassVar[str] = "wide_resample"
 
@@ -38,17 +40,25 @@ class WideResample(HostOperator):
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         (x,) = self.named(types).values()
-        count = self.index.shape[1]
-        return (TensorType((*x.dims[: self.axis], count, *x.dims[self.axis + 1 :]), x.dtype),)
+        axis = self.resized.axis
+        return (TensorType((*x.dims[:axis], self.resized.count, *x.dims[axis + 1 :]), x.dtype),)
+
+    @cached_property
+    def _taps(self) -> tuple[Array, Array]:
+        one = self.resized
+        return self.filter.taps(one.places(self.mode, F64), one.size, one.scale, F64)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         (x,) = self.named(arrays).values()
-        rows = np.moveaxis(x, self.axis, -1)
-        found = np.zeros((*rows.shape[:-1], self.index.shape[1]), x.dtype)
-        for index, weight in zip(self.index, self.weight, strict=True):
+        axis = self.resized.axis
+        rows = np.moveaxis(x, axis, -1)
+        found = np.zeros((*rows.shape[:-1], self.resized.count), x.dtype)
+        for index, weight in zip(*self._taps, strict=True):
             # A number without a weight says nothing, not even where it is infinite.
             found += np.where(weight == 0, 0, rows[..., index] * weight)
-        return (np.moveaxis(np.where(self.inside, found, self.value), -1, self.axis),)
+        if self.outside is not None:
+            found = np.where(self.resized.inside(self.mode, F64), found, self.outside)
+        return (np.moveaxis(found, -1, axis),)
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)

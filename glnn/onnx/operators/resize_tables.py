@@ -1,0 +1,87 @@
+"""Tables by which tensors are resized that are others for other sizes.
+
+They are weights that a plan of open sizes computes once it is bound to those of a run.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from glnn.graph.compose.resample import Filter
+from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operators.host import HostOperator
+from glnn.onnx.operators.resized_axis import ResizedAxis, nearest_places
+from glnn.types import Array, DType, Shape, TensorType
+
+
+@dataclass(frozen=True)
+class ResizeTable(HostOperator):
+    """Numbers of which an axis of another size is made."""
+
+    table: ClassVar[bool] = True
+    resized: ResizedAxis
+    mode: str
+    """That of coordinates."""
+
+    @property
+    def called(self) -> str:
+        return "Resize"
+
+    @property
+    def reason(self) -> str:
+        return "more numbers than a plan keeps of its own"
+
+    @abstractmethod
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]: ...
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, sum(type.nbytes for type in self.infer(types)))
+
+
+@dataclass(frozen=True)
+class NearestTable(ResizeTable):
+    """The index of the place that is nearest to each wanted, int32."""
+
+    name: ClassVar[str] = "nearest_table"
+    nearest: str
+    """How halves are rounded."""
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return (TensorType((self.resized.count,), DType.int32),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        places = self.resized.places(self.mode)
+        return (nearest_places(places, self.resized.size, self.nearest),)
+
+
+@dataclass(frozen=True)
+class TapsTable(ResizeTable):
+    """Indices, int32, and weights, float32, of what each place is made of: (taps, places)."""
+
+    name: ClassVar[str] = "taps_table"
+    filter: Filter
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        shape = self.resized.reach(self.filter), self.resized.count
+        return TensorType(shape, DType.int32), TensorType(shape, DType.float32)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        one = self.resized
+        reach = one.reach(self.filter)
+        return self.filter.taps(one.places(self.mode), one.size, one.scale, reach=reach)
+
+
+@dataclass(frozen=True)
+class InsideTable(ResizeTable):
+    """Whether each place lies within the tensor that is cropped, in a shape."""
+
+    name: ClassVar[str] = "inside_table"
+    shape: Shape
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return (TensorType(self.shape, DType.bool),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (self.resized.inside(self.mode).reshape(self.shape),)
