@@ -158,18 +158,7 @@ def test_parts_of_a_table_go_with_the_plans_of_their_lengths(rng) -> None:
     assert kept[-1] == kept[4]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "encoder",
-        pytest.param(
-            "detector",
-            marks=pytest.mark.xfail(
-                reason="scales of a Resize by sizes are numbers of just one shape", strict=True
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["encoder", "detector"])
 def test_models_with_two_open_sizes_are_planned_for_ranges(name, planned) -> None:
     """As the benchmarks build them: few of the runs plan, within one range of each size."""
     open_models = pytest.importorskip("benchmarks.open_models")
