@@ -1,4 +1,4 @@
-"""Writing an outline down as an executable: what a device is told, and what the host computes."""
+"""Emit an outline as an executable: commands for the device, and steps for the host."""
 
 from __future__ import annotations
 
@@ -47,30 +47,30 @@ NOTHING = IOSpec((), ())
 
 @dataclass(frozen=True)
 class Domain:
-    """The sizes that an executable is for: symbols, and what a trace found to hold for them."""
+    """The sizes that an executable is for: symbols with bounds, and guards; none: all are known."""
 
     symbols: tuple[Symbol, ...] = ()
     sizes: tuple[int, ...] = ()
-    """Those at hand."""
+    """The sizes of the symbols in the run that the executable is made for: their hints."""
     guards: Callable[[], tuple[Guard, ...]] = tuple
 
 
 @dataclass(frozen=True, eq=False)
 class Emitted:
-    """An executable, and what a device has for it."""
+    """An executable, and the programs and weights on the device that its numbers stand for."""
 
     executable: Executable
     programs: Sequence[Program]
     weights: Sequence[DeviceWeight | SizedWeight]
     launches: Sequence[Launch]
-    """What each entry of the schedule asks for: a launch, or a step of the host's."""
+    """What performs each entry of the schedule: a GlLaunch, or an EntryStep of the host."""
     encoder: CommandEncoder
 
 
 def ways(outline: Outline) -> dict[int, Way]:
-    """Return the blocks of memory whose content goes to the host or comes from there in each run.
+    """Return which blocks the host writes before each run, and which it reads after it, by number.
 
-    There are none where the host takes part in between: it reads and writes as it needs to.
+    None where the host computes a step in between: it reads and writes as it needs to.
     """
     schedule, block = outline.schedule, outline.arena.block
     if schedule.backend.device is None or any(entry.host for entry in schedule.entries):
@@ -85,7 +85,7 @@ def ways(outline: Outline) -> dict[int, Way]:
 
 
 def wanted(outline: Outline) -> Iterator[Key]:
-    """Yield the weights that its launches, and those of bodies, will have kept, in that order."""
+    """Yield the keys of the weights of an outline and its bodies, in the order of their steps."""
     for _, part in outline.walk():
         for entry in part.schedule.entries:
             task = entry.task
@@ -99,7 +99,7 @@ def wanted(outline: Outline) -> Iterator[Key]:
 
 @dataclass(frozen=True, eq=False)
 class _Sized:
-    """A weight that is another one for other sizes."""
+    """A weight that follows from sizes, as a table of positions: another one for other sizes."""
 
     backend: Backend
     key: Key
@@ -135,7 +135,7 @@ def emit_schedule(schedule: Schedule, arena: Arena, weights: Weights) -> Emitted
 
 
 class _Emitter:
-    """Writes one schedule, whose tensors share memory as `arena` says."""
+    """Writes one schedule as an executable; its tensors share blocks as `arena` says."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class _Emitter:
         return Emitted(made, tuple(self.encoder.programs), self._weights, launches, self.encoder)
 
     def _why_not_saved(self, hosted: bool) -> str | None:
-        """The one place that says why an executable is not written to disk."""
+        """Return why the executable cannot be written to disk; None where it can."""
         if not self.on_device or hosted:
             return "the host has a part in it"
         if self.outline is not None and self.outline.carried:
@@ -213,7 +213,7 @@ class _Emitter:
         return None
 
     def _blocks(self) -> tuple[Block, ...]:
-        """The blocks of memory."""
+        """Return the blocks of memory, each with what its tensors take."""
         if not self.on_device:
             return ()
         own = {} if self.outline is None else ways(self.outline)
@@ -228,7 +228,7 @@ class _Emitter:
         return tuple(found)
 
     def _slot(self, name: str, tensor: Tensor) -> TensorSlot:
-        """Where a tensor lies."""
+        """Return where a tensor lies."""
         size, held = self.encoder.sizes.size, self._held(tensor)
         words = self.backend.capacity(tensor.layout.words(tensor.type)) if held else 0
         return TensorSlot(
@@ -243,11 +243,11 @@ class _Emitter:
         )
 
     def _held(self, tensor: Tensor) -> bool:
-        """Whether a tensor is in a device's memory."""
+        """Return True where a tensor is in a device's memory."""
         return self.on_device and tensor.memory in self.arena.block
 
     def _part(self, name: str) -> Operand:
-        """The part of a block that the tensor of that name will have."""
+        """Return the part of a block that the tensor of that name will have."""
         tensor = self.schedule.tensors[name]
         if not self._held(tensor):
             return HostStore((), tensor.type.dtype)  # no kernel is bound to it
@@ -285,7 +285,7 @@ class _Emitter:
         return self.backend.prepare(entry.choice, entry.problem, operands, out, states)
 
     def _weight(self, key: Key) -> tuple[int, Operand]:
-        """The number of a weight, and what a kernel is bound to."""
+        """Return a weight's number in the executable, and the buffer that kernels are bound to."""
         weight, layout, _ = key
         if weight.sized:
             if key not in self._sized:
@@ -309,7 +309,7 @@ class _Emitter:
         return len(self._weights) - 1
 
     def _set_by_host(self) -> frozenset[str]:
-        """See `Executable`."""
+        """Return `Executable.set_by_host`."""
         set_here: set[str] = set()
         launched: set[str] = set()  # memories
         for entry in self.schedule.entries:
@@ -324,7 +324,7 @@ class _Emitter:
 
 @dataclass(frozen=True, eq=False)
 class EntryStep:
-    """A step of an executable that is not a command of GL."""
+    """A step that the host performs, a `host` command: NumPy's work, or a branch or loop."""
 
     entry: Entry
     backend: Backend
@@ -350,7 +350,7 @@ class EntryStep:
 
 
 class HostStep(EntryStep):
-    """What reads its operands back, computes by NumPy, and uploads the results."""
+    """A step beside a GPU: reads operands back, computes by NumPy, uploads the results."""
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
@@ -377,7 +377,7 @@ class HostStep(EntryStep):
 
 @dataclass(frozen=True, eq=False)
 class CpuStep(EntryStep):
-    """What NumPy computes on a backend without a device."""
+    """A step of the `cpu` backend, where all arrays are the host's."""
 
     numbers: Mapping[str, int]
     """The number of the weight of each operand that no run changes."""
@@ -398,7 +398,7 @@ class CpuStep(EntryStep):
 
 @dataclass(frozen=True, eq=False)
 class ControlStep(EntryStep):
-    """What runs bodies, of which the host decides between them."""
+    """A branch or a loop: the host reads conditions, and runs the executables of bodies."""
 
     weights: Weights
     bodies: Sequence[tuple[Outline, Emitted]]

@@ -1,4 +1,4 @@
-"""What runs a graph: plans for the shapes that it is given, on a backend that may be lost."""
+"""Executor: the plans of one graph on one backend, found or made for the inputs of each run."""
 
 from __future__ import annotations
 
@@ -33,22 +33,27 @@ from glnn.types import Array, DType, Shape, TensorType, content
 LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4
 Known = tuple[dict[str, Any], bool, int]
-"""Beside the shapes, what a plan is for: numbers, whether inputs are small, which kernels."""
+"""What a plan is for beside shapes.
+
+The numbers of inputs that decide sizes (`Graph.told`), by name; whether int64 inputs are small
+(`arrays.all_small`); the revision of the kernels that there are.
+"""
 HELD = 256 << 20  # bytes of packed weights that are held until they are stored
 SHARE = 16  # of the process's memory, where that is little
 SAID = 8  # operators that a warning names, and layers of each
 
 
 class Executor:
-    """A graph on a backend, ready to run.
+    """Runs a graph on a backend, by plans that are made when inputs need them.
 
     graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`, or a backend
     that was opened so. kernels: kernels to take, by the name of the op. precision: of the weights,
     see `Plan`. without: names of passes that are left out. plans: how many are kept.
 
-    Plans are built once for each set of input shapes; the last few are kept, and share the weights.
-    Where more than the batch is open, they are bound to the shapes from a regime, which is planned
-    once. Any thread may use it. Raises DeviceError where the backend does not open.
+    Plans are made once for each set of input shapes; the last few are kept, and share the weights.
+    Where more than the batch is open, or numbers of inputs decide sizes, one plan serves a range of
+    sizes (`Regimes`): it is bound to those of a run. Any thread may use it. Raises DeviceError
+    where the backend does not open.
     """
 
     def __init__(
@@ -76,7 +81,7 @@ class Executor:
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._regimes: dict[tuple[Any, ...], Regimes] = {}
-        """Plans for open sizes, by what they are for beside these."""
+        """Plans for ranges of sizes, by the last two members of `Known`."""
         self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
         self._weights = Weights(self.backend, graph)
         self.saving: Saving | None = None
@@ -84,7 +89,7 @@ class Executor:
 
     @property
     def regimes(self) -> tuple[Plan, ...]:
-        """The plans for open sizes that there are."""
+        """The plans that serve a range of sizes each."""
         return tuple(plan for regimes in self._regimes.values() for plan in regimes.plans)
 
     def save_by(self, saver: Saver) -> None:
@@ -97,7 +102,7 @@ class Executor:
         outputs: Iterable[str] | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
+        """Return the outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
         found = run_within(
             backend,
@@ -123,7 +128,10 @@ class Executor:
     def _tight(
         self, feeds: Mapping[str, Array], backend: Backend, error: NoRoomError
     ) -> Plan | Cut:
-        """A plan for just these shapes, where one for open sizes has no room for them."""
+        """Return a plan for exactly these shapes, as one for a range has no room to grow to them.
+
+        All plans for ranges are dropped, which frees their memory.
+        """
         LOG.debug("%s: %s", self.graph.name, error)
         self._regimes.clear()  # which gives the memory of all of them back
         self._latest = None
@@ -131,16 +139,16 @@ class Executor:
 
     @property
     def device(self) -> Device | None:
-        """What it runs on; None where no GL is involved."""
+        """The device that it runs on; None where no GL is involved."""
         return self.backend.device
 
     def ready(self, feeds: Mapping[str, Array]) -> None:
-        """Have a plan for inputs such as `feeds`. Raises what `run` raises of that."""
+        """Make the plan for inputs like `feeds` unless it is there. Raises what `Plan` raises."""
         backend = self._open()
         within_memory(backend, lambda: self._planned(feeds, backend))
 
     def perform(self, work: Callable[[], T]) -> T:
-        """What `work` gives or raises, called where `begin` may be."""
+        """Call `work` where the device may be used, and return or raise what it does."""
         return self._open().perform(work)
 
     def begin(
@@ -174,7 +182,10 @@ class Executor:
     def _planned(
         self, feeds: Mapping[str, Array], backend: Backend, exact: bool = False
     ) -> Plan | Cut:
-        """The plan for such inputs, which most often is that of the last run."""
+        """Return the plan for inputs like `feeds`: most often that of the last run.
+
+        exact: whether it must be for exactly these sizes.
+        """
         shapes = {name: array.shape for name, array in feeds.items()}
         told = self.graph.told(feeds)
         small = backend.device is not None and all_small(feeds)
@@ -187,7 +198,7 @@ class Executor:
         return self._plan(backend, shapes, False, told=told, small=small, feeds=given)
 
     def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
-        """What any values of the graph are for the inputs `feeds`, by name; see `Plan.run`.
+        """Return any values of the graph for the inputs `feeds`, by name; see `Plan.run`.
 
         Beside the graph's they are the outputs of a plan of its own: nothing joins them to what
         reads them.
@@ -208,7 +219,7 @@ class Executor:
         keep: bool = False,
         feeds: Mapping[str, Array] | None = None,
     ) -> Plan:
-        """The plan for inputs of `shapes`, built when there is none yet; see `Plan`.
+        """Return the plan for inputs of `shapes`, made now unless it is there; see `Plan`.
 
         feeds: inputs whose numbers may decide about sizes and branches. Inputs of int64 must be
         small for it. Raises UnsupportedOpError where sizes that only a run
@@ -274,10 +285,12 @@ class Executor:
         small: bool = False,
         feeds: Mapping[str, Array] | None = None,
     ) -> Plan | Cut:
-        """outputs: its own, None for the graph's. told: numbers of inputs that sizes depend on.
+        """Return the plan for `shapes`: a kept one, one for a range with them, or a new one.
 
-        small: whether inputs of int64 are `all_small`, so that more of what follows is int32's.
-        feeds: the inputs, where it may be a plan for other sizes, too.
+        outputs: those of the plan, None for the graph's. told: inputs whose numbers decide sizes.
+        small: whether int64 inputs are `all_small`, so that more of what follows is int32.
+        feeds: the inputs, where the plan may be for a range of sizes; None where it must be for
+        exactly these.
         """
         contents = {name: content(array) for name, array in (told or {}).items()}
         known = contents, small, revision()
@@ -340,7 +353,7 @@ class Executor:
         return plan
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:
-        """Say once what the host computes beside a GPU."""
+        """Log once which operators the host computes beside a GPU."""
         hosted = tuple(one for one in hosted if not one.left)
         if not hosted or self._warned:
             return
@@ -354,11 +367,11 @@ class Executor:
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
-        """What the host computes of the plan that ran last."""
+        """The operators that the host computes in the plan that ran last."""
         return self._latest[2].hosted if self._latest else ()
 
     def _open(self) -> Backend:
-        """The backend, on a new device after its own was lost."""
+        """Return the backend, opened on a new device where its own was lost."""
         device = self.backend.device
         if device is None or device.lost is None:
             return self.backend
@@ -378,7 +391,7 @@ class Executor:
 
 
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:
-    """The outputs of `graph`, run once. Raises what `Plan` raises."""
+    """Run `graph` once and return its outputs. Raises what `Plan` raises."""
     chosen = opened(backend)
     types = _types(graph, {name: array.shape for name, array in feeds.items()})
     told = graph.told(feeds)
@@ -386,5 +399,5 @@ def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dic
 
 
 def _types(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorType]:
-    """The types of the inputs, by name, where they have such shapes."""
+    """Return the types of the inputs of these shapes, by name."""
     return {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}

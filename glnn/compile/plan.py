@@ -1,4 +1,4 @@
-"""A graph made ready for a backend and the shapes of its inputs, which may have open sizes."""
+"""Plan: a graph compiled to an executable for one backend, and the runner of that."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXACT = Domain()
 
 
 class Plan(Runner):
-    """A graph on one backend, for one set of input shapes or for all that `domain` admits.
+    """Compile a graph for one backend, and run it for all shapes that `domain` admits.
 
     graph: what to compute. backend: where. shapes: each input's shape, by its name.
     kernels: the kernel to take for an op, by the op's name; others are chosen.
@@ -50,11 +50,10 @@ class Plan(Runner):
     in a run: it is that state. updates: by a state's name the name of the output that is its
     content from the next run on; whatever a run computes, it computes of the content before. Such
     an output is not read back: the state is.
-    own: the inputs whose indices a run checks, with what errors call them; None for all. Where
-    `graph` is a part of another one, or a body, these have the numbers of the model's inputs, and
-    the others are computed.
-
-    domain: the sizes that it is for, where `shapes` has SymInts.
+    own: the inputs whose indices a run checks, each with its name in errors; None for all. Where
+    `graph` is a part of another graph, or a body, only some inputs are the model's own; the others
+    were computed.
+    domain: the symbols of the SymInts in `shapes`, and the guards; none where all sizes are known.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
@@ -141,7 +140,7 @@ class Plan(Runner):
         self._fixed_types = {name: planned[name].type.dtype for name in self._constants}
         self.sized_outputs = any(map(depends_on_sizes, self._constants.values()))
         """Whether an output that no run changes is another one for other sizes."""
-        self._types = _seen(graph)
+        self._types = _dtypes_for_users(graph)
         self._log(shapes)
 
     def _make(
@@ -152,9 +151,10 @@ class Plan(Runner):
         states: States | None,
         made: Spans,
     ) -> tuple[Outline, Emitted]:
-        """Make the outline for the bytes that are free, and what runs it.
+        """Make the outline, for the memory that is free, and its executable.
 
-        It is asked again where some kernels are wrong here. Raises what Plan raises.
+        Where the examination finds a kernel wrong on this driver, both are made again without it.
+        Raises what Plan raises.
         """
         while True:
             available = (states or self.backend).available()
@@ -180,22 +180,22 @@ class Plan(Runner):
 
     @property
     def uploaded(self) -> tuple[Span, ...]:
-        """When the weights were, those of all plans that share them."""
+        """When each weight was uploaded, those of all plans that share them."""
         return tuple(self._weights.uploaded)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """What is performed, in order; `launches` has what performs it."""
+        """The steps in order, for people to look at; `launches` has what performs each."""
         return self.outline.steps
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
-        """What the host computes of it, of a plan for a GPU."""
+        """The operators that the host computes in a plan for a GPU."""
         return self.outline.hosted
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
-        """What performs each step by itself, for the sizes at hand, of the last run's inputs."""
+        """Calls that perform one step each, on the memory and with the sizes of the last run."""
         return self.backend.perform(lambda: tuple(map(self._alone, self._emitted.launches)))
 
     def _alone(self, launch: Launch) -> Launch:
@@ -210,7 +210,7 @@ class Plan(Runner):
 
     @property
     def kept(self) -> tuple[Kept, ...]:
-        """The weights that it holds, those of bodies and those of one run's sizes aside."""
+        """The weights that it holds, without those of bodies and those that depend on sizes."""
         return tuple(one for one in self._emitted.weights if isinstance(one, Kept))
 
     @property
@@ -227,15 +227,16 @@ class Plan(Runner):
         self._weights.refresh()
 
     def _constant(self, name: str, buffers: BufferSet) -> Array:
-        """The output of that name, which no run changes, of weights and sizes as they are now."""
+        """Return the output of that name, which follows from weights and sizes, as they are now."""
         made = self._constants[name]
         if self.sized_outputs:
             made = Made(made.operator, (buffers.change(made.operands[0]),), None, (), 0)
         return np.array(evaluated(made, self._fixed_types[name]))
 
     def value(self, name: str) -> Array:
-        """The tensor called `name` as the last run left it, a new array of its type; float32 where
-        it is float16 on the way, and neither input nor output.
+        """Return the tensor called `name` as the last run left it: a new array of its type.
+
+        It is float32 where the device stores it as float16, and it is neither input nor output.
 
         Raises ModelError where the plan has no such tensor: it may have been fused away, its
         memory may serve others by now (`keep` prevents that), or it is a state.
@@ -266,7 +267,7 @@ def _io(
 ) -> IOSpec:
     """Return the inputs and outputs of the plan of `graph`.
 
-    below: see `index_bounds`. called: see Input.
+    below: sizes of the tables that each input has indices of (`index_bounds`). called: see Input.
     """
     given = {value.name: value for value in graph.inputs}
     carried = {one.name for one in outline.carried}
@@ -295,8 +296,8 @@ def _io(
     return IOSpec(takes, tuple(gives))
 
 
-def _seen(graph: Graph) -> dict[str, DType]:
-    """The dtypes of tensors that may have another one on the device."""
+def _dtypes_for_users(graph: Graph) -> dict[str, DType]:
+    """Return the dtypes that users see of tensors which have another one on the device, by name."""
     ends = (*graph.inputs, *graph.outputs)
     found = {v.name: v.type.dtype for v in ends if v.type.dtype is DType.float16}
     # Whatever stands for them in the plan.

@@ -1,4 +1,4 @@
-"""Open sizes of a graph's inputs, and within which bounds one plan is for them."""
+"""Symbols for the open sizes of a graph's inputs, and the bounds that one plan has for them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from glnn.runtime.executable import Symbol
 from glnn.symint import Trace
 from glnn.types import UNKNOWN, Array, Shape, TensorType
 
-FEW = 8  # numbers below are of one range
+FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
 FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on
 
 
 def _name(value: Value, axis: int, dim: str) -> str:
-    """The symbol of an open dimension: each that a model gives no name is another one."""
+    """Return the name of an open dimension's symbol; each without a name in the model differs."""
     return f"{value.name}.{axis}" if dim == UNKNOWN else dim
 
 
 def open_shape(value: Value, dims: Mapping[str, int]) -> Shape:
-    """The shape of an input whose open dimensions are `dims`, by their symbols."""
+    """Return the shape of an input, with the sizes `dims` of its open dimensions, by symbol."""
     pairs = enumerate(value.type.dims)
     return tuple(dims[_name(value, i, d)] if isinstance(d, str) else d for i, d in pairs)
 
@@ -31,11 +31,11 @@ def open_shape(value: Value, dims: Mapping[str, int]) -> Shape:
 def symbols(
     graph: Graph, shapes: Mapping[str, Shape], *, batches: bool = False
 ) -> dict[str, int] | None:
-    """The sizes of the open dimensions of the inputs of `graph` for inputs of `shapes`, by symbol.
+    """Return the sizes of the open dimensions of inputs of `shapes`, by symbol.
 
-    None where a symbol stands for two sizes, or nothing is gained: where all are 0 or 1, and unless
-    `batches` where only the batch is open, of which a program has few and wants the fastest kernels
-    for each.
+    None where a symbol stands for two sizes or a size is 0, and where a range gains nothing: all
+    sizes are 1, or (unless `batches`) the batch alone is open. A program has few batches, and wants
+    the fastest kernels for each.
     """
     found: dict[str, int] = {}
     batch = not batches
@@ -52,15 +52,15 @@ def symbols(
 
 
 def bounds_of(size: int) -> tuple[int, int]:
-    """The least and the greatest size of the regime that `size` is in."""
+    """Return the ends of the range that `size` is in: 1, 2 to 7, 8 to 31, 32 to 127, ..."""
     low = 2
     while size >= FACTOR * low:
         low *= FACTOR
     return (1, 1) if size == 1 else (low, FACTOR * low - 1)
 
 
-def _is_known(graph: Graph, shapes: Mapping[str, Shape]) -> bool:
-    """Return True where inputs of `shapes` have all sizes that `graph` says, by one size each."""
+def _has_one_size_each(graph: Graph, shapes: Mapping[str, Shape]) -> bool:
+    """Return True where `shapes` have the inputs' ranks, and one size for each named dimension."""
     found: dict[str, int] = {}
     for value in graph.inputs:
         if len(value.type.dims) != len(shapes[value.name]):
@@ -73,11 +73,11 @@ def _is_known(graph: Graph, shapes: Mapping[str, Shape]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class OpenSizes:
-    """The open dimensions of a graph's inputs, and a trace of what is asked of them."""
+    """The open dimensions of a graph's inputs as SymInts, and the trace that collects guards."""
 
     symbols: tuple[Symbol, ...]
     sizes: tuple[int, ...]
-    """Those at hand."""
+    """The sizes of the symbols in the run that the plan is made for: their hints."""
     shapes: Mapping[str, Shape]
     """The inputs' shapes, with a SymInt for each open dimension."""
     told: Mapping[str, Array]
@@ -93,7 +93,7 @@ class OpenSizes:
         *,
         batches: bool = False,
     ) -> OpenSizes | None:
-        """Those of inputs of `shapes`; None where nothing is gained by them: see `symbols`.
+        """Return those for inputs of `shapes`; None where a range gains nothing: see `symbols`.
 
         told: the inputs whose numbers decide sizes or branches.
         """
@@ -101,7 +101,7 @@ class OpenSizes:
             return None
         sizes = symbols(graph, shapes, batches=batches)
         if sizes is None:
-            if not told or not _is_known(graph, shapes):
+            if not told or not _has_one_size_each(graph, shapes):
                 return None
             sizes = {}
         exact = {
@@ -137,9 +137,9 @@ class OpenSizes:
 
     @property
     def domain(self) -> Domain:
-        """The sizes that what is planned of it is for."""
+        """The sizes for which a plan with these symbols holds."""
         return Domain(self.symbols, self.sizes, lambda: tuple(self.trace.guards))
 
     def types(self, graph: Graph) -> dict[str, TensorType]:
-        """The types of the inputs."""
+        """Return the types of the inputs of `graph`, by name, with SymInts."""
         return {v.name: v.type.of_shape(self.shapes[v.name]) for v in graph.inputs}

@@ -1,4 +1,4 @@
-"""Plans of a graph for open sizes: one for each range of sizes that are planned alike."""
+"""The plans of a graph that serve a range of sizes each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from glnn.types import Array, TensorType
 
 LOG = logging.getLogger(__name__)
 MOST_REGIMES = 16
-MOST_PINNED = 2  # regimes that hold for little but one size: then none is made any more
+MOST_PINNED = (
+    2  # plans that failed with SymInts, or hold for little but one size: then no more are made
+)
 
 
 class Regimes:
-    """Plans for open sizes, the one used last first. Not for several threads at once.
+    """A list of plans that serve a range of sizes each, the one used last first.
 
-    batches: whether they are made where only the first dimensions are open, too.
+    Not for several threads at once. batches: whether there are any where the batch alone is open.
     """
 
     def __init__(self, *, batches: bool = False) -> None:
@@ -28,7 +30,7 @@ class Regimes:
         self._batches, self._pinned = batches, 0
 
     def find(self, feeds: Mapping[str, Array]) -> Plan | None:
-        """Return the plan that inputs such as `feeds` are among, if there is one."""
+        """Return the plan whose guards admit inputs such as `feeds`, if there is one."""
         for i, plan in enumerate(self.plans):
             if plan.executable.admits(feeds):
                 if i:
@@ -45,11 +47,11 @@ class Regimes:
         single: Callable[[Graph, Mapping[str, TensorType], Mapping[str, Array]], Graph],
         **options: Any,
     ) -> Plan | None:
-        """Return a new plan that inputs such as `feeds` are among.
+        """Return a new plan for a range of sizes around those of `feeds`.
 
-        None where the graph has no open sizes, or cannot be planned for more than one. told: the
-        inputs whose numbers decide sizes. single: gives the graph as one plan has it for inputs of
-        types, and numbers, with SymInts. options: those of Plan.
+        None where the graph has no open sizes, or cannot be planned with SymInts. told: the inputs
+        whose numbers decide sizes. single: gives the graph that is planned, for types and numbers
+        with SymInts (`cut.single`). options: those of Plan.
         """
         exhausted = self._pinned >= MOST_PINNED
         shapes = {name: array.shape for name, array in feeds.items()}

@@ -1,6 +1,4 @@
-"""A command buffer with what it speaks of on a device: it runs again and again, with the least of
-Python.
-"""
+"""BoundCommands: a command buffer as a list of calls of GL, which runs again and again."""
 
 from __future__ import annotations
 
@@ -22,18 +20,18 @@ def _unbound() -> None:
 
 
 class Shown(Protocol):
-    """What commands show to shaders."""
+    """Has the textures and vertex arrays of commands, by number."""
 
     textures: list[DataTexture]
     arrays: list[Any]
 
 
 class BoundCommands:
-    """The calls of `commands` on `device`, made only inside `Device.perform`.
+    """The calls of GL for `commands` on `device`. Only inside `Device.perform`.
 
-    programs: those of its numbers. buffer: gives the buffer of a number. shown: has textures and
-    vertex arrays, which may be others at each binding. changing: the numbers of buffers that are
-    others for other sizes.
+    programs: by their numbers. buffer: returns the buffer of a number. shown: has textures and
+    vertex arrays, which a binding may replace. changing: the numbers of buffers that depend on
+    sizes.
 
     The first run, and with GLNN_DEBUG every run, asks GL for errors after each step. Raises
     DeviceError with the step's name where there are some.
@@ -71,11 +69,11 @@ class BoundCommands:
         self._open = [i for i, one in enumerate(self._written) if self._is_open(one)]
         self._calls: list[Call] = [(_unbound, ())] * len(self._written)
         self.checked = False
-        """Whether it ran, and GL was asked for errors; never with GLNN_DEBUG."""
+        """Whether it ran with GL asked for errors behind each step; never with GLNN_DEBUG."""
         self._bound_anew = False
 
     def _is_open(self, command: Command) -> bool:
-        """Whether a command depends on open dimensions."""
+        """Return True where the call of a command must be made anew for other sizes."""
         name, *arguments = command
         buffers, textures = self._changing
         if name == "uniforms":
@@ -96,10 +94,10 @@ class BoundCommands:
         *,
         others: bool = True,
     ) -> None:
-        """Have the calls be those for these numbers of the expressions of sizes.
+        """Make the calls that depend on sizes, for these numbers of the table of expressions.
 
-        host: the functions of the host's. others: whether buffers, textures or vertex arrays are
-        others than before.
+        host: the functions of `host` commands. others: whether buffers, textures or vertex arrays
+        were replaced, so that all calls are made.
         """
         self._numbers, self._functions = numbers, host
         for i, values, names in self._set_parts:
@@ -117,7 +115,7 @@ class BoundCommands:
         self._bound_anew = True
 
     def _maker(self, command: Command) -> tuple[Callable[..., Call], list[Any], list[int]]:
-        """What makes the call of a command, of which arguments, and which of these are open."""
+        """Return what makes a command's call, its arguments, and which of these are open."""
         name, *arguments = command
         places = [i for i, one in enumerate(arguments) if depends(one)]
         return getattr(self, f"_{name}"), arguments, places

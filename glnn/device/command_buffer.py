@@ -1,10 +1,9 @@
-"""Commands of GL as plain data: what a run asks of a device.
+"""CommandBuffer: commands of GL as plain data, which may be saved.
 
-Whatever they speak of has a number: programs, textures, vertex arrays, sets of uniforms, and
-buffers, of which the blocks of memory come first and the weights behind them. Sizes are numbers, or
-places of expressions (`SizeIndex`). A command buffer may come from a file, so that it is checked:
-numbers of what is not there are refused before GL sees them. What a shader does with its uniforms
-cannot be told from here.
+Programs, textures, vertex arrays, sets of uniforms and buffers are numbers in it; buffers count
+the blocks of memory first, then the weights. Sizes are numbers, or indices of expressions
+(`SizeIndex`). A command buffer may come from a file, so that it is checked: numbers of what does
+not exist are refused before GL sees them. What a shader does with its uniforms is not checked.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ class TextureView:
     texel: str
     """The format: see `DataTexture`."""
     sampler: str
-    """What it is to a shader."""
+    """GLSL's name of the sampler by which a shader reads it."""
 
 
 @dataclass(frozen=True)
 class VertexInput:
-    """A vertex array for a program."""
+    """A vertex array for a program: the buffers that its attributes are read from."""
 
     program: int
     attributes: tuple[tuple[str, int, int], ...]
@@ -53,7 +52,7 @@ class VertexInput:
 
 @dataclass(frozen=True)
 class CommandBuffer:
-    """Commands, and what they speak of. Raises FormatError where these do not fit together."""
+    """Commands, and the programs, textures, vertex arrays and uniforms of their numbers."""
 
     programs: tuple[str | None, ...]
     """Their keys, `Program.key`; None for those of which no binary is kept."""
@@ -64,7 +63,7 @@ class CommandBuffer:
     commands: tuple[Command, ...]
 
     def check(self, buffers: int, sizes: int) -> None:
-        """Raise FormatError unless all is of so many buffers and expressions of sizes."""
+        """Raise FormatError unless all numbers exist, of so many buffers and expressions."""
         limits = _Limits(self, buffers, sizes)
         for key in self.programs:
             _expect(key is None or (isinstance(key, str) and key.isalnum()), f"program {key!r}")
@@ -98,7 +97,7 @@ class CommandBuffer:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> CommandBuffer:
-        """Return what `data` was made of; any exception where it is none."""
+        """Return the command buffer that `data` came from. Raises anything where there is none."""
         return cls(
             tuple(data["programs"]),
             tuple(TextureView(*size_of(one)) for one in data["textures"]),
@@ -136,7 +135,7 @@ def _whole(value: object, below: int) -> bool:
 
 @dataclass(frozen=True)
 class _Limits:
-    """What arguments of commands may be."""
+    """Checks of arguments, by the kinds that COMMANDS names."""
 
     commands: CommandBuffer
     buffers: int
@@ -197,7 +196,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "flush": (),
     "host": ("count",),
 }
-"""The commands, and what each is of: the methods that say what an argument may be.
+"""The commands, and the kind of each argument: a method of `_Limits`.
 
 step: what follows is of the step of that name. copy: to, and from, a byte of a buffer. refresh: a
 texture that is a copy takes what its buffer holds now. texture, bind: to a unit, to a binding, a

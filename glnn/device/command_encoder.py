@@ -1,4 +1,4 @@
-"""Writing commands of GL down as data, without those that change nothing."""
+"""CommandEncoder: writes a CommandBuffer, without commands that would change nothing."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class BufferPart(Protocol):
 
     @property
     def words(self) -> int:
-        """What the tensor takes, in words of 32 bits."""
+        """The size of the tensor, in words of 32 bits."""
 
     @property
     def shared(self) -> bool:
-        """Whether others have parts of its buffer."""
+        """Whether other tensors have parts of its buffer."""
 
     @property
     def fixed(self) -> bool:
@@ -39,7 +39,7 @@ class BufferPart(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """What tells its buffer from others."""
+        """A key that is the same for all parts of one buffer."""
 
     @property
     def part(self) -> tuple[int, int]:
@@ -52,7 +52,7 @@ class BufferPart(Protocol):
 
 @dataclass(frozen=True)
 class BlockPart:
-    """A part of a block of memory, by its number, that does not exist yet."""
+    """A part of a block of memory that is not allocated yet, by the block's number."""
 
     block: int
     words: int
@@ -90,7 +90,7 @@ class Fetched:
     texel: str
     """The format: see `DataTexture`."""
     sampler: str
-    """What it is to the shader."""
+    """GLSL's name of the sampler."""
     changes: bool
     """Whether it may be another one in every run; what does not is copied once."""
 
@@ -101,12 +101,12 @@ class Fetched:
 
     @property
     def source(self) -> Place | None:
-        """The memory that it shows, where that may change."""
+        """The memory that it shows, where a step may write that; None where nobody does."""
         return place(self.buffer) if self.changes else None
 
     @property
     def read(self) -> Place | None:
-        """The memory that the shader itself reads, where that may change."""
+        """The memory that the shader reads directly, where a step may write that: not of a copy."""
         return None if self.copied else self.source
 
 
@@ -126,7 +126,7 @@ class Capture:
 
 @dataclass
 class _ProgramUse:
-    """The uniforms of a program since the host last had a part."""
+    """The sets of uniforms that a program uses between two `host` commands."""
 
     first: int
     """The set that its first use wants."""
@@ -138,14 +138,14 @@ class _ProgramUse:
 
 @dataclass
 class CommandEncoder:
-    """Writes down what is asked of a device, and leaves out what is so already.
+    """Writes commands down, and leaves out those that change nothing, as binding a bound buffer.
 
-    Nothing is known of the context before the first command: others may have used it. Barriers are
-    written where what follows must see, or must not overwrite, what came before.
+    Nothing is assumed of the context before the first command: others may have used it. Barriers
+    are written where what follows must see, or must not overwrite, what came before.
     """
 
     sizes: SizeTable = field(default_factory=SizeTable)
-    """Gets the expressions of sizes that depend on open dimensions."""
+    """The table to which expressions of sizes are added."""
     parts: dict[Hashable, BufferPart] = field(default_factory=dict)
     """A part of each buffer, by its key, in the order of the buffers' numbers."""
     programs: dict[Program, int] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class CommandEncoder:
     _textures: list[TextureView] = field(default_factory=list)
     _texture_numbers: dict[tuple[TextureView, int], int] = field(default_factory=dict)
     _copies: list[Fetched | None] = field(default_factory=list)
-    """Whose id tells their textures from others."""
+    """Operands with a texture of their own, kept alive since their `id` is a key."""
     _arrays: dict[VertexInput, int] = field(default_factory=dict)
     _sets: list[Mapping[str, UniformValue]] = field(default_factory=list)
     _set_numbers: dict[str, int] = field(default_factory=dict)
@@ -165,19 +165,19 @@ class CommandEncoder:
     _units: dict[int, int] = field(default_factory=dict)
     """The texture of each unit."""
     _current: Program | None = None
-    """The current program, where that is known."""
+    """The current program; None where that is not known."""
     _read: Marks = field(default_factory=Marks)
-    """What was read since the last barrier."""
+    """The memory that was read since the last barrier."""
     _written: Marks = field(default_factory=Marks)
-    """What compute shaders wrote since then."""
+    """The memory that compute shaders wrote since then."""
     _uses: dict[Program, _ProgramUse] = field(default_factory=dict)
 
     def step(self, name: str) -> None:
-        """What follows is the step called `name`."""
+        """Begin the step called `name`."""
         self._commands.append(("step", name))
 
     def host(self, number: int) -> None:
-        """Call a function of the host's, of which nothing is known."""
+        """Call the host's function of that number; then nothing of the context is known."""
         self._barrier()
         self._close()
         self._commands.append(("host", number))
@@ -186,7 +186,7 @@ class CommandEncoder:
         self._current = None
 
     def uses(self, reads: Sequence[Place], writes: Sequence[Place] = ()) -> None:
-        """What follows reads and writes these: a barrier first where earlier work must be over.
+        """Say what the next command reads and writes; a barrier comes first where it must wait.
 
         writes: by a compute shader. GL itself keeps what transform feedback captures in order.
         """
@@ -199,7 +199,7 @@ class CommandEncoder:
             self._written.mark(one, 0)
 
     def _barrier(self) -> None:
-        """Let what follows see all that was written, where something was."""
+        """Put a barrier if something was written since the last one."""
         if self._written:
             self._commands.append(("barrier",))
         self._read.clear()
@@ -213,7 +213,7 @@ class CommandEncoder:
         self._commands.append(("copy", *self.sizes.size(ends)))
 
     def textures(self, views: Sequence[Fetched]) -> None:
-        """Bring textures up to date and make them those of the units from 0 on."""
+        """Refresh textures that are copies, and bind all to units from 0 on."""
         numbers = [self._texture(one) for one in views]
         for one, number in zip(views, numbers, strict=True):
             if one.changes and one.copied:
@@ -297,7 +297,7 @@ class CommandEncoder:
         self._current = program
 
     def flush(self) -> None:
-        """Let the device begin with what it was told so far."""
+        """Send the commands so far to the device, so that it begins with them."""
         self._commands.append(("flush",))
 
     def buffer(self, part: BufferPart) -> int:
@@ -310,7 +310,7 @@ class CommandEncoder:
         return self.programs.setdefault(program, len(self.programs))
 
     def finish(self) -> CommandBuffer:
-        """Return all that was written down; whoever reads results later sees them."""
+        """Return the command buffer; it ends with a barrier, so that results can be read."""
         self._barrier()
         self._close()
         return CommandBuffer(
@@ -322,7 +322,7 @@ class CommandEncoder:
         )
 
     def again(self) -> CommandEncoder:
-        """Return one for other commands that speak of the same things by the same numbers."""
+        """Return an encoder for other commands, with the same numbers of programs and buffers."""
         made = CommandEncoder(self.sizes, dict(self.parts), dict(self.programs))
         made._numbers, made._sets = dict(self._numbers), list(self._sets)
         made._textures, made._arrays = list(self._textures), dict(self._arrays)
@@ -331,7 +331,7 @@ class CommandEncoder:
         return made
 
     def _close(self) -> None:
-        """Have each program begin with its first uniforms; of later ones nothing is known."""
+        """Complete the `uniforms` command of each program, and forget what they are set to."""
         for program, use in self._uses.items():
             self._commands[use.at] = "uniforms", self.programs[program], use.first, use.last
         self._uses.clear()

@@ -151,7 +151,7 @@ class Program:
         self._device.check(f"uniforms of {self.name}")
 
     def known(self, values: Mapping[str, Value]) -> Mapping[str, Value]:
-        """Return `values`, as the same mapping for all that have equal ones, so that `set` knows it."""
+        """Return `values`, the same mapping for equal ones, so that `set` knows it."""
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         return self._known.setdefault(repr(sorted(values.items())), values)

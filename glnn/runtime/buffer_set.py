@@ -1,4 +1,4 @@
-"""What one run of an executable has for itself: memory, textures, and commands bound to them."""
+"""BufferSet: an executable bound to sizes and memory, for one run at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLACK = 4  # such memory has room for up to 1 / 4 more, so that it seldom grows 
 
 
 class NoRoomError(LimitError):
-    """More memory would be needed for the sizes of a run than is free."""
+    """Too little memory is free to grow to the sizes of a run."""
 
 
 class DeviceWeight(Protocol):
@@ -39,14 +39,14 @@ class DeviceWeight(Protocol):
 
 
 class SizedWeight(Protocol):
-    """A weight that is another one for other sizes."""
+    """A weight that follows from sizes, as a table of positions."""
 
     def bound(self, change: Substitution) -> DeviceWeight:
-        """Return it for the sizes that `change` puts in."""
+        """Compute and upload it for the sizes that `change` puts in."""
 
 
 class StateMemory(Protocol):
-    """A state: where it lies, and its content on a backend without a device."""
+    """A state: its memories, and its content on a backend without a device."""
 
     type: TensorType
     memories: list[Any]
@@ -61,7 +61,7 @@ class StateMemory(Protocol):
 
 @dataclass(eq=False)
 class Resources:
-    """What all BufferSets of an executable share."""
+    """The device, programs, weights and inner memory that all BufferSets of an executable share."""
 
     device: Device | None
     programs: Sequence[Program]
@@ -72,14 +72,14 @@ class Resources:
     memories: dict[int, SharedMemory] = field(default_factory=dict)
     """The blocks of memory that are not each BufferSet's own."""
     textures: dict[int, DataTexture] = field(default_factory=dict)
-    """The textures of these."""
+    """The textures that show these, by their numbers."""
     generation: int = 0
-    """How often some of `memories` became others."""
+    """Counts the times that one of `memories` was replaced by a larger one."""
 
 
 @dataclass(eq=False)
 class _Arrangement:
-    """Commands for one arrangement of states in their memories."""
+    """Commands and tensors for one arrangement of states: which memory has each one's content."""
 
     buffers: Mapping[int, Any]
     """The memory of each block."""
@@ -96,9 +96,10 @@ class _Arrangement:
 
 
 class BufferSet:
-    """The inputs, outputs and commands of one run at a time. Only inside `perform`.
+    """The memory of inputs and outputs, and the commands, of one run at a time.
 
-    Those of an executable share everything else: one may be filled, and read, while another runs.
+    The BufferSets of an executable share everything else, so that one may be filled and read while
+    another runs. Only inside `perform`.
     """
 
     def __init__(self, executable: Executable, resources: Resources) -> None:
@@ -140,12 +141,12 @@ class BufferSet:
 
     @property
     def change(self) -> Substitution:
-        """What puts the sizes of the last binding in the place of SymInts."""
+        """Puts the sizes of the last binding in the place of SymInts."""
         names = [one.name for one in self.executable.symbols]
         return Substitution.of(dict(zip(names, self.sizes, strict=True)))
 
     def bind(self, sizes: tuple[int, ...] = ()) -> None:
-        """Make it ready for these sizes of the symbols, which the guards admit.
+        """Have it be for these sizes of the symbols, which the guards admit.
 
         Raises NoRoomError where too little memory is free for these, DeviceError where GL has none.
         """
@@ -156,7 +157,7 @@ class BufferSet:
             self._now = self._arranged()
 
     def _rebind(self, sizes: tuple[int, ...]) -> BufferSet:
-        """Evaluate what depends on the sizes of the symbols, and return itself."""
+        """Evaluate the expressions, have memory for them, and bind the commands. Return itself."""
         numbers = self.executable.numbers(sizes)
         self._grow(numbers)
         self.sizes, self.numbers, self._now = sizes, numbers, None
@@ -174,7 +175,7 @@ class BufferSet:
         return tuple(found)
 
     def _grow(self, numbers: Sequence[int]) -> None:
-        """Have memory for the sizes of a binding: none of it shrinks."""
+        """Replace blocks that are too small for a binding by larger ones: none shrinks."""
         wanted: list[tuple[dict[int, SharedMemory], int, int]] = []
         more = 0
         for i, block, is_open in self._blocks:
@@ -203,7 +204,7 @@ class BufferSet:
             self._shared.generation += there is self._shared.memories
 
     def _arranged(self) -> _Arrangement:
-        """The commands where the states lie now, for the sizes of the last binding."""
+        """Return the commands for where the states lie now, for the sizes of the last binding."""
         made_for = self.sizes, self._generation
         key = tuple([self._shared.states[one.name].current for one in self.executable.states])
         found = self._arrangements.get(key)
@@ -224,7 +225,7 @@ class BufferSet:
         return found
 
     def _buffers(self) -> dict[int, Any]:
-        """The memory of each block."""
+        """Return the memory of each block, by its number."""
         found: dict[int, Any] = {**self._shared.memories, **self._memories}
         for one in self.executable.states if self.device is not None else ():
             state = self._shared.states[one.name]
@@ -290,7 +291,7 @@ class BufferSet:
         bound.bind(self.numbers, now.host, others=others)
 
     def _bind_host(self, now: _Arrangement, others: bool) -> None:
-        """Have the host's steps be those for the sizes of the last binding."""
+        """Bind the host's steps that depend on sizes; all where `others`, as memory is another."""
         self._now = now  # what they look for tensors in
         steps, open_slots = self.executable.host, self.executable.open_slots
         for i, step in enumerate(steps):
@@ -298,7 +299,7 @@ class BufferSet:
                 now.host[i : i + 1] = [step.bound(self)]
 
     def _bind_cpu(self, now: _Arrangement, others: bool) -> None:
-        """Have every step be the host's."""
+        """Bind all steps on a backend without a device: they are the host's."""
         self._forget_stores(now)
         self._bind_host(now, others)
         works = now.host
@@ -311,13 +312,13 @@ class BufferSet:
         now.commands = perform
 
     def _forget_stores(self, now: _Arrangement) -> None:
-        """Have no store of tensors whose sizes or places are others than before."""
+        """Drop the stores of tensors whose sizes or places differ between bindings."""
         for name in self.executable.open_slots & now.stores.keys():
             del now.stores[name]
             now.owners.pop(self.executable.slots[name].memory, None)
 
     def _texture(self, now: _Arrangement, place: int) -> DataTexture:
-        """The texture of that number."""
+        """Return the texture of that number, large enough for the last binding."""
         view, count = self.executable.commands.textures[place], len(self.executable.blocks)
         first: int = number(view.first, self.numbers)
         words: int = number(view.words, self.numbers)
@@ -344,13 +345,13 @@ class BufferSet:
         return found
 
     def _shows(self, texture: DataTexture, view: TextureView) -> bool:
-        """Whether `texture` has room for what `view` shows in the last binding."""
+        """Return True where `texture` has room for what `view` shows in the last binding."""
         words: int = number(view.words, self.numbers)
         return texture.words >= words
 
     @property
     def commands(self) -> Callable[[], None]:
-        """What performs every step, once it is bound."""
+        """Performs every step, once it is bound."""
         assert self._now is not None
         return self._now.commands
 
@@ -382,7 +383,7 @@ class BufferSet:
         return found
 
     def store(self, name: str) -> Store:
-        """Return where a tensor is in the last binding. Raises KeyError where there is none."""
+        """Return a tensor's store for the last binding. Raises KeyError where there is none."""
         now = self._now
         assert now is not None
         found = now.stores.get(name)
@@ -391,7 +392,7 @@ class BufferSet:
         return found
 
     def output(self, name: str) -> Store:
-        """Return where the output of that name is."""
+        """Return the store of the output of that name."""
         return self.store(self.executable.aliases.get(name, name))
 
     def _made(self, now: _Arrangement, slot: TensorSlot) -> Store:

@@ -1,7 +1,7 @@
-"""What runs, as plain data: all that a device is told, and how arrays go in and come out.
+"""Executable: a compiled graph as plain data, with its commands, memory, inputs and outputs.
 
-Every size in it is a number, or an expression of the open dimensions of the inputs. To bind it to
-the shapes of a run is to evaluate these.
+Every size in it is a number, or an expression of the open dimensions of the inputs. Binding it to
+the shapes of a run is to evaluate these: see `BufferSet.bind`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from glnn.types import Array, DType, Shape, TensorType
 
 @dataclass(frozen=True)
 class Input:
-    """An input: what is given, and as what it goes to the device."""
+    """An input: the array that a run is given, and its dtype on the device."""
 
     name: str
     dtype: DType
@@ -30,11 +30,11 @@ class Input:
     shape: Shape
     """Of that array."""
     takes: DType
-    """Of the store that it is put to: int32 for int64 that is narrowed; float16 goes to float32."""
+    """On the device: int32 for int64 that is narrowed, float32 for float16."""
     small: bool = False
-    """Whether its numbers, of int64, must be small (`arrays.check_small`)."""
+    """Whether its int64 numbers must be small (`arrays.check_small`), as the plan was made for."""
     below: tuple[int, ...] = ()
-    """Sizes of the tables that it has indices for (`arrays.check_indices`)."""
+    """Sizes of the tables that its numbers are indices of, which a run checks."""
     called: str = ""
     """Name in errors about its indices, where a part of a graph reads what another part passed on
     of the model's input; `input 'name'` if empty."""
@@ -54,7 +54,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """An output: what is given back. What is float32 on the device is rounded to float16."""
+    """An output: the array that a run gives back. float16 is float32 on the device, and rounded."""
 
     name: str
     dtype: DType
@@ -62,7 +62,7 @@ class Output:
     shape: Shape
     """Of that array."""
     fixed: bool = False
-    """Whether no run changes it: then its array is known (`Runner.fixed`)."""
+    """Whether it follows from weights and sizes, and no command computes it (`Runner.fixed`)."""
 
     def __post_init__(self) -> None:
         _check("output", self.name, self.dtype, self.shape)
@@ -73,9 +73,9 @@ class IOSpec:
     """The inputs and outputs of a run. Raises ModelError where two inputs share a name."""
 
     inputs: tuple[Input, ...]
-    """What a run is given, in the order in which it is uploaded."""
+    """In the order in which they are uploaded."""
     outputs: tuple[Output, ...]
-    """What a run may be asked for; the same one may be there twice."""
+    """Those that a run may be asked for; the same one may be there twice."""
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.inputs]
@@ -87,7 +87,7 @@ class IOSpec:
         return dict.fromkeys(one.name for one in self.outputs if one.fixed)
 
     def sized(self, table: SizeTable) -> IOSpec:
-        """Return the same with places in `table` for the SymInts of shapes."""
+        """Return it with a SizeIndex in `table` in the place of each SymInt of its shapes."""
         inputs = [
             replace(one, shape=table.size(one.shape), below=table.size(one.below))
             for one in self.inputs
@@ -121,7 +121,7 @@ class Symbol:
     high: int
     """The least and the greatest size that it may have."""
     is_number: bool = False
-    """Whether it is a number of the input's."""
+    """Whether it is a number in the input, and not a size of an axis."""
 
     def __post_init__(self) -> None:
         numbers = self.axis, self.low, self.high
@@ -132,7 +132,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class ShapeRange:
-    """The shapes of inputs that an executable is for."""
+    """The shapes of inputs that an executable is for, as they are found by on disk."""
 
     shapes: tuple[tuple[str, tuple[int | str, ...]], ...]
     """Of each input, in the order of their names, with the names of open dimensions."""
@@ -140,7 +140,7 @@ class ShapeRange:
     guards: tuple[Guard, ...] = ()
 
     def admits(self, shapes: Mapping[str, Shape]) -> bool:
-        """Return True for shapes that are among them."""
+        """Return True where `shapes` of all inputs fit, and the guards hold for them."""
         if sorted(shapes) != [name for name, _ in self.shapes]:
             return False
         sizes: dict[str, int] = {}
@@ -183,10 +183,10 @@ def _guard(data: Any) -> Guard:
 
 @dataclass(frozen=True)
 class Block:
-    """Memory that tensors share."""
+    """A block of device memory, which tensors share one after the other."""
 
     words: tuple[Size, ...]
-    """What its tensors take, in words of 32 bits: the greatest is its size."""
+    """The ends of its tensors, in words of 32 bits: the greatest is its size in a binding."""
     kind: str
     """How the host gets at it: one of MEMORIES."""
     own: bool
@@ -204,18 +204,18 @@ class Block:
 
 @dataclass(frozen=True)
 class TensorSlot:
-    """Where a tensor lies."""
+    """Where a tensor lies: its block, its offset there, shape, dtype and layout."""
 
     name: str
     shape: Shape
     dtype: DType
     layout: Layout
     words: Size
-    """The words that it has there."""
+    """The words that it takes there."""
     block: int | None
     """The block that it is in; None where it is in the host's memory."""
     memory: str
-    """What it shares with others that are views of it."""
+    """The name of its memory, which views of it share."""
     offset: Size | None
     """The word of its block that it begins at; None where it has all of it."""
 
@@ -228,7 +228,7 @@ class TensorSlot:
 
 @dataclass(frozen=True)
 class StateSlot:
-    """A state: which block has its content, and which gets the new one, where that is another."""
+    """A state: the block of its content, and where there is one that of the new content."""
 
     name: str
     blocks: tuple[int, ...]
@@ -237,7 +237,7 @@ class StateSlot:
 
 
 class HostStep(Protocol):
-    """A step that the host has a part in."""
+    """A step that the host performs: NumPy's work, or a branch or loop."""
 
     @property
     def tensors(self) -> Sequence[str]:
@@ -253,7 +253,7 @@ class HostStep(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Executable:
-    """All that a run is made of, for the sizes that `guards` admit."""
+    """A compiled graph as plain data, for all sizes that `guards` admit."""
 
     name: str
     """Of the graph."""
@@ -261,12 +261,12 @@ class Executable:
     """The backend whose kernels it runs."""
     symbols: tuple[Symbol, ...]
     expressions: tuple[Expr, ...]
-    """What sizes are, where they depend on the symbols: see `SizeIndex`."""
+    """All sizes that depend on the symbols, to which each `SizeIndex` points."""
     guards: tuple[Guard, ...]
-    """What holds for the sizes that it is for."""
+    """Comparisons that have the same answers for all sizes that it is for."""
     blocks: tuple[Block, ...]
     weights: tuple[int, ...]
-    """The words of each; buffers have the blocks' numbers, then the weights'."""
+    """The words of each weight. Numbers of buffers in commands count the blocks, then these."""
     commands: CommandBuffer
     io: IOSpec
     slots: Mapping[str, TensorSlot]
@@ -274,7 +274,7 @@ class Executable:
     aliases: Mapping[str, str]
     """The tensor of each output that is called otherwise."""
     nbytes: int
-    """Bytes of device memory that it takes at most while it is made ready, of the sizes at hand
+    """Bytes of device memory that it takes at most while it is made ready, for the sizes at hand
     when it was made."""
     host: tuple[HostStep, ...] = ()
     states: tuple[StateSlot, ...] = ()
@@ -327,11 +327,11 @@ class Executable:
         return compiled([one.expr for one in self.guards], [one.name for one in self.symbols])
 
     def numbers(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Return the numbers of `expressions` for these sizes of the symbols."""
+        """Evaluate `expressions` for these sizes of the symbols."""
         return self._numbers(sizes)
 
     def sizes(self, feeds: Mapping[str, Array]) -> tuple[int, ...]:
-        """Return the sizes of the symbols in inputs that are given."""
+        """Return the sizes that the symbols have in the arrays `feeds`."""
         return tuple(
             [
                 int(feeds[one.input].flat[one.axis])
@@ -342,7 +342,7 @@ class Executable:
         )
 
     def holds(self, sizes: Sequence[int]) -> bool:
-        """Return True where it is right for these sizes of the symbols."""
+        """Return True where these sizes of the symbols are within bounds, and all guards hold."""
         pairs = zip(self.symbols, sizes, strict=True)
         if not all(one.low <= size <= one.high for one, size in pairs):
             return False
@@ -366,7 +366,7 @@ class Executable:
         return ShapeRange(tuple(sorted(shapes)), self.symbols, self.guards)
 
     def admits(self, feeds: Mapping[str, Array]) -> bool:
-        """Return True where it is right for inputs that are given."""
+        """Return True where it can run `feeds`: their sizes hold, and their shapes fit."""
         try:
             sizes = self.sizes(feeds)
         except IndexError:  # of fewer dimensions, or numbers

@@ -1,4 +1,4 @@
-"""A run that was begun: the device may still be at it."""
+"""Runs under way: commands were given to the device, which may not be done with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Run(Protocol):
 
 @dataclass(frozen=True)
 class Done(Generic[T]):
-    """A run that was over when it was begun."""
+    """A run without anything to wait for: its results are there."""
 
     found: T
     """The outputs that were asked for."""
@@ -67,10 +67,10 @@ class Inside:
 
 
 class Begun:
-    """A run of a plan, in one of its BufferSets.
+    """A run under way in one of a runner's BufferSets.
 
-    names: of the outputs that were asked for. computed: those of them that are no constants. take:
-    gives one of them, once the device is done.
+    names: of the outputs that were asked for. computed: those of them that commands compute, whose
+    download is asked for at once. take: returns one of them, once the device is done.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Begun:
 
 
 def apart(feeds: Mapping[str, Array], out: Mapping[str, Array]) -> dict[str, Array]:
-    """`feeds`, copied where they may share memory with arrays of `out`.
+    """Return `feeds`, copied where they may share memory with arrays of `out`.
 
     An output that is an input is taken from there, perhaps once others were written.
     """
@@ -151,10 +151,10 @@ def within_memory(performer: Performer, work: Callable[[], T]) -> T:
 def run_within(
     performer: Performer, inside: Callable[[], T], begin: Callable[[], Run | Done[T]]
 ) -> T:
-    """What `inside` gives, likewise.
+    """Return what `inside` gives; LimitError where the host has too little memory.
 
-    Where other threads wait for the device it is what the run of `begin` has as results: theirs
-    are begun with while it is computed.
+    Where other threads wait for the device, `begin` is called in its place, and theirs are begun
+    while this run is computed.
     """
     device = performer.device
     if device is None or not device.contended:

@@ -1,4 +1,4 @@
-"""Runs of an executable, compiled now or read from disk: inputs, every step, outputs."""
+"""Runner: uploads inputs, runs an executable's commands and downloads outputs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from glnn.types import Array, DType, as_float, narrowed, to_float16
 class Runner:
     """Runs `executable` for whatever shapes its guards admit. Any thread may use it.
 
-    performer: where it runs. resources: what its BufferSets share. sizes: those of the symbols that
-    it is made ready for at once. fixed: gives an output that
-    follows from sizes alone, as a new array. taken: bytes of
-    device memory that it takes for these sizes, memory of states aside. lock: what a run holds
-    where no device has runs take turns; None is one of its own.
+    performer: the backend or device that it runs on. resources: what its BufferSets share. sizes:
+    of the symbols; it is bound to these at once. fixed: gives an output that no command computes,
+    as a new array. taken: bytes of device memory that it takes for these sizes, states aside. lock:
+    held by a run on a backend without a device; None is one of its own.
 
     Only inside `performer.perform` can one be made. Raises DeviceError where GL meets an error, as
     where memory runs out, LimitError where a texture is too large.
@@ -88,14 +87,14 @@ class Runner:
         return self._fixed_output(name, self._latest)
 
     def _inner(self, name: str) -> Output:
-        """The tensor called `name`, which is no output. Raises ModelError where it is not kept."""
+        """Return what describes the tensor called `name`, which is no output. Raises ModelError."""
         raise ModelError(f"a plan of {', '.join(map(repr, self.outputs))} keeps no tensor {name!r}")
 
     def _before(self, names: Sequence[str]) -> None:
-        """What is done before a run that is asked for these outputs. Only inside `perform`."""
+        """Check the names of outputs and refresh weights before a run. Only inside `perform`."""
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
-        """Move the inputs, arrays of their own types, to the device."""
+        """Bind to the sizes of the inputs, and move these to the device."""
 
         def upload() -> None:
             buffers = self._only()
@@ -149,7 +148,7 @@ class Runner:
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        """Do the same as `run`, for callers that are inside `Performer.perform`."""
+        """Do what `run` does, for callers that are inside `Performer.perform`."""
         with self._lock:
             if outputs == () and self._performer.device is not None:
                 self.begin(feeds, outputs, out)  # and wait for nothing
@@ -189,7 +188,7 @@ class Runner:
         return self._asked(buffers, self.outputs if outputs is None else outputs, out or {})
 
     def _free(self) -> BufferSet:
-        """Return room for a run: where none is left, that of the first that is under way."""
+        """Return a BufferSet for a new run; where all are in use, wait for the oldest run's."""
         while self._runs and self._runs[0].over:
             self._runs.popleft()
         busy = [run.buffers for run in self._runs]
@@ -206,21 +205,21 @@ class Runner:
         return found
 
     def _only(self) -> BufferSet:
-        """Return that of the last run, once no run that was begun needs its outputs any more."""
+        """Wait for all runs under way, and return the BufferSet of the last."""
         while self._runs:
             self._runs.popleft().results()
         return self._latest
 
     @cached_property
     def _most(self) -> int:
-        """How many runs may be under way: a second one needs inputs and outputs of its own."""
+        """Runs that may be under way at once: a second one needs memory for inputs and outputs."""
         if self._performer.device is None or not any(one.own for one in self.executable.blocks):
             return 1
         free = self.available()
         return 2 if free is None or self._latest.room <= free else 1
 
     def _asked(self, buffers: BufferSet, names: Sequence[str], out: Mapping[str, Array]) -> Begun:
-        """The run that was begun in `buffers`, whose outputs `names` are on their way."""
+        """Ask for the outputs `names` of the run in `buffers`, and return what waits for them."""
         computed = [name for name in names if name not in self._fixed]
 
         def found(name: str) -> Array:
@@ -229,7 +228,7 @@ class Runner:
         return Begun(buffers, names, computed, found)
 
     def _array(self, output: Output, buffers: BufferSet, out: Array | None) -> Array:
-        """An output as a run in `buffers` left it, in `out` or in a new array."""
+        """Return an output as the run in `buffers` left it, in `out` or in a new array."""
         dtype, to = output.dtype, None
         if output.fixed:
             found = self._fixed_output(

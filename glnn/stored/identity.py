@@ -1,8 +1,7 @@
-"""What a stored plan depends on: the model, glnn itself, the device, the settings.
+"""Identity of stored plans: the files, the device and the settings that they depend on.
 
-No model is read for it. A file is the one that was read as long as its place, size and times are
-the same; a file that was just written is none that can be told so, since it may change within what
-the system's clock tells apart.
+No model is read for it. A file is taken for unchanged as long as its path, size and times are. One
+that was written a moment ago is not: it may change again within the resolution of the clock.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class FileStamp:
 
 
 def stamps(read: Iterable[Noted]) -> tuple[FileStamp, ...] | None:
-    """The files that were read; None where one may have changed later without being seen to."""
+    """Return stamps of the files that were read; None where a change could go unseen."""
     found: dict[str, FileStamp] = {}
     for noted in read:
         one = FileStamp.of(noted.path, noted.known)
@@ -88,7 +87,7 @@ def stamps(read: Iterable[Noted]) -> tuple[FileStamp, ...] | None:
 
 
 def named(source: object) -> tuple[str, ...] | None:
-    """What a model is known by that is not yet read; None where it is nothing but an object."""
+    """Return what identifies a model before it is read; None where it is an object in Python."""
     if isinstance(source, bytes):
         return "bytes", digest(source)
     if not isinstance(source, (str, os.PathLike)):
@@ -140,7 +139,7 @@ def _own() -> tuple[Known, ...]:
 
 
 def surroundings(device: Device, settings: Settings, files: Files) -> tuple[str, ...]:
-    """All that plans depend on beside the model and the options."""
+    """Return texts of all that plans depend on beside the model and the options."""
     chosen: tuple[object, ...] = settings.trust, settings.launch, settings.memory
     chosen += str(settings.kernels), settings.backends, device.low
     versions = sys.version, np.__version__, sys.byteorder
@@ -148,7 +147,7 @@ def surroundings(device: Device, settings: Settings, files: Files) -> tuple[str,
 
 
 def chosen(options: Options) -> tuple[str, ...]:
-    """The options that plans depend on."""
+    """Return texts of the options that plans depend on."""
     found: list[Any] = []
     for one in fields(options):
         value = getattr(options, one.name)

@@ -1,4 +1,4 @@
-"""What is stored of one model: its description, and which plans there are."""
+"""Index: the description of one model on disk, and the list of its stored plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAIN = "biuf"
 
 @dataclass(frozen=True)
 class Part:
-    """A part of another entry."""
+    """The place of a weight: parts of another entry."""
 
     entry: str
     """The entry's name."""
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Fixed:
-    """An output that no run changes, in a part of the index's own entry."""
+    """An output that no run changes; its array is a part of the index's own entry."""
 
     name: str
     """The output's."""
@@ -59,7 +59,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Listed:
-    """A plan that is stored."""
+    """A stored plan: the shapes that it is for, and the parts that have it."""
 
     range: ShapeRange
     """The shapes of the inputs that it is for."""

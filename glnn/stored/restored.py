@@ -1,4 +1,4 @@
-"""Executables from disk on a device, and their weights."""
+"""Runners of executables that were read from disk, and their weights on the device."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ PIECE = 32 << 20  # bytes of a part: several threads look at a large weight's ch
 
 
 class Words(Protocol):
-    """A weight that is on the device."""
+    """A weight on the device, whose packed words are written."""
 
     def words(self) -> NDArray[np.uint32]:
-        """What it is there, zeros at its end aside."""
+        """Return its words, without zeros at the end."""
 
     def current(self) -> bool:
-        """Whether that is what the plan was made with: nothing was assigned anew."""
+        """Return True where it was not assigned since the plan was made."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ class DiskSaver:
             self._sweep(index)
 
     def _kept(self, index: Index, shapes: ShapeRange, small: bool) -> bool:
-        """Whether such a plan is there, with all its weights."""
+        """Return True where such a plan is on disk with all its weights."""
         found = next((one for one in index.plans if one.key == (shapes, small)), None)
         return found is not None and set(found.weights) <= self._there.keys()
 
@@ -153,11 +153,11 @@ class DiskSaver:
                 disk.remove(one.name)
 
     def _about(self) -> dict[str, str]:
-        """What `glnn cache` says of it."""
+        """Return what `glnn cache` shows of an entry."""
         return {"device": self._shelf.device.capabilities.renderer, "model": self._index.name}
 
     def _fixed(self, job: Job, part: str) -> tuple[tuple[Fixed, ...], dict[str, Any]]:
-        """The outputs that no run changes, and the parts that have their numbers."""
+        """Return the outputs that no run changes, and the parts with their arrays."""
         found: list[Fixed] = []
         contents: dict[str, Any] = {}
         for i, (name, array) in enumerate(job.fixed.items()):
@@ -168,7 +168,7 @@ class DiskSaver:
         return tuple(found), contents
 
     def _known(self, index: Index) -> None:
-        """Note which weights are there."""
+        """Map the weights that the plans of `index` have on disk."""
         names = {one.entry for listed in index.plans for one in listed.weights}
         entries = {name: self._shelf.disk.map(name) for name in names}
         for one in dict.fromkeys(one for listed in index.plans for one in listed.weights):
@@ -178,7 +178,7 @@ class DiskSaver:
                     self._there[one] = np.frombuffer(entry.span(one.pieces), np.uint32)
 
     def _weights(self, job: Job) -> tuple[Part, ...]:
-        """Where the weights of a plan are: those that are nowhere are written."""
+        """Return where the weights of a plan are on disk; those that are not there are written."""
         entry = f"weights/{self._shelf.key[:32]}-{urandom(8).hex()}"
         found: list[Part] = []
         with self._shelf.disk.writer(entry, **self._about()) as draft:
@@ -195,7 +195,7 @@ class DiskSaver:
         return tuple(found)
 
     def _append(self, draft: Draft, entry: str, words: NDArray[np.uint32]) -> Part:
-        """Where a weight is: written to `draft` if it is nowhere."""
+        """Return where a weight is on disk; it is written to `draft` if it is not there."""
         if not threading.main_thread().is_alive() and _interrupted():
             raise InterruptedError("the process was interrupted")
         for part, known in self._there.items():
@@ -212,11 +212,11 @@ class DiskSaver:
 
 
 def _same(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> bool:
-    """Whether these words are the same; most that are not differ at the beginning."""
+    """Return True where these words are equal; most that are not differ at the beginning."""
     return np.array_equal(one[:64], other[:64]) and np.array_equal(one, other)
 
 
 def _interrupted() -> bool:
-    """Whether the process ends by Ctrl-C."""
+    """Return True where the process ends by Ctrl-C."""
     kind = getattr(sys, "last_type", None)
     return kind is not None and issubclass(kind, KeyboardInterrupt)

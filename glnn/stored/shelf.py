@@ -1,4 +1,4 @@
-"""Where what is stored of a model has its place."""
+"""Shelf: where the plans of one model are in the cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INDEX = "index"
 
 @dataclass(frozen=True)
 class Shelf:
-    """Where what is stored of one model, for a device and options, has its place."""
+    """The place in the cache of one model's plans, for a device and options."""
 
     disk: Disk
     """The user's."""
@@ -62,7 +62,7 @@ class Shelf:
         return cls(disk, digest(*model, *around, *chosen(options)), found, files.fresh)
 
     def index(self) -> tuple[Index, Entry] | None:
-        """What there is by now."""
+        """Return the index on disk and its entry; None where there is none that is sound."""
         entry = self.disk.map(self.name)
         if entry is None:
             return None

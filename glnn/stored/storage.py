@@ -1,4 +1,4 @@
-"""Finding what was stored of a model, and making plans of it that run."""
+"""DiskStorage: finds the stored plans of a model, and makes runners of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from glnn.types import Shape
 
 LOG = logging.getLogger(__name__)
 MOST_THREADS = 8
-"""That look at checksums: they read no faster than memory."""
+"""Threads that look at checksums: more read no faster than memory."""
 
 
 class TooLittleRoomError(OddError):
@@ -40,7 +40,7 @@ class TooLittleRoomError(OddError):
 
 
 class Shelved:
-    """What is stored of a model: see `StoredModel`."""
+    """A model's stored plans, found in the cache: see `StoredModel`."""
 
     def __init__(self, shelf: Shelf, index: Index, entry: Entry) -> None:
         self.name: str = index.name
@@ -84,7 +84,7 @@ class Shelved:
         return found
 
     def _restored(self, listed: Listed, shapes: Mapping[str, Shape]) -> Runner:
-        """The plan, for inputs of `shapes` first, whose parts are looked at while it is made.
+        """Return a runner of the plan, bound to `shapes`. Checksums are looked at while it is made.
 
         Raises what is wrong with it.
         """
@@ -156,7 +156,7 @@ class Checking:
 
 
 class DiskStorage:
-    """What is stored in the user's cache: see `Storage`. Any thread may use it."""
+    """Stored plans in the user's cache: see `Storage`. Any thread may use it."""
 
     def __init__(self) -> None:
         self._empty: WeakKeyDictionary[Options, Shelf] = WeakKeyDictionary()  # as they were found
