@@ -162,7 +162,11 @@ class BufferSet:
         self._grow(numbers)
         self.sizes, self.numbers, self._now = sizes, numbers, None
         self._generation = self._shared.generation
-        self._now = self._arranged()
+        try:
+            self._now = self._arranged()
+        except BaseException:
+            self._now = None  # host steps looked for tensors in it; it is not for these sizes yet
+            raise
         return self
 
     def _doubled(self) -> tuple[StateMemory, ...]:
