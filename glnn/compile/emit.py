@@ -229,7 +229,7 @@ class _Emitter:
 
     def _slot(self, name: str, tensor: Tensor) -> TensorSlot:
         """Return where a tensor lies."""
-        size, held = self.encoder.sizes.size, self._held(tensor)
+        size, held = self.encoder.sizes.size, self._is_on_device(tensor)
         words = self.backend.capacity(tensor.layout.words(tensor.type)) if held else 0
         return TensorSlot(
             name,
@@ -242,14 +242,14 @@ class _Emitter:
             size(tensor.offset),
         )
 
-    def _held(self, tensor: Tensor) -> bool:
+    def _is_on_device(self, tensor: Tensor) -> bool:
         """Return True where a tensor is in a device's memory."""
         return self.on_device and tensor.memory in self.arena.block
 
     def _part(self, name: str) -> Operand:
         """Return the part of a block that the tensor of that name will have."""
         tensor = self.schedule.tensors[name]
-        if not self._held(tensor):
+        if not self._is_on_device(tensor):
             return HostStore((), tensor.type.dtype)  # no kernel is bound to it
         words = tensor.layout.words(tensor.type)
         room = self.backend.capacity(words)
@@ -403,7 +403,7 @@ class ControlStep(EntryStep):
     weights: Weights
     bodies: Sequence[tuple[Outline, Emitted]]
     _fixed: dict[Weight, Store] = field(default_factory=dict)
-    _held: list[Kept] = field(default_factory=list)
+    _kept: list[Kept] = field(default_factory=list)
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
@@ -449,7 +449,7 @@ class ControlStep(EntryStep):
         store, dtype = self._fixed.get(weight), weight.type.dtype
         if store is None and self.backend.holds(dtype):
             kept = self.weights.keep(weight, parse("R"), False)
-            self._held.append(kept)
+            self._kept.append(kept)
             store = kept.store
         elif store is None:
             store = HostStore(weight.shape, dtype)

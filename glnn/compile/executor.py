@@ -40,7 +40,7 @@ The numbers of inputs that decide sizes (`Graph.told`), by name; whether int64 i
 """
 HELD = 256 << 20  # bytes of packed weights that are held until they are stored
 SHARE = 16  # of the process's memory, where that is little
-SAID = 8  # operators that a warning names, and layers of each
+MOST_NAMED = 8  # operators that a warning names, and layers of each
 
 
 class Executor:
@@ -76,7 +76,7 @@ class Executor:
             backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self.backend: Backend = backend
         self._asked = device, gpu, limits
-        self._warned = False  # of what the host computes
+        self._logged_hosted = False  # of what the host computes
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
@@ -106,14 +106,14 @@ class Executor:
         backend, names = self._open(), None if outputs is None else tuple(outputs)
         found = run_within(
             backend,
-            lambda: self._inside(feeds, backend, names, out),
+            lambda: self._run_inside(feeds, backend, names, out),
             lambda: self._begun(backend, feeds, names, out or {}),
         )
         if self.saving is not None and self.saving.waiting:
             backend.perform(self.saving.settle)
         return found
 
-    def _inside(
+    def _run_inside(
         self,
         feeds: Mapping[str, Array],
         backend: Backend,
@@ -123,9 +123,9 @@ class Executor:
         try:
             return self._planned(feeds, backend).inside(feeds, names, out)
         except NoRoomError as error:
-            return self._tight(feeds, backend, error).inside(feeds, names, out)
+            return self._plan_exactly(feeds, backend, error).inside(feeds, names, out)
 
-    def _tight(
+    def _plan_exactly(
         self, feeds: Mapping[str, Array], backend: Backend, error: NoRoomError
     ) -> Plan | Cut:
         """Return a plan for exactly these shapes, as one for a range has no room to grow to them.
@@ -166,11 +166,11 @@ class Executor:
     ) -> Run:
         plan = self._planned(feeds, backend)
         if isinstance(plan, Cut) or backend.device is None or outputs == ():
-            return Done(self._inside(feeds, backend, outputs, out))
+            return Done(self._run_inside(feeds, backend, outputs, out))
         try:
             return plan.begin(feeds, outputs, out)
         except NoRoomError as error:
-            plan = self._tight(feeds, backend, error)
+            plan = self._plan_exactly(feeds, backend, error)
             assert isinstance(plan, Plan)
             return plan.begin(feeds, outputs, out)
 
@@ -272,7 +272,7 @@ class Executor:
                 states=states,
                 updates=updates,
             )
-            self._warn(plan.hosted)
+            self._log_hosted(plan.hosted)
         return plan
 
     def _plan(
@@ -342,7 +342,7 @@ class Executor:
                     saving.made(plan, small)
                 elif saving is not None:
                     self._weights.release()
-                self._warn(plan.hosted)
+                self._log_hosted(plan.hosted)
                 if isinstance(plan, Cut) or not plan.executable.symbols:
                     self._plans[key] = plan
                     if len(self._plans) > self._kept:
@@ -352,18 +352,20 @@ class Executor:
             self._latest = None if keep or outputs else (shapes, known, plan)
         return plan
 
-    def _warn(self, hosted: tuple[Hosted, ...]) -> None:
+    def _log_hosted(self, hosted: tuple[Hosted, ...]) -> None:
         """Log once which operators the host computes beside a GPU."""
         hosted = tuple(one for one in hosted if not one.left)
-        if not hosted or self._warned:
+        if not hosted or self._logged_hosted:
             return
-        self._warned = True
+        self._logged_hosted = True
         layers: dict[str, list[str]] = {}
         for one in hosted:
             layers.setdefault(str(one), []).append(one.layer)
-        found = [f"{what} in {', '.join(names[:SAID])}" for what, names in layers.items()]
-        more = f"; and {len(found) - SAID} more" if len(found) > SAID else ""
-        LOG.warning("%s: the host computes %s%s", self.graph.name, "; ".join(found[:SAID]), more)
+        found = [f"{what} in {', '.join(names[:MOST_NAMED])}" for what, names in layers.items()]
+        more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        LOG.warning(
+            "%s: the host computes %s%s", self.graph.name, "; ".join(found[:MOST_NAMED]), more
+        )
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:

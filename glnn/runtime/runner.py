@@ -97,7 +97,7 @@ class Runner:
         """Bind to the sizes of the inputs, and move these to the device."""
 
         def upload() -> None:
-            buffers = self._only()
+            buffers = self._idle_buffers()
             buffers.bind(self.executable.sizes(feeds))
             self._upload(buffers, feeds)
 
@@ -119,7 +119,7 @@ class Runner:
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
-        self._performer.perform(lambda: self._only().perform())
+        self._performer.perform(lambda: self._idle_buffers().perform())
 
     def download(self) -> dict[str, Array]:
         """Return the outputs, waiting for them."""
@@ -177,7 +177,7 @@ class Runner:
         out: Mapping[str, Array] | None,
     ) -> Begun:
         self._before(outputs or ())
-        buffers = self._free()
+        buffers = self._free_buffers()
         buffers.bind(self.executable.sizes(feeds))
         if out:
             for one in self.executable.io.outputs:
@@ -187,13 +187,13 @@ class Runner:
         buffers.perform()
         return self._asked(buffers, self.outputs if outputs is None else outputs, out or {})
 
-    def _free(self) -> BufferSet:
+    def _free_buffers(self) -> BufferSet:
         """Return a BufferSet for a new run; where all are in use, wait for the oldest run's."""
         while self._runs and self._runs[0].over:
             self._runs.popleft()
         busy = [run.buffers for run in self._runs]
         found = next((one for one in self._sets if one not in busy), None)
-        if found is None and len(self._sets) < self._most:
+        if found is None and len(self._sets) < self._most_runs:
             found = BufferSet(self.executable, self._resources)
             self._sets.append(found)
         if found is None:
@@ -204,14 +204,14 @@ class Runner:
         self._latest = found
         return found
 
-    def _only(self) -> BufferSet:
+    def _idle_buffers(self) -> BufferSet:
         """Wait for all runs under way, and return the BufferSet of the last."""
         while self._runs:
             self._runs.popleft().results()
         return self._latest
 
     @cached_property
-    def _most(self) -> int:
+    def _most_runs(self) -> int:
         """Runs that may be under way at once: a second one needs memory for inputs and outputs."""
         if self._performer.device is None or not any(one.own for one in self.executable.blocks):
             return 1
