@@ -1,7 +1,7 @@
-"""A model that is loaded once somebody needs it, and a backend that is opened likewise.
+"""Deferred: the model of a session, loaded on first use, and its backend, opened likewise.
 
-What reads models and plans them takes several times as long to import as all that a stored plan is
-run by: only `import_module` here brings it.
+The modules that read and plan models take several times as long to import as those that run a
+stored plan: they are imported here, by `import_module`, when the model is loaded.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Deferred:
-    """The model that `source` is, names or is the content of, to be run as `options` say.
+    """Loads the model that `source` is, names or is the content of, to be run as `options` say.
 
-    stored: what was stored of it; None where it is loaded at once. storage: where its plans are
-    kept. Any thread may use it.
+    stored: its plans on disk; None where there are none, and it is loaded at once. storage: where
+    new plans are kept. Any thread may use it.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class Deferred:
         self._lock = ProcessLock()
         self._backend: Backend | None = None
         self.loaded: Loaded | None = None
-        """It, once it was."""
+        """The model and its executor, once it was loaded."""
 
     def load(self) -> Loaded:
-        """It, loaded now unless it was.
+        """Load the model on first use, and return it.
 
-        Raises what `Loaded.of` raises, and ModelError where it is another one than was stored.
+        Raises what `Loaded.of` raises, and ModelError where its file changed since it was stored.
         """
         if self.loaded is None:
             with self._lock:
@@ -65,12 +65,12 @@ class Deferred:
         return loaded
 
     def executor(self) -> Executor | Fastest:
-        """What runs it, loaded now unless it was. Raises what `load` raises."""
+        """Return the executor of the model, loaded on first use. Raises what `load` raises."""
         return self.load().executor
 
     @property
     def backend(self) -> Backend:
-        """What it runs on: another one after the device was lost. Raises what `load` raises."""
+        """The backend: another one after the device was lost. Raises what `load` raises."""
         if self.loaded is not None or self._stored is None:
             return self.load().executor.backend
         with self._lock:
@@ -84,6 +84,6 @@ class Deferred:
 
     @property
     def where(self) -> str:
-        """What its backend is called."""
+        """The name of its backend; where plans were stored, none is opened to tell it."""
         stored = self._stored if self.loaded is None else None
         return self.load().executor.backend.name if stored is None else stored.backend

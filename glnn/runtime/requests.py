@@ -1,4 +1,4 @@
-"""Runs that are asked for and not waited for: two are under way, those that wait may be joined."""
+"""Requests: the queue behind `run_async`. Two runs are under way; those that wait may be joined."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXIT_SECONDS = 10.0  # that the process's end waits for what was asked for
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A run that was asked for."""
+    """A run that a caller asked for: inputs, outputs, and the future that gets them."""
 
     feeds: Mapping[str, Array]
     """The inputs."""
@@ -36,18 +36,18 @@ class Request:
     out: Mapping[str, Array]
     """Arrays to write some of them to."""
     requests: Requests
-    """Whom it was asked of, who lives as long as it waits."""
+    """The queue that it is in, kept alive as long as it waits."""
     future: Future[list[Array]] = field(default_factory=Future)
     """Gets the outputs, in the order of `outputs`."""
 
     @property
     def samples(self) -> int:
-        """How long its batch is; 1 where it has none."""
+        """The size of its batch; 1 where it has none."""
         return next((array.shape[0] for array in self.feeds.values() if array.shape), 1)
 
     @property
     def joinable(self) -> bool:
-        """Whether one run may do it and others: as many samples in each input, no `out`."""
+        """Whether it may share a run with others: as many samples in each input, no `out`."""
         batches = {array.shape[:1] for array in self.feeds.values()}
         return not self.out and len(batches) == 1 and () not in batches
 
@@ -59,17 +59,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request."""
+    """The results of a request, or its error."""
 
     request: Request
-    """It."""
+    """The request."""
     results: list[Array]
     """Its outputs."""
     error: BaseException | None = None
-    """What there is in place of these."""
+    """The exception, where it raised one."""
 
     def give(self) -> None:
-        """Tell those who wait for it."""
+        """Set the future."""
         if self.error is None:
             self.request.future.set_result(self.results)
         else:
@@ -84,7 +84,7 @@ class Flight:
     asked: tuple[Request, ...]
 
     def answers(self) -> list[Answer]:
-        """What each request gets, waiting for it."""
+        """Wait for the run, and return what each request gets."""
         try:
             found = self.run.results()
         except BaseException as error:  # whatever it is, those who wait get it

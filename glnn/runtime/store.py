@@ -1,4 +1,4 @@
-"""A tensor where it is computed, and what has it computed."""
+"""Store: the memory of one tensor. Performer: the backend or device that uses it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class Store(Protocol):
-    """Where one tensor is kept.
+    """The memory of one tensor, in the host's or a device's.
 
-    Content is `set` and goes to the device when it is needed, or is `put` there, which is for where
-    the device may be used. It is read by `pull`, which may keep it, or by `fetch`, as an array that
-    is the caller's own: `out`, where given. `ask` has it on its way before.
+    `set` takes an array, which goes to the device when it is needed; `put` moves it there at once,
+    inside `perform`. `pull` returns the content, perhaps an array that the store keeps; `fetch`
+    copies it to a new array, or to `out`. `ask` starts the download that `fetch` waits for.
     """
 
     shape: Shape
@@ -71,20 +71,20 @@ class HostStore:
 
 
 class Performer(Protocol):
-    """Where runs are performed: a backend, or a device by itself (`OnDevice`)."""
+    """Calls work where the device may be used: a backend, or a device by itself (`OnDevice`)."""
 
     device: Device | None
     """None where no GL is involved."""
 
     def perform(self, work: Callable[[], T]) -> T:
-        """What `work` gives or raises, called where the device may be used. From any thread."""
+        """Call `work` where the device may be used; return or raise what it does. Any thread."""
 
     def fence(self) -> Fence | None:
-        """What waits for all that was asked so far; None where a call returns when it is done."""
+        """Return a fence behind all commands so far; None where a call returns when it is done."""
 
 
 class OnDevice:
-    """Runs on `device`, for which no backend need be there."""
+    """A performer on `device` without a backend, as for stored plans."""
 
     def __init__(self, device: Device) -> None:
         self.device: Device | None = device

@@ -1,4 +1,4 @@
-"""Models of which something was stored: they run without being loaded, as long as that does."""
+"""StoredRuns: runs a model by plans from disk, without loading it, as long as there are some."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ KEPT = 8  # plans that were stored
 
 
 class StoredModel(Protocol):
-    """What was stored of a model, for a device and options.
+    """The stored plans of a model, for a device and options.
 
-    No size of it depends on the numbers of an input.
+    No size in them depends on the numbers of an input.
     """
 
     name: str
@@ -50,7 +50,7 @@ class StoredModel(Protocol):
         """
 
     def refuse(self) -> None:
-        """Have its plans be made anew from now on: one cannot be run."""
+        """Remove its plans from disk, as one of them cannot be run."""
 
     def unchanged(self) -> bool:
         """Whether what the model is loaded from is what it was when this was stored."""
@@ -80,7 +80,7 @@ class Saver(Protocol):
         fixed: Mapping[str, Array],
         small: bool,
     ) -> None:
-        """Have an executable kept, while others go on.
+        """Write an executable to disk, in a thread of its own.
 
         weights: what gives its weights. fixed: its outputs that no run changes. small: whether
         inputs of int64 are `all_small`.
@@ -129,7 +129,7 @@ class NothingStored:
 
 
 class Executing(Protocol):
-    """What runs a model: `run` waits, `begin` does not."""
+    """An executor, or stored plans, as sessions use them: `run` waits, `begin` does not."""
 
     @property
     def device(self) -> Device | None:
@@ -152,14 +152,15 @@ class Executing(Protocol):
         """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
 
     def settle(self) -> None:
-        """Do what is left to be done after runs gave their results. Inside `perform`."""
+        """Hand new plans to the saver, once a run gave results. Inside `perform`."""
 
 
 class StoredRuns:
-    """Runs by stored plans, as long as there is one for what is given and the device is there.
+    """Runs a model by stored plans, as long as there is one for the inputs and the device is there.
 
-    stored: has them. otherwise: gives what runs the model else, from then on for good; it is called
-    inside `Device.perform` or not. keep: how many plans are kept. Any thread may use it.
+    stored: has the plans. otherwise: returns the executor that runs the model from then on, for
+    good; it is called inside `Device.perform` or not. keep: how many plans are kept. Any thread may
+    use it.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class StoredRuns:
         """Each with whether inputs of int64 must be small for it; the one used last first."""
 
     def give_up(self) -> None:
-        """Run by no stored plan any more, and free them."""
+        """Drop all stored plans, for good."""
         with self._lock:
             self._stored = None
             self._plans.clear()
@@ -232,12 +233,12 @@ class StoredRuns:
         return bool(self._plans)
 
     def _usable(self) -> bool:
-        """Whether stored plans may be there, and their device was not lost."""
+        """Return True where stored plans may be used: their device was not lost."""
         stored = self._stored
         return stored is not None and stored.device.lost is None
 
     def _by_plan(self, feeds: Mapping[str, Array], do: Callable[[Runner], Found]) -> Found | None:
-        """What `do` gives of the stored plan for such inputs; None where none can be run."""
+        """Call `do` with the stored plan for such inputs; None where none can be run."""
         plan = self._plan(feeds)
         try:
             return None if plan is None else do(plan)
@@ -252,7 +253,7 @@ class StoredRuns:
             return None
 
     def _plan(self, feeds: Mapping[str, Array]) -> Runner | None:
-        """The stored plan for such inputs, if there is one."""
+        """Return the stored plan that admits such inputs, if there is one."""
         shapes = {name: array.shape for name, array in feeds.items()}
         small = all_small(feeds)
         if not small and beyond_int32(feeds):
