@@ -27,6 +27,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, Strip, alone, parse
 from glnn.layout.layout import CHANNELS_LAST, PADDED, RowMajor
+from glnn.symint import same
 from glnn.types import DType
 
 IMAGES = parse(CHANNELS_LAST)
@@ -72,12 +73,12 @@ class _Target:
             return None
         shape, lies = tensor.shape, tensor.layout
         if lies == IMAGES and shape[1] == self.channels:
-            same = shape[0] * prod(shape[2:]) == self.pixels
-            return Strip(IMAGES, self.start, self.wide) if same else None
+            fits = shape[0] * prod(shape[2:]) == self.pixels
+            return Strip(IMAGES, self.start, self.wide) if fits else None
         if not isinstance(lies, RowMajor) or shape != (self.pixels, self.channels):
             return None
-        same = lies.row(shape) == _whole(self.channels)
-        return Strip(PADDED, self.start, self.wide) if same else None
+        fits = lies.row(shape) == _whole(self.channels)
+        return Strip(PADDED, self.start, self.wide) if fits else None
 
 
 class _Laying:
@@ -256,9 +257,9 @@ def _sliced(entry: Entry) -> int | None:
     found = op.map(x)
     start = next((axis.start for axis in found.dims[1] if axis.axis == 1), 0)
     axes = tuple((Axis(n, i, start if i == 1 else 0),) for i, n in enumerate(out))
-    same = found.dims == axes and x[2:] == out[2:] and x[0] == out[0]
+    images = same(x[2:], out[2:]) and same(x[0], out[0]) and found.dims == axes
     inside = start >= 0 and start + out[1] <= x[1] and start % 4 == 0
-    return start if same and inside else None
+    return start if images and inside else None
 
 
 def _whole(channels: int) -> int:

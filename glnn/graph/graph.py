@@ -20,6 +20,7 @@ from glnn.errors import ModelError, ShapeError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import SMALL, Operator
 from glnn.graph.result_memory import check_results
+from glnn.symint import greatest
 from glnn.types import Array, Shape, TensorType, content
 
 FEW = 64  # numbers of an input that sizes may follow from
@@ -236,7 +237,7 @@ class Graph:
             made_once = node.reads or node.operator.table
             if made_once and not changes and found.issuperset(node.reads):
                 grown = node.growth
-                if grown > 0:
+                if greatest(grown) > 0:
                     spare = self._spare if spare is None else spare
                     if grown > spare:
                         continue

@@ -179,6 +179,50 @@ def test_models_with_two_open_sizes_are_planned_for_ranges(name, planned) -> Non
     assert len(planned) <= 6, planned
 
 
+IMAGE = "g (float[1, 4, H, W] x) => (float[A, B, C, D] y)"
+OPEN = {
+    "Conv": ("g (float[1, 4, H, W] x, float[4, 4, 3, 3] w) => (float[A, B, C, D] y)", """{
+        a = Conv <auto_pad = "SAME_UPPER", strides = [2, 2]> (x, w)
+        b = Relu (a)
+        y = Conv <auto_pad = "SAME_LOWER", strides = [2, 2]> (b, w) }"""),
+    "MaxPool": (IMAGE, """{
+        a = MaxPool <auto_pad = "SAME_UPPER", kernel_shape = [3, 3], strides = [2, 2]> (x)
+        y = MaxPool <auto_pad = "SAME_LOWER", kernel_shape = [2, 2], strides = [2, 2]> (a) }"""),
+    "AveragePool": (IMAGE, """{
+        a = AveragePool <auto_pad = "SAME_UPPER", kernel_shape = [3, 3], strides = [2, 2]> (x)
+        y = AveragePool <kernel_shape = [2, 2], dilations = [2, 2], pads = [1, 1, 1, 1]> (a) }"""),
+    "AveragePool with its padding": (IMAGE, """{
+        y = AveragePool <auto_pad = "SAME_UPPER", kernel_shape = [3, 3], strides = [2, 2],
+                         count_include_pad = 1> (x) }"""),
+    "Trilu": (IMAGE, "{ a = Trilu (x)  b = Trilu <upper = 0> (x)  y = Sub (a, b) }"),
+    "EyeLike": (
+        "g (float[H, W] x) => (float[A, B] y)", "{ a = EyeLike <k = 1> (x)  y = Add (x, a) }",
+    ),
+}  # fmt: skip
+"""Operators whose padding or tables follow from sizes."""
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+@pytest.mark.parametrize("name", OPEN)
+def test_what_follows_from_sizes_makes_no_guard(backend, name, rng) -> None:
+    import onnxruntime
+
+    head, body = OPEN[name]
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> {head} {body}')
+    content = model.SerializeToString()
+    session = InferenceSession(content, backend)
+    theirs = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    weight = rng((4, 4, 3, 3))
+    for sizes in ((12, 18), (31, 9), (16, 17), (25, 31)):
+        feeds = {"x": rng((1, 4, *sizes) if "4, H" in head else sizes)}
+        feeds |= {"w": weight} if "w)" in head else {}
+        (got,), (expected,) = session.run(None, feeds), theirs.run(None, feeds)
+        np.testing.assert_allclose(got, expected, 1e-5, 1e-5, err_msg=str(sizes))
+    executor = session._executor
+    (plan,) = executor.regimes  # type: ignore[union-attr]
+    assert not plan.executable.guards and not executor._plans  # type: ignore[union-attr]
+
+
 BY_POSITION = """g (float[1, P, 4] past, float[1, 1, 4] x) => (float[A, B, C] y)
 <int64 one = {1}, int64[1] zero = {0}, int64[1] half = {2}, int64[1] all = {4},
 float[4] f = {1.0, 0.5, 0.2, 0.1}> {

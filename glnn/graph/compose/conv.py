@@ -11,6 +11,7 @@ from glnn.graph.compose.window import Sizes
 from glnn.graph.graph import Value
 from glnn.graph.operators import Conv2d, Gather, Pad, Squeeze, Transpose, Unflatten, Unsqueeze
 from glnn.graph.operators.windows import output
+from glnn.symint import holds_symbols
 from glnn.types import TensorType
 
 
@@ -31,6 +32,10 @@ def conv(
     `padding` one for the beginning of each and then one for the end of each. Only n may be unknown.
     exact: see `Conv2d`. Raises ShapeError where they do not fit.
     """
+    if holds_symbols(padding):  # Conv2d takes numbers
+        half = len(padding) // 2
+        x = add(Pad((0, 0, *padding[:half]), (0, 0, *padding[half:])), x)
+        padding = (0,) * len(padding)
     count = len(x.type.dims) - 2
     if not 1 <= count <= 3 or len(weight.type.dims) != count + 2:
         raise ShapeError(

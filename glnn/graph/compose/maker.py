@@ -12,9 +12,9 @@ from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, Expr, Scalar, formula
 from glnn.graph.graph import FOLDED, Kind, Value
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Arange, Pointwise, Reshape
+from glnn.graph.operators import Arange, Pointwise, Reshape, Slice
 from glnn.host_memory import check_memory
-from glnn.symint import integers, is_symbolic
+from glnn.symint import SymInt, greatest, integers, is_symbolic
 from glnn.types import Array, DType, Shape, TensorType
 
 
@@ -67,8 +67,12 @@ class Maker:
     def count_up(self, count: int, dtype: DType, shape: Shape) -> Value:
         """0, 1, 2, ... as `count` numbers of int32 or int64 in `shape`.
 
-        They are a constant where a graph keeps that, else what a run computes.
+        They are a constant where a graph keeps that, else what a run computes; for an open count,
+        the first ones of a constant that has as many as it may be.
         """
+        if isinstance(count, SymInt) and self.keeps(greatest(count), dtype):
+            most = self.constant(np.arange(greatest(count)), dtype.numpy)
+            return self(Reshape(shape), self(Slice((0,), (count,), (0,), (1,)), most))
         if self.keeps(count, dtype):
             return self.constant(np.arange(count).reshape(shape), dtype.numpy)
         return self(Reshape(shape), self(Arange(count, dtype)))

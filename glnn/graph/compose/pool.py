@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,8 +13,11 @@ from glnn.graph.compose.add import Add, joined, parted
 from glnn.graph.compose.window import Sizes, Window
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
+from glnn.graph.operator import Known, Types
 from glnn.graph.operators import Pad, Pointwise, Pool2d, Squeeze, Unsqueeze
-from glnn.types import Array, TensorType
+from glnn.graph.operators.table import Table
+from glnn.symint import holds_symbols
+from glnn.types import Array, DType, TensorType
 
 
 def pooled(add: Add, x: Value, windows: Window, mode: str, divisor: int | None = None) -> Value:
@@ -42,7 +47,7 @@ def of_images(
 ) -> Value:
     """The same of images, and without a divisor the mean: with the padding's zeros if `counted`."""
     sides = windows.sides
-    if any(2 * side > k for side, k in zip(sides, 2 * windows.kernel, strict=True)):
+    if not _fit(windows):
         # More than Pool2d takes: what no sum and no maximum sees is put around x.
         fill = 0.0 if mode == "average" else -np.inf
         x = add(Pad((0, 0, *windows.before), (0, 0, *windows.after), "constant", fill), x)
@@ -66,29 +71,56 @@ def averaged(add: Add, x: Value, windows: Window, *, counted: bool) -> Value:
     counted: whether zeros of the padding count. Raises ShapeError where there is no window.
     """
     sizes = TensorType(x.type.dims[2:]).shape
-    small = all(2 * p <= k for p, k in zip(windows.sides, 2 * windows.kernel, strict=True))
-    if len(sizes) <= 2 and small and set(windows.dilation) == {1}:
+    if len(sizes) <= 2 and _fit(windows) and set(windows.dilation) == {1}:
         if len(sizes) == 2:
             return of_images(add, x, windows, "average", None, counted)
         rows = add(Unsqueeze((2,)), x)
         y = of_images(add, rows, windows.with_rows(), "average", None, counted)
         return add(Squeeze((2,)), y)
     sums = pooled(add, x, windows, "average", 1)
-    counts = constant(_counts(windows, sizes, counted).astype(np.float32))
+    table = WindowCounts(windows, sizes, counted)
+    is_open = holds_symbols((windows.sides, sizes))
+    counts = add(table) if is_open else constant(table.reference()[0])
     return add(Pointwise(call("div", Arg(0), Arg(1))), sums, counts)
 
 
-def _counts(windows: Window, sizes: Sizes, counted: bool) -> Array:
-    """How many numbers the mean of each window is of. counted: those in the padding, too."""
-    found = []
-    for i, (size, out) in enumerate(zip(sizes, windows.outputs(sizes), strict=True)):
-        taps, apart = windows.kernel[i], windows.dilation[i]
-        at = np.arange(out) * windows.stride[i] - windows.before[i]
-        first, last = (-windows.before[i], size + windows.after[i]) if counted else (0, size)
-        # The taps before a place are as many as steps to it, rounded up.
-        before, until = (np.clip(-((at - end) // apart), 0, taps) for end in (first, last))
-        found.append(until - before)
-    return np.asarray(reduce(np.multiply.outer, found))
+def _fit(windows: Window) -> bool:
+    """Whether Pool2d takes the padding: numbers, at most half of a window each."""
+    pairs = zip(windows.sides, 2 * windows.kernel, strict=True)
+    return not holds_symbols(windows.sides) and all(2 * side <= k for side, k in pairs)
+
+
+@dataclass(frozen=True)
+class WindowCounts(Table):
+    """How many numbers the mean of each window is of, float32."""
+
+    name: ClassVar[str] = "window_counts"
+    windows: Window
+    extents: Sizes
+    """Sizes of the tensor, but for the first two."""
+    counted: bool
+    """Whether those in the padding count, too."""
+
+    @property
+    def called(self) -> str:
+        return "AveragePool"
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return (TensorType(self.windows.outputs(self.extents), DType.float32),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        windows, found = self.windows, []
+        for i, (size, out) in enumerate(
+            zip(self.extents, windows.outputs(self.extents), strict=True)
+        ):
+            taps, apart = windows.kernel[i], windows.dilation[i]
+            at = np.arange(out) * windows.stride[i] - windows.before[i]
+            padded = -windows.before[i], size + windows.after[i]
+            first, last = padded if self.counted else (0, size)
+            # The taps before a place are as many as steps to it, rounded up.
+            before, until = (np.clip(-((at - end) // apart), 0, taps) for end in (first, last))
+            found.append(until - before)
+        return (np.asarray(reduce(np.multiply.outer, found), np.float32),)
 
 
 def shared(add: Add, x: Value, mode: str, counts: tuple[int | None, ...]) -> Value:

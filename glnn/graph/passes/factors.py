@@ -61,7 +61,9 @@ class Chain:
 
     def _padded(self, pad: Pad) -> Chain | None:
         """With zeros behind whole dimensions of the tensor."""
-        if pad.edge != "constant" or pad.fill != 0 or any(pad.before) or min(pad.after) < 0:
+        if pad.edge != "constant" or pad.fill != 0 or any(n < 0 for n in pad.after):
+            return None
+        if not all(same(n, 0) for n in pad.before):
             return None
         dims: list[Factors] = []
         for factors, more in zip(self.dims, pad.after, strict=True):

@@ -11,6 +11,7 @@ from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reduce
 from glnn.graph.passes.affine import Affine, affine
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.graph.patterns import SUM
+from glnn.symint import same
 from glnn.types import Shape, TensorType
 
 
@@ -48,7 +49,7 @@ class _Channels:
         if not isinstance(node.operator, Pointwise) or len(computed) != 1:
             return None
         (x,), shape = computed, rewriting.shape(node.outputs[0])
-        if rewriting.shape(x) != shape or len(shape) < 2:
+        if not same(rewriting.shape(x), shape) or len(shape) < 2:
             return None
         channels = (shape[1], *(1,) * (len(shape) - 2))
         for value in node.inputs:
@@ -65,7 +66,7 @@ class _Channels:
         for value in self.operands:
             places.append(Arg(len(taken)))
             if value is not None and value is not self.x:
-                single = prod(rewriting.shape(value)) == 1
+                single = same(prod(rewriting.shape(value)), 1)
                 own = (1,) * len(shape) if single else shape
                 taken.append(rewriting.reshaped(name, value, own))
         return rewriting.add(name, Pointwise(expr(*places)), *taken)
@@ -73,10 +74,10 @@ class _Channels:
 
 def _by_channel(shape: Shape, channels: Shape) -> bool:
     """Whether an operand of `shape` has a number for each channel, or one for all."""
-    if prod(shape) == 1:
+    if same(prod(shape), 1):
         return True
     own = shape[-len(channels) :]
-    return own == channels and prod(shape[: -len(channels)]) == 1
+    return same(own, channels) and same(prod(shape[: -len(channels)]), 1)
 
 
 def _behind(expr: Expr, count: int) -> Expr:

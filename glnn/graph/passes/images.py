@@ -12,6 +12,7 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Pad, Pool2d, Reduce
 from glnn.graph.operators.reduce import axes_of
 from glnn.graph.passes.rewriting import Rewriting
+from glnn.symint import holds_symbols
 from glnn.types import DType, TensorType
 
 
@@ -64,7 +65,12 @@ def _padded(operator: Operator, pad: Pad) -> Operator | None:
     if not isinstance(operator, Conv2d | Pool2d) or pad.edge != "constant":
         return None
     sides = (*pad.before, *pad.after)
-    if len(sides) != 8 or min(sides) < 0 or any(sides[i] for i in (0, 1, 4, 5)):
+    if (
+        len(sides) != 8
+        or holds_symbols(sides)
+        or min(sides) < 0
+        or any(sides[i] for i in (0, 1, 4, 5))
+    ):
         return None
     if isinstance(operator, Pool2d):
         counts = operator.count_include_pad or not any(operator.padding)

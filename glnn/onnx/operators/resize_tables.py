@@ -5,22 +5,20 @@ They are weights that a plan of open sizes computes once it is bound to those of
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 from glnn.graph.compose.resample import Filter
-from glnn.graph.operator import Cost, Known, Types
-from glnn.graph.operators.host import HostOperator
+from glnn.graph.operator import Known, Types
+from glnn.graph.operators.table import Table
 from glnn.onnx.operators.resized_axis import ResizedAxis, nearest_places
 from glnn.types import Array, DType, Shape, TensorType
 
 
 @dataclass(frozen=True)
-class ResizeTable(HostOperator):
+class ResizeTable(Table):
     """Numbers of which an axis of another size is made."""
 
-    table: ClassVar[bool] = True
     resized: ResizedAxis
     mode: str
     """That of coordinates."""
@@ -28,16 +26,6 @@ class ResizeTable(HostOperator):
     @property
     def called(self) -> str:
         return "Resize"
-
-    @property
-    def reason(self) -> str:
-        return "more numbers than a plan keeps of its own"
-
-    @abstractmethod
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]: ...
-
-    def cost(self, types: Types) -> Cost:
-        return Cost(0, sum(type.nbytes for type in self.infer(types)))
 
 
 @dataclass(frozen=True)

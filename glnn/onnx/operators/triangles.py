@@ -9,6 +9,7 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import Identity
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
+from glnn.symint import holds_symbols
 from glnn.types import DType
 
 
@@ -20,7 +21,7 @@ def _trilu(call: Call, x: Value, k: Value | None = None) -> Value:
     rows, columns = x.type.shape[-2:]
     dtype = x.type.dtype
     zero = False if dtype is DType.bool else 0.0 if dtype.kind == "float" else 0
-    if not call.keeps(rows * columns, DType.int64):
+    if holds_symbols((rows, columns)) or not call.keeps(rows * columns, DType.int64):
         whether = "b - a >= c" if call.get("upper", 1) else "b - a <= c"
         at = _places(call, rows, columns)
         return call.pointwise("where(a, b, c)", call.pointwise(whether, *at, diagonal), x, zero)
@@ -37,7 +38,7 @@ def _eye_like(call: Call, x: Value) -> Value:
         raise ShapeError(f"EyeLike: x must be a matrix, got {x.type}")
     dtype: DType = call.get("dtype", x.type.dtype)
     rows, columns = x.type.shape
-    if not call.keeps(rows * columns, DType.int64):
+    if holds_symbols((rows, columns)) or not call.keeps(rows * columns, DType.int64):
         at = _places(call, rows, columns)
         return call.cast(call.pointwise("equal(b - a, c)", *at, call.get("k", 0)), dtype)
     apart = np.arange(columns) - np.arange(rows)[:, None]
