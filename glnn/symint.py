@@ -246,6 +246,10 @@ class SymInt:
     def __init__(self, trace: Trace, expr: Expr, hint: int) -> None:
         self.trace, self.expr, self.hint = trace, expr, hint
 
+    def __deepcopy__(self, _: dict[int, Any]) -> SymInt:
+        # Nothing changes it, and what is asked of a copy is to be a guard of the same trace.
+        return self
+
     def _made(self, expr: Expr, hint: int) -> Any:
         """The int or SymInt that `expr` is."""
         if not expr:

@@ -159,14 +159,10 @@ class BufferSet:
     def _rebind(self, sizes: tuple[int, ...]) -> BufferSet:
         """Evaluate the expressions, have memory for them, and bind the commands. Return itself."""
         numbers = self.executable.numbers(sizes)
-        self._grow(numbers)
+        self._grow(sizes, numbers)
         self.sizes, self.numbers, self._now = sizes, numbers, None
         self._generation = self._shared.generation
-        try:
-            self._now = self._arranged()
-        except BaseException:
-            self._now = None  # host steps looked for tensors in it; it is not for these sizes yet
-            raise
+        self._now = self._arranged()
         return self
 
     def _doubled(self) -> tuple[StateMemory, ...]:
@@ -178,7 +174,7 @@ class BufferSet:
             state.reserve()
         return tuple(found)
 
-    def _grow(self, numbers: Sequence[int]) -> None:
+    def _grow(self, sizes: tuple[int, ...], numbers: Sequence[int]) -> None:
         """Replace blocks that are too small for a binding by larger ones: none shrinks."""
         wanted: list[tuple[dict[int, SharedMemory], int, int]] = []
         more = 0
@@ -194,12 +190,12 @@ class BufferSet:
                     size = _with_slack(size, self.device)
                 more += 4 * size
                 wanted.append((there, i, size))
-        if self._arrangements and wanted:
+        if self._generation >= 0 and wanted:  # for the first ones the plan has looked
             free = self._shared.available()
             if free is not None and more > free:
                 raise NoRoomError(
                     f"{self.executable.name} needs {more} bytes of device memory more for "
-                    f"{dict(zip((s.name for s in self.executable.symbols), self.sizes))}, "
+                    f"{dict(zip((s.name for s in self.executable.symbols), sizes))}, "
                     f"{free} are free"
                 )
         for there, i, size in wanted:
@@ -220,11 +216,16 @@ class BufferSet:
             found = self._arrangements[key] = _Arrangement(buffers, [], [])
         found.made_for = None  # until all of it is
         found.buffers = buffers
-        self._bind_weights()
-        if self.device is not None:
-            self._bind_device(found, self.device, others)
-        else:
-            self._bind_cpu(found, others)
+        try:
+            self._bind_weights()
+            if self.device is not None:
+                self._bind_device(found, self.device, others)
+            else:
+                self._bind_cpu(found, others)
+        except BaseException:  # nobody knows which of it is bound, and to what
+            self._now = None
+            del self._arrangements[key]
+            raise
         found.made_for = made_for
         return found
 

@@ -261,6 +261,22 @@ def test_numbers_that_follow_from_a_size(backend) -> None:
 
 
 @pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+def test_a_number_of_1_that_decides_a_size_is_no_other_number(backend) -> None:
+    """A size of 1 is broadcast, and a plan that was made for it is for no other."""
+    made = parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
+        expand (float[N, 1, 5] x, int64[3] sizes) => (float[A, B, 5] y) {
+            e = Expand (x, sizes)
+            y = Tanh (e)
+        }""")
+    session = InferenceSession(made.SerializeToString(), backend)
+    x = np.linspace(-1, 1, 15, dtype=np.float32).reshape(3, 1, 5)
+    for size in (1, 2, 7, 1, 3):
+        (got,) = session.run(None, {"x": x, "sizes": np.array([3, size, 5])})
+        expected = np.broadcast_to(np.tanh(x), (3, size, 5))
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=str(size))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
 def test_an_output_that_is_a_size(backend) -> None:
     _same_at_many_sizes(SIZE, backend)
 

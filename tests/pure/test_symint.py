@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,6 +132,13 @@ def test_sizes_are_divided_as_integers() -> None:
 def test_a_hint_is_taken_without_a_guard() -> None:
     trace = Trace()
     assert hint(trace.symbol("w", 320, (128, 511)) // 3) == 106 and not trace.guards
+
+
+def test_what_is_asked_of_a_copy_is_a_guard_of_the_same_trace() -> None:
+    trace = Trace()
+    numbers = np.array([trace.symbol("w", 1, (0, 7))], object)
+    assert deepcopy({"numbers": numbers})["numbers"][0] == 1
+    assert trace.holds({"w": 1}) and not trace.holds({"w": 2})
 
 
 def test_symbols_of_two_traces_are_never_the_same() -> None:
