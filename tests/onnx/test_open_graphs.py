@@ -194,6 +194,12 @@ OPEN = {
     "AveragePool with its padding": (IMAGE, """{
         y = AveragePool <auto_pad = "SAME_UPPER", kernel_shape = [3, 3], strides = [2, 2],
                          count_include_pad = 1> (x) }"""),
+    "GridSample": (IMAGE, """{
+        a, b = Split <axis = 1, num_outputs = 2> (x)
+        c = Tanh (a)
+        g = Transpose <perm = [0, 2, 3, 1]> (c)
+        d = GridSample <padding_mode = "reflection", align_corners = 1> (b, g)
+        y = GridSample (d, g) }"""),
     "Trilu": (IMAGE, "{ a = Trilu (x)  b = Trilu <upper = 0> (x)  y = Sub (a, b) }"),
     "EyeLike": (
         "g (float[H, W] x) => (float[A, B] y)", "{ a = EyeLike <k = 1> (x)  y = Add (x, a) }",
@@ -217,7 +223,7 @@ def test_what_follows_from_sizes_makes_no_guard(backend, name, rng) -> None:
         feeds = {"x": rng((1, 4, *sizes) if "4, H" in head else sizes)}
         feeds |= {"w": weight} if "w)" in head else {}
         (got,), (expected,) = session.run(None, feeds), theirs.run(None, feeds)
-        np.testing.assert_allclose(got, expected, 1e-5, 1e-5, err_msg=str(sizes))
+        np.testing.assert_allclose(got, expected, 1e-4, 1e-4, err_msg=str(sizes))
     executor = session._executor
     (plan,) = executor.regimes  # type: ignore[union-attr]
     assert not plan.executable.guards and not executor._plans  # type: ignore[union-attr]

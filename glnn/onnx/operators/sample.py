@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 
@@ -14,6 +15,7 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import GatherND, Reduce, Transpose
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
+from glnn.symint import holds_symbols
 from glnn.types import MOST, Array, DType, Shape
 
 MODES = {
@@ -77,10 +79,10 @@ class _Places:
 
     def __init__(self, call: Call, sizes: Shape, outside: str, corners: bool) -> None:
         self._call, self._sizes, self._outside, self._corners = call, sizes, outside, corners
-        self._most = np.array(sizes[::-1], np.float32) - 1
-        half = np.float32(0.0 if corners else 0.5)
-        self._low = np.zeros_like(self._most) - half
-        self._span = np.where(self._most + half > 0, self._most + 2 * half, 1)
+        self._most = [size - 1 for size in sizes[::-1]]
+        self._low = np.full(len(sizes), 0.0 if corners else -0.5, np.float32)
+        whole = self._most if corners else sizes[::-1]  # in which places are mirrored
+        self._span = [size if size > 0 else 1 for size in whole]
 
     def taps(self, grid: Value, mode: str) -> tuple[Value, Value | None]:
         """Which rows of the image, int32, each place is made of, and their weights.
@@ -89,7 +91,7 @@ class _Places:
         of the nearest places whether they are inside.
         """
         call = self._call
-        at = call.pointwise("(a + 1.0) * b + c", grid, *self._stretch())
+        at = self._stretched(grid)
         if mode == "nearest":
             whole = at = self._kept(call.pointwise("round(a)", at))
         else:
@@ -101,27 +103,35 @@ class _Places:
         strides = [prod(self._sizes[::-1][:i]) for i in range(len(self._sizes))]
         inside = self._mirrored(whole) if self._outside == "reflection" else whole
         row = formula("cast_int32(clip(a, 0.0, b)) * c")
-        operands = inside, call.constant(self._most), call.constant(strides, np.int32)
+        operands = inside, self._float(self._most), call.constant(strides, np.int32)
         return call(Reduce("sum", (3,), prologue=row), *operands), weights
 
-    def _stretch(self) -> tuple[Value, Value]:
-        """What places from -1 on are multiplied by, and what is added to that."""
-        step = self._most / 2 if self._corners else (self._most + 1) / 2
-        return self._call.constant(step), self._call.constant(self._low)
+    def _stretched(self, grid: Value) -> Value:
+        """Places from -1 to 1 as places of the image."""
+        whole = self._most if self._corners else self._sizes[::-1]
+        low = self._call.constant(self._low)
+        if holds_symbols(whole):
+            return self._call.pointwise("(a + 1.0) * (0.5 * b) + c", grid, self._float(whole), low)
+        step = self._call.constant(np.array(whole, np.float32) / 2)
+        return self._call.pointwise("(a + 1.0) * b + c", grid, step, low)
+
+    def _float(self, sizes: Sequence[int]) -> Value:
+        """A constant of sizes, open ones among them, as float32."""
+        return self._call.constant(sizes, np.float32)
 
     def _kept(self, at: Value) -> Value:
         """Places mirrored at the edges; what else they are made of is the nearest in the image."""
         return self._mirrored(at) if self._outside == "reflection" else at
 
     def _mirrored(self, at: Value) -> Value:
-        low, span = self._call.constant(self._low), self._call.constant(self._span)
+        low, span = self._call.constant(self._low), self._float(self._span)
         return self._call.pointwise(MIRRORED, at, low, span)
 
     def _weights(self, whole: Value, at: Value, mode: str) -> Value | None:
         """Those of places `whole` for what lies at `at`: (n, taps, places)."""
         if mode == "nearest" and self._outside != "zeros":
             return None
-        most = self._call.constant(self._most)
+        most = self._float(self._most)
         if mode == "nearest":
             inside = formula("logical_and(a >= 0.0, a <= b)")
             return self._call(Reduce("min", (3,), prologue=inside), whole, most)
