@@ -367,7 +367,7 @@ class BufferSet:
     @property
     def ran(self) -> bool:
         """Whether its commands ran, and GL was asked for errors."""
-        commands = self.commands
+        commands = None if self._now is None else self._now.commands
         return isinstance(commands, BoundCommands) and commands.checked
 
     def weight(self, number: int) -> Any:

@@ -346,7 +346,10 @@ class Executable:
         pairs = zip(self.symbols, sizes, strict=True)
         if not all(one.low <= size <= one.high for one, size in pairs):
             return False
-        found = self._guarded(sizes)
+        try:
+            found = self._guarded(sizes)
+        except ZeroDivisionError:  # all are computed at once: one says that the divisor is not 0
+            return False
         return all(
             ORDER[one.relation](value) == one.answer
             for one, value in zip(self.guards, found, strict=True)

@@ -283,6 +283,28 @@ def test_a_number_of_1_that_decides_a_size_is_no_other_number(backend) -> None:
 
 
 @pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+def test_a_number_that_would_divide_by_0_in_another_plan(backend) -> None:
+    """A plan whose sizes are quotients by it is not for 0."""
+    made = parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
+        divided (float[N, L] x, int64[1] k) => (float[N, A] y) {
+            one = Constant <value = int64[1] {1}> ()
+            most = Max (k, one)
+            shape = Shape (x)
+            length = Gather <axis = 0> (shape, one)
+            end = Div (length, most)
+            zero = Constant <value = int64[1] {0}> ()
+            part = Slice (x, zero, end, one)
+            y = Tanh (part)
+        }""")
+    session = InferenceSession(made.SerializeToString(), backend)
+    x = np.linspace(-1, 1, 62, dtype=np.float32).reshape(2, 31)
+    for k in (2, 0, 3, 1, 0):
+        (got,) = session.run(None, {"x": x, "k": np.array([k])})
+        expected = np.tanh(x[:, : 31 // max(k, 1)])
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=str(k))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
 def test_an_output_that_is_a_size(backend) -> None:
     _same_at_many_sizes(SIZE, backend)
 
