@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
+from weakref import ref
 
 import numpy as np
 
@@ -359,8 +360,10 @@ class HostStep(EntryStep):
         outs = [buffers.store(name) for name in (task.output, *task.more)]
         parameters = {n: change(w) if w.sized else w for n, w in task.parameters.items()}
 
+        own = ref(buffers)  # who has what is bound: a circle would keep device memory
+
         def perform() -> None:
-            arrays = {k: buffers.computed(v).pull() for k, v in task.operands.items()}
+            arrays = {k: _pulled(own, v) for k, v in task.operands.items()}
             arrays |= {k: weight.read() for k, weight in parameters.items()}
             arrays = {k: array.reshape(problem.shapes[k]) for k, array in arrays.items()}
             for store, type, found in zip(
@@ -407,19 +410,19 @@ class ControlStep(EntryStep):
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
-        task, change = self.entry.task, buffers.change
+        task, change, own = self.entry.task, buffers.change, ref(buffers)
         numbers: dict[str, Callable[[], Array]] = {}
         given: list[Callable[[], Store]] = []
         for name in self.entry.problem.shapes:
             weight = task.parameters.get(name)
             if name in task.op.host:
                 known = change(weight) if weight and weight.sized else weight
-                pulled = partial(_pulled, buffers, task.operands.get(name, ""))
+                pulled = partial(_pulled, own, task.operands.get(name, ""))
                 numbers[name] = known.read if known else pulled
             elif weight:
                 given.append(self._store(change(weight) if weight.sized else weight))
             else:
-                given.append(partial(buffers.computed, task.operands[name]))
+                given.append(partial(_computed, own, task.operands[name]))
         outs = tuple(buffers.store(name) for name in (task.output, *task.more))
         bodies = tuple(self._body(i, buffers) for i in range(len(self.bodies)))
         return launch(Called(self.backend, task.op, numbers, tuple(given), bodies, outs))
@@ -458,5 +461,11 @@ class ControlStep(EntryStep):
         return lambda: found
 
 
-def _pulled(buffers: BufferSet, tensor: str) -> Array:
-    return buffers.computed(tensor).pull()
+def _pulled(own: ref[BufferSet], tensor: str) -> Array:
+    return _computed(own, tensor).pull()
+
+
+def _computed(own: ref[BufferSet], tensor: str) -> Store:
+    buffers = own()
+    assert buffers is not None  # it is what runs
+    return buffers.computed(tensor)

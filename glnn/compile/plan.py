@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from weakref import ref
 
 import numpy as np
 
@@ -103,6 +104,13 @@ class Plan(Runner):
                 bounds = {name: sizes for name, sizes in bounds.items() if name in own}
             return _io(graph, outline, held, bounds, own or {})
 
+        own_ref = ref(self)  # no circle: whoever drops it gets its device memory back at once
+
+        def fixed(name: str, buffers: BufferSet) -> Array:
+            plan = own_ref()
+            assert plan is not None  # it is what runs
+            return plan._constant(name, buffers)
+
         def make() -> None:
             self.outline, self._emitted = self._make(outlined, io, domain, states, made)
             taken = self.outline.nbytes
@@ -122,7 +130,7 @@ class Plan(Runner):
                 backend,
                 resources,
                 domain.sizes,
-                fixed=self._constant,
+                fixed=fixed,
                 taken=taken,
                 lock=None if states is None else states.lock,
             )

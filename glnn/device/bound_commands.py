@@ -111,14 +111,14 @@ class BoundCommands:
                 arguments = list(arguments)
                 for place in places:
                     arguments[place] = number(arguments[place], numbers)
-            self._calls[i] = make(*arguments)
+            self._calls[i] = make(self, *arguments)
         self._bound_anew = True
 
     def _maker(self, command: Command) -> tuple[Callable[..., Call], list[Any], list[int]]:
         """Return what makes a command's call, its arguments, and which of these are open."""
         name, *arguments = command
         places = [i for i, one in enumerate(arguments) if depends(one)]
-        return getattr(self, f"_{name}"), arguments, places
+        return getattr(type(self), f"_{name}"), arguments, places  # bound methods would be a circle
 
     def __call__(self) -> None:
         try:

@@ -49,10 +49,18 @@ class Made:
     types: tuple[TensorType, ...] = ()
     """Those of all results of the operator, where they are known."""
 
-    @cached_property
+    @property
     def parts(self) -> tuple[tuple[Constant, tuple[int, ...]], ...]:
         """All that it is made of, each with the places of what it reads, itself last."""
-        return parts_of(self, _reads, _own)
+        before, at = self._before
+        return (*before, (self, at))
+
+    @cached_property
+    def _before(self) -> tuple[tuple[tuple[Constant, tuple[int, ...]], ...], tuple[int, ...]]:
+        """The parts but itself, which would be a circle, and the places that it reads."""
+        own: Constant = self
+        *before, (_, at) = parts_of(own, _reads, _own)
+        return tuple(before), at
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:

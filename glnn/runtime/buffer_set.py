@@ -78,13 +78,26 @@ class Resources:
 
 
 @dataclass(eq=False)
-class _Arrangement:
-    """Commands and tensors for one arrangement of states: which memory has each one's content."""
+class _DeviceParts:
+    """What commands on a device speak of; it refers to nothing that refers to them."""
 
     buffers: Mapping[int, Any]
     """The memory of each block."""
-    textures: list[DataTexture]
-    arrays: list[Any]
+    weights: Sequence[DeviceWeight]
+    textures: list[DataTexture] = field(default_factory=list)
+    arrays: list[Any] = field(default_factory=list)
+
+    def buffer(self, place: int) -> Any:
+        """Return GL's buffer of that number: blocks come first, then weights."""
+        count = len(self.buffers)  # of all blocks
+        return self.buffers[place].copy if place < count else self.weights[place - count].buffer()
+
+
+@dataclass(eq=False)
+class _Arrangement:
+    """Commands for one arrangement of states in their memories."""
+
+    parts: _DeviceParts
     stores: dict[str, Store] = field(default_factory=dict)
     host: list[Callable[[], None]] = field(default_factory=list)
     """The host's steps."""
@@ -135,7 +148,9 @@ class BufferSet:
     @property
     def room(self) -> int:
         """Bytes that another one takes: its memory, and textures that are copies of it."""
-        views = zip(self.executable.commands.textures, self._now.textures if self._now else ())
+        views = zip(
+            self.executable.commands.textures, self._now.parts.textures if self._now else ()
+        )
         own = (texture for view, texture in views if view.buffer in self._memories)
         return self.nbytes + sum(texture.nbytes for texture in own)
 
@@ -211,11 +226,11 @@ class BufferSet:
         if found is not None and found.made_for == made_for:
             return found
         buffers = self._buffers()
-        others = found is None or found.buffers != buffers
+        others = found is None or found.parts.buffers != buffers
         if found is None:
-            found = self._arrangements[key] = _Arrangement(buffers, [], [])
+            found = self._arrangements[key] = _Arrangement(_DeviceParts(buffers, self._weights))
         found.made_for = None  # until all of it is
-        found.buffers = buffers
+        found.parts.buffers = buffers
         try:
             self._bind_weights()
             if self.device is not None:
@@ -239,8 +254,8 @@ class BufferSet:
         return found
 
     def _bind_weights(self) -> None:
-        if not self._weights:
-            self._weights = list(self._shared.weights)  # type: ignore[arg-type]
+        if not self._weights:  # the list itself stays: parts of arrangements refer to it
+            self._weights += self._shared.weights  # type: ignore[arg-type]
         if not self._sized:
             return
         change = self.change
@@ -252,10 +267,7 @@ class BufferSet:
         commands, executable = self.executable.commands, self.executable
         count = len(executable.blocks)
 
-        def buffer(place: int) -> Any:
-            if place < count:
-                return now.buffers[place].copy
-            return self._weights[place - count].buffer()
+        parts, buffer = now.parts, now.parts.buffer
 
         def array(one: VertexInput) -> Any:
             attributes = {name: (buffer(place), floats) for name, place, floats in one.attributes}
@@ -265,8 +277,8 @@ class BufferSet:
             for place in _bound(executable):
                 if place >= count and place - count not in self._sized:
                     buffer(place)  # before its textures, which are made of it then
-            now.textures = [self._texture(now, i) for i in range(len(commands.textures))]
-            now.arrays = [array(one) for one in commands.arrays]
+            parts.textures = [self._texture(now, i) for i in range(len(commands.textures))]
+            parts.arrays = [array(one) for one in commands.arrays]
             now.stores.clear()
             now.owners.clear()
         else:
@@ -274,24 +286,24 @@ class BufferSet:
                 i
                 for i, view in enumerate(commands.textures)
                 if (view.buffer >= count and view.buffer - count in self._sized)
-                or (depends(view.words) and not self._shows(now.textures[i], view))
+                or (depends(view.words) and not self._shows(parts.textures[i], view))
             ]
             for i in grown:
-                now.textures[i] = self._texture(now, i)
+                parts.textures[i] = self._texture(now, i)
             arrays = [
                 i
                 for i, one in enumerate(commands.arrays)
                 if any(place - count in self._sized for _, place, _ in one.attributes)
             ]
             for i in arrays:
-                now.arrays[i] = array(commands.arrays[i])
+                parts.arrays[i] = array(commands.arrays[i])
             others = bool(grown or arrays)
             self._forget_stores(now)
         self._bind_host(now, others)
         bound = now.commands
         if not isinstance(bound, BoundCommands):
             sized = frozenset(count + i for i in self._sized)
-            bound = BoundCommands(device, commands, self._shared.programs, buffer, now, sized)
+            bound = BoundCommands(device, commands, self._shared.programs, buffer, parts, sized)
             now.commands = bound
         bound.bind(self.numbers, now.host, others=others)
 
@@ -331,7 +343,7 @@ class BufferSet:
         if view.buffer >= count:
             return self._weights[view.buffer - count].texture(known)
         assert self.device is not None
-        memory = now.buffers[view.buffer]
+        memory = now.parts.buffers[view.buffer]
         shared = view.buffer in self._shared.memories
         known_one = self._shared.textures.get(place) if shared else None
         if (
@@ -383,7 +395,7 @@ class BufferSet:
         """Return other commands of the same executable, bound as its own are."""
         now, device = self._now, self.device
         assert now is not None and device is not None and isinstance(now.commands, BoundCommands)
-        found = BoundCommands(device, commands, self._shared.programs, now.commands.buffer, now)
+        found = BoundCommands(device, commands, self._shared.programs, now.parts.buffer, now.parts)
         found.bind(self.numbers, now.host)
         return found
 
@@ -405,7 +417,7 @@ class BufferSet:
         if slot.block is None or self.device is None:
             return now.owners.setdefault(slot.memory, HostStore(shape, slot.dtype))
         layout = self.change(slot.layout) if self.executable.symbols else slot.layout
-        memory, words = now.buffers[slot.block], number(slot.words, self.numbers)
+        memory, words = now.parts.buffers[slot.block], number(slot.words, self.numbers)
         offset = number(slot.offset, self.numbers)
         return Buffer(shape, layout, capacity=words, memory=memory, dtype=slot.dtype, offset=offset)
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
+from weakref import ref
 
 import numpy as np
 
@@ -62,7 +63,13 @@ class Runner:
         self._latest.bind(sizes)
         self._sets = [self._latest]
         self._taken = taken - self._nbytes
-        resources.available = self.available
+        own = ref(self)  # no circle: whoever drops it gets its device memory back at once
+
+        def available() -> int | None:
+            runner = own()
+            return None if runner is None else runner.available()
+
+        resources.available = available
 
     @property
     def buffers(self) -> BufferSet:
