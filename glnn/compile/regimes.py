@@ -8,6 +8,7 @@ from typing import Any
 
 from glnn.compile.plan import Plan
 from glnn.compile.regime import OpenSizes
+from glnn.errors import LimitError, ShapeError
 from glnn.graph.graph import Graph
 from glnn.process import COLLECTOR
 from glnn.types import Array, TensorType
@@ -63,7 +64,8 @@ class Regimes:
             plan = Plan(whole, shapes=sizes.shapes, domain=sizes.domain, **options)
         except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
             LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
-            self._pinned += 1
+            # Sizes that do not fit, or are too large, are so without SymInts, too.
+            self._pinned += not isinstance(error, (ShapeError, LimitError))
             return None
         trace = sizes.trace
         LOG.debug("%s: a regime of %s, %d guards", graph.name, trace.bounds, len(trace.guards))

@@ -351,6 +351,32 @@ def test_a_shape_beyond_the_memory_that_is_allowed(name: str, monkeypatch: Any) 
     check(session.run(None, small), small)
 
 
+def test_shapes_that_are_refused_do_not_end_plans_for_open_sizes(name: str) -> None:
+    """As of inputs that do not fit one another: whoever gives them is told, and goes on."""
+    from onnx import parser
+
+    made = parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
+        open (float[?, ?] x, float[?, ?] y) => (float[?, ?] z) {
+            s = Add (x, y)
+            z = Tanh (s)
+        }""")
+    session = glnn.InferenceSession(made.SerializeToString(), name)
+
+    def run(rows: int, others: int) -> None:
+        x, y = np.ones((rows, 5), np.float32), np.ones((others, 5), np.float32)
+        (found,) = session.run(None, {"x": x, "y": y})
+        np.testing.assert_allclose(found, np.tanh(x + y), 1e-5)
+
+    for rows in (3, 4, 5, 6):
+        with pytest.raises(GlnnError):
+            run(rows, rows + 1)
+    run(9, 9)
+    executor: Any = session._executor
+    before = executor.regimes
+    run(10, 10)
+    assert before and executor.regimes == before
+
+
 def fail_allocations(device: Device, monkeypatch: Any, from_: int, fails: Callable[[], Any]) -> Any:
     """Have `fails` called at allocations of buffers of so many bytes and more; returns those."""
     made, seen = device.context.buffer, list[int]()
