@@ -67,7 +67,8 @@ def recorded(path: str) -> NDArray[np.float32]:
         if (file.getnchannels(), file.getsampwidth(), file.getframerate()) != (1, 2, RATE):
             raise SystemExit(f"{path} must have 16 bits, {RATE} Hz and one channel")
         samples = np.frombuffer(file.readframes(file.getnframes()), np.int16)
-    return samples.astype(np.float32) / 32768
+    found: NDArray[np.float32] = samples.astype(np.float32) / np.float32(32768)
+    return found
 
 
 def made() -> NDArray[np.float32]:
