@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,17 @@ def depends(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(depends, value.values()))
     return isinstance(value, SizeIndex)
+
+
+def places(value: Any) -> Iterator[Any]:
+    """Yield the places of all expressions in `value`, also within tuples, lists and mappings."""
+    if isinstance(value, SizeIndex):
+        yield value.index
+    elif isinstance(value, Mapping):
+        yield from places(list(value.values()))
+    elif isinstance(value, (tuple, list)):
+        for one in value:
+            yield from places(one)
 
 
 def number(value: Any, numbers: Sequence[int]) -> Any:

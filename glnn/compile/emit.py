@@ -24,7 +24,7 @@ from glnn.compile.weights import Kept, Key, Weight, Weights
 from glnn.device.command_encoder import BlockPart, CommandEncoder
 from glnn.device.memory import LEAST
 from glnn.device.program import Program
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.constant import Made, SizedConstant
 from glnn.graph.operators.identity import Identity
 from glnn.layout import parse
@@ -289,6 +289,8 @@ class _Emitter:
         """Return a weight's number in the executable, and the buffer that kernels are bound to."""
         weight, layout, _ = key
         if weight.sized:
+            if weight.variables:  # nobody would see that one was assigned anew
+                raise UnsupportedOpError(f"{weight.name} is made of a variable and of open sizes")
             if key not in self._sized:
                 change = Substitution(hint)
                 hinted = change(weight)

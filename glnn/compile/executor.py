@@ -297,6 +297,8 @@ class Executor:
         key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), *known[1:]
         with self._lock:
             plan = self._plans.get(key)
+            if known[1:] not in self._regimes:  # those of other kernels are found no more
+                self._regimes = {k: v for k, v in self._regimes.items() if k[-1] == known[-1]}
             regimes = self._regimes.setdefault(known[1:], Regimes())
             if plan is None and feeds is not None:
                 plan = regimes.find(feeds)

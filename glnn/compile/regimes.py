@@ -8,7 +8,7 @@ from typing import Any
 
 from glnn.compile.plan import Plan
 from glnn.compile.regime import OpenSizes
-from glnn.errors import LimitError, ShapeError
+from glnn.errors import DeviceError, LimitError, ShapeError
 from glnn.graph.graph import Graph
 from glnn.process import COLLECTOR
 from glnn.types import Array, TensorType
@@ -65,7 +65,8 @@ class Regimes:
         except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
             LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
             # Sizes that do not fit, or are too large, are so without SymInts, too.
-            self._pinned += not isinstance(error, (ShapeError, LimitError))
+            passing = (ShapeError, LimitError, DeviceError, MemoryError)
+            self._pinned += not isinstance(error, passing)
             return None
         trace = sizes.trace
         LOG.debug("%s: a regime of %s, %d guards", graph.name, trace.bounds, len(trace.guards))

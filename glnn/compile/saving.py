@@ -13,6 +13,8 @@ from glnn.settings import Settings
 from glnn.types import DType
 
 LOG = logging.getLogger(__name__)
+MOST_WAITING = 4
+"""Plans that wait for their first results."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ class Saving:
     def made(self, plan: Plan, small: bool) -> None:
         """Note that `plan` was made. small: whether inputs of int64 must be small for it."""
         with self._lock:
-            self._new.append(_New(plan, small))
+            self._new = [*self._new[1 - MOST_WAITING :], _New(plan, small)]
 
     def drop(self) -> None:
         """Keep none of those that wait."""
@@ -65,7 +67,8 @@ class Saving:
         """Have those kept that have run, once some run gave results. Only inside `perform`."""
         with self._lock:
             over = [one for one in self._new if one.plan.buffers.ran]
-            self._new = [one for one in self._new if one not in over]
+            # Of those that never gave results, as of inputs that were refused, few are held.
+            self._new = [one for one in self._new if one not in over][-MOST_WAITING:]
         for one in over:
             if any(one.revision != known for one, known in self._revisions.items()):
                 _release(one.plan)

@@ -6,6 +6,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -79,7 +80,6 @@ class SessionStates:
         self._pending = dict(self._initial)  # what is to be written before the next run
         self._plans: Plans | None = None
         self.parked: States | None = None  # the content, while another stream runs
-        self._requests = Requests(self)
 
     def __repr__(self) -> str:
         """Each state with its shape and the output that updates it."""
@@ -109,8 +109,11 @@ class SessionStates:
                         found[name] = array.astype(self._initial[name].dtype, copy=False)
                 return {name: found[name] for name in self.names}
 
-        self._check_lost()
-        return read() if self._plans is None else self._plans.backend.perform(read)
+        with self._lock:
+            plans = self._plans
+            if plans is None:  # nothing is on a device yet
+                return read()
+        return plans.backend.perform(read)
 
     def write(self, arrays: Mapping[str, Array]) -> None:
         """Have the states so called be copies of `arrays` from the next run on.
@@ -145,6 +148,11 @@ class SessionStates:
     ) -> Future[list[Array]]:
         """Ask for a run; see `Requests.submit`."""
         return self._requests.submit(feeds, outputs, out)
+
+    @cached_property
+    def _requests(self) -> Requests:
+        """Made when it is first asked for: it is a circle, which keeps device memory for a while."""
+        return Requests(self)
 
     @property
     def device(self) -> Device | None:
@@ -190,9 +198,15 @@ class SessionStates:
 
     def _chosen(self, feeds: Mapping[str, Array]) -> Executor:
         """Return what runs it; with `auto` measured by the first run, for all of its runs."""
-        if isinstance(self._executor, Fastest):
-            self._executor = self._executor.executor_for({**feeds, **self._initial})
-        return self._executor
+        found = self._executor
+        if isinstance(found, Fastest):
+            chosen = found.executor_for({**feeds, **self._initial})
+            with self._lock:  # of several first runs at once the first one's choice is all's
+                if isinstance(self._executor, Fastest):
+                    self._executor = chosen
+                found = self._executor
+            assert not isinstance(found, Fastest)
+        return found
 
     def _updating(
         self, executor: Executor, feeds: Mapping[str, Array], run: Callable[[Plan], R]
@@ -349,9 +363,10 @@ class Plans:
         if owner is not stream:
             if owner is not None:
                 owner.parked = self.copied(owner.parked)
-            self._owner = weakref.ref(stream)
+            self._owner = None  # nobody's, where this is interrupted
             if stream.parked is not None:
                 self.restore(stream.parked)
+            self._owner = weakref.ref(stream)
         for name, array in values.items():
             self._states[name].set(np.array(array, self._types[name].dtype.numpy))
 

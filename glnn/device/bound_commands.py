@@ -165,8 +165,7 @@ class BoundCommands:
 
     def _bind(self, buffer: int, binding: int, first: int, nbytes: int) -> Call:
         found = self.buffer(buffer)
-        if nbytes >= 0:
-            self._fits(found, first, nbytes)
+        self._fits(found, first, 0 if nbytes == -1 else nbytes)
         bind: Any = found.mglo  # what its Python would call
         return bind.bind_to_storage_buffer, (binding, first, nbytes)
 
@@ -196,6 +195,8 @@ class BoundCommands:
     def _dispatch(self, program: int, x: int, y: int, z: int) -> Call:
         if self._programs[program].stride:
             raise FormatError("a vertex shader cannot be dispatched")
+        if min(x, y, z) < 0:
+            raise FormatError(f"there are no {(x, y, z)} workgroups")
         return self._programs[program].dispatching((x, y, z))
 
     def _capture(

@@ -73,6 +73,8 @@ class Resources:
     """The blocks of memory that are not each BufferSet's own."""
     textures: dict[int, DataTexture] = field(default_factory=dict)
     """The textures that show these, by their numbers."""
+    looks: bool = False
+    """Whether free memory is looked at before more is taken: for the first the plan has looked."""
     generation: int = 0
     """Counts the times that one of `memories` was replaced by a larger one."""
 
@@ -205,7 +207,7 @@ class BufferSet:
                     size = _with_slack(size, self.device)
                 more += 4 * size
                 wanted.append((there, i, size))
-        if self._generation >= 0 and wanted:  # for the first ones the plan has looked
+        if self._shared.looks and wanted:
             free = self._shared.available()
             if free is not None and more > free:
                 raise NoRoomError(

@@ -15,7 +15,7 @@ from glnn.device.command_buffer import MOST_WORDS, CommandBuffer, FormatError, p
 from glnn.device.memory import MEMORIES
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.layout import Layout, parse
-from glnn.size_table import Size, SizeIndex, SizeTable, compiled, depends, number
+from glnn.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, places
 from glnn.symint import ORDER, Expr, Guard, SymInt
 from glnn.types import Array, DType, Shape, TensorType
 
@@ -297,9 +297,21 @@ class Executable:
         for slot in self.slots.values():
             if slot.block is not None and not 0 <= slot.block < len(self.blocks):
                 raise FormatError(f"{slot.name!r} is in no block")
+        self._check_sizes()
         hosts = [command[1] for command in self.commands.commands if command[0] == "host"]
         if any(place >= len(self.host) for place in hosts):
             raise FormatError("there is no such step of the host's")
+
+    def _check_sizes(self) -> None:
+        """Raise FormatError where a size is the place of no expression."""
+        sizes: list[object] = [one.words for one in self.blocks]
+        for slot in self.slots.values():
+            sizes += [slot.shape, slot.words, slot.offset]
+        sizes += [(one.shape, one.below) for one in self.io.inputs]
+        sizes += [one.shape for one in self.io.outputs]
+        for place in places(sizes):
+            if type(place) is not int or not 0 <= place < len(self.expressions):
+                raise FormatError(f"there is no expression {place!r:.80}")
 
     @property
     def steps(self) -> Sequence[str]:
@@ -443,6 +455,8 @@ class Executable:
                 int(data["nbytes"]),
             )
             _ = made._numbers, made._guarded
+            if any(one.is_number is not False for one in made.symbols):
+                raise FormatError("a size depends on the numbers of an input")
             return made
         except FormatError:
             raise

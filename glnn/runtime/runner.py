@@ -69,7 +69,7 @@ class Runner:
             runner = own()
             return None if runner is None else runner.available()
 
-        resources.available = available
+        resources.available, resources.looks = available, True
 
     @property
     def buffers(self) -> BufferSet:
@@ -186,6 +186,7 @@ class Runner:
         self._before(outputs or ())
         buffers = self._free_buffers()
         buffers.bind(self.executable.sizes(feeds))
+        self._latest = buffers
         if out:
             for one in self.executable.io.outputs:
                 if one.name in out:
@@ -208,7 +209,6 @@ class Runner:
             with suppress(Exception):  # who asked for it gets that
                 first.results()
             found = first.buffers
-        self._latest = found
         return found
 
     def _idle_buffers(self) -> BufferSet:

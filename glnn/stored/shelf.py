@@ -70,7 +70,7 @@ class Shelf:
             if not entry.check(INDEX):
                 raise OddError("a checksum is wrong")
             return Index.of(json.loads(bytes(entry.part(INDEX)))), entry
-        except (KeyError, ValueError, OddError) as error:
+        except Exception as error:  # whatever a file may say
             LOG.debug("%s: not used: %s", self.name, error)
             self.disk.remove(self.name)
             return None

@@ -13,9 +13,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 
 from glnn.device import Device
-from glnn.device.command_buffer import FormatError
 from glnn.disk import Entry, OddError
-from glnn.errors import GlnnError
 from glnn.process import processors
 from glnn.runtime.executable import Executable
 from glnn.runtime.options import Options
@@ -62,13 +60,13 @@ class Shelved:
 
     def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner | None:
         """See `StoredModel`."""
-        listed = self._index.find(shapes, small)
-        if listed is None:
-            return None
         start = perf_counter()
         try:
+            listed = self._index.find(shapes, small)
+            if listed is None:
+                return None
             found = self._restored(listed, shapes)
-        except (FormatError, OddError, ValueError, KeyError, GlnnError, MemoryError) as error:
+        except Exception as error:  # whatever a file may say
             LOG.debug("%s: not restored: %s", self.name, error)
             if not isinstance(error, TooLittleRoomError):
                 self.refuse()

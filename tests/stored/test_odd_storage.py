@@ -18,13 +18,16 @@ from glnn.device import Device
 from glnn.device.bound_commands import BoundCommands
 from glnn.device.command_buffer import CommandBuffer, FormatError
 from glnn.disk import Disk
+from glnn.layout import parse
 from glnn.reading import noting, read
-from glnn.runtime.executable import Executable
+from glnn.runtime.executable import Block, Executable, Input, IOSpec, Symbol, TensorSlot
 from glnn.runtime.options import Options
 from glnn.settings import Settings
+from glnn.size_table import SizeIndex
 from glnn.stored.identity import stamps
 from glnn.stored.index import Index
 from glnn.stored.storage import DiskStorage, Shelved
+from glnn.types import DType
 from tests.random_models import random_model
 from tests.twice import Twice, numbers, same
 
@@ -234,3 +237,24 @@ def test_a_file_that_was_written_just_now_is_not_stored(tmp_path: Path, old: Old
     assert not found
     old(path)
     assert seen()
+
+
+@pytest.mark.parametrize("place", [-1, 7, "0", None, True])
+def test_sizes_are_places_of_expressions(place: Any) -> None:
+    """Of memory, of tensors and of what goes in and out, not of commands alone."""
+    io = IOSpec((Input("x", DType.float32, (SizeIndex(0),), DType.float32),), ())
+    slot = TensorSlot("x", (SizeIndex(0),), DType.float32, parse("R"), 4, 0, "x", None)
+
+    def made(words: Any) -> Executable:
+        symbol = Symbol("n", "x", 0, 2, 7)
+        blocks = (Block((words,), "shared", True),)
+        commands = CommandBuffer((), (), (), (), ())
+        expressions = (((("n",), 1),),)
+        return Executable(
+            *("odd", "compute", (symbol,), expressions, (), blocks, (), commands, io),
+            *({"x": slot}, {}, 64),
+        )
+
+    assert made(SizeIndex(0)).admits({"x": np.zeros(5)})
+    with pytest.raises(FormatError, match="there is no expression"):
+        made(SizeIndex(place))
