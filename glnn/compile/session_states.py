@@ -110,6 +110,7 @@ class SessionStates:
                 return {name: found[name] for name in self.names}
 
         with self._lock:
+            self._check_lost()
             plans = self._plans
             if plans is None:  # nothing is on a device yet
                 return read()
@@ -151,7 +152,7 @@ class SessionStates:
 
     @cached_property
     def _requests(self) -> Requests:
-        """Made when it is first asked for: it is a circle, which keeps device memory for a while."""
+        """Made when it is first asked for: it is a circle, which keeps memory for a while."""
         return Requests(self)
 
     @property
