@@ -137,7 +137,6 @@ class GarbageCollector:
             if not self._spans:
                 self._before = gc.get_threshold()
                 if 0 < self._before[0] < self.RARE:
-                    _age()
                     gc.set_threshold(self.RARE, *self._before[1:])
             self._spans += 1
         try:
@@ -152,18 +151,7 @@ class GarbageCollector:
         """Give back the thresholds, unless somebody has set others."""
         self._spans = 0
         if gc.get_threshold()[0] == self.RARE:
-            _age()
             gc.set_threshold(*self._before)
-
-
-def _age() -> None:
-    """Have all objects count as old, which are not looked at now but the next time all are.
-
-    Not where somebody else froze some: they stay so.
-    """
-    if not gc.get_freeze_count():
-        gc.freeze()
-        gc.unfreeze()
 
 
 COLLECTOR = GarbageCollector()
