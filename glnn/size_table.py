@@ -45,12 +45,8 @@ class SizeTable:
 
 
 def depends(value: Any) -> bool:
-    """Return True where a SizeIndex is in `value`, or in a tuple or mapping within it."""
-    if isinstance(value, (tuple, list)):
-        return any(map(depends, value))
-    if isinstance(value, Mapping):
-        return any(map(depends, value.values()))
-    return isinstance(value, SizeIndex)
+    """Return True where a SizeIndex is in `value`, or in a tuple, list or mapping within it."""
+    return any(True for _ in places(value))
 
 
 def places(value: Any) -> Iterator[Any]:

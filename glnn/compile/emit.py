@@ -157,7 +157,6 @@ class _Emitter:
         """The place of each weight among `_weights`, by its store."""
         self._weights: list[DeviceWeight | SizedWeight] = []
         self._words: list[int] = []
-        self.host: list[EntryStep] = []
 
     def emitted(self, io: IOSpec) -> Emitted:
         """Return the executable."""
@@ -223,7 +222,7 @@ class _Emitter:
             most = max(map(hint, words), default=LEAST)
             kind = self.backend.memory_kind(max(most, self.arena.sizes[i]), own.get(i))
             sizes = tuple(dict.fromkeys(self.encoder.sizes.size(words)))
-            if not any(not isinstance(one, int) for one in sizes):
+            if all(isinstance(one, int) for one in sizes):
                 sizes = (max(most, self.arena.sizes[i]),)
             found.append(Block(sizes, kind, i in own))
         return tuple(found)

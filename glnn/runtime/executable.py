@@ -288,11 +288,8 @@ class Executable:
         self.commands.check(len(self.blocks) + len(self.weights), len(self.expressions))
         if any(type(words) is not int or not 0 <= words < MOST_WORDS for words in self.weights):
             raise FormatError(f"there are no weights of {self.weights!r:.200} words")
-        ends = [one.name for one in self.io.inputs]
-        ends += [one.name for one in self.io.outputs if not one.fixed]
-        for name in ends:
-            slot = self.slots.get(self.aliases.get(name, name))
-            if slot is None:
+        for name in self._ends():
+            if self.aliases.get(name, name) not in self.slots:
                 raise FormatError(f"there is no tensor {name!r}")
         for slot in self.slots.values():
             if slot.block is not None and not 0 <= slot.block < len(self.blocks):
