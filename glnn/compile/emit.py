@@ -265,11 +265,7 @@ class _Emitter:
         task = entry.task
         if task.op.control:
             outlines = self.outline.bodies[task.output] if self.outline is not None else ()
-            domain = Domain(self.domain.symbols)
-            bodies = [
-                (one, _Emitter(one.schedule, one.arena, self.weights, one, domain).emitted(NOTHING))
-                for one in outlines
-            ]
+            bodies = [(one, emit(one, self.weights)) for one in outlines]  # of known sizes
             return ControlStep(entry, self.backend, self.weights, bodies)
         if entry.host:
             return HostStep(entry, self.backend)
@@ -411,17 +407,16 @@ class ControlStep(EntryStep):
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
-        task, change, own = self.entry.task, buffers.change, ref(buffers)
+        task, own = self.entry.task, ref(buffers)
         numbers: dict[str, Callable[[], Array]] = {}
         given: list[Callable[[], Store]] = []
         for name in self.entry.problem.shapes:
             weight = task.parameters.get(name)
             if name in task.op.host:
-                known = change(weight) if weight and weight.sized else weight
                 pulled = partial(_pulled, own, task.operands.get(name, ""))
-                numbers[name] = known.read if known else pulled
+                numbers[name] = weight.read if weight else pulled
             elif weight:
-                given.append(self._store(change(weight) if weight.sized else weight))
+                given.append(self._store(weight))
             else:
                 given.append(partial(_computed, own, task.operands[name]))
         outs = tuple(buffers.store(name) for name in (task.output, *task.more))
@@ -436,15 +431,13 @@ class ControlStep(EntryStep):
                 self.backend.device, emitted.programs, emitted.weights, self.backend.available
             )
             own = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
-        own.bind(buffers.sizes)
+        own.bind()
         results: list[Callable[[], Store]] = []
         for value in outline.graph.outputs:
             if value.name in outline.outputs:
                 results.append(partial(own.computed, outline.outputs[value.name]))
             else:
-                constant = outline.constants[value]
-                known = buffers.change(constant) if constant.sized else constant
-                results.append(self._store(known))
+                results.append(self._store(outline.constants[value]))
         inputs = tuple(own.store(value.name) for value in outline.graph.inputs)
         return Body(inputs, own.perform, tuple(results))
 
