@@ -25,7 +25,7 @@ from benchmarks.board_layers import models
 from benchmarks.command import run
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
-from glnn.compile.outline import Outline
+from glnn.compile.memory_budget import Outline
 from glnn.device import Source
 from glnn.errors import GlnnError
 from glnn.graph.operators import Conv2d, Matmul

@@ -26,7 +26,7 @@ import rich_click as click
 import glnn
 from benchmarks.command import run
 from benchmarks.record import machine
-from glnn.compile import ahead
+from glnn.compile import weights
 from glnn.device import Device
 from glnn.model import Model
 from glnn.settings import Settings
@@ -39,12 +39,12 @@ Row = dict[str, Any]
 @contextmanager
 def packing(way: str) -> Iterator[None]:
     """Weights are packed so inside."""
-    before = ahead.LEAST
-    ahead.LEAST = NEVER if way == "alone" else before
+    before = weights.LEAST
+    weights.LEAST = NEVER if way == "alone" else before
     try:
         yield
     finally:
-        ahead.LEAST = before
+        weights.LEAST = before
 
 
 def planned(model: Model, backend: str, way: str, cache: Path) -> Row:

@@ -82,7 +82,7 @@ else:
     device = SHARED.open()
     note("device")
     from glnn.device.program import Program
-    from glnn.stored.restored import PackedWeight
+    from glnn.stored.storage import PackedWeight
     from glnn.stored.storage import Shelved
     summed(Shelved, "plan", "restore")
     summed(Program, "restored", "programs")

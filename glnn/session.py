@@ -20,7 +20,8 @@ from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.remade import Remade
 from glnn.runtime.options import Options
 from glnn.runtime.requests import Requests
-from glnn.runtime.stored import Executing, Storage, StoredRuns
+from glnn.runtime.run import Executing
+from glnn.runtime.stored import Storage, StoredRuns
 from glnn.span import duration
 from glnn.stored.storage import DiskStorage
 from glnn.tensor_info import (

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import glnn
-from glnn.stored.saver import DiskSaver
+from glnn.stored.storage import DiskSaver
 
 Array = NDArray[Any]
 

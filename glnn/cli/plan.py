@@ -23,9 +23,8 @@ from glnn.cli.options import (
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
 from glnn.compile.cut import single
-from glnn.compile.outline import Outline
-from glnn.compile.reasons import Reason, reasons
-from glnn.compile.size_advice import missing_numbers
+from glnn.compile.executor import missing_numbers
+from glnn.compile.memory_budget import Outline, Reason, reasons
 from glnn.compile.step import Step
 from glnn.errors import ShapeError
 from glnn.graph.passes import Pass

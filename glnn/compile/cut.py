@@ -14,8 +14,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from glnn.backends import Backend
-from glnn.compile.hosted import LATE, Hosted
-from glnn.compile.outline import Outline
+from glnn.compile.cpu_fallback import LATE, Hosted
+from glnn.compile.memory_budget import Outline
 from glnn.compile.plan import Plan
 from glnn.compile.regimes import Regimes
 from glnn.compile.weights import Weights

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from glnn.backends import Backend, Choice, Launch, opened
 from glnn.compile.emit import emit_schedule
-from glnn.compile.memory import Arena
+from glnn.compile.memory_planner import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight, Weights

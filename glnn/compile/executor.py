@@ -5,21 +5,20 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from glnn.arrays import all_small
 from glnn.backends import Backend, open_backend, opened
+from glnn.compile.cpu_fallback import Hosted
 from glnn.compile.cut import Cut, planned, single
-from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
 from glnn.compile.regimes import Regimes
-from glnn.compile.saving import Saving
-from glnn.compile.size_advice import missing_numbers, nearby_sizes
 from glnn.compile.states import States
 from glnn.compile.weights import Weights
 from glnn.device import Device
-from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.graph import Graph, Value
+from glnn.errors import GlnnError, ShapeError, UnsupportedOpError
+from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.passes import Pass, samples_of
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
@@ -28,9 +27,177 @@ from glnn.runtime.buffer_set import NoRoomError
 from glnn.runtime.run import Done, Run, run_within, within_memory
 from glnn.runtime.store import T
 from glnn.runtime.stored import Saver
+from glnn.settings import Settings
 from glnn.types import Array, DType, Shape, TensorType, content
 
+STEPS = (2, 4, 8, 16, 32, 64, 128)
+"""Of what sizes may have to be multiples: networks that halve an image and join it with itself."""
+LEAST_RANK = 3  # of inputs whose sizes are looked at: the first is the batch, the next the channels
+
+Types = Mapping[str, TensorType]
+
+
+def nearby_sizes(graph: Graph, types: Types, told: Mapping[str, Array] | None = None) -> str:
+    """Return which sizes of inputs would fit, as the end of a sentence; empty where none is found.
+
+    Sizes that `graph` leaves open are rounded to multiples of STEPS, down and up; the least step
+    that fits is named.
+
+    Args:
+        graph: The graph, as it was made.
+        types: Its inputs' types, of which some size does not fit.
+        told: Numbers of inputs, by name, that sizes depend on.
+    """
+    if _fits(graph, types, told):  # it is not the sizes, or not these alone
+        return ""
+    for step in STEPS:
+        shapes = [_rounded(graph, types, step, up) for up in (False, True)]
+        kinds = [{n: types[n].of_shape(there[n]) for n in types} for there in shapes]
+        if all(_fits(graph, one, told) for one in kinds):  # one alone may be a multiple of more
+            listed = " or ".join(dict.fromkeys(_listed(there, types) for there in shapes))
+            return f"; sizes that are multiples of {step} would do, as {listed}"
+    return ""
+
+
+def missing_numbers(graph: Graph, types: Types, told: Mapping[str, Array] | None = None) -> str:
+    """Return which inputs' numbers would say more of sizes and branches, as the end of a sentence.
+
+    Empty where all are among `told`. The arguments are those of `nearby_sizes`.
+    """
+    shapes = {name: type.shape for name, type in types.items()}
+    missing = [name for name in graph.deciding(shapes) if name not in (told or {})]
+    if not missing:
+        return ""
+    names = ", ".join(map(repr, missing))
+    return f"; branches and sizes depend on the numbers of {names}, which are not given"
+
+
+def _fits(graph: Graph, types: Types, told: Mapping[str, Array] | None) -> bool:
+    """Return whether the types of all values follow from those of the inputs."""
+    try:
+        graph.settled(types, told)
+    except GlnnError:
+        return False
+    return True
+
+
+def _rounded(graph: Graph, types: Types, step: int, up: bool) -> dict[str, Shape]:
+    """Round the open sizes of inputs but the batch's."""
+    found: dict[str, Shape] = {}
+    for value in graph.inputs:
+        given, declared = types[value.name].shape, value.type.dims
+        found[value.name] = given
+        if len(given) >= LEAST_RANK and len(given) == len(declared):
+            sides = (
+                max(step, -(-size // step) * step if up else size // step * step)
+                if i and isinstance(open_size, str)
+                else size
+                for i, (size, open_size) in enumerate(zip(given, declared, strict=True))
+            )
+            found[value.name] = tuple(sides)
+    return found
+
+
+def _listed(shapes: Mapping[str, Shape], types: Types) -> str:
+    """Name the inputs of other shapes than they have."""
+    return ", ".join(
+        f"{name} {there}" for name, there in shapes.items() if there != types[name].shape
+    )
+
+
 LOG = logging.getLogger(__name__)
+MOST_WAITING = 4
+"""Plans that wait for their first results."""
+
+
+@dataclass(frozen=True, eq=False)
+class _New:
+    """A plan that was made just now."""
+
+    plan: Plan
+    """It."""
+    small: bool
+    """Whether inputs of int64 must be small."""
+
+
+class Saving:
+    """New plans of `graph`, which `saver` keeps once a run of theirs gave results.
+
+    From the first weight on that is assigned anew none is kept: what is stored is of the model as
+    it was loaded, which was just now. Any thread may use it.
+    """
+
+    def __init__(self, saver: Saver, graph: Graph) -> None:
+        self._saver, self._lock = saver, ProcessLock()
+        self._new: list[_New] = []
+        self.paused = False
+        """Whether new plans wait until somebody knows whether they will run again."""
+        read = (value for node in graph.nodes for value in node.reads)
+        self._revisions: dict[Variable, int] = {
+            value.data: value.data.revision  # type: ignore[union-attr, misc]
+            for value in read
+            if value.kind is Kind.VARIABLE
+        }
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are any."""
+        return bool(self._new) and not self.paused
+
+    def made(self, plan: Plan, small: bool) -> None:
+        """Note that `plan` was made. small: whether inputs of int64 must be small for it."""
+        with self._lock:
+            self._new = [*self._new[1 - MOST_WAITING :], _New(plan, small)]
+
+    def drop(self) -> None:
+        """Keep none of those that wait."""
+        with self._lock:
+            gone, self._new = self._new, []
+        for one in gone:
+            _release(one.plan)
+
+    def settle(self) -> None:
+        """Have those kept that have run, once some run gave results. Only inside `perform`."""
+        with self._lock:
+            over = [one for one in self._new if one.plan.buffers.ran]
+            # Of those that never gave results, as of inputs that were refused, few are held.
+            self._new = [one for one in self._new if one not in over][-MOST_WAITING:]
+        for one in over:
+            if any(one.revision != known for one, known in self._revisions.items()):
+                _release(one.plan)
+                continue
+            why = _why_not(one.plan)
+            if why is not None:
+                LOG.debug("a plan of %s is not kept: %s", one.plan.graph.name, why)
+                _release(one.plan)
+                continue
+            try:
+                executable = one.plan.executable
+                fixed = {name: one.plan.fixed(name) for name in executable.io.fixed()}
+                self._saver.save(executable, one.plan.kept, fixed, one.small)
+            except Exception:  # nobody asked for this: the run has its results
+                LOG.debug("a plan of %s is not kept", one.plan.graph.name, exc_info=True)
+                _release(one.plan)
+
+
+def _release(plan: Plan) -> None:
+    """Hold the words of its weights no more: nobody stores them."""
+    for kept in plan.kept:
+        kept.held = None
+
+
+def _why_not(plan: Plan) -> str | None:
+    """Return why a plan is not kept on disk; None where it is."""
+    executable = plan.executable
+    if plan.outline.tight and Settings.from_environment().memory is None:
+        return "it was made while little memory was free"
+    if any(plan.fixed(name).dtype == DType.object.numpy for name in executable.io.fixed()):
+        return "an output is no tensor of numbers"
+    if plan.sized_outputs:
+        return "an output follows from sizes alone"
+    return executable.why_not_saved
+
+
 PLANS_KEPT = 4
 Known = tuple[dict[str, Any], bool, int]
 """What a plan is for beside shapes.

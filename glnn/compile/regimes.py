@@ -4,14 +4,151 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from glnn.compile.emit import Domain
 from glnn.compile.plan import Plan
-from glnn.compile.regime import OpenSizes
 from glnn.errors import DeviceError, LimitError, ShapeError
-from glnn.graph.graph import Graph
+from glnn.graph.graph import Graph, Value
 from glnn.process import COLLECTOR
-from glnn.types import Array, TensorType
+from glnn.runtime.executable import Symbol
+from glnn.symint import Trace
+from glnn.types import UNKNOWN, Array, Shape, TensorType
+
+FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
+FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on
+
+
+def _name(value: Value, axis: int, dim: str) -> str:
+    """Return the name of an open dimension's symbol; each without a name in the model differs."""
+    return f"{value.name}.{axis}" if dim == UNKNOWN else dim
+
+
+def open_shape(value: Value, dims: Mapping[str, int]) -> Shape:
+    """Return the shape of an input, with the sizes `dims` of its open dimensions, by symbol."""
+    pairs = enumerate(value.type.dims)
+    return tuple(dims[_name(value, i, d)] if isinstance(d, str) else d for i, d in pairs)
+
+
+def symbols(
+    graph: Graph, shapes: Mapping[str, Shape], *, batches: bool = False
+) -> dict[str, int] | None:
+    """Return the sizes of the open dimensions of inputs of `shapes`, by symbol.
+
+    None where a symbol stands for two sizes or a size is 0, and where a range gains nothing: all
+    sizes are 1, or (unless `batches`) the batch alone is open. A program has few batches, and wants
+    the fastest kernels for each.
+    """
+    found: dict[str, int] = {}
+    batch = not batches
+    for value in graph.inputs:
+        if len(value.type.dims) != len(shapes[value.name]):  # only a run tells its rank
+            return None
+        for axis, (dim, size) in enumerate(zip(value.type.dims, shapes[value.name], strict=True)):
+            if not isinstance(dim, str):
+                continue
+            if found.setdefault(_name(value, axis, dim), size) != size or not size:
+                return None
+            batch = batch and axis == 0
+    return None if batch or all(size == 1 for size in found.values()) else found
+
+
+def bounds_of(size: int) -> tuple[int, int]:
+    """Return the ends of the range that `size` is in: 1, 2 to 7, 8 to 31, 32 to 127, ..."""
+    low = 2
+    while size >= FACTOR * low:
+        low *= FACTOR
+    return (1, 1) if size == 1 else (low, FACTOR * low - 1)
+
+
+def _has_one_size_each(graph: Graph, shapes: Mapping[str, Shape]) -> bool:
+    """Return True where `shapes` have the inputs' ranks, and one size for each named dimension."""
+    found: dict[str, int] = {}
+    for value in graph.inputs:
+        if len(value.type.dims) != len(shapes[value.name]):
+            return False
+        for dim, size in zip(value.type.dims, shapes[value.name], strict=True):
+            if isinstance(dim, str) and dim != UNKNOWN and found.setdefault(dim, size) != size:
+                return False
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSizes:
+    """The open dimensions of a graph's inputs as SymInts, and the trace that collects guards."""
+
+    symbols: tuple[Symbol, ...]
+    sizes: tuple[int, ...]
+    """The sizes of the symbols in the run that the plan is made for: their hints."""
+    shapes: Mapping[str, Shape]
+    """The inputs' shapes, with a SymInt for each open dimension."""
+    told: Mapping[str, Array]
+    """Inputs whose numbers decide sizes, with SymInts for these."""
+    trace: Trace
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        told: Mapping[str, Array],
+        *,
+        batches: bool = False,
+    ) -> OpenSizes | None:
+        """Return those for inputs of `shapes`; None where a range gains nothing: see `symbols`.
+
+        told: the inputs whose numbers decide sizes or branches.
+        """
+        if any(array.dtype.kind not in "iu" or (array < 0).any() for array in told.values()):
+            return None
+        sizes = symbols(graph, shapes, batches=batches)
+        if sizes is None:
+            if not told or not _has_one_size_each(graph, shapes):
+                return None
+            sizes = {}
+        exact = {
+            _name(value, axis, dim)
+            for value in graph.inputs
+            for axis, dim in enumerate(value.type.dims)
+            if isinstance(dim, str) and value.name in told  # so many numbers have symbols
+        }
+        trace, found = Trace(), dict[str, Symbol]()
+        dims: dict[str, int] = {}
+        for name, size in sizes.items():
+            ends = (size, size) if name in exact else bounds_of(size)
+            dims[name] = trace.symbol(name, size, ends)
+        for value in graph.inputs:
+            for axis, dim in enumerate(value.type.dims):
+                name = _name(value, axis, dim) if isinstance(dim, str) else ""
+                if name in dims:
+                    found.setdefault(name, Symbol(name, value.name, axis, *trace.bounds[name]))
+        open_shapes = {
+            v.name: open_shape(v, dims) if dims else shapes[v.name] for v in graph.inputs
+        }
+        numbers: dict[str, Array] = {}
+        for name, array in told.items():
+            made = numbers[name] = np.empty(array.shape, object)
+            for place, one in enumerate(int(one) for one in array.flat):
+                symbol = f"{name}[{place}]"
+                ends = (0, FEW - 1) if one < FEW else bounds_of(one)
+                made.flat[place] = trace.symbol(symbol, one, ends)
+                found[symbol] = Symbol(symbol, name, place, *ends, is_number=True)
+                sizes[symbol] = one
+        own = tuple(sizes[name] for name in found)
+        return cls(tuple(found.values()), own, open_shapes, numbers, trace)
+
+    @property
+    def domain(self) -> Domain:
+        """The sizes for which a plan with these symbols holds."""
+        return Domain(self.symbols, self.sizes, lambda: tuple(self.trace.guards))
+
+    def types(self, graph: Graph) -> dict[str, TensorType]:
+        """Return the types of the inputs of `graph`, by name, with SymInts."""
+        return {v.name: v.type.of_shape(self.shapes[v.name]) for v in graph.inputs}
+
 
 LOG = logging.getLogger(__name__)
 MOST_REGIMES = 16

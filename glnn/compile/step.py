@@ -6,8 +6,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from glnn.backends import Backend
-from glnn.compile.hosted import LARGE, LEFT, why
-from glnn.compile.memory import Arena
+from glnn.compile.cpu_fallback import LARGE, LEFT, why
+from glnn.compile.memory_planner import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
 from glnn.compile.weights import Weight, Weights

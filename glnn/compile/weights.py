@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from glnn.backends import Backend
 from glnn.backends.gl import GlBackend
-from glnn.compile.ahead import Ahead
 from glnn.device import Buffer, DataTexture
 from glnn.device.command_buffer import TextureView
 from glnn.device.copying import packed
@@ -25,11 +25,132 @@ from glnn.graph.decompose import Derived
 from glnn.graph.graph import ASSIGNMENTS, Graph, Kind, Value, Variable
 from glnn.graph.operators import Reshape
 from glnn.layout import Layout
-from glnn.process import ProcessLock
+from glnn.process import ProcessLock, memory, processors
 from glnn.runtime.store import Store
 from glnn.span import Spans
 from glnn.symint import Substitution, hint
 from glnn.types import Array, DType, Shape, TensorType, to_float16
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Name = TypeVar("Name")
+Result = TypeVar("Result")
+LEAST = 4 << 20  # bytes in all: below, a thread takes longer than it saves
+MOST = 512 << 20  # bytes that are ready or being made
+SHARE = 8  # of the process's memory, where that is little
+MOST_THREADS = 4
+
+
+@dataclass
+class _Item(Generic[Result]):
+    """Something that is wanted."""
+
+    nbytes: int
+    """What it takes once it is made."""
+    begun: bool = False
+    """Whether a thread is at it, was, or need not any more."""
+    over: bool = False
+    """Whether it is made, or failed."""
+    made: Result | None = None
+    """What was made; None where that failed, or it was taken."""
+
+
+class Ahead(Generic[Name, Result]):
+    """What `make` gives for keys, made in their order by threads while this is entered.
+
+    It is no other than without: who is given None makes it, and meets the errors that there are.
+    """
+
+    def __init__(
+        self,
+        wanted: Sequence[tuple[Name, int]],
+        make: Callable[[Name], Result],
+        threads: int | None,
+    ) -> None:
+        """wanted: each key with its bytes. threads: how many; what suits this machine if None."""
+        self._items: dict[Name, _Item[Result]] = {key: _Item(nbytes) for key, nbytes in wanted}
+        self._make, self._changed = make, threading.Condition()
+        self._most = min(MOST, memory() // SHARE)
+        self._held, self._ended = 0, False
+        self._last: _Item[Result] | None = None
+        if threads is None:
+            enough = sum(item.nbytes for item in self._items.values()) >= LEAST
+            threads = min(processors() - 1, MOST_THREADS) if enough else 0
+        count = min(threads, len(self._items))
+        work = self._work
+        self._threads = [
+            threading.Thread(target=work, name="glnn packs", daemon=True) for _ in range(count)
+        ]
+
+    def take(self, key: Name) -> Result | None:
+        """What was made of `key`, waited for where a thread is at it; None where none is."""
+        item = self._items.get(key)
+        if item is None:
+            return None
+        with self._changed:
+            self._release()
+            if not item.begun:
+                item.begun = item.over = True  # whoever asks makes it
+                return None
+            while not item.over:
+                self._changed.wait()
+            made, item.made, self._last = item.made, None, item
+        return made
+
+    def _release(self) -> None:
+        """What was taken last is not needed any more."""
+        if self._last is not None:
+            self._held -= self._last.nbytes
+            self._last = None
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while (found := self._next()) is not None:
+            key, item = found
+            made: Result | None = None
+            with suppress(Exception):  # whoever wants it meets the same one, where it would be
+                made = self._make(key)
+            with self._changed:
+                item.over, item.made = True, made
+                if made is None:
+                    self._held -= item.nbytes
+                self._changed.notify_all()
+            del made, found, item  # else they live until the next one is made
+
+    def _next(self) -> tuple[Name, _Item[Result]] | None:
+        """What is to be made, once there is room for it; None at the end."""
+        with self._changed:
+            while not self._ended:
+                waiting = ((key, one) for key, one in self._items.items() if not one.begun)
+                found = next(waiting, None)
+                if found is None:
+                    break
+                nbytes = found[1].nbytes
+                if not self._held or self._held + nbytes <= self._most:
+                    self._held += nbytes
+                    found[1].begun = True
+                    return found
+                self._changed.wait()
+            return None
+
+    def __enter__(self) -> Self:
+        for i, thread in enumerate(self._threads):
+            try:
+                thread.start()
+            except RuntimeError:  # there are no more to be had
+                del self._threads[i:]
+                break
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._items.clear()
+
 
 LOG = logging.getLogger(__name__)
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from glnn.backends import Backend
 from glnn.choice import Choice
 from glnn.compile import Executor
-from glnn.compile.candidates import executor_of
 from glnn.compile.executor import PLANS_KEPT
-from glnn.compile.fastest import Fastest
+from glnn.compile.fastest import Fastest, executor_of
 from glnn.compile.session_states import SessionStates, SharedPlans
 from glnn.errors import ModelError
 from glnn.graph.graph import Value

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol
 
 import numpy as np
 
-from glnn.device import Fence
+from glnn.device import Device, Fence
 from glnn.errors import DeviceError, ShapeError, shown
 from glnn.host_memory import out_of_memory
 from glnn.runtime.buffer_set import BufferSet
@@ -171,3 +171,30 @@ def _memory_told() -> Iterator[None]:
         yield
     except MemoryError as error:
         raise out_of_memory(error) from None
+
+
+class Executing(Protocol):
+    """An executor, or stored plans, as sessions use them: `run` waits, `begin` does not."""
+
+    @property
+    def device(self) -> Device | None:
+        """What it runs on; None where no GL is involved."""
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """The outputs so called, None for all, for the inputs `feeds`; see `Runner.run`."""
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """What `work` gives or raises, called where `begin` may be."""
+
+    def begin(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+    ) -> Run:
+        """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
+
+    def settle(self) -> None:
+        """Hand new plans to the saver, once a run gave results. Inside `perform`."""

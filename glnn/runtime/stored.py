@@ -14,7 +14,7 @@ from glnn.reading import Noted
 from glnn.runtime.buffer_set import NoRoomError
 from glnn.runtime.executable import Executable
 from glnn.runtime.options import Options
-from glnn.runtime.run import Done, Run, run_within
+from glnn.runtime.run import Done, Executing, Run, run_within
 from glnn.runtime.runner import Runner
 from glnn.runtime.store import OnDevice, T
 from glnn.tensor_info import TensorInfo
@@ -126,33 +126,6 @@ class NothingStored:
     ) -> Saver | None:
         """See `Storage`."""
         return None
-
-
-class Executing(Protocol):
-    """An executor, or stored plans, as sessions use them: `run` waits, `begin` does not."""
-
-    @property
-    def device(self) -> Device | None:
-        """What it runs on; None where no GL is involved."""
-
-    def run(
-        self,
-        feeds: Mapping[str, Array],
-        outputs: Iterable[str] | None = None,
-        out: Mapping[str, Array] | None = None,
-    ) -> dict[str, Array]:
-        """The outputs so called, None for all, for the inputs `feeds`; see `Runner.run`."""
-
-    def perform(self, work: Callable[[], T]) -> T:
-        """What `work` gives or raises, called where `begin` may be."""
-
-    def begin(
-        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
-    ) -> Run:
-        """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
-
-    def settle(self) -> None:
-        """Hand new plans to the saver, once a run gave results. Inside `perform`."""
 
 
 class StoredRuns:

@@ -1,17 +1,188 @@
-"""Index: the description of one model on disk, and the list of its stored plans."""
+"""Index: what is stored of a model, and what its plans depend on: files, device and settings.
+
+No model is read for it. A file is taken for unchanged as long as its path, size and times are. One
+that was written a moment ago is not: it may change again within the resolution of the clock.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from glnn.device import Device
+from glnn.disk import digest
+from glnn.glsl import shaders_folder
+from glnn.process import processors
+from glnn.reading import Noted
 from glnn.runtime.executable import ShapeRange
-from glnn.stored.identity import FileStamp
+from glnn.runtime.options import Options
+from glnn.settings import Settings
 from glnn.tensor_info import TensorInfo
 from glnn.types import Array, Shape
+
+PACKAGE = Path(__file__).parents[1]
+SUFFIXES = (".onnx", ".json")
+"""What the names of models in files end with."""
+YOUNG = 20_000_000  # nanoseconds: a file that is younger may change and have the same times
+STARTED = time.time_ns()
+DEPTH = 4  # of folders in folders: links may lead in circles
+TUNED = "choices", "certificates"
+"""Folders of the cache whose files say which kernels are taken, or which a doctor saw."""
+OPENING = ("device", "gpu", "limits")
+"""Options that say which device is opened."""
+Known = tuple[str, int, int]
+"""A file: where, its bytes, and when it was changed, in nanoseconds since 1970."""
+
+
+@dataclass(frozen=True)
+class FileStamp:
+    """A file as the system knew it."""
+
+    path: str
+    """Where it was read, links and all: another file is there once a link leads elsewhere."""
+    device: int
+    """The file system that it is on."""
+    inode: int
+    """Its number there."""
+    nbytes: int
+    """Its size."""
+    modified: int
+    """When its content changed, in nanoseconds."""
+    changed: int
+    """When anything of it changed."""
+
+    def __post_init__(self) -> None:
+        numbers = self.device, self.inode, self.nbytes, self.modified, self.changed
+        if not isinstance(self.path, str) or any(type(one) is not int for one in numbers):
+            raise ValueError(f"a file is known by a path and numbers, got {self.path!r:.200}")
+
+    @classmethod
+    def of(cls, path: str, known: os.stat_result) -> FileStamp:
+        """The file at `path`, of which this is `known`."""
+        times = known.st_mtime_ns, known.st_ctime_ns
+        return cls(path, known.st_dev, known.st_ino, known.st_size, *times)
+
+    def unchanged(self) -> bool:
+        """Whether such a file is there now."""
+        try:
+            return FileStamp.of(self.path, os.stat(self.path)) == self
+        except (OSError, ValueError):
+            return False
+
+
+def stamps(read: Iterable[Noted]) -> tuple[FileStamp, ...] | None:
+    """Return stamps of the files that were read; None where a change could go unseen."""
+    found: dict[str, FileStamp] = {}
+    for noted in read:
+        one = FileStamp.of(noted.path, noted.known)
+        young = max(one.modified, one.changed) > noted.at - YOUNG
+        if young or found.setdefault(noted.path, one) != one:
+            return None
+    return tuple(found.values())
+
+
+def named(source: object) -> tuple[str, ...] | None:
+    """Return what identifies a model before it is read; None where it is an object in Python."""
+    if isinstance(source, bytes):
+        return "bytes", digest(source)
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    given = os.fspath(source)
+    if not isinstance(given, str):
+        return None
+    if os.path.splitext(given)[1] not in SUFFIXES:
+        return "name", given  # one of glnn's own
+    try:
+        return "file", os.path.abspath(given), os.path.realpath(given)
+    except (OSError, ValueError):
+        return None
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that plans are made by: path, bytes, and when they were changed."""
+
+    own: tuple[Known, ...]
+    """Those of glnn's modules, as they were when this process first asked."""
+    others: tuple[Known, ...]
+    """Shaders, the user's kernels, what tuning found."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Files:
+        """Those that there are now."""
+        others = list(_files(shaders_folder(), None))
+        if settings.kernels is not None:
+            others += _files(settings.kernels, None)
+        for folder in TUNED if settings.cache is not None else ():
+            others += _files(Path(settings.cache or "") / folder, None)
+        return cls(_own(), tuple(others))
+
+    @property
+    def suited(self) -> bool:
+        """Whether the modules are those that this process runs: none was changed since it began."""
+        return all(modified <= STARTED - YOUNG for _, _, modified in self.own)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the others cannot be older in this process than they are on disk."""
+        return all(modified <= STARTED - YOUNG for _, _, modified in self.others)
+
+
+@cache
+def _own() -> tuple[Known, ...]:
+    return tuple(_files(PACKAGE, (".py", ".json", ".npz")))
+
+
+def surroundings(device: Device, settings: Settings, files: Files) -> tuple[str, ...]:
+    """Return texts of all that plans depend on beside the model and the options."""
+    chosen: tuple[object, ...] = settings.trust, settings.launch, settings.memory
+    chosen += str(settings.kernels), settings.backends, device.low
+    versions = sys.version, np.__version__, sys.byteorder
+    return tuple(map(repr, (files.own, files.others, chosen, versions, device.capabilities)))
+
+
+def chosen(options: Options) -> tuple[str, ...]:
+    """Return texts of the options that plans depend on."""
+    found: list[Any] = []
+    for one in fields(options):
+        value = getattr(options, one.name)
+        if one.name == "kernels":
+            value = sorted((value or {}).items())
+        elif one.name == "without" and isinstance(value, tuple):
+            value = sorted(str(getattr(each, "value", each)) for each in value)
+        if one.name not in OPENING:
+            found.append((one.name, value))
+    if options.backend == "auto":  # which it took, it took beside so many
+        found.append(("processors", processors()))
+    return tuple(map(repr, found))
+
+
+def _files(folder: Path, suffixes: tuple[str, ...] | None, depth: int = DEPTH) -> Iterator[Known]:
+    """The files below `folder` that end so (None: all): path, bytes, and when they were changed."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in found:
+        try:
+            if entry.is_dir():
+                if depth and entry.name != "__pycache__":
+                    yield from _files(Path(entry.path), suffixes, depth - 1)
+            elif suffixes is None or entry.name.endswith(suffixes):
+                known = entry.stat()
+                yield entry.path, known.st_size, known.st_mtime_ns
+        except OSError:
+            yield entry.path, -1, 0
+
 
 FORM = 2  # of the index; another one is not read
 MOST_PLANS = 12  # of a model: the latest

@@ -9,8 +9,7 @@ from glnn.backends import Backend
 from glnn.backends.answers import Answers
 from glnn.backends.gl import GlBackend
 from glnn.choice import Choice
-from glnn.compile.fastest import shape_class
-from glnn.compile.measuring import Clock, time_backends, timing_order
+from glnn.compile.fastest import Clock, shape_class, time_backends, timing_order
 from glnn.graph.fingerprint import fingerprint
 from glnn.training.recipe import Asked, Recipe
 from glnn.training.steps import Batch, Steps

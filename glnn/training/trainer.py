@@ -11,7 +11,7 @@ from typing import Any
 from glnn import __version__
 from glnn.backends import Backend, open_backend
 from glnn.choice import Choice
-from glnn.compile.candidates import candidates
+from glnn.compile.fastest import candidates
 from glnn.device import Device
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.model import Model

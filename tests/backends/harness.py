@@ -21,7 +21,7 @@ from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.compile.emit import emit_schedule
-from glnn.compile.memory import Arena
+from glnn.compile.memory_planner import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight, Weights

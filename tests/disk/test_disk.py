@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn.disk import Disk, digest
-from glnn.disk.disk import STALE, SWEPT
-from glnn.disk.entry import MAGIC, Part, table
+from glnn.disk import MAGIC, STALE, SWEPT, Disk, Part, digest, table
 from glnn.errors import GlnnError
 from glnn.settings import Settings
 

@@ -10,7 +10,7 @@ import pytest
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
 from glnn.compile import Executor, Plan
-from glnn.compile.pays import Case, separable_pays
+from glnn.compile.fusion_cost_model import Case, separable_pays
 from glnn.device import Device
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Pool2d, SeparableConv2d

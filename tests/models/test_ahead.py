@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.compile import ahead
+from glnn.compile import weights
 from glnn.compile.weights import Ready
 from glnn.device import Device
 from glnn.errors import DeviceError, ShapeError
@@ -42,8 +42,8 @@ def test_results_are_the_same(device, monkeypatch, backend, precision) -> None:
     monkeypatch.setattr(Ready, "of", classmethod(noted))
     found = []
     for least in (1 << 60, 0):
-        monkeypatch.setattr(ahead, "LEAST", least)
-        monkeypatch.setattr(ahead, "processors", lambda: 3)
+        monkeypatch.setattr(weights, "LEAST", least)
+        monkeypatch.setattr(weights, "processors", lambda: 3)
         session = opened(model(), backend, device, precision)
         found.append(session.run(None, {session.get_inputs()[0].name: x})[0])
     assert True in made and False in made
@@ -51,8 +51,8 @@ def test_results_are_the_same(device, monkeypatch, backend, precision) -> None:
 
 
 def test_errors_are_met_where_they_would_be(device, monkeypatch) -> None:
-    monkeypatch.setattr(ahead, "LEAST", 0)
-    monkeypatch.setattr(ahead, "processors", lambda: 3)
+    monkeypatch.setattr(weights, "LEAST", 0)
+    monkeypatch.setattr(weights, "processors", lambda: 3)
     large = model()
     large.nodes[0].layer.weight = np.full((8, 3, 3, 3), 1e6, np.float32)
     session = opened(large, "feedback", device, "float16")

@@ -9,7 +9,7 @@ import pytest
 
 from glnn import layers
 from glnn.backends.compute import Compute
-from glnn.compile.outline import Outline
+from glnn.compile.memory_budget import Outline
 from glnn.device import Device
 from glnn.errors import DeviceError
 from glnn.kernels.architecture import architecture

@@ -10,9 +10,8 @@ import pytest
 import glnn
 from glnn import layers
 from glnn.backends import Backend, open_backend
-from glnn.compile.outline import Outline
-from glnn.compile.reasons import reasons
-from glnn.compile.shortage import check
+from glnn.compile.memory_budget import Outline, reasons
+from glnn.compile.plan import check
 from glnn.errors import DeviceError, LimitError
 from glnn.graph.passes import Pass
 from glnn.model import Model

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.compile.hosted import LEFT
+from glnn.compile.cpu_fallback import LEFT
 from glnn.compile.plan import Plan
 from glnn.device import Buffer
 from glnn.errors import DeviceError

@@ -11,7 +11,7 @@ import pytest
 
 from glnn.backends import Backend, open_backend
 from glnn.compile import lower
-from glnn.compile.pays import worth
+from glnn.compile.fusion_cost_model import worth
 from glnn.compile.plan import Plan
 from glnn.errors import DeviceError
 from glnn.graph.operators import Recurrence

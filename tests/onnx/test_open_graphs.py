@@ -60,7 +60,7 @@ def test_random_graphs_otherwise(backend, precision, limits, seed) -> None:
 @pytest.fixture
 def planned(monkeypatch) -> list[object]:
     """The shapes that plans were made whole for."""
-    from glnn.compile.outline import Outline
+    from glnn.compile.memory_budget import Outline
 
     found: list[object] = []
     of = Outline.of.__func__  # type: ignore[attr-defined]

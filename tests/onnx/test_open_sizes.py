@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from glnn.compile.outline import Outline
+from glnn.compile.memory_budget import Outline
 from glnn.compile.plan import Plan
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.model.load import load_bytes

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from glnn.compile import ahead
-from glnn.compile.ahead import Ahead
+from glnn.compile import weights
+from glnn.compile.weights import Ahead
 
 
 def packers() -> list[threading.Thread]:
@@ -57,7 +57,7 @@ def test_what_fails_is_left_to_who_asks() -> None:
 
 def test_no_more_is_made_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was taken counts until the next is asked for: it is being uploaded."""
-    monkeypatch.setattr(ahead, "MOST", 10)
+    monkeypatch.setattr(weights, "MOST", 10)
     made: list[int] = []
     changed = threading.Condition()
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glnn.backends.cpu import Cpu
-from glnn.compile.memory import Arena
+from glnn.compile.memory_planner import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight

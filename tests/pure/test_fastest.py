@@ -11,8 +11,7 @@ import pytest
 
 from glnn.backends.answers import Answers
 from glnn.choice import Choice
-from glnn.compile.fastest import shape_class
-from glnn.compile.measuring import warm_seconds
+from glnn.compile.fastest import shape_class, warm_seconds
 from glnn.device.capabilities import Capabilities
 from glnn.errors import GlnnError
 from glnn.graph.builder import Builder
@@ -22,7 +21,7 @@ from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operators import Matmul, Pointwise, Softmax
 from glnn.runtime.options import Options
 from glnn.settings import Settings
-from glnn.stored.identity import chosen
+from glnn.stored.index import chosen
 from glnn.types import TensorType
 
 DEVICE = Capabilities("es", (3, 2), "Somebody", "Some GPU", "OpenGL ES 3.2", "3.20", "here")
@@ -199,6 +198,6 @@ def test_a_stored_choice_is_of_so_many_processors(monkeypatch: pytest.MonkeyPatc
     """A plan that `auto` stored beside two is not run beside sixty; one of a named backend is."""
     found = []
     for count in (2, 60):
-        monkeypatch.setattr("glnn.stored.identity.processors", lambda count=count: count)
+        monkeypatch.setattr("glnn.stored.index.processors", lambda count=count: count)
         found.append([chosen(Options(backend)) for backend in ("auto", "compute")])
     assert found[0][0] != found[1][0] and found[0][1] == found[1][1]

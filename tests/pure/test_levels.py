@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.backends.launch import GlLaunch, Sending, Touched, in_levels
-from glnn.compile.order import updates_last
+from glnn.compile.lower import updates_last
 from glnn.device.command_encoder import CommandEncoder
 from glnn.device.places import END, Marks
 from glnn.graph.builder import Builder

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from glnn.device import Device
-from glnn.stored.identity import YOUNG
+from glnn.stored.index import YOUNG
 
 
 @pytest.fixture(scope="module")

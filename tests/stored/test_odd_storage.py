@@ -24,8 +24,7 @@ from glnn.runtime.executable import Block, Executable, Input, IOSpec, Symbol, Te
 from glnn.runtime.options import Options
 from glnn.settings import Settings
 from glnn.size_table import SizeIndex
-from glnn.stored.identity import stamps
-from glnn.stored.index import Index
+from glnn.stored.index import Index, stamps
 from glnn.stored.storage import DiskStorage, Shelved
 from glnn.types import DType
 from tests.random_models import random_model

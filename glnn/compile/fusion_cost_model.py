@@ -1,4 +1,4 @@
-"""Whether it pays that passes make one operator of several: what decides it, by operator."""
+"""Whether it pays to fuse operators into one step, on a backend and the device at hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.backends.backend import Backend, Choice
-from glnn.compile.tensor import Tensor, can_reorder
+from glnn.compile.task import Tensor, can_reorder
 from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import (
     Attention,

@@ -1,4 +1,4 @@
-"""Work of a plan for a GPU that is left to the host, as what it reads and gives is the host's.
+"""Which steps of a plan for a GPU the host computes, and why.
 
 What has no kernel is computed by the host, between a readback and an upload. Small work between
 such steps would go to the device and back for nothing. Which steps go along with the host's is the
@@ -9,16 +9,114 @@ side for nothing, so that a plan without steps of the host's stays on the device
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections import deque
+from collections.abc import Container, Hashable, Iterable
 from dataclasses import dataclass, field
 from math import prod
 
-from glnn.compile.least_cut import NEVER, LeastCut
+from glnn.backends import Backend
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
+from glnn.graph.operator import Operator
+from glnn.graph.operators.host import HostOperator
 from glnn.kernels.architecture import architecture
 from glnn.kernels.predict import Pace, host_seconds, pace
 from glnn.layout.layout import RowMajor
+from glnn.types import DType, TensorType
+
+NEVER = float("inf")
+NOTHING = 1e-12
+"""What is left of a capacity that was used up, as numbers are rounded."""
+
+
+class LeastCut:
+    """Things of which each goes to one side or the other, and what it costs where they part."""
+
+    def __init__(self) -> None:
+        self._left: dict[Hashable, dict[Hashable, float]] = {}
+
+    def add(self, here: Hashable, there: Hashable, cost: float) -> None:
+        """That costs so much where `here` is with the first side and `there` is not."""
+        ways = self._left.setdefault(here, {})
+        ways[there] = ways.get(there, 0.0) + cost
+        self._left.setdefault(there, {}).setdefault(here, 0.0)
+
+    def first_side(self, first: Hashable, last: Hashable) -> set[Hashable]:
+        """All that goes with `first` in the cheapest way that has `last` on the other side.
+
+        Where several are as cheap, that of the fewest. To part them must not cost NEVER.
+        """
+        while True:
+            before = self._reached(first, last)
+            if last not in before:
+                return set(before)
+            path: list[tuple[Hashable, Hashable]] = []
+            there = last
+            while there != first:
+                path.append((before[there], there))
+                there = before[there]
+            least = min(self._left[a][b] for a, b in path)
+            for a, b in path:
+                self._left[a][b] -= least
+                self._left[b][a] += least
+
+    def _reached(self, first: Hashable, last: Hashable) -> dict[Hashable, Hashable]:
+        """What is left to be reached from `first`, and from where each is, until that is `last`."""
+        before: dict[Hashable, Hashable] = {first: first}
+        waiting = deque([first])
+        while waiting:
+            here = waiting.popleft()
+            for there, left in self._left.get(here, {}).items():
+                if left > NOTHING and there not in before:
+                    before[there] = here
+                    if there == last:
+                        return before
+                    waiting.append(there)
+        return before
+
+
+LATE = "sizes that only a run tells"
+"""Why the host computes what is planned in parts."""
+LEFT = "between steps of the host's: to the device and back takes longer"
+"""Why the host computes what a kernel could."""
+
+LARGE = "made of constants alone, and much larger than these: no plan keeps it"
+"""Why the host computes what no run changes, in each run."""
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A step that the host computes."""
+
+    layer: str
+    """The layer or node that it belongs to."""
+    operator: str
+    """What people call its operator."""
+    reason: str
+    """Why no GPU does."""
+
+    @property
+    def left(self) -> bool:
+        """Whether a GPU could, and would be done later."""
+        return self.reason == LEFT
+
+    def __str__(self) -> str:
+        return f"{self.operator} ({self.reason})"
+
+
+def why(operator: Operator, types: Iterable[TensorType], backend: Backend) -> str:
+    """Why no kernel of `backend` computes `operator`. types: of its operands and results."""
+    if isinstance(operator, HostOperator):
+        return operator.reason
+    types = tuple(types)
+    others = dict.fromkeys(t.dtype for t in types if not backend.holds(t.dtype))
+    if DType.int64 in others:
+        return "int64 numbers that are not known to be int32's"
+    if others:
+        return f"{' and '.join(dtype.value for dtype in others)} is the host's"
+    given = ", ".join(dict.fromkeys(t.dtype.value for t in types))
+    return f"{backend.name} has no kernel for it of {given}"
+
 
 HOST, DEVICE = "host", "device"
 FEW = 1 << 12

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.compile.schedule import Schedule
-from glnn.compile.task import Entry, Task
-from glnn.compile.tensor import Tensor
+from glnn.compile.task import Entry, Task, Tensor
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.index_map import Axis
 from glnn.graph.operators.concat import Concat
