@@ -82,9 +82,8 @@ else:
     device = SHARED.open()
     note("device")
     from glnn.device.program import Program
-    from glnn.stored.storage import PackedWeight
-    from glnn.stored.storage import Shelved
-    summed(Shelved, "plan", "restore")
+    from glnn.stored.plan_cache import PackedWeight, StoredModel
+    summed(StoredModel, "plan", "restore")
     summed(Program, "restored", "programs")
     summed(PackedWeight, "_made", "upload")
     at = clock()

@@ -9,6 +9,8 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from glnn.front_ends import register
+
 if TYPE_CHECKING:
     from glnn import errors, filters, images, kernels, layers, ops, training
     from glnn.device import Device
@@ -37,6 +39,16 @@ __all__ = [
     "training",
 ]
 
+register(
+    {
+        "read onnx": "glnn.model.onnx_format",
+        "write glnn": "glnn.model.json_writing",
+        "write onnx": "glnn.model.onnx_writing",
+        "write rovder": "glnn.model.rovder_writing",
+        "import torch": "glnn.torch.importing",
+        "read and write torch weights": "glnn.torch.files",
+    }
+)
 logging.getLogger("glnn").addHandler(logging.NullHandler())  # what is logged is the program's
 
 

@@ -7,6 +7,7 @@ import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,17 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.choice import Choice
-from glnn.deferred import Deferred
 from glnn.device.shared import shared_device
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
+from glnn.process import ProcessLock
 from glnn.remade import Remade
 from glnn.runtime.options import Options
 from glnn.runtime.requests import Requests
 from glnn.runtime.run import Executing
-from glnn.runtime.stored import Storage, StoredRuns
 from glnn.span import duration
-from glnn.stored.storage import DiskStorage
+from glnn.stored.plan_cache import PlanCache, StoredModel
+from glnn.stored.runs import StoredRuns
 from glnn.tensor_info import (
+    ModelInfo,
     TensorInfo,
     check_names,
     check_shared_sizes,
@@ -45,6 +47,76 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 LOG = logging.getLogger(__name__)
 NO_WAYS = {"priority": None, "wait": None}  # the environment's
+
+
+class _LazyModel:
+    """The model that `source` is, names or is the content of, loaded on first use.
+
+    stored: its plans on disk; None where there are none. cache: where new plans are kept. The
+    modules that read and plan models take several times as long to import as those that run a
+    stored plan: they are imported when the model is loaded. Any thread may use it.
+    """
+
+    def __init__(
+        self,
+        source: object,
+        options: Options,
+        stored: StoredModel | None,
+        cache: PlanCache | None,
+    ) -> None:
+        self._source, self._options, self._stored = source, options, stored
+        self._cache = cache
+        self._lock = ProcessLock()
+        self._backend: Backend | None = None
+        self.loaded: Loaded | None = None
+        """The model and its executor, once it was loaded."""
+
+    def load(self) -> Loaded:
+        """Load the model on first use, and return it.
+
+        Raises what `Loaded.of` raises, and ModelError where its file changed since it was stored.
+        """
+        if self.loaded is None:
+            with self._lock:
+                if self.loaded is None:
+                    self.loaded = self._load()
+                    if isinstance(self._source, bytes):
+                        self._source = self.loaded.model  # they are not needed any more
+        return self.loaded
+
+    def _load(self) -> Loaded:
+        module: Any = import_module("glnn.model.loaded")
+        loaded: Loaded = module.Loaded.of(self._source, self._options, self._backend, self._cache)
+        if self._stored is not None and not self._stored.unchanged():
+            raise ModelError(
+                f"{self._source} was changed while a session used what was stored of "
+                f"{self._stored.info.name}: make another session"
+            )
+        return loaded
+
+    def executor(self) -> Executor | Fastest:
+        """Return the executor of the model, loaded on first use. Raises what `load` raises."""
+        return self.load().executor
+
+    @property
+    def backend(self) -> Backend:
+        """The backend: another one after the device was lost. Raises what `load` raises."""
+        if self.loaded is not None or self._stored is None:
+            return self.load().executor.backend
+        with self._lock:
+            if self._backend is None:
+                name, asked = self._stored.backend, self._options
+                module: Any = import_module("glnn.backends")
+                self._backend = module.open_backend(
+                    name, asked.device, gpu=asked.gpu, limits=asked.limits
+                )
+            return self._backend
+
+    @property
+    def where(self) -> str:
+        """The name of its backend; where plans were stored, none is opened to tell it."""
+        stored = self._stored if self.loaded is None else None
+        return self.load().executor.backend.name if stored is None else stored.backend
 
 
 class InferenceSession(Remade):
@@ -78,8 +150,8 @@ class InferenceSession(Remade):
     of glnn that read models and make plans. The model is loaded when something else is asked for.
     """
 
-    storage: ClassVar[Storage] = DiskStorage()
-    """Where sessions look for what was stored, and keep what they make."""
+    cache: ClassVar[PlanCache | None] = PlanCache()
+    """Where plans are looked for and kept on disk; None where they are not."""
 
     def __init__(
         self,
@@ -105,16 +177,15 @@ class InferenceSession(Remade):
             backend, device, gpu, limits, kernels, precision, max_batch, without, fused, prefer
         )
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
-        stored = self.storage.find(model, self._options)
-        self._deferred = Deferred(model, self._options, stored, self.storage)
+        stored = None if self.cache is None else self.cache.find(model, self._options)
+        self._lazy = _LazyModel(model, self._options, stored, self.cache)
         self._runs: Executing
         if stored is not None:
-            self._runs = StoredRuns(stored, self._deferred.executor)
-            self._described(stored.name, stored.inputs, stored.outputs, stored.metadata)
+            self._runs = StoredRuns(stored, self._lazy.executor)
+            self._described(stored.info)
         else:
-            known, self._runs = self._deferred.load().model, self._deferred.executor()
-            outputs = tuple(known.tensors[name] for name in known.outputs)
-            self._described(known.name, known.inputs, outputs, known.metadata)
+            self._runs = self._lazy.executor()
+            self._described(self._lazy.load().model.info)
         self._requests = Requests(self._runs, max_batch)
         self._noted()
 
@@ -132,22 +203,16 @@ class InferenceSession(Remade):
             source = os.path.abspath(source)  # the other process may be in another folder
         return {**vars(asked), **self._ways, "model": source, "device": None}
 
-    def _described(
-        self,
-        name: str,
-        inputs: tuple[TensorInfo, ...],
-        outputs: tuple[TensorInfo, ...],
-        metadata: Mapping[str, str],
-    ) -> None:
+    def _described(self, info: ModelInfo) -> None:
         """Take what is said of the model, which a run goes by."""
-        self.name, self.metadata = name, metadata
-        self._inputs, self._outputs = inputs, outputs
-        self._names = tuple(info.name for info in outputs)
-        self._shared_sizes = shared_sizes(inputs)
+        self.name, self.metadata = info.name, info.metadata
+        self._inputs, self._outputs = info.inputs, info.outputs
+        self._names = tuple(one.name for one in info.outputs)
+        self._shared_sizes = shared_sizes(info.inputs)
 
     def _load(self) -> Loaded:
         """The model, loaded, and what runs it: from then on nothing that was stored does."""
-        loaded = self._deferred.load()
+        loaded = self._lazy.load()
         if isinstance(self._runs, StoredRuns):
             self._runs.give_up()
             self._runs = loaded.executor
@@ -168,7 +233,7 @@ class InferenceSession(Remade):
     @property
     def backend(self) -> Backend:
         """What it runs on: another one after the device was lost, or for what `auto` chose."""
-        return self._deferred.backend
+        return self._lazy.backend
 
     @property
     def choice(self) -> Choice | None:
@@ -176,11 +241,11 @@ class InferenceSession(Remade):
 
         None where there was nothing to choose, or nothing was run yet; of a stored plan no times.
         """
-        loaded = self._deferred.loaded
+        loaded = self._lazy.loaded
         if loaded is not None:
             return loaded.choice
         chosen = self._options.backend == "auto" and self.restored
-        return Choice(self._deferred.where, remembered=True) if chosen else None
+        return Choice(self._lazy.where, remembered=True) if chosen else None
 
     @property
     def hosted(self) -> tuple[str, ...]:
@@ -188,7 +253,7 @@ class InferenceSession(Remade):
 
         They are warned of once, by `logging`.
         """
-        loaded = self._deferred.loaded
+        loaded = self._lazy.loaded
         hosted = () if loaded is None else loaded.executor.hosted  # no plan that has some is stored
         return tuple(dict.fromkeys(map(str, hosted)))
 
@@ -200,7 +265,7 @@ class InferenceSession(Remade):
     @property
     def backend_name(self) -> str:
         """What `backend` is called: told without opening one where what was stored says it."""
-        return self._deferred.where
+        return self._lazy.where
 
     def __repr__(self) -> str:
         """The model, the backend, the inputs and the outputs; loads and opens nothing."""
@@ -246,7 +311,7 @@ class InferenceSession(Remade):
         results = runs.run(self._given(feeds, states), names, into)
         if logged:
             took = duration(perf_counter() - start)
-            LOG.debug("ran %s on %s in %s", self.name, self._deferred.where, took)
+            LOG.debug("ran %s on %s in %s", self.name, self._lazy.where, took)
         return [results[name] for name in names]
 
     def run_async(
@@ -287,7 +352,7 @@ class InferenceSession(Remade):
                 f"max_batch={self._options.max_batch} joins runs of several callers, and states "
                 "belong to one: make a session without max_batch"
             )
-        return self._deferred.load().states(pairs, initial)
+        return self._lazy.load().states(pairs, initial)
 
     def _wanted(
         self,
@@ -341,7 +406,7 @@ class InferenceSession(Remade):
 
     def _checked(self, states: SessionStates) -> SessionStates:
         """Return `states`. Raises ModelError unless this session made them."""
-        loaded, shared = self._deferred.loaded, getattr(states, "shared", None)
+        loaded, shared = self._lazy.loaded, getattr(states, "shared", None)
         if loaded is None or shared is not loaded.shared:
             raise ModelError(f"states must be of {self.name}'s make_states, got {shown(states)}")
         return states

@@ -145,6 +145,17 @@ class TensorInfo:
         return ": a batch of samples is taken, x[None] makes one" if shape == sample else ""
 
 
+@dataclass(frozen=True)
+class ModelInfo:
+    """What users are told of a model."""
+
+    name: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    metadata: Mapping[str, str]
+    """What its file says besides."""
+
+
 def _object(x: object) -> Array:
     """An array of texts."""
     if isinstance(x, np.ndarray):

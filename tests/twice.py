@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import glnn
-from glnn.stored.storage import DiskSaver
+from glnn.stored.plan_cache import PlanWriter
 
 Array = NDArray[Any]
 
@@ -50,11 +50,11 @@ class Twice:
 
 def written(session: glnn.InferenceSession) -> None:
     """Wait until all plans of a session are stored."""
-    loaded = session._deferred.loaded
+    loaded = session._lazy.loaded
     assert loaded is not None and loaded.executor.saving is not None
-    saver = loaded.executor.saving._saver
-    assert isinstance(saver, DiskSaver)
-    saver.wait()
+    writer = loaded.executor.saving._writer
+    assert isinstance(writer, PlanWriter)
+    writer.wait()
 
 
 def same(one: list[Array], other: list[Array]) -> None:

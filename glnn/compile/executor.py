@@ -26,8 +26,8 @@ from glnn.process import ProcessLock, memory
 from glnn.runtime.buffer_set import NoRoomError
 from glnn.runtime.run import Done, Run, run_within, within_memory
 from glnn.runtime.store import T
-from glnn.runtime.stored import Saver
 from glnn.settings import Settings
+from glnn.stored.plan_cache import PlanWriter
 from glnn.types import Array, DType, Shape, TensorType, content
 
 STEPS = (2, 4, 8, 16, 32, 64, 128)
@@ -121,14 +121,14 @@ class _New:
 
 
 class Saving:
-    """New plans of `graph`, which `saver` keeps once a run of theirs gave results.
+    """New plans of `graph`, which `writer` writes once a run of theirs gave results.
 
     From the first weight on that is assigned anew none is kept: what is stored is of the model as
     it was loaded, which was just now. Any thread may use it.
     """
 
-    def __init__(self, saver: Saver, graph: Graph) -> None:
-        self._saver, self._lock = saver, ProcessLock()
+    def __init__(self, writer: PlanWriter, graph: Graph) -> None:
+        self._writer, self._lock = writer, ProcessLock()
         self._new: list[_New] = []
         self.paused = False
         """Whether new plans wait until somebody knows whether they will run again."""
@@ -174,7 +174,7 @@ class Saving:
             try:
                 executable = one.plan.executable
                 fixed = {name: one.plan.fixed(name) for name in executable.io.fixed()}
-                self._saver.save(executable, one.plan.kept, fixed, one.small)
+                self._writer.save(executable, one.plan.kept, fixed, one.small)
             except Exception:  # nobody asked for this: the run has its results
                 LOG.debug("a plan of %s is not kept", one.plan.graph.name, exc_info=True)
                 _release(one.plan)
@@ -259,9 +259,9 @@ class Executor:
         """The plans that serve a range of sizes each."""
         return tuple(plan for regimes in self._regimes.values() for plan in regimes.plans)
 
-    def save_by(self, saver: Saver) -> None:
-        """Have `saver` keep plans on disk from now on."""
-        self.saving = Saving(saver, self.graph)
+    def save_by(self, writer: PlanWriter) -> None:
+        """Have `writer` keep plans on disk from now on."""
+        self.saving = Saving(writer, self.graph)
 
     def run(
         self,

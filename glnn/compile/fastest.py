@@ -41,8 +41,8 @@ from glnn.kernels.predict import pace
 from glnn.progress_bar import report_work
 from glnn.runtime.run import Done, Inside, Run, apart
 from glnn.runtime.store import T
-from glnn.runtime.stored import Saver
 from glnn.settings import BACKENDS, Settings
+from glnn.stored.plan_cache import PlanWriter
 from glnn.types import Array, Shape
 
 FAR = 3.0
@@ -274,9 +274,9 @@ class Fastest:
                 self._measuring.release()
         return self._of(self._names[0]).run(feeds, names, out)
 
-    def save_by(self, saver: Saver) -> None:
-        """Have `saver` keep plans of the backend `saved` from now on, where that is chosen."""
-        self._saving = Saving(saver, self.graph)
+    def save_by(self, writer: PlanWriter) -> None:
+        """Have `writer` keep plans of the backend `saved` from now on, where that is chosen."""
+        self._saving = Saving(writer, self.graph)
 
     def _kept(self, measure: Callable[[], dict[str, Array]]) -> dict[str, Array]:
         """What `measure` gives; its plan is kept on disk if that is of the fastest."""

@@ -27,7 +27,7 @@ from glnn.process import ProcessLock
 from glnn.runtime.requests import Requests
 from glnn.runtime.run import Done, Inside, Run
 from glnn.runtime.store import T
-from glnn.tensor_info import TensorInfo, check_shared_sizes, shared_sizes
+from glnn.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
 from glnn.types import Array, DType, Shape, TensorType, content, narrowed
 
 R = TypeVar("R")
@@ -55,7 +55,7 @@ class SessionStates:
     device from the first run on: neither fed nor read back. Several of one session are several
     streams: they share plans and memory, and change places on the device. Any thread may use them.
 
-    executor: runs the model. model: its name. inputs, outputs: its. pairs: by the names of inputs,
+    executor: runs the model. pairs: by the names of inputs,
     those of the outputs that update them. initial: the arrays that they begin with; zeros for those
     that it leaves out. shared: the plans of all streams of the session.
     """
@@ -63,19 +63,17 @@ class SessionStates:
     def __init__(
         self,
         executor: Executor | Fastest,
-        model: str,
-        inputs: Sequence[TensorInfo],
-        outputs: Sequence[TensorInfo],
+        model: ModelInfo,
         pairs: Mapping[str, str] | None,
         initial: Mapping[str, Array] | None,
         shared: SharedPlans,
     ) -> None:
-        self.updates = checked_pairs(model, inputs, outputs, pairs)
+        self.updates = checked_pairs(model.name, model.inputs, model.outputs, pairs)
         """By the names of the inputs that are states, those of the outputs that update them."""
-        self._initial = _initial(inputs, self.updates, {} if initial is None else initial)
+        self._initial = _initial(model.inputs, self.updates, {} if initial is None else initial)
         self.shapes = {name: array.shape for name, array in self._initial.items()}
         """The shape of each."""
-        self._executor, self._model = executor, model
+        self._executor, self._model = executor, model.name
         self.shared, self._lock = shared, shared.lock
         self._pending = dict(self._initial)  # what is to be written before the next run
         self._plans: Plans | None = None

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 
 from glnn.errors import ModelError, shown
+from glnn.front_ends import front_end
 from glnn.model.content import Content
 
-FORMATS: Mapping[str, tuple[str, str]] = {
-    "glnn": (".json", "json_writing"),
-    "onnx": (".onnx", "onnx_writing"),
-    "rovder": (".json", "rovder_writing"),
-}
-"""How the files of each end, the first of an ending being the usual one, and the module here that
-writes them. It is imported then: what knows ONNX's operators takes long."""
+FORMATS: Mapping[str, str] = {"glnn": ".json", "onnx": ".onnx", "rovder": ".json"}
+"""How the files of each end, the first of an ending being the usual one."""
 
 
 def find(path: str | os.PathLike[str], format: str | None) -> str:
@@ -29,14 +24,13 @@ def find(path: str | os.PathLike[str], format: str | None) -> str:
     if format is not None and (not isinstance(format, str) or format not in FORMATS):
         raise ModelError(f"format must be one of {', '.join(FORMATS)}, got {shown(format)}")
     suffix = Path(path).suffix
-    for name, (ending, _) in FORMATS.items():
+    for name, ending in FORMATS.items():
         if ending == suffix and format in (None, name):
             return name
-    endings = FORMATS[format][:1] if format else dict.fromkeys(e for e, _ in FORMATS.values())
+    endings = dict.fromkeys([FORMATS[format]] if format else FORMATS.values())
     raise ModelError(f"{os.fspath(path)}: a model is saved as a {' or '.join(endings)} file")
 
 
 def save(path: str | os.PathLike[str], format: str | None, content: Content) -> None:
     """Write `content` to `path`: see `Model.save`."""
-    _, writer = FORMATS[find(path, format)]
-    import_module(f"glnn.model.{writer}").save(Path(path), content)
+    front_end(f"write {find(path, format)}").save(Path(path), content)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from glnn import data
 from glnn.errors import ModelError, shown
+from glnn.front_ends import front_end
 from glnn.model import json_format, rovder
 from glnn.model.builders import BUILDERS
 from glnn.model.files import parse_json, read
@@ -50,7 +49,7 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
     if path.suffix in (".json", ".onnx") and not path.exists() and (meant := _meant(path)):
         raise ModelError(f"{path}: no such file: {meant}")
     if path.suffix == ".onnx":
-        found: Model = _onnx().load(path)
+        found: Model = front_end("read onnx").load(path)
         return found
     if path.suffix != ".json":
         names = ", ".join([*data.MODELS, *BUILDERS])
@@ -103,14 +102,9 @@ def _meant(path: Path) -> str:
 def load_bytes(content: bytes) -> Model:
     """The model of `content`, that of a .json or .onnx file; it can refer to no files."""
     if content[:1] != b"{" and not content.lstrip().startswith(b"{"):
-        found: Model = _onnx().load_bytes(content)
+        found: Model = front_end("read onnx").load_bytes(content)
         return found
     return _parse(content, "model given as bytes", None)
-
-
-def _onnx() -> Any:
-    """What reads ONNX: imported where there is some to read, as its operators take long."""
-    return import_module("glnn.model.onnx_format")
 
 
 def _parse(content: bytes, where: str, path: Path | None, untrained: bool = False) -> Model:

@@ -19,7 +19,7 @@ from glnn.model.model import Model
 from glnn.model.values import find_values
 from glnn.reading import noting
 from glnn.runtime.options import Options
-from glnn.runtime.stored import Described, Loading, Storage
+from glnn.stored.plan_cache import PlanCache
 from glnn.tensor_info import BATCH
 from glnn.types import UNKNOWN, UNRANKED, Array, DType
 
@@ -40,10 +40,7 @@ class Loaded:
         self, pairs: Mapping[str, str] | None, initial: Mapping[str, Array] | None
     ) -> SessionStates:
         """Return new states; see `InferenceSession.make_states`."""
-        of = described(self.model)
-        return SessionStates(
-            self.executor, of.name, of.inputs, of.outputs, pairs, initial, self.shared
-        )
+        return SessionStates(self.executor, self.model.info, pairs, initial, self.shared)
 
     @property
     def choice(self) -> Choice | None:
@@ -56,13 +53,12 @@ class Loaded:
         source: object,
         options: Options,
         backend: Backend | None = None,
-        storage: Storage | None = None,
-        again: bool = False,
+        cache: PlanCache | None = None,
     ) -> Loaded:
         """The model that `source` is, names, or is the content of.
 
-        backend: what to run it on, None to open what `options` say. storage: where its plans are
-        kept; again: whether some were. Raises ModelError for a model that does not load, or whose
+        backend: what to run it on, None to open what `options` say. cache: where its plans are
+        kept. Raises ModelError for a model that does not load, or whose
         requests cannot be joined, GlnnError for unknown passes, and DeviceError where the backend
         does not open.
         """
@@ -85,22 +81,15 @@ class Loaded:
         device, name = executor.device, executor.backend.name
         if isinstance(executor, Fastest):
             device, name = executor.on, executor.saved
-        if storage is not None and device is not None:
-            read = Loading(described(model), files, again)
-            saver = storage.saver(source, options, device, name, read)
-            if saver is not None:
-                executor.save_by(saver)
+        if cache is not None and device is not None:
+            writer = cache.writer(source, options, device, name, model.info, files)
+            if writer is not None:
+                executor.save_by(writer)
         return cls(model, executor)
 
     def find(self, names: Sequence[str] | None) -> dict[str, Value]:
         """The values that `names` stand for; see `find_values`."""
         return find_values(self.model, names)
-
-
-def described(model: Model) -> Described:
-    """What users are told of `model`."""
-    outputs = tuple(model.tensors[name] for name in model.outputs)
-    return Described(model.name, tuple(model.inputs), outputs, dict(model.metadata))
 
 
 def _model(source: object) -> Model:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from glnn.arrays import of_tensor
 from glnn.compile import Executor
-from glnn.errors import GlnnError, ModelError, ShapeError, shown
+from glnn.errors import GlnnError, ModelError, ShapeError, extra, shown
+from glnn.front_ends import front_end
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
 from glnn.layers import Layer
@@ -23,12 +24,12 @@ from glnn.model.checks import check_graph
 from glnn.model.content import Content
 from glnn.model.described import checked
 from glnn.model.formats import save
-from glnn.model.from_torch import imported
 from glnn.model.node import Node
 from glnn.model.summary import of_layers, summary
 from glnn.model.weighted import Weighted
 from glnn.tensor_info import (
     BATCH,
+    ModelInfo,
     SharedSizes,
     TensorInfo,
     check_names,
@@ -115,8 +116,20 @@ class Model(Weighted):
         ModelError where PyTorch or onnxscript is missing, or the exporter has no operator for what
         the module computes; it names that.
         """
-        found: Model = imported(module, example, dynamic, name)
+        try:
+            importing = front_end("import torch")
+        except ImportError as error:
+            raise ModelError(
+                f"Model.from_torch needs {error.name}, which is not installed: {extra('torch')}"
+            ) from None
+        found: Model = importing.from_torch(module, example, dynamic, name)
         return found
+
+    @property
+    def info(self) -> ModelInfo:
+        """What users are told of it."""
+        outputs = tuple(self.tensors[name] for name in self.outputs)
+        return ModelInfo(self.name, tuple(self.inputs), outputs, dict(self.metadata))
 
     @property
     def _made(self) -> tuple[str, ...]:

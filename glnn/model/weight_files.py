@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from glnn.arrays import of_tensor
 from glnn.errors import ModelError, ShapeError, shown
+from glnn.front_ends import front_end
 from glnn.model import safetensors_format
 from glnn.model.npz import open_npz, save_arrays
 from glnn.types import Array
@@ -134,7 +134,7 @@ def _npz(file: Path) -> dict[str, Array]:
 def _torch(file: Path, what: str) -> Any:
     """What reads and writes PyTorch's files: imported where there is one, as it imports torch."""
     try:
-        return import_module("glnn.torch.files")
+        return front_end("read and write torch weights")
     except ImportError as error:
         raise ModelError(
             f"{file}: to {what} it PyTorch is needed, and {error.name} is not installed: pip "

@@ -25,7 +25,7 @@ from glnn.reading import Noted
 from glnn.runtime.executable import ShapeRange
 from glnn.runtime.options import Options
 from glnn.settings import Settings
-from glnn.tensor_info import TensorInfo
+from glnn.tensor_info import ModelInfo, TensorInfo
 from glnn.types import Array, Shape
 
 PACKAGE = Path(__file__).parents[1]
@@ -258,14 +258,8 @@ class Listed:
 class Index:
     """A model for a device and options, and its plans. Raises what is wrong with it."""
 
-    name: str
-    """The model's."""
-    inputs: tuple[TensorInfo, ...]
-    """What a user gives."""
-    outputs: tuple[TensorInfo, ...]
-    """What a user gets."""
-    metadata: Mapping[str, str]
-    """What its file says besides."""
+    info: ModelInfo
+    """What users are told of the model."""
     backend: str
     """The backend whose kernels the plans have."""
     files: tuple[FileStamp, ...]
@@ -274,7 +268,8 @@ class Index:
     """The latest last."""
 
     def __post_init__(self) -> None:
-        texts = [self.name, self.backend, *self.metadata, *self.metadata.values()]
+        known = self.info
+        texts = [known.name, self.backend, *known.metadata, *known.metadata.values()]
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("a model has a name, a backend and metadata, all of them texts")
 
@@ -291,10 +286,10 @@ class Index:
         """All of it, as JSON has it."""
         return {
             "form": FORM,
-            "name": self.name,
-            "inputs": [[*vars(one).values()] for one in self.inputs],
-            "outputs": [[*vars(one).values()] for one in self.outputs],
-            "metadata": dict(self.metadata),
+            "name": self.info.name,
+            "inputs": [[*vars(one).values()] for one in self.info.inputs],
+            "outputs": [[*vars(one).values()] for one in self.info.outputs],
+            "metadata": dict(self.info.metadata),
             "backend": self.backend,
             "files": [[*vars(one).values()] for one in self.files],
             "plans": [
@@ -315,11 +310,9 @@ class Index:
         try:
             if data["form"] != FORM:
                 raise ValueError("of another form")
+            inputs, outputs = tuple(map(_info, data["inputs"])), tuple(map(_info, data["outputs"]))
             return cls(
-                data["name"],
-                tuple(map(_info, data["inputs"])),
-                tuple(map(_info, data["outputs"])),
-                data["metadata"],
+                ModelInfo(data["name"], inputs, outputs, data["metadata"]),
                 data["backend"],
                 tuple(FileStamp(*one) for one in data["files"]),
                 tuple(map(_listed, data["plans"])),

@@ -13,7 +13,6 @@ import torch
 from glnn.errors import GlnnError, first_line
 from glnn.graph.error import relative_error
 from glnn.process import ProcessLock
-from glnn.runtime.stored import NothingStored
 from glnn.session import InferenceSession
 from glnn.torch.captured import Captured, number
 from glnn.torch.exporting import Exported, export, input_name, output_name
@@ -32,7 +31,7 @@ TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "int8": 5e-2}
 class Passing(InferenceSession):
     """A session of weights that somebody is changing: nothing of it is kept on disk."""
 
-    storage = NothingStored()
+    cache = None
 
 
 class Compiled:

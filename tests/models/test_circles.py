@@ -25,7 +25,7 @@ def test_plans_go_with_their_session(backend: str) -> None:
     gc.disable()
     try:
         session.run(None, {info.name: x})
-        executor = session._deferred.load().executor
+        executor = session._lazy.load().executor
         plans = (*executor._plans.values(), *executor.regimes)
         gone = [weakref.ref(plan) for plan in plans]
         gone += [weakref.ref(plan.buffers) for plan in plans]

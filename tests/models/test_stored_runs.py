@@ -6,6 +6,7 @@ import gc
 import logging
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from glnn.layers import Linear, ReLU
 from glnn.model import Model, TensorInfo
 from glnn.runtime.options import Options
 from glnn.runtime.runner import Runner
-from glnn.runtime.stored import NothingStored
 from glnn.session import InferenceSession
 from glnn.types import Shape
 from tests.models.test_threads import GL, available, in_threads
@@ -30,12 +30,11 @@ LOADED = [[0.0, 1.0], [4.5, 7.0]]  # what the model of the file gives
 STORED = [[8.5, 11.0], [14.5, 17.0]]  # what was stored gives: another one, to be told apart
 
 
-class Stub(NothingStored):
-    """A StoredModel, and the Storage that has it: plans of `model` for batches of two and one."""
+class Stub:
+    """A stored model, and the cache that has it: plans of `model` for batches of two and one."""
 
     def __init__(self, model: Model, name: str, device: Device) -> None:
-        self.name, self.inputs, self.metadata = model.name, model.inputs, {"author": "nobody"}
-        self.outputs = tuple(model.tensors[name] for name in model.outputs)
+        self.info = replace(model.info, metadata={"author": "nobody"})
         self.backend, self.device, self.same = name, device, True
         self.asked: list[Mapping[str, Shape]] = []
         self.executor = Executor(model.graph, name, device=device)
@@ -43,7 +42,7 @@ class Stub(NothingStored):
     def find(self, source: object, options: Options) -> Stub | None:
         return self
 
-    def saver(self, *asked: object) -> None:
+    def writer(self, *asked: object) -> None:
         return None
 
     def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner | None:
@@ -76,13 +75,13 @@ def session(stub: Stub, saved: Path) -> InferenceSession:
 
 def made(stub: Stub, source: Path | bytes, **options: Any) -> InferenceSession:
     """A session of the model in `source`, of which `stub` is stored."""
-    kind = type("Storing", (InferenceSession,), {"storage": stub})
+    kind = type("Storing", (InferenceSession,), {"cache": stub})
     session: InferenceSession = kind(source, stub.backend, device=stub.device, **options)
     return session
 
 
 def loaded(session: InferenceSession) -> bool:
-    return session._deferred.loaded is not None
+    return session._lazy.loaded is not None
 
 
 def run(session: InferenceSession, x: Any = X) -> Any:
@@ -199,7 +198,7 @@ def test_new_plans_of_requests_are_kept(session: InferenceSession, stub: Stub) -
     """Or are seen not to be, and their weights held no longer: by whatever runs the model."""
     stub.device.debug = False  # with which nothing is
     assert session.run_async(None, {"input": X}).result(60)[0].tolist() == STORED
-    executor: Any = session._deferred.load().executor
+    executor: Any = session._lazy.load().executor
     executor.save_by(None)
     session.run_async(None, {"input": np.concatenate([X, X])}).result(60)
     assert not executor.saving.waiting
@@ -264,10 +263,9 @@ from glnn.device.command_buffer import CommandBuffer
 from glnn.runtime.buffer_set import Resources
 from glnn.runtime.executable import Block, Executable, Input, IOSpec, Output, TensorSlot
 from glnn.runtime.runner import Runner
-from glnn.runtime.stored import NothingStored
 from glnn.runtime.store import OnDevice
 from glnn.session import InferenceSession
-from glnn.tensor_info import TensorInfo
+from glnn.tensor_info import ModelInfo, TensorInfo
 from glnn.types import DType
 
 F = DType.float32
@@ -285,9 +283,9 @@ def plan(device):
                   fixed=lambda name, buffers: fixed[name].copy(), taken=64)
 
 class Stored:
-    name, metadata, backend = "copies", {}, "compute"
-    inputs = (TensorInfo("x", (2, 3)),)
-    outputs = (TensorInfo("y", (2, 3)), TensorInfo("c", (1,), "tensor(int64)"))
+    backend = "compute"
+    info = ModelInfo("copies", (TensorInfo("x", (2, 3)),),
+                     (TensorInfo("y", (2, 3)), TensorInfo("c", (1,), "tensor(int64)")), {})
     def __init__(self):
         self.device = SHARED.open()
     def find(self, source, options):
@@ -296,7 +294,7 @@ class Stored:
         return plan(self.device)
 
 class Session(InferenceSession):
-    storage = Stored()
+    cache = Stored()
 
 session = Session("no such model.onnx")
 x = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -25,7 +25,7 @@ from glnn.runtime.options import Options
 from glnn.settings import Settings
 from glnn.size_table import SizeIndex
 from glnn.stored.index import Index, stamps
-from glnn.stored.storage import DiskStorage, Shelved
+from glnn.stored.plan_cache import PlanCache, StoredModel
 from glnn.types import DType
 from tests.random_models import random_model
 from tests.twice import Twice, numbers, same
@@ -59,7 +59,7 @@ def _files(cache: Path, kind: str) -> list[Path]:
 
 def _found(twice: Twice, feeds: dict[str, Any]) -> list[Any] | None:
     """What the stored plan gives, if there is one."""
-    model = DiskStorage().find(twice.path, Options(**twice.options))
+    model = PlanCache().find(twice.path, Options(**twice.options))
     if model is None:
         return None
     shapes = {name: array.shape for name, array in feeds.items()}
@@ -124,8 +124,8 @@ def _with(data: Any, at: tuple[Any, ...], value: Any) -> Any:
 
 def test_whatever_json_says(twice: Twice, stored: dict[Path, bytes]) -> None:
     """What reads it takes it or raises what is said of it; it never goes beyond a buffer."""
-    model = DiskStorage().find(twice.path, Options(**twice.options))
-    assert isinstance(model, Shelved)
+    model = PlanCache().find(twice.path, Options(**twice.options))
+    assert isinstance(model, StoredModel)
     listed = model._index.plans[0]
     plan = json.loads(bytes(model._entry.part(listed.part)))
     index = json.loads(bytes(model._entry.part("index")))

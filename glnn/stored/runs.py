@@ -1,131 +1,23 @@
-"""StoredRuns: runs a model by plans from disk, without loading it, as long as there are some."""
+"""Runs of a model by plans from disk, without loading it, as long as there are some."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from glnn.arrays import all_small, beyond_int32
 from glnn.device import Device
 from glnn.errors import DeviceError
 from glnn.process import ProcessLock
-from glnn.reading import Noted
 from glnn.runtime.buffer_set import NoRoomError
-from glnn.runtime.executable import Executable
-from glnn.runtime.options import Options
 from glnn.runtime.run import Done, Executing, Run, run_within
 from glnn.runtime.runner import Runner
 from glnn.runtime.store import OnDevice, T
-from glnn.tensor_info import TensorInfo
-from glnn.types import Array, Shape
+from glnn.stored.plan_cache import StoredModel
+from glnn.types import Array
 
 Found = TypeVar("Found")
 KEPT = 8  # plans that were stored
-
-
-class StoredModel(Protocol):
-    """The stored plans of a model, for a device and options.
-
-    No size in them depends on the numbers of an input.
-    """
-
-    name: str
-    """The model's."""
-    inputs: tuple[TensorInfo, ...]
-    """What a user gives."""
-    outputs: tuple[TensorInfo, ...]
-    """What a user gets."""
-    metadata: Mapping[str, str]
-    """What its file says besides."""
-    backend: str
-    """The backend that its plans were made by."""
-    device: Device
-    """What they run on."""
-
-    def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner | None:
-        """The plan for inputs of `shapes`; None where none is stored that can be used.
-
-        small: whether inputs of int64 are `all_small`. Only inside `Device.perform`.
-        """
-
-    def refuse(self) -> None:
-        """Remove its plans from disk, as one of them cannot be run."""
-
-    def unchanged(self) -> bool:
-        """Whether what the model is loaded from is what it was when this was stored."""
-
-
-@dataclass(frozen=True)
-class Described:
-    """What users are told of a model."""
-
-    name: str
-    """Its name."""
-    inputs: tuple[TensorInfo, ...]
-    """What a user gives."""
-    outputs: tuple[TensorInfo, ...]
-    """What a user gets."""
-    metadata: Mapping[str, str]
-    """What its file says besides."""
-
-
-class Saver(Protocol):
-    """Keeps plans of one model."""
-
-    def save(
-        self,
-        plan: Executable,
-        weights: Sequence[Any],
-        fixed: Mapping[str, Array],
-        small: bool,
-    ) -> None:
-        """Write an executable to disk, in a thread of its own.
-
-        weights: what gives its weights. fixed: its outputs that no run changes. small: whether
-        inputs of int64 are `all_small`.
-        """
-
-
-class Storage(Protocol):
-    """Where sessions look for what was stored."""
-
-    def find(self, source: object, options: Options) -> StoredModel | None:
-        """What was stored of the model that `source` names or is; None where nothing was."""
-
-    def saver(
-        self, source: object, options: Options, device: Device, backend: str, read: Loading
-    ) -> Saver | None:
-        """What keeps plans of that model, which was loaded to run on the `backend` of `device`.
-
-        None where nothing is to be kept.
-        """
-
-
-@dataclass(frozen=True)
-class Loading:
-    """A model that was loaded just now."""
-
-    described: Described
-    """What is said of it."""
-    files: Sequence[Noted]
-    """What was read for it."""
-    again: bool
-    """Whether something of it was stored before it was loaded."""
-
-
-class NothingStored:
-    """A storage that is empty, and stays so."""
-
-    def find(self, source: object, options: Options) -> StoredModel | None:
-        """See `Storage`."""
-        return None
-
-    def saver(
-        self, source: object, options: Options, device: Device, backend: str, read: Loading
-    ) -> Saver | None:
-        """See `Storage`."""
-        return None
 
 
 class StoredRuns:
@@ -141,7 +33,7 @@ class StoredRuns:
     ) -> None:
         self._stored: StoredModel | None = stored
         self._on, self._otherwise, self._keep = OnDevice(stored.device), otherwise, keep
-        self._names = frozenset(info.name for info in stored.outputs)
+        self._names = frozenset(one.name for one in stored.info.outputs)
         self._lock = ProcessLock()
         self._plans: list[tuple[bool, Runner]] = []
         """Each with whether inputs of int64 must be small for it; the one used last first."""

@@ -1,4 +1,4 @@
-"""Storage: where sessions find plans on disk, and how these are written there."""
+"""Plans on disk: where sessions find those of a model, and how new ones are written."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from glnn.device.staging import allocated
 from glnn.disk import Disk, Draft, Entry, OddError, digest
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import ProcessLock, processors
+from glnn.reading import Noted
 from glnn.runtime.buffer_set import Resources
 from glnn.runtime.executable import Executable, ShapeRange
 from glnn.runtime.options import Options
 from glnn.runtime.runner import Runner
 from glnn.runtime.store import OnDevice
-from glnn.runtime.stored import Loading, Saver, StoredModel
 from glnn.settings import Settings
 from glnn.span import duration
 from glnn.stored.index import (
@@ -50,7 +50,7 @@ from glnn.stored.index import (
     stamps,
     surroundings,
 )
-from glnn.tensor_info import TensorInfo
+from glnn.tensor_info import ModelInfo
 from glnn.types import Array, Shape
 
 
@@ -135,7 +135,7 @@ INDEX = "index"
 
 
 @dataclass(frozen=True)
-class Shelf:
+class CachePlace:
     """The place in the cache of one model's plans, for a device and options."""
 
     disk: Disk
@@ -153,7 +153,7 @@ class Shelf:
         return f"plans/{self.key}"
 
     @classmethod
-    def of(cls, source: object, options: Options, device: Device | None) -> Shelf | None:
+    def of(cls, source: object, options: Options, device: Device | None) -> CachePlace | None:
         """That of the model that `source` names; None where nothing is to be stored of it.
 
         device: None opens, or shares, what `options` ask for; None where that cannot be had, too.
@@ -237,15 +237,15 @@ class Job:
     """Whether inputs of int64 must be small."""
 
 
-class DiskSaver:
+class PlanWriter:
     """Writes plans of one model, one after the other, in a thread that is there meanwhile.
 
-    shelf: where. index: the model, without plans. What the disk refuses is not kept; nothing of
+    place: where. index: the model, without plans. What the disk refuses is not kept; nothing of
     that is an error. The process's end waits for what is being written.
     """
 
-    def __init__(self, shelf: Shelf, index: Index) -> None:
-        self._shelf, self._index = shelf, index
+    def __init__(self, place: CachePlace, index: Index) -> None:
+        self._place, self._index = place, index
         self._lock = ProcessLock()
         self._jobs: deque[Job] = deque()
         self._count = 0  # of weights that were written
@@ -260,7 +260,11 @@ class DiskSaver:
         fixed: Mapping[str, Array],
         small: bool,
     ) -> None:
-        """See `glnn.runtime.stored.Saver`."""
+        """Write an executable to disk, in a thread of its own.
+
+        weights: what gives its weights. fixed: its outputs that no run changes. small: whether
+        inputs of int64 are `all_small`.
+        """
         with self._lock:
             self._jobs.append(Job(plan, tuple(weights), fixed, small))
             if self._thread is None or not self._thread.is_alive():
@@ -286,20 +290,20 @@ class DiskSaver:
             try:
                 self._write(job)
             except (ValueError, GlnnError, MemoryError, InterruptedError) as error:
-                LOG.debug("%s: a plan is not kept: %s", self._index.name, error)
+                LOG.debug("%s: a plan is not kept: %s", self._index.info.name, error)
             except Exception:  # nobody asked for this: it must not be an error of theirs
-                LOG.debug("%s: a plan is not kept", self._index.name, exc_info=True)
+                LOG.debug("%s: a plan is not kept", self._index.info.name, exc_info=True)
             self._there = {}  # which keeps the files open
 
     def _write(self, job: Job) -> None:
         """Write a plan: first its weights, then that it is there."""
-        found = self._shelf.index()
+        found = self._place.index()
         index, entry = self._index, None
         if found is not None and found[0].files == index.files:
             index, entry = found
         elif found is not None:  # of files that are no more
             for name in {one.entry for listed in found[0].plans for one in listed.weights}:
-                self._shelf.disk.remove(name)
+                self._place.disk.remove(name)
         shapes = job.plan.range
         self._known(index)
         if self._kept(index, shapes, job.small):
@@ -316,9 +320,9 @@ class DiskSaver:
             contents |= {name: entry.part(name) for one in others for name in one.parts}
         index = replace(index, plans=(*others, listed))
         parts: dict[str, Any] = {INDEX: json.dumps(index.data()).encode(), part: text.encode()}
-        if self._shelf.device.lost is not None:
+        if self._place.device.lost is not None:
             raise ValueError("the device was lost")
-        if self._shelf.disk.write(self._shelf.name, {**parts, **contents}, **self._about()):
+        if self._place.disk.write(self._place.name, {**parts, **contents}, **self._about()):
             self._sweep(index)
 
     def _kept(self, index: Index, shapes: ShapeRange, small: bool) -> bool:
@@ -328,15 +332,15 @@ class DiskSaver:
 
     def _sweep(self, index: Index) -> None:
         """Remove what several processes wrote of the same weights, but for those of `index`."""
-        disk, used = self._shelf.disk, {one.entry for each in index.plans for one in each.weights}
+        disk, used = self._place.disk, {one.entry for each in index.plans for one in each.weights}
         for one in disk.entries():
-            own = one.name.startswith(f"weights/{self._shelf.key[:32]}-")
+            own = one.name.startswith(f"weights/{self._place.key[:32]}-")
             if own and one.name not in used and time.time() - one.used > LEFT:
                 disk.remove(one.name)
 
     def _about(self) -> dict[str, str]:
         """Return what `glnn cache` shows of an entry."""
-        return {"device": self._shelf.device.capabilities.renderer, "model": self._index.name}
+        return {"device": self._place.device.capabilities.renderer, "model": self._index.info.name}
 
     def _fixed(self, job: Job, part: str) -> tuple[tuple[Fixed, ...], dict[str, Any]]:
         """Return the outputs that no run changes, and the parts with their arrays."""
@@ -352,7 +356,7 @@ class DiskSaver:
     def _known(self, index: Index) -> None:
         """Map the weights that the plans of `index` have on disk."""
         names = {one.entry for listed in index.plans for one in listed.weights}
-        entries = {name: self._shelf.disk.map(name) for name in names}
+        entries = {name: self._place.disk.map(name) for name in names}
         for one in dict.fromkeys(one for listed in index.plans for one in listed.weights):
             entry = entries[one.entry]
             with suppress(KeyError, OddError):  # it is damaged
@@ -361,9 +365,9 @@ class DiskSaver:
 
     def _weights(self, job: Job) -> tuple[Part, ...]:
         """Return where the weights of a plan are on disk; those that are not there are written."""
-        entry = f"weights/{self._shelf.key[:32]}-{urandom(8).hex()}"
+        entry = f"weights/{self._place.key[:32]}-{urandom(8).hex()}"
         found: list[Part] = []
-        with self._shelf.disk.writer(entry, **self._about()) as draft:
+        with self._place.disk.writer(entry, **self._about()) as draft:
             for weight in job.weights:
                 part = self._written.get(weight)
                 if part is None or part not in self._there:
@@ -412,29 +416,34 @@ class TooLittleRoomError(OddError):
     """A plan takes more memory than is free."""
 
 
-class Shelved:
-    """A model's stored plans, found in the cache: see `StoredModel`."""
+class StoredModel:
+    """The plans of a model on disk, for a device and options.
 
-    def __init__(self, shelf: Shelf, index: Index, entry: Entry) -> None:
-        self.name: str = index.name
-        self.inputs: tuple[TensorInfo, ...] = index.inputs
-        self.outputs: tuple[TensorInfo, ...] = index.outputs
-        self.metadata: Mapping[str, str] = index.metadata
-        self.backend: str = index.backend
-        self.device: Device = shelf.device
-        self._shelf, self._index, self._entry = shelf, index, entry
+    No size in them depends on the numbers of an input.
+    """
+
+    def __init__(self, place: CachePlace, index: Index, entry: Entry) -> None:
+        self.info = index.info
+        self.backend = index.backend
+        """The name of the backend that its plans were made by."""
+        self.device = place.device
+        """What they run on."""
+        self._place, self._index, self._entry = place, index, entry
         self._packed: WeakValueDictionary[Part, PackedWeight] = WeakValueDictionary()
 
     def unchanged(self) -> bool:
-        """See `StoredModel`."""
+        """Return True where the files that the model is loaded from are what they were."""
         return self._index.unchanged()
 
     def refuse(self) -> None:
-        """See `StoredModel`."""
-        self._shelf.disk.remove(self._entry.name)
+        """Remove its plans from disk, as one of them cannot be run."""
+        self._place.disk.remove(self._entry.name)
 
     def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner | None:
-        """See `StoredModel`."""
+        """Return a plan for inputs of `shapes`; None where none is stored that can be used.
+
+        small: whether inputs of int64 are `all_small`. Only inside `Device.perform`.
+        """
         start = perf_counter()
         try:
             listed = self._index.find(shapes, small)
@@ -442,13 +451,13 @@ class Shelved:
                 return None
             found = self._restored(listed, shapes)
         except Exception as error:  # whatever a file may say
-            LOG.debug("%s: not restored: %s", self.name, error)
+            LOG.debug("%s: not restored: %s", self.info.name, error)
             if not isinstance(error, TooLittleRoomError):
                 self.refuse()
             return None
         LOG.info(
             "restored %s for %s on %s: %d bytes, %s",
-            self.name,
+            self.info.name,
             ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items()),
             self.backend,
             found.executable.nbytes,
@@ -461,7 +470,7 @@ class Shelved:
 
         Raises what is wrong with it.
         """
-        entry, disk = self._entry, self._shelf.disk
+        entry, disk = self._entry, self._place.disk
         if not all(map(entry.check, listed.parts)):
             raise OddError("a plan's checksum is wrong")
         plan = Executable.of(json.loads(bytes(entry.part(listed.part))))
@@ -528,33 +537,40 @@ class Checking:
         return self._wrong
 
 
-class DiskStorage:
-    """Stored plans in the user's cache: see `Storage`. Any thread may use it."""
+class PlanCache:
+    """The user's cache of plans. Any thread may use it."""
 
     def __init__(self) -> None:
-        self._empty: WeakKeyDictionary[Options, Shelf] = WeakKeyDictionary()  # as they were found
+        self._empty: WeakKeyDictionary[Options, CachePlace] = WeakKeyDictionary()  # as found
 
     def find(self, source: object, options: Options) -> StoredModel | None:
-        """See `Storage`."""
-        shelf = Shelf.of(source, options, None)
-        if shelf is None:
+        """Return what was stored of the model that `source` names or is; None if nothing was."""
+        place = CachePlace.of(source, options, None)
+        if place is None:
             return None
-        found = shelf.index()
+        found = place.index()
         if found is not None and found[0].unchanged():
-            return Shelved(shelf, *found)
-        self._empty[options] = shelf
+            return StoredModel(place, *found)
+        self._empty[options] = place
         return None
 
-    def saver(
-        self, source: object, options: Options, device: Device, backend: str, read: Loading
-    ) -> Saver | None:
-        """See `Storage`."""
-        files = stamps(read.files)
-        shelf = self._empty.pop(options, None)
-        if shelf is None or shelf.device is not device:
-            shelf = Shelf.of(source, options, device)
-        if shelf is None or not shelf.fresh or files is None:
+    def writer(
+        self,
+        source: object,
+        options: Options,
+        device: Device,
+        backend: str,
+        info: ModelInfo,
+        read: Sequence[Noted],
+    ) -> PlanWriter | None:
+        """Return what writes plans of that model, just loaded to run on the `backend` of `device`.
+
+        read: the files that were read for it. None where nothing is to be kept.
+        """
+        files = stamps(read)
+        place = self._empty.pop(options, None)
+        if place is None or place.device is not device:
+            place = CachePlace.of(source, options, device)
+        if place is None or not place.fresh or files is None:
             return None
-        known = read.described
-        index = Index(known.name, known.inputs, known.outputs, known.metadata, backend, files)
-        return DiskSaver(shelf, index)
+        return PlanWriter(place, Index(info, backend, files))
