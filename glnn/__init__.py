@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from glnn.front_ends import register
+from glnn.version import VERSION
 
 if TYPE_CHECKING:
     from glnn import errors, filters, images, kernels, layers, ops, training
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from glnn.progress_bar import progress
     from glnn.session import InferenceSession
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "Device",
     "InferenceSession",

@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
 
-from glnn import __version__
 from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Way
 from glnn.backends.examine import examine
@@ -39,6 +38,7 @@ from glnn.progress_bar import report_work
 from glnn.runtime.store import Store, T
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
+from glnn.version import VERSION
 
 LOG = logging.getLogger(__name__)
 MOST_CHOICES = 1024  # that are remembered
@@ -64,8 +64,8 @@ class GlBackend(Programs):
         super().__init__(device)
         settings = Settings.from_environment()
         offers, cache = device.capabilities, settings.cache
-        self.tuned = Tuned.load(cache, offers, __version__)
-        self.verdicts = Verdicts.load(cache, offers, __version__)
+        self.tuned = Tuned.load(cache, offers, VERSION)
+        self.verdicts = Verdicts.load(cache, offers, VERSION)
         self._trusts = settings.trust
         self._choices: dict[tuple[Problem, str | None], Kernel] = {}
         self._chosen = (0, 0, revision())  # the revisions of what choices depend on
@@ -80,7 +80,7 @@ class GlBackend(Programs):
     def answers(self) -> Answers:
         """Which backend was the fastest for models on this device."""
         settings = Settings.from_environment()
-        return Answers.load(settings.cache, self.device.capabilities, __version__)
+        return Answers.load(settings.cache, self.device.capabilities, VERSION)
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:

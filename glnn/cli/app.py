@@ -14,11 +14,11 @@ from typing import Any
 
 import rich_click as click
 
-from glnn import __version__
 from glnn.cli.options import print_json
 from glnn.cli.screen import say
 from glnn.errors import GlnnError, ShaderError, printable
 from glnn.progress_bar import progress
+from glnn.version import VERSION
 
 USER_ERROR, INTERRUPTED = 2, 130
 
@@ -62,7 +62,7 @@ class Verbs(click.RichGroup):
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "-V", "--version", prog_name="glnn")
+@click.version_option(VERSION, "-V", "--version", prog_name="glnn")
 def cli() -> None:
     """Neural networks on any GPU whose driver speaks OpenGL ES.
 

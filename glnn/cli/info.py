@@ -7,7 +7,6 @@ from typing import Any
 
 import rich_click as click
 
-from glnn import __version__
 from glnn.backends import NAMES, open_backend
 from glnn.backends.answers import Answer
 from glnn.backends.gl import GlBackend
@@ -19,6 +18,7 @@ from glnn.errors import DeviceError
 from glnn.kernels.verdicts import Seen
 from glnn.settings import Settings
 from glnn.span import duration
+from glnn.version import VERSION
 
 
 @click.command()
@@ -65,7 +65,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
                 reason = str(error)
         backends[name] = {"ok": reason is None, "reason": reason}
     report = {
-        "glnn": __version__,
+        "glnn": VERSION,
         "device": _device(device),
         "limits": device.capabilities.limits() if device else {},
         "backends": backends,
@@ -84,9 +84,7 @@ def _certificates(device: Device | None) -> list[dict[str, Any]]:
     """What `glnn doctor` looked at here, and when."""
     if device is None:
         return []
-    kept = Certificates.load(
-        Settings.from_environment().cache, device.capabilities, __version__
-    ).found
+    kept = Certificates.load(Settings.from_environment().cache, device.capabilities, VERSION).found
     found = (kept[key] for key in sorted(kept))
     return [{**asdict(one), "holds": one.holds, "said": one.text} for one in found]
 

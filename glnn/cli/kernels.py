@@ -7,7 +7,6 @@ from pathlib import Path
 
 import rich_click as click
 
-from glnn import __version__
 from glnn.cli.cache_lines import show_cache
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, progress
@@ -21,6 +20,7 @@ from glnn.kernels.library import declared
 from glnn.kernels.report import Row, rows
 from glnn.kernels.verdicts import Verdicts
 from glnn.settings import Settings
+from glnn.version import VERSION
 
 
 @click.command()
@@ -155,7 +155,7 @@ def _export(
 def _forget(verdicts: Verdicts, device: Device, cache: Path | None) -> None:
     """Drop what was seen of kernels, the doctor's certificates, and limits that do not hold."""
     offers = device.capabilities
-    certificates = Certificates.load(cache, offers, __version__)
+    certificates = Certificates.load(cache, offers, VERSION)
     for kept in (verdicts, certificates, BrokenLimits.load(cache, offers)):
         try:
             kept.forget()
@@ -177,7 +177,7 @@ def _rows(
     with device, progress(shown and compiled) as bar:
         count = sum(op in (None, k.op) for k in declared())
         cache = Settings.from_environment().cache
-        verdicts = Verdicts.load(cache, device.capabilities, __version__)
+        verdicts = Verdicts.load(cache, device.capabilities, VERSION)
         if forget:
             _forget(verdicts, device, cache)
         found = rows(device, op, compile=compiled, verdicts=verdicts)

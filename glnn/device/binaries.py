@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from glnn import __version__
 from glnn.device.capabilities import Capabilities
 from glnn.device.functions import Functions
 from glnn.disk import Disk, digest
 from glnn.errors import DeviceError
+from glnn.version import VERSION
 
 LOG = logging.getLogger(__name__)
 FORM = 1  # of the entries
@@ -67,7 +67,7 @@ class Binaries:
             return None
         offers = self._offers
         driver = offers.vendor, offers.renderer, offers.api, offers.version_text, offers.glsl_text
-        return digest(FORM, *driver, __version__, stage, text, *varyings)
+        return digest(FORM, *driver, VERSION, stage, text, *varyings)
 
     def load(self, key: str, stage: str | None = None) -> Loaded | None:
         """The linked program kept by `key`; None where there is none or the driver refuses it.
@@ -137,7 +137,7 @@ class Binaries:
         }
         offers = self._offers
         device = f"{offers.vendor} {offers.renderer} {offers.version_text}"
-        about = {"what": name, "device": device, "glnn": __version__}
+        about = {"what": name, "device": device, "glnn": VERSION}
         return self._disk.write(f"{KIND}/{key}", content, **about)
 
     def _asked(self, program: int, what: int) -> int:

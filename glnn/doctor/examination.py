@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from glnn import __version__
 from glnn.backends.gl import GlBackend
 from glnn.backends.opening import GL
 from glnn.device import Device
@@ -25,6 +24,7 @@ from glnn.kernels.library import declared
 from glnn.kernels.verdicts import FUNCTION, Verdict, Verdicts, function_key
 from glnn.settings import Settings
 from glnn.types import DType
+from glnn.version import VERSION
 
 Progress = Callable[[str, int, int], None]
 """Is told what is looked at next, how much was, and of how much in all."""
@@ -225,7 +225,7 @@ def _kept(found: Examination, device: Device, doctors: Sequence[KernelDoctor]) -
     folder, offers = Settings.from_environment().cache, device.capabilities
     if folder is None:
         return replace(found, kept="GLNN_CACHE is empty, so nothing is kept")
-    verdicts = Verdicts.load(folder, offers, __version__)
+    verdicts = Verdicts.load(folder, offers, VERSION)
     mine: dict[str, Verdict] = {}
     for doctor in doctors:
         mine |= doctor.backend.verdicts.found
@@ -250,7 +250,7 @@ def _kept(found: Examination, device: Device, doctors: Sequence[KernelDoctor]) -
             problems = sum(one.problems for one in kernels)
             own = found.scope.ops, found.scope.functions
             given.append(certificate(name, *own, problems, wrong))
-        Certificates.load(folder, offers, __version__).keep(*given)
+        Certificates.load(folder, offers, VERSION).keep(*given)
     except OSError as error:
         return replace(found, kept=f"{folder} cannot be written: {error.strerror}")
     return found

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-import glnn
 from glnn.device import Device
 from glnn.process import processors
 from glnn.settings import noted
+from glnn.version import VERSION
 
 DRI, DRM = Path("/dev/dri"), Path("/sys/class/drm")
 CPU_INFO = Path("/proc/cpuinfo")
@@ -123,7 +123,7 @@ def describe_machine(device: Device) -> Machine:
         processors=processors(),
         memory=_memory(),
         python=f"{platform.python_version()} ({platform.python_implementation()})",
-        glnn=glnn.__version__,
+        glnn=VERSION,
         numpy=np.__version__,
         blas=_blas(),
         moderngl=_version("moderngl"),

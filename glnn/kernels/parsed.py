@@ -16,8 +16,9 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from glnn import __version__, writing
+from glnn import writing
 from glnn.kernels.kernel import Kernel
+from glnn.version import VERSION
 
 Read = Callable[[Path], tuple[Kernel, ...]]
 
@@ -46,7 +47,7 @@ def parsed(folder: Path, read: Read) -> tuple[Kernel, ...]:
 
 def _state(folder: Path) -> bytes:
     """A digest of what kernels are made of: the files in `folder`, and the modules that read."""
-    found = sha256(repr((__version__, sys.version, str(folder))).encode())
+    found = sha256(repr((VERSION, sys.version, str(folder))).encode())
     for path in (folder, Path(__file__).parent):
         for entry in _files(path):
             stat = entry.stat()

@@ -7,7 +7,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from glnn import __version__
 from glnn.errors import ModelError, UnsupportedOpError, fault
 from glnn.model.content import Content
 from glnn.model.node import Node
@@ -17,6 +16,7 @@ from glnn.onnx.operators.dtypes import CODES
 from glnn.onnx.reading import package
 from glnn.tensor_info import TensorInfo
 from glnn.types import UNKNOWN, TensorType
+from glnn.version import VERSION
 from glnn.writing import whole
 
 OPSET, IR = 21, 10
@@ -50,7 +50,7 @@ def message(content: Content, where: str) -> Any:
         model = writer.onnx.helper.make_model(graph, opset_imports=[opset], ir_version=IR)
     except UnicodeEncodeError as error:  # half of a surrogate pair in a name
         raise ModelError(f"{where}: a name that ONNX cannot have: {error}") from None
-    model.producer_name, model.producer_version = "glnn", __version__
+    model.producer_name, model.producer_version = "glnn", VERSION
     describe(model, content.metadata)
     model.doc_string = f"{len(nodes)} layers; the last node of each has its name and arguments"
     return model

@@ -14,13 +14,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from glnn import __version__
 from glnn.compile.plan import Plan
 from glnn.compile.step import Step
 from glnn.device.timer import TRIES
 from glnn.errors import GlnnError, fault
 from glnn.profiling.clocks import DISTURBED, Clock, HostClock, Works, clock_for, works_of
 from glnn.span import Span
+from glnn.version import VERSION
 from glnn.writing import whole
 
 Array = NDArray[Any]
@@ -182,7 +182,7 @@ class Trace:
         return {
             "traceEvents": sorted(events, key=_order),
             "displayTimeUnit": "ms",
-            "otherData": {"glnn": __version__, "plans": about},
+            "otherData": {"glnn": VERSION, "plans": about},
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:

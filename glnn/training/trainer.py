@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from glnn import __version__
 from glnn.backends import Backend, open_backend
 from glnn.choice import Choice
 from glnn.compile.fastest import candidates
@@ -38,6 +37,7 @@ from glnn.training.schedules import Schedule
 from glnn.training.steps import Evaluation, Steps
 from glnn.training.trained import trained
 from glnn.types import Array
+from glnn.version import VERSION
 
 LOG = logging.getLogger(__name__)
 
@@ -308,7 +308,7 @@ class Trainer:
         backend = self._steps.backend
         device = "" if backend.device is None else str(backend.device)
         texts = (repr(self._loss), repr(self._optimizer), repr(self._schedule or ""), self._options)
-        return Setup(self._model.name, *texts, self._seed, __version__, backend.name, device)
+        return Setup(self._model.name, *texts, self._seed, VERSION, backend.name, device)
 
     # What is given
 

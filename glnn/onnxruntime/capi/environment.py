@@ -7,10 +7,10 @@ import platform
 import sys
 from typing import Any
 
-from glnn import __version__ as own
 from glnn.onnxruntime.capi.devices import OrtArenaCfg, OrtMemoryInfo
 from glnn.onnxruntime.capi.faults import Fail
 from glnn.onnxruntime.capi.providers import PROVIDERS
+from glnn.version import VERSION as OWN
 
 VERSION = "1.32.0"
 """The version of ONNX Runtime that these names were compared with."""
@@ -39,7 +39,7 @@ def get_version_string() -> str:
 
 def get_build_info() -> str:
     """What this is."""
-    return f"ORT Build Info: glnn={own}, interface={VERSION}"
+    return f"ORT Build Info: glnn={OWN}, interface={VERSION}"
 
 
 def has_collective_ops() -> bool:
@@ -118,7 +118,7 @@ def preload_dlls(
 
 def print_debug_info() -> None:
     """Print what this is and where it runs."""
-    print(f"onnxruntime version: {VERSION}, by glnn {own} at {sys.modules['glnn'].__file__}")
+    print(f"onnxruntime version: {VERSION}, by glnn {OWN} at {sys.modules['glnn'].__file__}")
     print(f"platform: {platform.platform()}, Python {platform.python_version()}")
 
 
