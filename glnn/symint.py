@@ -435,9 +435,16 @@ def hint(size: Any) -> int:
     return size.hint if isinstance(size, SymInt) else int(size)
 
 
+def ends_of(size: Any) -> Bounds:
+    """The least and the greatest number that a size may be within the bounds of its symbols."""
+    if isinstance(size, SymInt):
+        return size.trace.range(size.expr)
+    return int(size), int(size)
+
+
 def greatest(size: Any) -> int:
     """The greatest number that a size may be within the bounds of its symbols."""
-    return size.trace.range(size.expr)[1] if isinstance(size, SymInt) else int(size)
+    return ends_of(size)[1]
 
 
 def same(left: object, right: object) -> bool:

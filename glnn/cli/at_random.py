@@ -67,7 +67,7 @@ def rows_of(model: Model, shapes: Mapping[str, Shape]) -> dict[str, int]:
     Followed through what moves or casts numbers. None are known of a model whose sizes are told by
     numbers that this has not, nor within loops and branches.
     """
-    types = {v.name: v.type.of_shape(shapes[v.name]) for v in model.graph.inputs}
+    types = model.graph.input_types(shapes)
     try:
         graph = expanded(model.graph, types)
     except GlnnError:  # which a run would say better

@@ -86,7 +86,7 @@ def plan(
     """
     loaded = load(model)
     read, shapes = read_sized(loaded, files_of(loaded, inputs), batch, shapes)
-    types = {v.name: v.type.of_shape(shapes[v.name]) for v in loaded.graph.inputs}
+    types = loaded.graph.input_types(shapes)
     told = loaded.graph.told(read)
     try:
         graph = single(loaded.graph, types, told)

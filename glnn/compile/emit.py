@@ -8,7 +8,7 @@ that are not known before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
 from weakref import ref
@@ -359,7 +359,8 @@ class _Emitter:
         task = entry.task
         if task.op.control:
             outlines = self.outline.bodies[task.output] if self.outline is not None else ()
-            bodies = [(one, emit(one, self.weights)) for one in outlines]  # of known sizes
+            domain = Domain(self.domain.symbols)
+            bodies = [(one, emit(one, self.weights, domain=domain)) for one in outlines]
             return ControlStep(entry, self.backend, self.weights, bodies)
         if entry.host:
             return HostStep(entry, self.backend)
@@ -496,28 +497,31 @@ class ControlStep(EntryStep):
 
     weights: Weights
     bodies: Sequence[tuple[Outline, Emitted]]
-    _fixed: dict[Weight, Store] = field(default_factory=dict)
-    _kept: list[Kept] = field(default_factory=list)
+
+    @property
+    def sized(self) -> bool:
+        """Whether it computes something else for other sizes."""
+        return any(emitted.executable.symbols for _, emitted in self.bodies)
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
-        task, own = self.entry.task, ref(buffers)
+        task, change, own = self.entry.task, buffers.change, ref(buffers)
         numbers: dict[str, Callable[[], Array]] = {}
         given: list[Callable[[], Store]] = []
         for name in self.entry.problem.shapes:
             weight = task.parameters.get(name)
             if name in task.op.host:
                 pulled = partial(_pulled, own, task.operands.get(name, ""))
-                numbers[name] = weight.read if weight else pulled
+                numbers[name] = change(weight).read if weight else pulled
             elif weight:
-                given.append(self._store(weight))
+                given.append(self._store(weight, change))
             else:
                 given.append(partial(_computed, own, task.operands[name]))
         outs = tuple(buffers.store(name) for name in (task.output, *task.more))
-        bodies = tuple(self._body(i, buffers) for i in range(len(self.bodies)))
+        bodies = tuple(self._body(i, buffers, change) for i in range(len(self.bodies)))
         return launch(Called(self.backend, task.op, numbers, tuple(given), bodies, outs))
 
-    def _body(self, place: int, buffers: BufferSet) -> Body:
+    def _body(self, place: int, buffers: BufferSet, change: Substitution) -> Body:
         outline, emitted = self.bodies[place]
         own = buffers.nested.get((self, place))
         if own is None:
@@ -525,28 +529,28 @@ class ControlStep(EntryStep):
                 self.backend.device, emitted.programs, emitted.weights, self.backend.available
             )
             own = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
-        own.bind()
+            own.bind(buffers.sizes)
+            resources.looks = True
+        own.bind(buffers.sizes)
         results: list[Callable[[], Store]] = []
         for value in outline.graph.outputs:
             if value.name in outline.outputs:
                 results.append(partial(own.computed, outline.outputs[value.name]))
             else:
-                results.append(self._store(outline.constants[value]))
+                results.append(self._store(outline.constants[value], change))
         inputs = tuple(own.store(value.name) for value in outline.graph.inputs)
         return Body(inputs, own.perform, tuple(results))
 
-    def _store(self, weight: Weight) -> Callable[[], Store]:
-        """Gives the store of `weight` in row major."""
-        store, dtype = self._fixed.get(weight), weight.type.dtype
-        if store is None and self.backend.holds(dtype):
+    def _store(self, weight: Weight, change: Substitution) -> Callable[[], Store]:
+        """Gives the store of `weight` in row major, for the sizes that `change` puts in."""
+        if weight.sized:
+            weight = replace(change(weight), passing=True)
+        if self.backend.holds(weight.type.dtype):
             kept = self.weights.keep(weight, parse("R"), False)
-            self._kept.append(kept)
-            store = kept.store
-        elif store is None:
-            store = HostStore(weight.shape, dtype)
-            store.set(weight.read())
-        found = self._fixed.setdefault(weight, store)
-        return lambda: found
+            return lambda: kept.store
+        store = HostStore(weight.shape, weight.type.dtype)
+        store.set(weight.read())
+        return lambda: store
 
 
 def _pulled(own: ref[BufferSet], tensor: str) -> Array:

@@ -423,7 +423,7 @@ class Executor:
             graph = with_small_inputs(graph, told)
         every = {**shapes, **{name: states[name].type.shape for name in states.names}}
         try:
-            graph = single(graph, _types(graph, every), told)
+            graph = single(graph, graph.input_types(every), told)
         except UnsupportedOpError as error:
             raise UnsupportedOpError(f"{error}, which states need") from None
         with self._lock, self._weights.holding(0):
@@ -476,7 +476,7 @@ class Executor:
                 if small:
                     graph = with_small_inputs(graph, told or ())
                 saving = None if keep or outputs or contents else self.saving
-                types = _types(graph, shapes)
+                types = graph.input_types(shapes)
                 with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
                     try:
                         if feeds is not None:
@@ -564,11 +564,6 @@ class Executor:
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:
     """Run `graph` once and return its outputs. Raises what `Plan` raises."""
     chosen = opened(backend)
-    types = _types(graph, {name: array.shape for name, array in feeds.items()})
+    types = graph.input_types({name: array.shape for name, array in feeds.items()})
     told = graph.told(feeds)
     return chosen.perform(lambda: planned(graph, chosen, types, told=told).inside(feeds, None))
-
-
-def _types(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorType]:
-    """Return the types of the inputs of these shapes, by name."""
-    return {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}

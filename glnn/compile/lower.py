@@ -201,7 +201,7 @@ def lowered(
     where the backend cannot compute a node.
     """
     graph = fixed_captures(known_branches(graph))
-    given = {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}
+    given = graph.input_types(shapes)
     graph = expanded(graph, given)
     types = _bound(graph, shapes)
     _check_known(graph, types)
@@ -329,7 +329,7 @@ def _check_known(graph: Graph, types: Types) -> None:
 
 def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:
     """The type of every value, for inputs of `shapes`."""
-    return graph.bind({v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs})
+    return graph.bind(graph.input_types(shapes))
 
 
 def _names(graph: Graph) -> set[str]:

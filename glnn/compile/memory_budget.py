@@ -40,7 +40,8 @@ from glnn.graph.passes import Pass, samples_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import names_of
 from glnn.layout import parse
-from glnn.types import DType, Shape
+from glnn.symint import hint
+from glnn.types import DType, Shape, widened
 
 TRIES = 8  # plans that are looked at in each way where memory is short
 Taken = Mapping[int, int]
@@ -327,7 +328,7 @@ class Outline:
     def handed(self) -> int:
         """Bytes of `constants`, which are kept as weights are."""
         backend, rows = self.schedule.backend, parse("R")
-        shapes = (weight.shape for weight in self.constants.values())
+        shapes = (tuple(map(hint, weight.shape)) for weight in self.constants.values())
         return sum(4 * backend.capacity(rows.size(shape)) for shape in shapes)
 
     @property
@@ -486,7 +487,11 @@ class Outline:
         changing = [v for v in graph.outputs if graph.changes(v) and v.name not in own]
         outputs = schedule.for_host(changing, body, Pass.ROWS not in asked.without)
         fixed = [value for value in graph.outputs if body and value.name not in outputs]
-        constants = {value: Weight.made_of(constant(graph, value, {})) for value in fixed}
+        types = graph.bind(graph.input_types(shapes)) if fixed else {}
+        constants = {
+            value: Weight(constant(graph, value, {}), widened(types.get(value, value.type)))
+            for value in fixed
+        }
         bodies: dict[str, tuple[Outline, ...]] = {}
         wholes = placed(schedule, there, states)
         ends = (name for one in there for name in (one.before, one.after) if name is not None)
@@ -499,8 +504,8 @@ class Outline:
             group(schedule, wholes, kept)
         for entry in schedule.entries:
             if isinstance(op := entry.task.op, Control):
-                types = op.given(op.positional(dict(entry.problem.operands)))
-                given = ({k: one.shape for k, one in some.items()} for some in types)
+                taken = op.given(op.positional(dict(entry.problem.operands)))
+                given = ({k: one.shape for k, one in some.items()} for some in taken)
                 bodies[entry.task.output] = tuple(
                     cls._of(one, own_shapes, asked, f"{within}{entry.task.name}/{one.name}/")
                     for one, own_shapes in zip(op.bodies, given, strict=True)

@@ -17,7 +17,7 @@ from glnn.compile.memory_budget import Outline
 from glnn.compile.states import Held, States, check_read
 from glnn.compile.step import Step
 from glnn.compile.weights import Kept, Weights
-from glnn.errors import LimitError, ModelError, UnsupportedOpError
+from glnn.errors import LimitError, ModelError
 from glnn.graph.constant import Made, constant, depends_on_sizes, evaluated
 from glnn.graph.graph import Graph
 from glnn.graph.operators.identity import Identity
@@ -232,8 +232,6 @@ class Plan(Runner):
             available = (states or self.backend).available()
             with made.of("outline"):
                 outline = outlined(available)
-            if domain.symbols and outline.bodies:
-                raise UnsupportedOpError(f"{self.graph.name} has bodies")
             check(outline, available)
             if self.backend.device is None:
                 check_host(outline, self._weights)

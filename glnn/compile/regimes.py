@@ -145,10 +145,6 @@ class OpenSizes:
         """The sizes for which a plan with these symbols holds."""
         return Domain(self.symbols, self.sizes, lambda: tuple(self.trace.guards))
 
-    def types(self, graph: Graph) -> dict[str, TensorType]:
-        """Return the types of the inputs of `graph`, by name, with SymInts."""
-        return {v.name: v.type.of_shape(self.shapes[v.name]) for v in graph.inputs}
-
 
 LOG = logging.getLogger(__name__)
 MOST_REGIMES = 16
@@ -197,7 +193,7 @@ class Regimes:
         if sizes is None:
             return None
         try:
-            whole = single(graph, sizes.types(graph), sizes.told)
+            whole = single(graph, graph.input_types(sizes.shapes), sizes.told)
             plan = Plan(whole, shapes=sizes.shapes, domain=sizes.domain, **options)
         except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
             LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)

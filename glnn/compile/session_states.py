@@ -342,7 +342,7 @@ class Plans:
         self, graph: Graph, shapes: Mapping[str, Shape], told: Mapping[str, Array]
     ) -> None:
         """Raise ShapeError where an output is of another size than the state that it updates."""
-        types = {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}
+        types = graph.input_types(shapes)
         found, _ = graph.settled(types, told)
         for value in graph.outputs:
             for name, output in self._updates.items():

@@ -256,6 +256,10 @@ class Graph:
         """Whether a run may change `value`: it is given, or made of what is."""
         return value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in self.fixed
 
+    def input_types(self, shapes: Mapping[str, Shape]) -> dict[str, TensorType]:
+        """The types of the inputs of these shapes, by name."""
+        return {value.name: value.type.of_shape(shapes[value.name]) for value in self.inputs}
+
     def bind(self, types: Mapping[str, TensorType]) -> dict[Value, TensorType]:
         """The type of every value where the inputs have the `types` by name, all sizes known.
 

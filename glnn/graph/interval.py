@@ -14,6 +14,7 @@ from math import inf
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.symint import ends_of, is_symbolic
 from glnn.types import Array, DType
 
 Number = int | float
@@ -47,6 +48,9 @@ class Interval:
         """That of the numbers of `array`; 0 alone where it has none."""
         if not array.size:
             return cls(0, 0)
+        if is_symbolic(array):
+            ends = [*map(ends_of, array.flat)]
+            return cls(min(low for low, _ in ends), max(high for _, high in ends))
         if array.dtype.kind not in "iub":
             return cls(-inf, inf)
         return cls(int(array.min()), int(array.max()))

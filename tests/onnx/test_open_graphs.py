@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
@@ -374,3 +375,90 @@ def test_images_are_enlarged_whatever_their_size(way, scale, by_sizes, planned, 
         (got,), (expected,) = session.run(None, {"x": x}), theirs.run(None, {"x": x})
         assert np.array_equal(got, expected)
     assert len(planned) == 1
+
+
+BODIES = {
+    "a loop": """(float[B, L, 6] x) => (float[B, L, 6] y, float[T, B, L, 6] all) <
+    float[6, 6] w, int64 n = {3}, bool yes = {1}> {
+        y, all = Loop (n, yes, x) <body = body (int64 i, bool c, float[B, L, 6] s) => (m, t, r) {
+            m = Identity (c)  p = MatMul (s, w)  a = Tanh (p)  t = Add (a, x)  r = Neg (t) }>
+    }""",
+    "a loop as often as the sequence is long": """(float[B, L, 6] x) =>
+    (float[B, 6] y, float[L, B, 6] all) <float[6, 6] w, bool yes = {1}, int64 one = {1}> {
+        s = Shape (x)  n = Gather <axis = 0> (s, one)  z = ReduceMin <keepdims = 0> (x, axis)
+        axis = Constant <value_ints = [1]> ()
+        y, all = Loop (n, yes, z) <body = body (int64 i, bool c, float[B, 6] s) => (m, t, r) {
+            m = Identity (c)  row = Gather <axis = 1> (x, i)  p = MatMul (s, w)
+            a = Add (p, row)  t = Tanh (a)  r = Identity (t) }>
+    }""",
+    "a loop with a condition": """(float[B, L, 6] x) => (float[B, L, 6] y) <
+    float[6, 6] w, int64 n = {9}, bool yes = {1}, float most = {1.9}> {
+        y = Loop (n, yes, x) <body = body (int64 i, bool c, float[B, L, 6] s) => (m, t) {
+            p = MatMul (s, w)  a = Tanh (p)  t = Add (a, s)
+            z = ReduceMax <keepdims = 0> (t)  m = Less (z, most) }>
+    }""",
+    "a body with constants of its sizes": """(float[B, L, 6] x) => (float[B, L, 6] y) <
+    float[300, 6] table, int64 n = {2}, bool yes = {1}, int64[1] one = {1}, int64[1] zero = {0}> {
+        shape = Shape (x)  end = Gather <axis = 0> (shape, one)
+        part = Slice (table, zero, end, zero)
+        y = Loop (n, yes, x) <body = body (int64 i, bool c, float[B, L, 6] s) => (m, t) {
+            m = Identity (c)  ones = ConstantOfShape <value = float[1] {0.5}> (shape)
+            a = Add (s, part)  b = Mul (a, ones)  t = Tanh (b) }>
+    }""",
+    "what a branch hands back": """(float[B, L, 6] x) => (float[B, L, 6] y) <
+    float[300, 6] table, float least = {0}, int64[1] one = {1}, int64[1] zero = {0}> {
+        sum = ReduceSum <keepdims = 0> (x)  asked = Greater (sum, least)
+        shape = Shape (x)  end = Gather <axis = 0> (shape, one)
+        y = If (asked) <
+            then_branch = t () => (a) { p = Slice (table, zero, end, zero)  a = Expand (p, shape) },
+            else_branch = e () => (b) { b = Neg (x) }>
+    }""",
+    "a loop in a branch": """(float[B, L, 6] x) => (float[B, L, 6] y) <
+    float[6, 6] w, float least = {0}, int64 n = {2}, bool yes = {1}> {
+        sum = ReduceSum <keepdims = 0> (x)  asked = Greater (sum, least)
+        y = If (asked) <
+            then_branch = t () => (a) {
+                a = Loop (n, yes, x) <body = body (int64 i, bool c, float[B, L, 6] s) => (m, u) {
+                    m = Identity (c)  p = MatMul (s, w)  u = Softmax <axis = 1> (p) }> },
+            else_branch = e () => (b) { b = Neg (x) }>
+    }""",
+}  # fmt: skip
+"""Graphs with bodies, whose sizes follow from the inputs'."""
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies_are_bound_with_the_plan_around_them(backend, name, planned, rng) -> None:
+    import onnxruntime
+
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> g {BODIES[name]}')
+    arrays = {"w": rng((6, 6)) / 3, "table": rng((300, 6))}
+    kept = [one for one in model.graph.initializer if one.name not in arrays]
+    del model.graph.initializer[:]
+    read = {one for node in model.graph.node for one in _read(node)}
+    made = (numpy_helper.from_array(array, k) for k, array in arrays.items() if k in read)
+    model.graph.initializer.extend([*kept, *made])
+    content = model.SerializeToString()
+    session = InferenceSession(content, backend)
+    theirs = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    for batch, length in [(2, 37), (3, 40), (2, 126), (5, 61), (2, 37), (7, 127)]:
+        for sign in (1, -1):
+            x = sign * abs(rng((batch, length, 6))) / 2
+            got, expected = session.run(None, {"x": x}), theirs.run(None, {"x": x})
+            for one, right in zip(got, expected, strict=True):
+                np.testing.assert_allclose(one, right, 1e-4, 1e-5, err_msg=f"{batch}, {length}")
+    executor = session._executor
+    (plan,) = executor.regimes  # type: ignore[union-attr]
+    assert plan.outline.bodies and not executor._plans  # type: ignore[union-attr]
+    for batch, length in [(1, 1), (1, 2), (2, 1), (9, 250), (1, 64)]:
+        x = rng((batch, length, 6)) / 2
+        for one, right in zip(session.run(None, {"x": x}), theirs.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(one, right, 1e-4, 1e-5, err_msg=f"{batch}, {length}")
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that a node and its bodies read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for one in attribute.g.node:
+            yield from _read(one)

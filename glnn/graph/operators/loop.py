@@ -14,6 +14,7 @@ from glnn.graph.constant import settled
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.control import FLAG, Control, Given, Run, cost, results
+from glnn.symint import as_integer
 from glnn.types import ANYTHING, UNKNOWN, UNRANKED, Array, Dim, DType, TensorType
 
 SEEN = 3  # further iterations that are looked at where shapes change
@@ -159,10 +160,11 @@ class Loop(Control):
     def length(self, types: Types) -> int | None:
         """How long the scanned values are, None where there are none."""
         scanned = types[2 + self.carried :]
-        sizes = {type.shape[a] for type, a in zip(scanned, self.scanned, strict=False) if type}
-        if len(sizes) > 1:
-            raise ShapeError(f"loop: scanned values must be of one length, got {sorted(sizes)}")
-        return sizes.pop() if sizes else None
+        sizes = [type.shape[a] for type, a in zip(scanned, self.scanned, strict=False) if type]
+        if any(size != sizes[0] for size in sizes):
+            lengths = sorted(set(map(int, sizes)))
+            raise ShapeError(f"loop: scanned values must be of one length, got {lengths}")
+        return sizes[0] if sizes else None
 
     def _count(self, types: Types, known: Known) -> Dim:
         """How many iterations there are, where that is known before a run."""
@@ -176,7 +178,7 @@ class Loop(Control):
         if types[0] is not None:
             if trips is None:
                 return UNKNOWN
-            bounds.append(max(int(trips.item()), 0))
+            bounds.append(max(as_integer(trips.item()), 0))
         return min(bounds, default=UNKNOWN)
 
     def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:

@@ -42,7 +42,7 @@ def index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tuple[i
                 pairs.append((node.operator, table, index, source))
     types = {value: value.type for _, table, index, *_ in pairs for value in (table, index)}
     if any(type.symbols for type in types.values()):
-        types = graph.bind({v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs})
+        types = graph.bind(graph.input_types(shapes))
     found: dict[str, tuple[int, ...]] = {}
     for operator, table, index, source in pairs:
         name = source.value.name

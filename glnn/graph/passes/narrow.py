@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from glnn.graph.bounds import NARROW, WIDE
-from glnn.graph.constant import constant, evaluated, leaves
+from glnn.graph.constant import Leaf, constant, evaluated, leaves
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.interval import INT32, Interval
@@ -103,7 +105,8 @@ class _Narrowing:
             if value in self._graph.fixed and dtype.kind == "int":
                 made = constant(self._graph, value, {})
                 if all(leaf.value.kind is Kind.CONSTANT for leaf in leaves(made)):
-                    lies = Interval.of_array(evaluated(made))
+                    array = value.data if isinstance(made, Leaf) else evaluated(made)
+                    lies = Interval.of_array(np.asarray(array))
             self._lies[value] = lies or Interval.of_type(dtype)
         return self._lies[value]
 
