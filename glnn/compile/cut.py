@@ -18,6 +18,7 @@ from glnn.compile.cpu_fallback import LATE, Hosted
 from glnn.compile.memory_budget import Outline
 from glnn.compile.plan import Plan
 from glnn.compile.regimes import Regimes
+from glnn.compile.states import States
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.composite import Composite
@@ -220,7 +221,7 @@ class Plans:
         shared = self._shared
         return self._regimes.find(feeds) or self._regimes.add(
             self._graph,
-            feeds,
+            {name: array.shape for name, array in feeds.items()},
             told,
             single,
             backend=shared.backend,
@@ -252,12 +253,14 @@ def planned(
     told: Mapping[str, Array] | None = None,
     own: Mapping[str, str] | None = None,
     by_numbers: bool = True,
+    states: States | None = None,
+    updates: Mapping[str, str] | None = None,
 ) -> Plan | Cut:
     """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
-    same; UnsupportedOpError where kernels are named for what comes in parts. told: the numbers of
-    inputs that sizes depend on. samples: None where `graph` says by symbols of its inputs.
-    by_numbers: whether what depends on numbers that the first part computes, or is given, is
-    planned for these; else the host computes it, and the same plan does for all numbers.
+    same; UnsupportedOpError where kernels are named, or states given, for what comes in parts.
+    told: the numbers of inputs that sizes depend on. samples: None where `graph` says by symbols of
+    its inputs. by_numbers: whether what depends on numbers that the first part computes, or is
+    given, is planned for these; else the host computes it, and the same plan does for all numbers.
     """
     weights = Weights(backend) if weights is None else weights
     shapes = {name: type.shape for name, type in types.items()}
@@ -266,9 +269,11 @@ def planned(
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
         graph = fixed_captures(known_branches(opened(graph, types, told)))
         if late := _late(graph, types, told):
+            why = _why(graph, late)
             if kernels:
-                why = _why(graph, late)
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
+            if states is not None:
+                raise UnsupportedOpError(f"{why}, so there is no single plan, which states need")
             first = _head(graph, late)
             shared = _Shared(backend, weights, precision, samples, without)
             if own is None:
@@ -288,6 +293,8 @@ def planned(
         samples=samples,
         without=without,
         own=own,
+        states=states,
+        updates=updates,
     )
 
 

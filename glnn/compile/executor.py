@@ -215,7 +215,8 @@ class Executor:
 
     graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`, or a backend
     that was opened so. kernels: kernels to take, by the name of the op. precision: of the weights,
-    see `Plan`. without: names of passes that are left out. plans: how many are kept.
+    see `Plan`. without: names of passes that are left out. plans: how many are kept. weights: those
+    that it shares with another executor. states, updates: see `Plan`; the graph says their sizes.
 
     Plans are made once for each set of input shapes; the last few are kept, and share the weights.
     Where more than the batch is open, or numbers of inputs decide sizes, one plan serves a range of
@@ -235,8 +236,12 @@ class Executor:
         precision: DType = DType.float32,
         without: Iterable[str | Pass] = (),
         plans: int = PLANS_KEPT,
+        weights: Weights | None = None,
+        states: States | None = None,
+        updates: Mapping[str, str] | None = None,
     ) -> None:
         self._kept = plans
+        self._states, self._updates = states, dict(updates or {})
         self.graph, self._precision = graph, precision
         self._without = Pass.named(without)
         if isinstance(backend, str):
@@ -250,7 +255,7 @@ class Executor:
         self._regimes: dict[tuple[Any, ...], Regimes] = {}
         """Plans for ranges of sizes, by the last two members of `Known`."""
         self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
-        self._weights = Weights(self.backend, graph)
+        self._weights = Weights(self.backend, graph) if weights is None else weights
         self.saving: Saving | None = None
         """What keeps new plans on disk, where they are kept."""
 
@@ -288,7 +293,7 @@ class Executor:
         out: Mapping[str, Array] | None,
     ) -> dict[str, Array]:
         try:
-            return self._planned(feeds, backend).inside(feeds, names, out)
+            return self.plan_for(feeds, backend).inside(feeds, names, out)
         except NoRoomError as error:
             return self._plan_exactly(feeds, backend, error).inside(feeds, names, out)
 
@@ -302,7 +307,7 @@ class Executor:
         LOG.debug("%s: %s", self.graph.name, error)
         self._regimes.clear()  # which gives the memory of all of them back
         self._latest = None
-        return self._planned(feeds, backend, exact=True)
+        return self.plan_for(feeds, backend, exact=True)
 
     @property
     def device(self) -> Device | None:
@@ -312,7 +317,7 @@ class Executor:
     def ready(self, feeds: Mapping[str, Array]) -> None:
         """Make the plan for inputs like `feeds` unless it is there. Raises what `Plan` raises."""
         backend = self._open()
-        within_memory(backend, lambda: self._planned(feeds, backend))
+        within_memory(backend, lambda: self.plan_for(feeds, backend))
 
     def perform(self, work: Callable[[], T]) -> T:
         """Call `work` where the device may be used, and return or raise what it does."""
@@ -331,7 +336,7 @@ class Executor:
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array],
     ) -> Run:
-        plan = self._planned(feeds, backend)
+        plan = self.plan_for(feeds, backend)
         if isinstance(plan, Cut) or backend.device is None or outputs == ():
             return Done(self._run_inside(feeds, backend, outputs, out))
         try:
@@ -346,12 +351,12 @@ class Executor:
         if self.saving is not None and self.saving.waiting:
             self.saving.settle()
 
-    def _planned(
+    def plan_for(
         self, feeds: Mapping[str, Array], backend: Backend, exact: bool = False
     ) -> Plan | Cut:
         """Return the plan for inputs like `feeds`: most often that of the last run.
 
-        exact: whether it must be for exactly these sizes.
+        Only inside `perform`. exact: whether it must be for exactly these sizes.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
         told = self.graph.told(feeds)
@@ -404,43 +409,21 @@ class Executor:
         self._weights.release()  # it may never run
         return found
 
-    def plan_with_states(
-        self,
-        graph: Graph,
-        shapes: Mapping[str, Shape],
-        states: States,
-        updates: Mapping[str, str],
-        told: Mapping[str, Array],
-        small: bool,
-    ) -> Plan:
-        """Return a new plan of `graph`, this one's but for `states`, with the same weights.
+    def with_states(self, graph: Graph, states: States, updates: Mapping[str, str]) -> Executor:
+        """Return an executor of `graph`, this one's but for `states`, with the same weights.
 
-        shapes: of the other inputs. updates: see `Plan`. told, small: as `_plan` has them. Only
-        inside `perform`. Raises UnsupportedOpError where sizes that only a run tells make it
-        several.
+        Only inside `perform`, and only as long as this one's backend is the same.
         """
-        if small:
-            graph = with_small_inputs(graph, told)
-        every = {**shapes, **{name: states[name].type.shape for name in states.names}}
-        try:
-            graph = single(graph, graph.input_types(every), told)
-        except UnsupportedOpError as error:
-            raise UnsupportedOpError(f"{error}, which states need") from None
-        with self._lock, self._weights.holding(0):
-            plan = Plan(
-                graph,
-                self.backend,
-                shapes,
-                self._kernels,
-                without=self._without,
-                weights=self._weights,
-                precision=self._precision,
-                samples=samples_of(graph, every),
-                states=states,
-                updates=updates,
-            )
-            self._log_hosted(plan.hosted)
-        return plan
+        return Executor(
+            graph,
+            self.backend,
+            kernels=self._kernels,
+            precision=self._precision,
+            without=self._without,
+            weights=self._weights,
+            states=states,
+            updates=updates,
+        )
 
     def _plan(
         self,
@@ -462,6 +445,11 @@ class Executor:
         contents = {name: content(array) for name, array in (told or {}).items()}
         known = contents, small, revision()
         key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), *known[1:]
+        if self._states is not None:
+            shapes = {
+                **shapes,
+                **{name: self._states[name].type.shape for name in self._states.names},
+            }
         with self._lock:
             plan = self._plans.get(key)
             if known[1:] not in self._regimes:  # those of other kernels are found no more
@@ -482,7 +470,7 @@ class Executor:
                         if feeds is not None:
                             plan = regimes.add(
                                 graph,
-                                feeds,
+                                shapes,
                                 told or {},
                                 lambda *asked: backend.perform(lambda: single(*asked)),
                                 backend=backend,
@@ -491,6 +479,8 @@ class Executor:
                                 precision=self._precision,
                                 samples=samples_of(graph, shapes),
                                 without=self._without,
+                                states=self._states,
+                                updates=self._updates,
                             )
                         plan = plan or planned(
                             graph,
@@ -502,6 +492,8 @@ class Executor:
                             precision=self._precision,
                             without=self._without,
                             told=told,
+                            states=self._states,
+                            updates=self._updates,
                         )
                     except ShapeError as error:
                         advice = nearby_sizes(graph, types, told)

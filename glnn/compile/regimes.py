@@ -176,19 +176,18 @@ class Regimes:
     def add(
         self,
         graph: Graph,
-        feeds: Mapping[str, Array],
+        shapes: Mapping[str, Shape],
         told: Mapping[str, Array],
         single: Callable[[Graph, Mapping[str, TensorType], Mapping[str, Array]], Graph],
         **options: Any,
     ) -> Plan | None:
-        """Return a new plan for a range of sizes around those of `feeds`.
+        """Return a new plan for a range of sizes around those of inputs of `shapes`.
 
         None where the graph has no open sizes, or cannot be planned with SymInts. told: the inputs
         whose numbers decide sizes. single: gives the graph that is planned, for types and numbers
         with SymInts (`cut.single`). options: those of Plan.
         """
         exhausted = self._pinned >= MOST_PINNED
-        shapes = {name: array.shape for name, array in feeds.items()}
         sizes = None if exhausted else OpenSizes.of(graph, shapes, told, batches=self._batches)
         if sizes is None:
             return None

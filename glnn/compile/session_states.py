@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
@@ -11,9 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from glnn.arrays import all_small
 from glnn.backends import Backend
-from glnn.compile.executor import PLANS_KEPT, Executor
+from glnn.compile.executor import Executor
 from glnn.compile.fastest import Fastest
 from glnn.compile.plan import Plan
 from glnn.compile.states import States
@@ -28,7 +26,7 @@ from glnn.runtime.requests import Requests
 from glnn.runtime.run import Done, Inside, Run
 from glnn.runtime.store import T
 from glnn.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
-from glnn.types import Array, DType, Shape, TensorType, content, narrowed
+from glnn.types import UNKNOWN, Array, DType, TensorType, narrowed
 
 R = TypeVar("R")
 DTYPES = {
@@ -223,7 +221,7 @@ class SessionStates:
             plans.load(self, self._pending)
             self._pending = {}
             # A step of the host's may raise when others have updated states already.
-            before = plans.copied() if plans.may_raise else None
+            before = plans.copied() if plan.backend.device and plan.hosted else None
             try:
                 return run(plan)
             except BaseException:
@@ -275,19 +273,20 @@ class Plans:
         self, executor: Executor, updates: Mapping[str, str], arrays: Mapping[str, Array]
     ) -> None:
         self.backend = executor.backend
-        self._executor = executor
         self._types = {
             name: TensorType(one.shape, kept_dtype(DType.of(one), self.backend))
             for name, one in arrays.items()
         }
         self._outputs = updates
-        self._graph, self._updates = with_states(executor.graph, updates, self._types)
+        graph, self._updates = with_states(executor.graph, updates, self._types)
+        if wrong := graph.deciding({name: type.shape for name, type in self._types.items()}):
+            raise UnsupportedOpError(
+                f"input {wrong[0]!r} of {graph.name} cannot be a state: its numbers decide sizes, "
+                "which the host must know"
+            )
         self._states = self._empty()
+        self._executor = executor.with_states(graph, self._states, self._updates)
         self._owner: weakref.ref[SessionStates] | None = None
-        self._kept: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
-        self._latest: tuple[dict[str, Shape], tuple[str, ...], object, Plan] | None = None
-        self.may_raise = False
-        """Whether a step of the plan that was asked for last may raise once others have run."""
 
     def _empty(self) -> States:
         found = States(self.backend)
@@ -297,58 +296,24 @@ class Plans:
 
     def plan(self, feeds: Mapping[str, Array]) -> Plan:
         """Return the plan for inputs like `feeds`, made now unless it is there."""
+        try:
+            plan = self._executor.plan_for(feeds, self.backend)
+        except ShapeError:
+            self._check_updates(feeds)
+            raise
+        assert isinstance(plan, Plan)  # with states no graph is planned in parts
+        return plan
+
+    def _check_updates(self, feeds: Mapping[str, Array]) -> None:
+        """Raise ShapeError where an output is of another type than the state that it updates."""
+        graph = self._executor.graph
         shapes = {name: array.shape for name, array in feeds.items()}
-        latest = self._latest
-        alike = latest is not None and latest[0] == shapes
-        deciding = latest[1] if latest is not None and alike else self._deciding(shapes)
-        small = self.backend.device is not None and all_small(feeds)
-        numbers = small, *[content(feeds[name]) for name in deciding]
-        if latest is not None and alike and latest[2] == numbers:
-            return latest[3]
-        key = frozenset(shapes.items()), numbers
-        found = self._kept.get(key)
-        if found is None:
-            found = self._kept[key] = self._made(
-                shapes, {name: feeds[name] for name in deciding}, small
-            )
-            if len(self._kept) > PLANS_KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        self._latest = shapes, deciding, numbers, found
-        self.may_raise = self.backend.device is not None and bool(found.hosted)
-        return found
-
-    def _with_states(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-        return {**shapes, **{name: type.shape for name, type in self._types.items()}}
-
-    def _deciding(self, shapes: Mapping[str, Shape]) -> tuple[str, ...]:
-        """Return the inputs whose numbers decide sizes. Raises where one of them is a state."""
-        found = self._graph.deciding(self._with_states(shapes))
-        if wrong := [name for name in found if name in self._types]:
-            raise UnsupportedOpError(
-                f"input {wrong[0]!r} of {self._graph.name} cannot be a state: its numbers decide "
-                "sizes, which the host must know"
-            )
-        return found
-
-    def _made(self, shapes: Mapping[str, Shape], told: Mapping[str, Array], small: bool) -> Plan:
-        """Return a new plan."""
-        self._check_updates(self._graph, self._with_states(shapes), told)
-        return self._executor.plan_with_states(
-            self._graph, shapes, self._states, self._updates, told, small
-        )
-
-    def _check_updates(
-        self, graph: Graph, shapes: Mapping[str, Shape], told: Mapping[str, Array]
-    ) -> None:
-        """Raise ShapeError where an output is of another size than the state that it updates."""
-        types = graph.input_types(shapes)
-        found, _ = graph.settled(types, told)
-        for value in graph.outputs:
-            for name, output in self._updates.items():
-                type = found.get(value)
-                if value.name == output and type is not None and not _fits(type, self._types[name]):
-                    raise _other_type(name, self._types[name], self._outputs[name], type)
+        shapes |= {name: type.shape for name, type in self._types.items()}
+        found, _ = graph.settled(graph.input_types(shapes), graph.told(feeds))
+        for name, output in self._updates.items():
+            type = next(found.get(value) for value in graph.outputs if value.name == output)
+            if type is not None and not _fits(type, self._types[name]):
+                raise _other_type(name, self._types[name], self._outputs[name], type)
 
     def load(self, stream: SessionStates, arrays: Mapping[str, Array]) -> None:
         """Have the content of `stream` be in the states; then `arrays`, which take their place."""
@@ -397,15 +362,23 @@ def with_states(
     here: dict[Value, Value] = {}
     before: list[Node] = []
     inputs: list[Value] = []
+    sizes = {
+        dim: size
+        for value in graph.inputs
+        if value.name in types
+        for dim, size in zip(value.type.dims, types[value.name].shape, strict=False)
+        if isinstance(dim, str) and dim != UNKNOWN
+    }
     for value in graph.inputs:
         type = types.get(value.name)
-        if type is None or type.dtype is value.type.dtype:
-            inputs.append(value)
-            continue
-        kept = Value(value.name, TensorType(value.type.dims, type.dtype), Kind.INPUT)
-        here[value] = Value(f"{value.name} as {value.type.dtype.value}", value.type)
-        before.append(_cast(kept, here[value]))
+        if type is None:  # what has a size of a state's has no open size there
+            type = value.type.bound(sizes)
+        kept = Value(value.name, type, Kind.INPUT)
         inputs.append(kept)
+        here[value] = kept
+        if type.dtype is not value.type.dtype:
+            here[value] = Value(f"{value.name} as {value.type.dtype.value}", value.type)
+            before.append(_cast(kept, here[value]))
     names = {output: name for name, output in updates.items()}
     after: list[Node] = []
     outputs: list[Value] = []

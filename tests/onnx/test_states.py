@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from onnx import parser
 
+from glnn.compile import Plan
 from glnn.device import Device
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.session import InferenceSession
@@ -360,7 +361,7 @@ def test_a_state_whose_numbers_decide_sizes_is_refused() -> None:
         session.run(None, {"x": np.ones(4, F32)}, states=states)
 
 
-def test_a_step_of_the_host_that_raises_leaves_states_as_they_were(options) -> None:
+def test_a_step_of_the_host_that_raises_leaves_states_as_they_were(options, monkeypatch) -> None:
     text = """net (float[2] x, float[2] s) => (float[2] y, float[2] n) {
       n = Add(s, x)  y = Sub(n, x)
     }"""
@@ -368,19 +369,18 @@ def test_a_step_of_the_host_that_raises_leaves_states_as_they_were(options) -> N
     session = session_of(made(text), options)
     states, x = session.make_states({"s": "n"}, first), {"x": np.ones(2, F32)}
     session.run(None, x, states=states)
-    plans = states._plans
-    plans.may_raise = plans.backend.device is not None  # as where the host computes a step
-    plan, inside = plans._latest[3], plans._latest[3].inside
+    inside, device = Plan.inside, session.backend.device
 
     def broken(*arguments: Any) -> Any:
-        if plans.may_raise:
+        if device is not None:
             inside(*arguments)
         raise RuntimeError("host")
 
-    plan.inside = broken
-    with pytest.raises(RuntimeError, match="host"):
-        session.run(None, x, states=states)
-    plan.inside = inside
+    with monkeypatch.context() as patch:
+        patch.setattr(Plan, "inside", broken)
+        patch.setattr(Plan, "hosted", ("a step",) if device else ())
+        with pytest.raises(RuntimeError, match="host"):
+            session.run(None, x, states=states)
     assert np.array_equal(states.read()["s"], [2, 2])
     session.run(None, x, states=states)
     assert np.array_equal(states.read()["s"], [3, 3])
@@ -398,6 +398,26 @@ def test_shapes_may_change_and_states_stay(options) -> None:
         x = np.full((rows, 2), rows, F32)
         alike(session.run(None, {"x": x}, states=states)[0], theirs.step(x=x)[0])
     check(states, theirs)
+
+
+def test_one_plan_serves_a_range_of_sizes(options) -> None:
+    """Of inputs: a state keeps its own, also where an input has the same (`c` here)."""
+    text = """net (float[1, t, 2] x, float[1, 1, c] s, float[1, 1, c] z) =>
+     (float[1, t, 2] y, float[1, 1, c] n) <int64[1] axis = {1}> {
+      y = Add(x, s)  sum = ReduceSum(y, axis)  most = Tanh(sum)  m = Add(s, most)  n = Add(m, z)
+    }"""
+    first, z = {"s": np.ones((1, 1, 2), F32)}, np.full((1, 1, 2), 0.5, F32)
+    theirs, session = Runtime(made(text), {"s": "n"}, first), session_of(made(text), options)
+    states, rng = session.make_states({"s": "n"}, first), np.random.default_rng(0)
+    for length in (3, 5, 2, 7, 11, 4, 31, 30):
+        x = rng.standard_normal((1, length, 2)).astype(F32)
+        found = session.run(None, {"x": x, "z": z}, states=states)[0]
+        alike(found, theirs.step(x=x, z=z)[0])
+        check(states, theirs)
+    executor = states._plans._executor
+    assert len(executor.regimes) <= 3 and not executor._plans
+    with pytest.raises(ShapeError, match="'z'"):
+        session.run(None, {"x": x, "z": z[..., :1]}, states=states)
 
 
 def test_a_cache_of_one_size_generates_as_onnx_runtime(options) -> None:
@@ -485,7 +505,8 @@ def test_updates_of_many_kinds(options, name) -> None:
         if i != 2:
             check(states, theirs)
     if name == "a node of the host":
-        assert states._plans.may_raise == (session.backend.device is not None)
+        plan = states._plans.plan({"x": x})
+        assert bool(plan.hosted) == (session.backend.device is not None)
 
 
 @pytest.mark.parametrize("precision", ["float16", "int8"])
