@@ -16,7 +16,10 @@ import numpy as np
 
 import glnn
 
-PLANNERS = (("glnn.compile.memory_budget", "Outline", "of"),)
+PLANNERS = (
+    ("glnn.compile.memory_budget", "Outline", "of"),
+    ("glnn.compile.outline", "Outline", "of"),
+)
 """Methods that make a plan whole, of which the first is counted that there is."""
 BINDERS = (("glnn.runtime.buffer_set", "BufferSet", "_rebind"),)
 """Methods that give a plan that was made the sizes of a run, of which the first is timed."""
