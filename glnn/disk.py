@@ -41,7 +41,7 @@ ALIGNED = 64  # bytes: what processors and drivers copy fastest
 NAME = re.compile(r"([a-z]{1,20})/([A-Za-z0-9_-][A-Za-z0-9._-]{0,120})", re.ASCII)
 
 
-class OddError(Exception):
+class DamagedError(Exception):
     """A file is not as it was written."""
 
 
@@ -50,7 +50,7 @@ class ForeignError(Exception):
 
 
 def check_name(name: str) -> tuple[str, str]:
-    """The kind and the rest of an entry's name. Raises ValueError where it is none."""
+    """Return the kind and the rest of an entry's name. Raises ValueError where it is none."""
     found = NAME.fullmatch(name)
     if found is None:
         raise ValueError(f"expected an entry's name, as in programs/0a1b2c, got {name!r}")
@@ -59,7 +59,7 @@ def check_name(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Part:
-    """Where a part lies in its file."""
+    """The place of a part in its file, and its checksum."""
 
     at: int
     """Its first byte."""
@@ -88,22 +88,22 @@ class Entry:
 
     @classmethod
     def opened(cls, path: Path, name: str) -> tuple[Entry, os.stat_result]:
-        """The entry called `name` in the file `path`, and what the system knows of that.
+        """Return the entry called `name` in the file `path`, and the file's status.
 
-        Raises OSError where it cannot be read, OddError where it is damaged, ForeignError where
+        Raises OSError where it cannot be read, DamagedError where it is damaged, ForeignError where
         others made it or may write it: the driver runs what programs hold.
         """
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             known = os.fstat(handle)
             if not stat.S_ISREG(known.st_mode):
-                raise OddError("it is no file")
+                raise DamagedError("it is no file")
             if known.st_uid != os.geteuid():
                 raise ForeignError(f"it is of user {known.st_uid}")
             if known.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 raise ForeignError("others may write it")
             if known.st_size < len(MAGIC) + FOOT.size:
-                raise OddError(f"{known.st_size} bytes are too few")
+                raise DamagedError(f"{known.st_size} bytes are too few")
             view = memoryview(mmap.mmap(handle, known.st_size, access=mmap.ACCESS_READ))
         finally:
             os.close(handle)
@@ -115,20 +115,20 @@ class Entry:
         table = view[at : at + nbytes]
         whole = at >= len(MAGIC) and at + nbytes == len(view) - FOOT.size
         if view[: len(MAGIC)] != MAGIC or magic != MAGIC or not whole:
-            raise OddError("it is cut short, or of another form")
+            raise DamagedError("it is cut short, or of another form")
         if zlib.crc32(table) != crc:
-            raise OddError("the table's checksum is wrong")
+            raise DamagedError("the table's checksum is wrong")
         try:
             known = json.loads(bytes(table))
             called = known["name"]
             about = {str(key): str(value) for key, value in known["about"].items()}
             parts = {part: Part(*place) for part, place in known["parts"].items()}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise OddError(f"the table is malformed: {error}") from None
+            raise DamagedError(f"the table is malformed: {error}") from None
         if called != name:
-            raise OddError("it is another entry")
+            raise DamagedError("it is another entry")
         if any(part.at + part.nbytes > at for part in parts.values()):
-            raise OddError("a part is beyond the end")
+            raise DamagedError("a part is beyond the end")
         return cls(name, about, parts, view)
 
     @property
@@ -137,24 +137,24 @@ class Entry:
         return sum(part.nbytes for part in self.parts.values())
 
     def part(self, name: str) -> memoryview:
-        """The bytes of a part as they lie in the file, not checked. Raises KeyError."""
+        """Return the bytes of a part as they lie in the file, unchecked. Raises KeyError."""
         part = self.parts[name]
         return self._view[part.at : part.at + part.nbytes]
 
     def span(self, names: Sequence[str]) -> memoryview:
-        """The bytes of parts that lie one behind the other. Raises KeyError, OddError."""
+        """Return the bytes of adjacent parts. Raises KeyError, DamagedError."""
         parts = [self.parts[name] for name in names]
         if any(one.at + one.nbytes != other.at for one, other in pairwise(parts)):
-            raise OddError("parts do not follow one another")
+            raise DamagedError("parts do not follow one another")
         return self._view[parts[0].at : parts[-1].at + parts[-1].nbytes]
 
     def check(self, name: str) -> bool:
-        """Whether a part is as it was written. Other threads run meanwhile. Raises KeyError."""
+        """Return True where a part has its checksum. Raises KeyError. It releases the GIL."""
         return zlib.crc32(self.part(name)) == self.parts[name].crc
 
 
 def table(name: str, about: Mapping[str, str], parts: Mapping[str, Part], at: int) -> bytes:
-    """What follows the parts of an entry, from the byte `at` on."""
+    """Return the table and foot that follow the parts of an entry, from the byte `at` on."""
     known: dict[str, Any] = {"name": name, "about": dict(about)}
     known["parts"] = {key: [part.at, part.nbytes, part.crc] for key, part in parts.items()}
     text = json.dumps(known, separators=(",", ":")).encode("ascii")
@@ -207,11 +207,11 @@ class Draft:
 
     @property
     def open(self) -> bool:
-        """Whether it still comes to something."""
+        """True until it was committed, discarded or refused by the disk."""
         return self._end is not None and self._end.alive
 
     def append(self, part: str, content: Any) -> bool:
-        """Add a part; whether that was possible.
+        """Add a part, and return True where the disk took it.
 
         content: bytes, an array, or whatever else lies in memory without gaps.
         Raises ValueError where there is such a part.
@@ -240,7 +240,7 @@ class Draft:
             view = view[written:]
 
     def commit(self) -> bool:
-        """Make it the entry, in place of any that there is; whether that was possible."""
+        """Make it the entry, in place of any that there is; return True where the disk did."""
         if not self.open:
             return False
         assert self._path is not None
@@ -278,8 +278,8 @@ def _discard(handle: int, draft: Path, process: int) -> None:
             draft.unlink()
 
 
-def abandoned(draft: Path) -> bool:
-    """Whether nobody is writing `draft` any more: the system unlocks what a process had open."""
+def is_abandoned(draft: Path) -> bool:
+    """Return True where nobody is writing `draft`: the system unlocks files as a process ends."""
     if fcntl is None:
         return False
     try:
@@ -303,7 +303,7 @@ COUNTED = 16  # entries are counted anew when this part of what may be kept was 
 
 
 def digest(*parts: str | bytes | int | None) -> str:
-    """A name for what is made of `parts`, in 64 hexadecimal digits: SHA-256.
+    """Return a name for what is made of `parts`: SHA-256 in 64 hexadecimal digits.
 
     Other parts, and the same text divided in another way, have another one.
     """
@@ -316,7 +316,7 @@ def digest(*parts: str | bytes | int | None) -> str:
 
 
 @dataclass(frozen=True)
-class Listed:
+class EntryInfo:
     """An entry of the folder, for people to look at."""
 
     name: str
@@ -330,13 +330,13 @@ class Listed:
 
     @property
     def kind(self) -> str:
-        """What it is one of."""
+        """The folder that it is in, as "programs"."""
         return self.name.partition("/")[0]
 
 
 @dataclass
 class _Tally:
-    """What was written through a `Disk`."""
+    """A count of bytes written through a `Disk`."""
 
     since: int | None = None
     """Bytes since the entries were last counted; None where they never were."""
@@ -363,27 +363,27 @@ class Disk:
 
     @classmethod
     def of(cls, settings: Settings) -> Disk:
-        """What `GLNN_CACHE` and `GLNN_CACHE_SIZE` say."""
+        """Return the cache that `GLNN_CACHE` and `GLNN_CACHE_SIZE` ask for."""
         return cls(settings.cache if settings.cache_size else None, settings.cache_size)
 
     @property
     def keeps(self) -> bool:
-        """Whether anything is kept."""
+        """True where there is a folder to keep entries in."""
         return self.folder is not None
 
     def read(self, name: str) -> dict[str, bytes] | None:
-        """All parts of a small entry, checked; None where there is none."""
+        """Return all parts of a small entry, checked; None where there is none."""
         found = self.map(name)
         if found is None or found.nbytes > MOST_READ:
             return None
         for part in found.parts:
             if not found.check(part):
-                self._odd(name, f"the checksum of {part!r} is wrong")
+                self._drop_damaged(name, f"the checksum of {part!r} is wrong")
                 return None
         return {part: bytes(found.part(part)) for part in found.parts}
 
     def map(self, name: str) -> Entry | None:
-        """An entry with its parts as they lie on disk, none of them checked; None if there is none.
+        """Map an entry into memory, its parts unchecked; None where there is none.
 
         Who finds one damaged calls `remove`.
         """
@@ -398,18 +398,18 @@ class Disk:
             return found
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except OddError as error:
-            self._odd(name, str(error))
+        except DamagedError as error:
+            self._drop_damaged(name, str(error))
         except (OSError, ForeignError) as error:
             LOG.debug("%s: not used: %s", name, getattr(error, "strerror", None) or error)
         return None
 
-    def _odd(self, name: str, why: str) -> None:
+    def _drop_damaged(self, name: str, why: str) -> None:
         LOG.debug("%s: removed from the cache: %s", name, why)
         self.remove(name)
 
     def writer(self, name: str, **about: str) -> Draft:
-        """An entry to be written part by part, which is there once it is committed.
+        """Return an entry to be written part by part, which is there once it is committed.
 
         about: what `entries` says of it, as device="llvmpipe".
         """
@@ -418,7 +418,7 @@ class Disk:
         return draft
 
     def write(self, name: str, parts: Mapping[str, Any], **about: str) -> bool:
-        """Keep an entry of these parts, in place of any that there is; whether that was possible.
+        """Write an entry of these parts in place of any other; return True where that worked.
 
         parts: bytes, arrays, or whatever else lies in memory without gaps.
         """
@@ -437,26 +437,26 @@ class Disk:
             self.trim()
 
     def remove(self, name: str) -> None:
-        """Keep the entry no more."""
+        """Remove an entry."""
         path = self._path(name)
         if path is not None:
             with suppress(OSError):
                 path.unlink()
 
-    def entries(self) -> list[Listed]:
-        """What is kept, what was used last first."""
-        found: list[Listed] = []
+    def entries(self) -> list[EntryInfo]:
+        """Return all entries, the one used last first."""
+        found: list[EntryInfo] = []
         for path, known in self._files(SUFFIX):
             name = f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}"
             try:
                 about: Mapping[str, str] | None = Entry.opened(path, name)[0].about
-            except (OSError, OddError, ForeignError):
+            except (OSError, DamagedError, ForeignError):
                 about = None
-            found.append(Listed(name, known.st_size, known.st_mtime, about))
+            found.append(EntryInfo(name, known.st_size, known.st_mtime, about))
         return sorted(found, key=lambda one: (-one.used, one.name))
 
     def clear(self, kinds: Iterable[str] | None = None) -> tuple[int, int]:
-        """Remove all entries, or those of `kinds`; how many went, and their bytes."""
+        """Remove all entries, or those of `kinds`; return how many went, and their bytes."""
         wanted = None if kinds is None else frozenset(kinds)
         count = nbytes = 0
         for path, known in list(self._files(SUFFIX)):
@@ -483,12 +483,12 @@ class Disk:
     def _sweep(self) -> None:
         """Remove the drafts of processes that ended in the middle."""
         for path, known in list(self._files(DRAFT_SUFFIX)):
-            if time.time() - known.st_mtime > SWEPT and abandoned(path):
+            if time.time() - known.st_mtime > SWEPT and is_abandoned(path):
                 with suppress(OSError):
                     path.unlink()
 
     def _files(self, suffix: str) -> Iterator[tuple[Path, os.stat_result]]:
-        """The files of all kinds that end so; some may be gone by now."""
+        """Yield the files of all kinds whose names end so; some may be gone by now."""
         if self.folder is None:
             return
         with suppress(OSError):

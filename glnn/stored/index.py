@@ -38,7 +38,7 @@ TUNED = "choices", "certificates"
 """Folders of the cache whose files say which kernels are taken, or which a doctor saw."""
 OPENING = ("device", "gpu", "limits")
 """Options that say which device is opened."""
-Known = tuple[str, int, int]
+FileState = tuple[str, int, int]
 """A file: where, its bytes, and when it was changed, in nanoseconds since 1970."""
 
 
@@ -65,20 +65,20 @@ class FileStamp:
             raise ValueError(f"a file is known by a path and numbers, got {self.path!r:.200}")
 
     @classmethod
-    def of(cls, path: str, known: os.stat_result) -> FileStamp:
-        """The file at `path`, of which this is `known`."""
-        times = known.st_mtime_ns, known.st_ctime_ns
-        return cls(path, known.st_dev, known.st_ino, known.st_size, *times)
+    def of(cls, path: str, status: os.stat_result) -> FileStamp:
+        """Return the stamp of the file at `path`, from the result of os.stat."""
+        times = status.st_mtime_ns, status.st_ctime_ns
+        return cls(path, status.st_dev, status.st_ino, status.st_size, *times)
 
     def unchanged(self) -> bool:
-        """Whether such a file is there now."""
+        """Return True where such a file is there now."""
         try:
             return FileStamp.of(self.path, os.stat(self.path)) == self
         except (OSError, ValueError):
             return False
 
 
-def stamps(read: Iterable[Noted]) -> tuple[FileStamp, ...] | None:
+def stamp_files(read: Iterable[Noted]) -> tuple[FileStamp, ...] | None:
     """Return stamps of the files that were read; None where a change could go unseen."""
     found: dict[str, FileStamp] = {}
     for noted in read:
@@ -89,7 +89,7 @@ def stamps(read: Iterable[Noted]) -> tuple[FileStamp, ...] | None:
     return tuple(found.values())
 
 
-def named(source: object) -> tuple[str, ...] | None:
+def source_key(source: object) -> tuple[str, ...] | None:
     """Return what identifies a model before it is read; None where it is an object in Python."""
     if isinstance(source, bytes):
         return "bytes", digest(source)
@@ -107,41 +107,41 @@ def named(source: object) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True)
-class Files:
+class GlnnFiles:
     """The files that plans are made by: path, bytes, and when they were changed."""
 
-    own: tuple[Known, ...]
+    own: tuple[FileState, ...]
     """Those of glnn's modules, as they were when this process first asked."""
-    others: tuple[Known, ...]
+    others: tuple[FileState, ...]
     """Shaders, the user's kernels, what tuning found."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Files:
-        """Those that there are now."""
+    def of(cls, settings: Settings) -> GlnnFiles:
+        """Return the files that there are now."""
         others = list(_files(shaders_folder(), None))
         if settings.kernels is not None:
             others += _files(settings.kernels, None)
         for folder in TUNED if settings.cache is not None else ():
             others += _files(Path(settings.cache or "") / folder, None)
-        return cls(_own(), tuple(others))
+        return cls(_package_files(), tuple(others))
 
     @property
     def suited(self) -> bool:
-        """Whether the modules are those that this process runs: none was changed since it began."""
+        """Return True where no module was changed since this process began."""
         return all(modified <= STARTED - YOUNG for _, _, modified in self.own)
 
     @property
     def fresh(self) -> bool:
-        """Whether the others cannot be older in this process than they are on disk."""
+        """Return True where the other files cannot have changed since this process read them."""
         return all(modified <= STARTED - YOUNG for _, _, modified in self.others)
 
 
 @cache
-def _own() -> tuple[Known, ...]:
+def _package_files() -> tuple[FileState, ...]:
     return tuple(_files(PACKAGE, (".py", ".json", ".npz")))
 
 
-def surroundings(device: Device, settings: Settings, files: Files) -> tuple[str, ...]:
+def environment_key(device: Device, settings: Settings, files: GlnnFiles) -> tuple[str, ...]:
     """Return texts of all that plans depend on beside the model and the options."""
     chosen: tuple[object, ...] = settings.trust, settings.launch, settings.memory
     chosen += str(settings.kernels), settings.backends, device.low
@@ -149,7 +149,7 @@ def surroundings(device: Device, settings: Settings, files: Files) -> tuple[str,
     return tuple(map(repr, (files.own, files.others, chosen, versions, device.capabilities)))
 
 
-def chosen(options: Options) -> tuple[str, ...]:
+def options_key(options: Options) -> tuple[str, ...]:
     """Return texts of the options that plans depend on."""
     found: list[Any] = []
     for one in fields(options):
@@ -165,8 +165,10 @@ def chosen(options: Options) -> tuple[str, ...]:
     return tuple(map(repr, found))
 
 
-def _files(folder: Path, suffixes: tuple[str, ...] | None, depth: int = DEPTH) -> Iterator[Known]:
-    """The files below `folder` that end so (None: all): path, bytes, and when they were changed."""
+def _files(
+    folder: Path, suffixes: tuple[str, ...] | None, depth: int = DEPTH
+) -> Iterator[FileState]:
+    """Yield the files below `folder` whose names end with one of `suffixes` (None: all)."""
     try:
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
@@ -191,7 +193,7 @@ PLAIN = "biuf"
 
 
 @dataclass(frozen=True)
-class Part:
+class StoredWeight:
     """The place of a weight: parts of another entry."""
 
     entry: str
@@ -206,7 +208,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class StoredOutput:
     """An output that no run changes; its array is a part of the index's own entry."""
 
     name: str
@@ -224,12 +226,12 @@ class Fixed:
             raise ValueError(f"{self.name!r} is no array of {self.dtype!r} {self.shape!r}")
 
     def array(self, content: bytes) -> Array:
-        """The array that `content` holds. Raises ValueError where it is not as long."""
+        """Return the array that `content` holds. Raises ValueError where it is not as long."""
         return np.frombuffer(content, self.dtype).reshape(self.shape)
 
 
 @dataclass(frozen=True)
-class Listed:
+class StoredPlan:
     """A stored plan: the shapes that it is for, and the parts that have it."""
 
     range: ShapeRange
@@ -238,9 +240,9 @@ class Listed:
     """Whether inputs of int64 must be small."""
     part: str
     """The part of the index's own entry that has it."""
-    weights: tuple[Part, ...]
+    weights: tuple[StoredWeight, ...]
     """Its weights."""
-    fixed: tuple[Fixed, ...]
+    fixed: tuple[StoredOutput, ...]
     """Its outputs that no run changes."""
 
     @property
@@ -250,7 +252,7 @@ class Listed:
 
     @property
     def key(self) -> tuple[ShapeRange, bool]:
-        """What it is found by."""
+        """The shapes and the kind of int64 inputs that it is found by."""
         return self.range, self.small
 
 
@@ -264,7 +266,7 @@ class Index:
     """The backend whose kernels the plans have."""
     files: tuple[FileStamp, ...]
     """What it was read from."""
-    plans: tuple[Listed, ...] = ()
+    plans: tuple[StoredPlan, ...] = ()
     """The latest last."""
 
     def __post_init__(self) -> None:
@@ -274,16 +276,16 @@ class Index:
             raise ValueError("a model has a name, a backend and metadata, all of them texts")
 
     def unchanged(self) -> bool:
-        """Whether the files are what they were."""
+        """Return True where the files are what they were."""
         return all(one.unchanged() for one in self.files)
 
-    def find(self, shapes: Mapping[str, Shape], small: bool) -> Listed | None:
-        """The plan for inputs of `shapes`."""
+    def find(self, shapes: Mapping[str, Shape], small: bool) -> StoredPlan | None:
+        """Return the plan for inputs of `shapes`, or None."""
         found = (one for one in self.plans if one.small == small and one.range.admits(shapes))
         return next(found, None)
 
     def data(self) -> dict[str, Any]:
-        """All of it, as JSON has it."""
+        """Return all of it as JSON has it."""
         return {
             "form": FORM,
             "name": self.info.name,
@@ -306,7 +308,7 @@ class Index:
 
     @classmethod
     def of(cls, data: Any) -> Index:
-        """What `data` gave, from JSON of which nothing is known. Raises ValueError."""
+        """Return the index that JSON holds. Raises ValueError where it is no index."""
         try:
             if data["form"] != FORM:
                 raise ValueError("of another form")
@@ -315,7 +317,7 @@ class Index:
                 ModelInfo(data["name"], inputs, outputs, data["metadata"]),
                 data["backend"],
                 tuple(FileStamp(*one) for one in data["files"]),
-                tuple(map(_listed, data["plans"])),
+                tuple(map(_stored_plan, data["plans"])),
             )
         except Exception as error:  # of the wrong types anywhere
             raise ValueError(f"no index: {error}") from None
@@ -326,11 +328,13 @@ def _info(data: Any) -> TensorInfo:
     return TensorInfo(name, tuple(shape), type, bool(free))
 
 
-def _listed(data: Any) -> Listed:
-    return Listed(
+def _stored_plan(data: Any) -> StoredPlan:
+    return StoredPlan(
         ShapeRange.of(data["range"]),
         bool(data["small"]),
         str(data["part"]),
-        tuple(Part(entry, tuple(pieces)) for entry, pieces in data["weights"]),
-        tuple(Fixed(n, part, dtype, tuple(shape)) for n, part, dtype, shape in data["fixed"]),
+        tuple(StoredWeight(entry, tuple(pieces)) for entry, pieces in data["weights"]),
+        tuple(
+            StoredOutput(n, part, dtype, tuple(shape)) for n, part, dtype, shape in data["fixed"]
+        ),
     )

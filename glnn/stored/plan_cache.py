@@ -26,7 +26,7 @@ from glnn.device.command_buffer import FormatError, TextureView
 from glnn.device.program import Program
 from glnn.device.shared import SHARED
 from glnn.device.staging import allocated
-from glnn.disk import Disk, Draft, Entry, OddError, digest
+from glnn.disk import DamagedError, Disk, Draft, Entry, digest
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import ProcessLock, processors
 from glnn.reading import Noted
@@ -40,15 +40,15 @@ from glnn.span import duration
 from glnn.stored.index import (
     MOST_PLANS,
     PLAIN,
-    Files,
-    Fixed,
+    GlnnFiles,
     Index,
-    Listed,
-    Part,
-    chosen,
-    named,
-    stamps,
-    surroundings,
+    StoredOutput,
+    StoredPlan,
+    StoredWeight,
+    environment_key,
+    options_key,
+    source_key,
+    stamp_files,
 )
 from glnn.tensor_info import ModelInfo
 from glnn.types import Array, Shape
@@ -90,7 +90,7 @@ class PackedWeight:
         return found
 
 
-def restored(
+def make_runner(
     executable: Executable,
     device: Device,
     weights: Sequence[PackedWeight],
@@ -154,25 +154,25 @@ class CachePlace:
 
     @classmethod
     def of(cls, source: object, options: Options, device: Device | None) -> CachePlace | None:
-        """That of the model that `source` names; None where nothing is to be stored of it.
+        """Return the place of the model that `source` names; None where nothing is to be stored.
 
         device: None opens, or shares, what `options` ask for; None where that cannot be had, too.
         """
         settings = Settings.from_environment()
-        disk, model = Disk.of(settings), named(source)
+        disk, model = Disk.of(settings), source_key(source)
         left = options.backend == "auto"
         hosts = options.backend == "cpu" or (left and settings.backends[:1] == ("cpu",))
         if not disk.keeps or settings.debug or model is None or hosts:
             return None
         try:
-            found, files = _both(options, settings, device)
+            found, files = _open_and_stat(options, settings, device)
         except GlnnError as error:  # which whoever makes a plan meets again
             LOG.debug("nothing stored is looked for: %s", error)
             return None
         if not files.suited or found.debug:
             return None
-        around = surroundings(found, settings, files)
-        return cls(disk, digest(*model, *around, *chosen(options)), found, files.fresh)
+        around = environment_key(found, settings, files)
+        return cls(disk, digest(*model, *around, *options_key(options)), found, files.fresh)
 
     def index(self) -> tuple[Index, Entry] | None:
         """Return the index on disk and its entry; None where there is none that is sound."""
@@ -181,7 +181,7 @@ class CachePlace:
             return None
         try:
             if not entry.check(INDEX):
-                raise OddError("a checksum is wrong")
+                raise DamagedError("a checksum is wrong")
             return Index.of(json.loads(bytes(entry.part(INDEX)))), entry
         except Exception as error:  # whatever a file may say
             LOG.debug("%s: not used: %s", self.name, error)
@@ -189,10 +189,12 @@ class CachePlace:
             return None
 
 
-def _both(options: Options, settings: Settings, device: Device | None) -> tuple[Device, Files]:
-    """The device, and glnn's files, which are looked at while it is opened: both take long."""
-    found: list[Files] = []
-    looking = Thread(target=lambda: found.append(Files.of(settings)), daemon=True)
+def _open_and_stat(
+    options: Options, settings: Settings, device: Device | None
+) -> tuple[Device, GlnnFiles]:
+    """Open the device and stat glnn's files, both at once, as both take long."""
+    found: list[GlnnFiles] = []
+    looking = Thread(target=lambda: found.append(GlnnFiles.of(settings)), daemon=True)
     try:
         looking.start()
     except RuntimeError:  # there may be no threads to be had
@@ -213,7 +215,7 @@ LEFT = 600.0  # seconds after which weights that no plan names are not being wri
 PIECE = 32 << 20  # bytes of a part: several threads look at a large weight's checksums
 
 
-class Words(Protocol):
+class PackedWords(Protocol):
     """A weight on the device, whose packed words are written."""
 
     def words(self) -> NDArray[np.uint32]:
@@ -224,12 +226,12 @@ class Words(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class PlanToWrite:
     """A plan to be written."""
 
     plan: Executable
     """It."""
-    weights: tuple[Words, ...]
+    weights: tuple[PackedWords, ...]
     """Its weights."""
     fixed: Mapping[str, Array]
     """Its outputs that no run changes."""
@@ -247,16 +249,16 @@ class PlanWriter:
     def __init__(self, place: CachePlace, index: Index) -> None:
         self._place, self._index = place, index
         self._lock = ProcessLock()
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[PlanToWrite] = deque()
         self._count = 0  # of weights that were written
-        self._there: dict[Part, NDArray[np.uint32]] = {}  # while a plan is being written
+        self._there: dict[StoredWeight, NDArray[np.uint32]] = {}  # while a plan is being written
         self._thread: threading.Thread | None = None
-        self._written: WeakKeyDictionary[Words, Part] = WeakKeyDictionary()
+        self._written: WeakKeyDictionary[PackedWords, StoredWeight] = WeakKeyDictionary()
 
     def save(
         self,
         plan: Executable,
-        weights: Sequence[Words],
+        weights: Sequence[PackedWords],
         fixed: Mapping[str, Array],
         small: bool,
     ) -> None:
@@ -266,7 +268,7 @@ class PlanWriter:
         inputs of int64 are `all_small`.
         """
         with self._lock:
-            self._jobs.append(Job(plan, tuple(weights), fixed, small))
+            self._jobs.append(PlanToWrite(plan, tuple(weights), fixed, small))
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="glnn saves")
                 try:
@@ -295,37 +297,37 @@ class PlanWriter:
                 LOG.debug("%s: a plan is not kept", self._index.info.name, exc_info=True)
             self._there = {}  # which keeps the files open
 
-    def _write(self, job: Job) -> None:
+    def _write(self, job: PlanToWrite) -> None:
         """Write a plan: first its weights, then that it is there."""
         found = self._place.index()
         index, entry = self._index, None
         if found is not None and found[0].files == index.files:
             index, entry = found
         elif found is not None:  # of files that are no more
-            for name in {one.entry for listed in found[0].plans for one in listed.weights}:
+            for name in {one.entry for stored in found[0].plans for one in stored.weights}:
                 self._place.disk.remove(name)
         shapes = job.plan.range
-        self._known(index)
-        if self._kept(index, shapes, job.small):
+        self._map_weights(index)
+        if self._is_there(index, shapes, job.small):
             return  # another process was faster
         weights = self._weights(job)
         number = 1 + max((int(one.part.removeprefix("plan")) for one in index.plans), default=-1)
         part = f"plan{number}"
         fixed, contents = self._fixed(job, part)
         text = json.dumps(job.plan.data(), separators=(",", ":"))
-        listed = Listed(shapes, job.small, part, weights, fixed)
-        others = [one for one in index.plans if one.key != listed.key][1 - MOST_PLANS :]
+        stored = StoredPlan(shapes, job.small, part, weights, fixed)
+        others = [one for one in index.plans if one.key != stored.key][1 - MOST_PLANS :]
         if entry is not None:
             others = [one for one in others if all(map(entry.check, one.parts))]
             contents |= {name: entry.part(name) for one in others for name in one.parts}
-        index = replace(index, plans=(*others, listed))
+        index = replace(index, plans=(*others, stored))
         parts: dict[str, Any] = {INDEX: json.dumps(index.data()).encode(), part: text.encode()}
         if self._place.device.lost is not None:
             raise ValueError("the device was lost")
         if self._place.disk.write(self._place.name, {**parts, **contents}, **self._about()):
             self._sweep(index)
 
-    def _kept(self, index: Index, shapes: ShapeRange, small: bool) -> bool:
+    def _is_there(self, index: Index, shapes: ShapeRange, small: bool) -> bool:
         """Return True where such a plan is on disk with all its weights."""
         found = next((one for one in index.plans if one.key == (shapes, small)), None)
         return found is not None and set(found.weights) <= self._there.keys()
@@ -342,31 +344,33 @@ class PlanWriter:
         """Return what `glnn cache` shows of an entry."""
         return {"device": self._place.device.capabilities.renderer, "model": self._index.info.name}
 
-    def _fixed(self, job: Job, part: str) -> tuple[tuple[Fixed, ...], dict[str, Any]]:
+    def _fixed(
+        self, job: PlanToWrite, part: str
+    ) -> tuple[tuple[StoredOutput, ...], dict[str, Any]]:
         """Return the outputs that no run changes, and the parts with their arrays."""
-        found: list[Fixed] = []
+        found: list[StoredOutput] = []
         contents: dict[str, Any] = {}
         for i, (name, array) in enumerate(job.fixed.items()):
             if array.dtype.kind not in PLAIN:
                 raise ValueError(f"output {name!r} has numbers of {array.dtype}")
-            found.append(Fixed(name, f"{part}-{i}", array.dtype.str, array.shape))
+            found.append(StoredOutput(name, f"{part}-{i}", array.dtype.str, array.shape))
             contents[f"{part}-{i}"] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return tuple(found), contents
 
-    def _known(self, index: Index) -> None:
+    def _map_weights(self, index: Index) -> None:
         """Map the weights that the plans of `index` have on disk."""
-        names = {one.entry for listed in index.plans for one in listed.weights}
+        names = {one.entry for stored in index.plans for one in stored.weights}
         entries = {name: self._place.disk.map(name) for name in names}
-        for one in dict.fromkeys(one for listed in index.plans for one in listed.weights):
+        for one in dict.fromkeys(one for stored in index.plans for one in stored.weights):
             entry = entries[one.entry]
-            with suppress(KeyError, OddError):  # it is damaged
+            with suppress(KeyError, DamagedError):  # it is damaged
                 if entry is not None:
                     self._there[one] = np.frombuffer(entry.span(one.pieces), np.uint32)
 
-    def _weights(self, job: Job) -> tuple[Part, ...]:
+    def _weights(self, job: PlanToWrite) -> tuple[StoredWeight, ...]:
         """Return where the weights of a plan are on disk; those that are not there are written."""
         entry = f"weights/{self._place.key[:32]}-{urandom(8).hex()}"
-        found: list[Part] = []
+        found: list[StoredWeight] = []
         with self._place.disk.writer(entry, **self._about()) as draft:
             for weight in job.weights:
                 part = self._written.get(weight)
@@ -380,7 +384,7 @@ class PlanWriter:
                 raise ValueError("the disk refuses its weights")
         return tuple(found)
 
-    def _append(self, draft: Draft, entry: str, words: NDArray[np.uint32]) -> Part:
+    def _append(self, draft: Draft, entry: str, words: NDArray[np.uint32]) -> StoredWeight:
         """Return where a weight is on disk; it is written to `draft` if it is not there."""
         if not threading.main_thread().is_alive() and _interrupted():
             raise InterruptedError("the process was interrupted")
@@ -394,7 +398,7 @@ class PlanWriter:
         for piece, first in zip(pieces, cuts, strict=True):
             if not draft.append(piece, words[first // 4 : (first + PIECE) // 4]):
                 raise ValueError("the disk refuses its weights")
-        return Part(entry, pieces)
+        return StoredWeight(entry, pieces)
 
 
 def _same(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> bool:
@@ -412,7 +416,7 @@ MOST_THREADS = 8
 """Threads that look at checksums: more read no faster than memory."""
 
 
-class TooLittleRoomError(OddError):
+class TooLittleRoomError(DamagedError):
     """A plan takes more memory than is free."""
 
 
@@ -429,7 +433,7 @@ class StoredModel:
         self.device = place.device
         """What they run on."""
         self._place, self._index, self._entry = place, index, entry
-        self._packed: WeakValueDictionary[Part, PackedWeight] = WeakValueDictionary()
+        self._packed: WeakValueDictionary[StoredWeight, PackedWeight] = WeakValueDictionary()
 
     def unchanged(self) -> bool:
         """Return True where the files that the model is loaded from are what they were."""
@@ -446,10 +450,10 @@ class StoredModel:
         """
         start = perf_counter()
         try:
-            listed = self._index.find(shapes, small)
-            if listed is None:
+            stored = self._index.find(shapes, small)
+            if stored is None:
                 return None
-            found = self._restored(listed, shapes)
+            found = self._make_runner(stored, shapes)
         except Exception as error:  # whatever a file may say
             LOG.debug("%s: not restored: %s", self.info.name, error)
             if not isinstance(error, TooLittleRoomError):
@@ -465,53 +469,53 @@ class StoredModel:
         )
         return found
 
-    def _restored(self, listed: Listed, shapes: Mapping[str, Shape]) -> Runner:
+    def _make_runner(self, stored: StoredPlan, shapes: Mapping[str, Shape]) -> Runner:
         """Return a runner of the plan, bound to `shapes`. Checksums are looked at while it is made.
 
         Raises what is wrong with it.
         """
         entry, disk = self._entry, self._place.disk
-        if not all(map(entry.check, listed.parts)):
-            raise OddError("a plan's checksum is wrong")
-        plan = Executable.of(json.loads(bytes(entry.part(listed.part))))
-        fixed = {one.name: one.array(bytes(entry.part(one.part))) for one in listed.fixed}
+        if not all(map(entry.check, stored.parts)):
+            raise DamagedError("a plan's checksum is wrong")
+        plan = Executable.of(json.loads(bytes(entry.part(stored.part))))
+        fixed = {one.name: one.array(bytes(entry.part(one.part))) for one in stored.fixed}
         if {one.name for one in plan.io.outputs if one.fixed} - fixed.keys():
-            raise OddError("an output is missing")
+            raise DamagedError("an output is missing")
         free = available(self.device)
         there = sum(
             4 * words
-            for words, part in zip(plan.weights, listed.weights, strict=True)
+            for words, part in zip(plan.weights, stored.weights, strict=True)
             if part in self._packed
         )
         if free is not None and plan.nbytes - there > free:
             raise TooLittleRoomError(f"{plan.nbytes} bytes of device memory are not free")
-        entries = {name: disk.map(name) for name in {one.entry for one in listed.weights}}
+        entries = {name: disk.map(name) for name in {one.entry for one in stored.weights}}
         weights, checks = [], []
-        for words, part in zip(plan.weights, listed.weights, strict=True):
+        for words, part in zip(plan.weights, stored.weights, strict=True):
             packed, within = self._packed.get(part), entries[part.entry]
             if within is None:
-                raise OddError(f"{part.entry} is not kept any more")
+                raise DamagedError(f"{part.entry} is not kept any more")
             if packed is None:
                 content = np.frombuffer(within.span(part.pieces), np.uint32)
                 if len(content) > words:
-                    raise OddError(f"{part.entry} has {len(content)} words for {words}")
+                    raise DamagedError(f"{part.entry} has {len(content)} words for {words}")
                 packed = PackedWeight(self.device, words, content)
                 checks += [(within, piece) for piece in part.pieces]
             weights.append(packed)
-        checking = Checking(checks)
+        checking = ChecksumThreads(checks)
         try:
-            made = restored(plan, self.device, weights, fixed, shapes)
+            made = make_runner(plan, self.device, weights, fixed, shapes)
         finally:
             wrong = checking.wrong()
         for odd in wrong:
             disk.remove(odd)
         if wrong:
-            raise OddError("a weight's checksum is wrong")
-        self._packed.update(zip(listed.weights, weights, strict=True))
+            raise DamagedError("a weight's checksum is wrong")
+        self._packed.update(zip(stored.weights, weights, strict=True))
         return made
 
 
-class Checking:
+class ChecksumThreads:
     """Threads that look at the checksums of parts of entries."""
 
     def __init__(self, parts: Sequence[tuple[Entry, str]]) -> None:
@@ -567,7 +571,7 @@ class PlanCache:
 
         read: the files that were read for it. None where nothing is to be kept.
         """
-        files = stamps(read)
+        files = stamp_files(read)
         place = self._empty.pop(options, None)
         if place is None or place.device is not device:
             place = CachePlace.of(source, options, device)

@@ -21,7 +21,7 @@ from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operators import Matmul, Pointwise, Softmax
 from glnn.runtime.options import Options
 from glnn.settings import Settings
-from glnn.stored.index import chosen
+from glnn.stored.index import options_key
 from glnn.types import TensorType
 
 DEVICE = Capabilities("es", (3, 2), "Somebody", "Some GPU", "OpenGL ES 3.2", "3.20", "here")
@@ -199,5 +199,5 @@ def test_a_stored_choice_is_of_so_many_processors(monkeypatch: pytest.MonkeyPatc
     found = []
     for count in (2, 60):
         monkeypatch.setattr("glnn.stored.index.processors", lambda count=count: count)
-        found.append([chosen(Options(backend)) for backend in ("auto", "compute")])
+        found.append([options_key(Options(backend)) for backend in ("auto", "compute")])
     assert found[0][0] != found[1][0] and found[0][1] == found[1][1]

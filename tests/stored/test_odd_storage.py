@@ -24,7 +24,7 @@ from glnn.runtime.executable import Block, Executable, Input, IOSpec, Symbol, Te
 from glnn.runtime.options import Options
 from glnn.settings import Settings
 from glnn.size_table import SizeIndex
-from glnn.stored.index import Index, stamps
+from glnn.stored.index import Index, stamp_files
 from glnn.stored.plan_cache import PlanCache, StoredModel
 from glnn.types import DType
 from tests.random_models import random_model
@@ -227,7 +227,7 @@ def test_a_file_that_was_written_just_now_is_not_stored(tmp_path: Path, old: Old
     def seen() -> bool:
         with noting() as noted:
             assert read(path, 100) == b"{}"
-        return stamps(noted) is not None
+        return stamp_files(noted) is not None
 
     found = True
     for _ in range(50):  # a slow machine may take longer to read it
