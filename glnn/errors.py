@@ -33,6 +33,10 @@ class LimitError(GlnnError):
     """Something exceeds what this device offers: a size, a block, a workgroup."""
 
 
+class NoRoomError(LimitError, DeviceError):
+    """Too little of the device's memory is free, by what it says or once it is asked for more."""
+
+
 class ShaderError(GlnnError):
     """A shader does not compile or link, or its declaration is wrong."""
 

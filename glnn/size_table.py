@@ -108,8 +108,6 @@ class _Writer:
         """An expression, in parentheses where it has several terms."""
         terms = []
         for atoms, factor in expression:
-            if type(factor) is not int:
-                raise ValueError(f"a size has no factor {factor!r}")
             factors = [self._atom(atom) for atom in atoms]
             if factor != 1 or not factors:
                 factors.append(str(factor) if factor >= 0 else f"({factor})")

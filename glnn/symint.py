@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
-from itertools import count
+from itertools import count, pairwise
 from math import gcd, prod
 from typing import Any, TypeGuard, TypeVar, cast
 
@@ -32,6 +32,7 @@ T = TypeVar("T")
 SIMPLE = (str, int, float, bytes, Enum, type(None))
 """What holds no SymInt."""
 WIDEST = 1 << 62  # what stands for no bound
+MOST_DEGREE, MOST_TERMS = 128, 1000  # of an expression in an executable
 ORDER: Mapping[str, Callable[[float], bool]] = {"<": lambda d: d < 0, "==": lambda d: d == 0}
 """Comparisons of a difference with 0; all others are these, or not these."""
 
@@ -184,6 +185,25 @@ class Trace:
 def evaluate(expr: Expr, sizes: Mapping[str, int]) -> int:
     """The number that `expr` is where the symbols have these sizes."""
     return sum(factor * prod(_number(atom, sizes) for atom in atoms) for atoms, factor in expr)
+
+
+def check(expr: Expr) -> None:
+    """Raise ValueError unless its number is computed at once: what a file says may be anything."""
+    left = MOST_TERMS
+
+    def degree(expr: Expr) -> int:
+        nonlocal left
+        most = 0
+        for atoms, factor in expr:
+            left -= 1 + len(atoms)
+            if type(factor) is not int or abs(factor) > WIDEST or left < 0:
+                raise ValueError("an expression of too many terms, or too large a factor")
+            ends = (1 if isinstance(one, str) else 1 + sum(map(degree, one)) for one in atoms)
+            most = max(most, sum(ends))
+        return most
+
+    if degree(expr) > MOST_DEGREE:
+        raise ValueError("an expression of too high a degree")
 
 
 def _number(atom: Atom, sizes: Mapping[str, int]) -> int:
@@ -447,6 +467,15 @@ def greatest(size: Any) -> int:
     return ends_of(size)[1]
 
 
+def parts_of(size: Any, most: int) -> list[tuple[int, int]]:
+    """The ends of the parts of at most `most` that a size takes where it is the greatest.
+
+    Where it is small some are empty.
+    """
+    count = max(-(-greatest(size) // most), 1)
+    return list(pairwise([size * i // count for i in range(count + 1)]))
+
+
 def same(left: object, right: object) -> bool:
     """Return True where two sizes, or tuples of sizes, are equal whatever the symbols' sizes are.
 
@@ -565,15 +594,6 @@ class Substitution:
     def of(cls, sizes: Mapping[str, int]) -> Substitution:
         """By the sizes of all symbols."""
         return cls(lambda one: evaluate(one.expr, sizes))
-
-    @classmethod
-    def largest(cls) -> Substitution:
-        """By the greatest size of each symbol."""
-
-        def number(one: SymInt) -> int:
-            return evaluate(one.expr, {name: high for name, (_, high) in one.trace.bounds.items()})
-
-        return cls(number)
 
     def __call__(self, value: T) -> T:
         """`value` with numbers in the place of each SymInt."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise, product
+from itertools import product
 from math import prod
 from operator import or_
 from typing import ClassVar
@@ -23,7 +23,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
 from glnn.layout import Layout
-from glnn.symint import greatest, hint, is_integer
+from glnn.symint import greatest, hint, is_integer, parts_of
 
 Groups = tuple[int, int, int]
 Range = tuple[BufferPart, int, int, int]
@@ -252,39 +252,12 @@ def _in_parts(
     if most is None:
         yield Dispatch(buffers, uniforms, groups, after=after)
         return
-    if any(hint(count) is not count for count in groups):
-        yield from _in_open_parts(buffers, uniforms, groups, most, after=after)
-        return
     counts: list[int] = []
-    for count in groups:  # as many as may be along x, then along y, then along z
-        counts.append(min(count, max(most // prod(counts), 1)))
-    for z, y, x in product(*(range(0, groups[i], counts[i]) for i in (2, 1, 0))):
-        first = x, y, z
-        part = tuple(min(counts[i], groups[i] - first[i]) for i in range(3))
-        places = {"first_group": first, "all_groups": groups}
+    for count in map(greatest, groups):  # as many as may be along x, then along y, then along z
+        counts.append(max(min(count, most // prod(counts)), 1))
+    shares = [parts_of(n, most) for n, most in zip(groups, counts, strict=True)]
+    for i, ((z, z_end), (y, y_end), (x, x_end)) in enumerate(product(*reversed(shares))):
+        places = {"first_group": (x, y, z), "all_groups": groups}
         known = {name: places.get(name, value) for name, value in uniforms.items()}
-        groups_now = part[0], part[1], part[2]
-        yield Dispatch(buffers, known, groups_now, part != groups, after and not any(first))
-
-
-def _in_open_parts(
-    buffers: Sequence[Range],
-    uniforms: Mapping[str, Uniform],
-    groups: Groups,
-    most: int,
-    *,
-    after: bool,
-) -> Iterator[Dispatch]:
-    """Yield the dispatches of an open number of groups, as many as the greatest number needs.
-
-    They share the longest axis; some are empty where it is short.
-    """
-    axis = max(range(3), key=lambda i: greatest(groups[i]))
-    count = min(-(-prod(map(greatest, groups)) // most), greatest(groups[axis]))
-    ends = [groups[axis] * i // count for i in range(count + 1)]
-    for i, (start, end) in enumerate(pairwise(ends)):
-        first, part = [0, 0, 0], list(groups)
-        first[axis], part[axis] = start, end - start
-        places = {"first_group": tuple(first), "all_groups": groups}
-        known = {name: places.get(name, value) for name, value in uniforms.items()}
-        yield Dispatch(buffers, known, (part[0], part[1], part[2]), count > 1, after and not i)
+        part = x_end - x, y_end - y, z_end - z
+        yield Dispatch(buffers, known, part, max(map(len, shares)) > 1, after and not i)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import ClassVar
 
@@ -20,7 +19,7 @@ from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
-from glnn.symint import greatest, hint
+from glnn.symint import greatest, parts_of
 
 Attributes = Mapping[str, tuple[BufferPart, int]]
 """Of a vertex: by name the buffer, and the floats that a vertex takes."""
@@ -169,30 +168,8 @@ class Feedback(GlBackend):
         if most is None:
             yield Draw(vertices, instances, 0, 0, 0)
             return
-        if hint(vertices) is not vertices or hint(instances) is not instances:
-            yield from _open_draws(vertices, instances, most, program.stride)
-            return
-        together = max(most // vertices, 1) if vertices else instances
-        for instance in range(0, instances, together):
-            if most >= vertices:
-                offset = instance * vertices * program.stride
-                yield Draw(vertices, min(together, instances - instance), 0, instance, offset)
-                continue
-            for first in range(0, vertices, most):
+        together = max(most // max(greatest(vertices), 1), 1)  # one, of which it captures parts
+        for instance, last in parts_of(instances, together):
+            for first, end in parts_of(vertices, most):
                 offset = (instance * vertices + first) * program.stride
-                yield Draw(min(most, vertices - first), 1, first, instance, offset)
-
-
-def _open_draws(vertices: int, instances: int, most: int, stride: int) -> Iterator[Draw]:
-    """Yield the draws of an open number of vertices, as many as the greatest number needs.
-
-    stride: the bytes that a vertex captures.
-    """
-    parts = -(-greatest(vertices) * greatest(instances) // most)
-    if greatest(instances) > 1:
-        parts = min(parts, greatest(instances))
-        for start, end in pairwise([instances * i // parts for i in range(parts + 1)]):
-            yield Draw(vertices, end - start, 0, start, start * vertices * stride)
-        return
-    for start, end in pairwise([vertices * i // parts for i in range(parts + 1)]):
-        yield Draw(end - start, instances, start, 0, start * stride)
+                yield Draw(end - first, last - instance, first, instance, offset)

@@ -37,6 +37,7 @@ from glnn.layout import Layout
 from glnn.progress_bar import report_work
 from glnn.runtime.store import Store, T
 from glnn.settings import Settings
+from glnn.symint import greatest
 from glnn.types import DType, Shape, TensorType
 from glnn.version import VERSION
 
@@ -145,11 +146,10 @@ class GlBackend(Programs):
         verdict = self.verdicts.find(kernel, problem.at_hand, self.device.capabilities)
         if verdict.part is None and not self.watched:
             return None
-        problem = problem.largest
         bounds = [] if verdict.part is None else [verdict.part]
-        size = prod(self.launch_size(kernel, problem))
+        size = greatest(prod(self.launch_size(kernel, problem)))
         if self.watched:
-            units = work(problem) / self.launches(kernel, problem)
+            units = greatest(work(problem)) / self.launches(kernel, problem)
             seconds = units / (verdict.pace or SLOWEST)
             if seconds > self._longest:
                 bounds.append(max(int(size * self._longest / seconds), 1))

@@ -156,9 +156,9 @@ class BoundCommands:
         return partial(copy, *buffers, nbytes, **ends), ()
 
     def _refresh(self, texture: int) -> Call:
-        view = self._commands.textures[texture]
-        first, words = number((view.first, view.words), self._numbers)
-        return self._shown.textures[texture].copy_from, (self.buffer(view.buffer), first, words)
+        view, shown = self._commands.textures[texture], self._shown.textures[texture]
+        words = number(view.words, self._numbers)
+        return shown.copy_from, (self.buffer(view.buffer), view.first, words)
 
     def _texture(self, unit: int, texture: int) -> Call:
         return self._shown.textures[texture].bind, (unit,)
@@ -202,7 +202,12 @@ class BoundCommands:
     def _capture(
         self, array: int, vertices: int, instances: int, first: int, to: int, out: int
     ) -> Call:
-        program = self._programs[self._commands.arrays[array].program]
+        inputs = self._commands.arrays[array]
+        program = self._programs[inputs.program]
+        if min(vertices, instances, first, to) < 0:
+            raise FormatError(f"there is no draw of {(vertices, instances, first, to)}")
+        for _, buffer, floats in inputs.attributes:  # else GL reads what lies behind it
+            self._fits(self.buffer(buffer), 4 * floats * first, 4 * floats * vertices)
         draw = vertices, instances, self.buffer(out), first, to
         return program.capturing(self._shown.arrays[array], *draw)
 

@@ -31,8 +31,8 @@ class TextureView:
 
     buffer: int
     """The number of the buffer."""
-    first: Size
-    """The byte that the part begins at."""
+    first: int
+    """The byte that the part begins at, the same for all sizes."""
     words: Size
     """Its size, in words of 32 bits."""
     texel: str
@@ -70,7 +70,8 @@ class CommandBuffer:
         for view in self.textures:
             _expect(limits.buffer(view.buffer), f"buffer {view.buffer!r}")
             texts = isinstance(view.texel, str) and isinstance(view.sampler, str)
-            _expect(texts and limits.byte(view.first) and limits.byte(view.words), "such a texture")
+            fits = texts and _whole(view.first, 4 * MOST_WORDS) and limits.byte(view.words)
+            _expect(fits, "such a texture")
         for array in self.arrays:
             _expect(limits.program(array.program), f"program {array.program!r}")
             for name, buffer, floats in array.attributes:

@@ -20,7 +20,7 @@ from glnn.device.timeline import Fence, Timeline
 from glnn.device.wanted import Wanted
 from glnn.device.worker import Begun, StoppedError, Worker
 from glnn.disk import Disk
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, NoRoomError
 from glnn.process import GL_PROCESS, ProcessLock, give_way, step_back
 from glnn.settings import Settings
 from glnn.span import Spans
@@ -198,6 +198,10 @@ class Device:
     def _ready(self) -> None:
         """With the context, before work: free what was dropped in whatever thread."""
         self._check_usable()  # a thread that was waited for may have closed it
+        self.collect()
+
+    def collect(self) -> None:
+        """Free what was dropped in whatever thread. Only inside `perform`."""
         self._context.gc()
         while self._dropped:
             self._dropped.pop()()
@@ -250,10 +254,11 @@ class Device:
             self.check_always(step)
 
     def check_always(self, step: str) -> None:
-        """Raise DeviceError if GL met an error in `step` or before."""
+        """Raise DeviceError if GL met an error in `step` or before, NoRoomError if of memory."""
         if errors := drain(self.context):
             self.check_reset(step)
-            raise DeviceError(f"{step}: {', '.join(errors)} on {self.capabilities.renderer}")
+            kind = NoRoomError if "GL_OUT_OF_MEMORY" in errors else DeviceError
+            raise kind(f"{step}: {', '.join(errors)} on {self.capabilities.renderer}")
 
     def flush(self) -> None:
         """Let the GPU begin with what it was told, without waiting."""
@@ -264,7 +269,12 @@ class Device:
     def memory_available(self) -> int | None:
         """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown."""
         own = self.capabilities.own_memory
-        return self.perform(lambda: memory_available(self.context, self.load, own))
+
+        def available() -> int | None:
+            self.collect()
+            return memory_available(self.context, self.load, own)
+
+        return self.perform(available)
 
     def finish(self) -> None:
         """Wait until the GPU has done all it was told to, from any thread.

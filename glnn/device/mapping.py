@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.device.device import Device
-from glnn.errors import DeviceError
+from glnn.errors import NoRoomError
 
 if TYPE_CHECKING:
     import moderngl
@@ -22,8 +22,9 @@ MAP_READ, MAP_WRITE, MAP_PERSISTENT, MAP_COHERENT, DYNAMIC_STORAGE = 0x1, 0x2, 0
 def mapped(device: Device, nbytes: int) -> tuple[moderngl.Buffer, NDArray[np.uint32]]:
     """A buffer of zeros that stays mapped, coherently, and its words.
 
-    They go away with the buffer. Raises DeviceError where there is no such memory.
+    They go away with the buffer. Raises NoRoomError where there is no such memory.
     """
+    device.collect()  # which may be what there is room for
     buffer = device.context.buffer(reserve=nbytes)
     access = MAP_READ | MAP_WRITE | MAP_PERSISTENT | MAP_COHERENT
     bind = device.load("glBindBuffer", None, c_uint, c_uint)
@@ -35,7 +36,7 @@ def mapped(device: Device, nbytes: int) -> tuple[moderngl.Buffer, NDArray[np.uin
     bind(COPY_WRITE_BUFFER, 0)
     device.check_always(f"map {nbytes} bytes")
     if address is None:
-        raise DeviceError(f"map {nbytes} bytes: no memory on {device.capabilities.renderer}")
+        raise NoRoomError(f"map {nbytes} bytes: no memory on {device.capabilities.renderer}")
     words: Any = (ctypes.c_uint32 * (nbytes // 4)).from_address(address)
     seen = np.frombuffer(words, np.uint32)
     seen[:] = 0

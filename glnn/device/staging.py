@@ -80,6 +80,7 @@ def allocated(
 
     Only where the device may be used. Raises DeviceError where memory runs out.
     """
+    device.collect()  # which may be what there is room for
     offers, nbytes = device.capabilities, 4 * words
     # Content comes with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
     # shows shaders the last write but one.

@@ -82,6 +82,7 @@ class DataTexture:
         if wrong := _why_not(device.capabilities, self._texels, sampler):
             raise LimitError(f"{floats} floats take {wrong}")
         device.activate()
+        device.collect()
         self._device, self._sampler = device, sampler
         # NVIDIA's driver (580) copies from a buffer ahead of shaders that were told before to write
         # it, now and then. No memory barrier holds it back, a flush not always.

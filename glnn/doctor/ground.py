@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.device import Device, Program, SharedMemory, Source
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, NoRoomError
 
 if TYPE_CHECKING:
     import moderngl
@@ -27,10 +27,6 @@ SCATTER = """uint scattered(uint i) {
 }
 """
 """A number of 24 bits for each place, so that also a float has all of it."""
-
-
-class NoRoomError(DeviceError):
-    """There is no memory for what was to be tried: that says nothing of the limit."""
 
 
 def scattered(places: Words) -> Words:

@@ -11,9 +11,9 @@ from glnn.device import Capabilities, Device
 from glnn.device.believed import UPWARD, Broken, BrokenLimits
 from glnn.doctor.checks import Checks
 from glnn.doctor.findings import LimitFinding, Limits
-from glnn.doctor.ground import Ground, NoRoomError
+from glnn.doctor.ground import Ground
 from glnn.doctor.probes import Probe, probes
-from glnn.errors import GlnnError, ShaderError, first_line, raised
+from glnn.errors import GlnnError, NoRoomError, ShaderError, first_line, raised
 from glnn.settings import Settings
 
 CAP = 256 << 20

@@ -9,7 +9,6 @@ from math import prod
 from typing import Any
 
 from glnn.device import Capabilities
-from glnn.errors import ShapeError
 from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
@@ -73,14 +72,6 @@ class Problem:
         Kernels are chosen for these, whatever other sizes a plan may hold for.
         """
         return self.substituted(Substitution(hint))
-
-    @property
-    def largest(self) -> Problem:
-        """The same of the greatest sizes that SymInts may be; `hinted` where these do not fit."""
-        try:
-            return self.substituted(Substitution.largest())
-        except ShapeError:  # which guards exclude
-            return self.hinted
 
     @property
     def is_open(self) -> bool:

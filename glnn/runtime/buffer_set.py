@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from glnn.device.bound_commands import BoundCommands
 from glnn.device.command_buffer import CommandBuffer, TextureView, VertexInput
 from glnn.device.memory import MEMORIES
 from glnn.device.program import Program
-from glnn.errors import LimitError
+from glnn.errors import LimitError, NoRoomError
 from glnn.runtime.executable import Executable, HostStep, TensorSlot
 from glnn.runtime.store import HostStore, Store
 from glnn.size_table import depends, number
@@ -22,10 +23,6 @@ from glnn.types import Array, Shape, TensorType
 
 LEAST_STEP = 4096  # words by which memory of an open size grows at least
 SLACK = 4  # such memory has room for up to 1 / 4 more, so that it seldom grows again
-
-
-class NoRoomError(LimitError):
-    """Too little memory is free to grow to the sizes of a run."""
 
 
 class DeviceWeight(Protocol):
@@ -165,7 +162,7 @@ class BufferSet:
     def bind(self, sizes: tuple[int, ...] = ()) -> None:
         """Have it be for these sizes of the symbols, which the guards admit.
 
-        Raises NoRoomError where too little memory is free for these, DeviceError where GL has none.
+        Raises NoRoomError where too little memory is free for these.
         """
         known = self._now is not None and sizes == self.sizes
         if not known or self._generation != self._shared.generation:
@@ -194,7 +191,7 @@ class BufferSet:
     def _grow(self, sizes: tuple[int, ...], numbers: Sequence[int]) -> None:
         """Replace blocks that are too small for a binding by larger ones: none shrinks."""
         wanted: list[tuple[dict[int, SharedMemory], int, int]] = []
-        more = 0
+        slack: list[int] = []
         for i, block, is_open in self._blocks:
             there = self._memories if block.own else self._shared.memories
             found = there.get(i)
@@ -203,21 +200,22 @@ class BufferSet:
             size = block.size(numbers)
             if found is None or found.size < size:
                 assert self.device is not None
-                if is_open:
-                    size = _with_slack(size, self.device)
-                more += 4 * size
                 wanted.append((there, i, size))
+                slack.append(_with_slack(size, self.device) - size if is_open else 0)
         if self._shared.looks and wanted:
             free = self._shared.available()
+            more = 4 * sum(size for _, _, size in wanted)
+            if free is not None and more + 4 * sum(slack) > free:
+                slack = [0] * len(wanted)
             if free is not None and more > free:
                 raise NoRoomError(
                     f"{self.executable.name} needs {more} bytes of device memory more for "
                     f"{dict(zip((s.name for s in self.executable.symbols), sizes))}, "
                     f"{free} are free"
                 )
-        for there, i, size in wanted:
+        for (there, i, size), beyond in zip(wanted, slack, strict=True):
             assert self.device is not None
-            there[i] = MEMORIES[self.executable.blocks[i].kind](size, self.device)
+            there[i] = MEMORIES[self.executable.blocks[i].kind](size + beyond, self.device)
             self._shared.generation += there is self._shared.memories
 
     def _arranged(self) -> _Arrangement:
@@ -339,8 +337,7 @@ class BufferSet:
     def _texture(self, now: _Arrangement, place: int) -> DataTexture:
         """Return the texture of that number, large enough for the last binding."""
         view, count = self.executable.commands.textures[place], len(self.executable.blocks)
-        first: int = number(view.first, self.numbers)
-        words: int = number(view.words, self.numbers)
+        first, words = view.first, number(view.words, self.numbers)
         known = TextureView(view.buffer, first, words, view.texel, view.sampler)
         if view.buffer >= count:
             return self._weights[view.buffer - count].texture(known)
@@ -354,10 +351,12 @@ class BufferSet:
             and self._shows(known_one, view)
         ):
             return known_one
-        if depends(view.words):
-            room = memory.size - first // 4
-            words = min(_with_slack(words, self.device), room)
-        found = DataTexture(self.device, words, view.texel, view.sampler)
+        make = partial(DataTexture, self.device, texel=view.texel, sampler=view.sampler)
+        most = memory.size - first // 4 if depends(view.words) else words
+        try:
+            found = make(min(_with_slack(words, self.device), most))
+        except LimitError:  # without the slack it may be small enough
+            found = make(words)
         found.copy_from(memory.copy, first)
         if shared:
             self._shared.textures[place] = found

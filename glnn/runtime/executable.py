@@ -16,7 +16,7 @@ from glnn.device.memory import MEMORIES
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.layout import Layout, parse
 from glnn.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, places
-from glnn.symint import ORDER, Expr, Guard, SymInt
+from glnn.symint import ORDER, Expr, Guard, SymInt, check
 from glnn.types import Array, DType, Shape, TensorType
 
 
@@ -178,7 +178,9 @@ def _guard(data: Any) -> Guard:
     expr, relation, answer = data
     if relation not in ORDER:
         raise FormatError(f"there is no relation {relation!r:.80}")
-    return Guard(size_of(expr), relation, bool(answer))
+    found = Guard(size_of(expr), relation, bool(answer))
+    check(found.expr)
+    return found
 
 
 @dataclass(frozen=True)
@@ -198,8 +200,11 @@ class Block:
             raise FormatError(f"there is no block {self!r:.200}")
 
     def size(self, numbers: Sequence[int]) -> int:
-        """Return its words in a binding."""
-        return max([one if type(one) is int else numbers[one.index] for one in self.words])  # type: ignore[union-attr]
+        """Return its words in a binding. Raises FormatError where there is no such memory."""
+        size = max([one if type(one) is int else numbers[one.index] for one in self.words])  # type: ignore[union-attr]
+        if not 0 <= size < MOST_WORDS:
+            raise FormatError(f"there is no block of {size} words")
+        return size
 
 
 @dataclass(frozen=True)
@@ -294,6 +299,8 @@ class Executable:
         for slot in self.slots.values():
             if slot.block is not None and not 0 <= slot.block < len(self.blocks):
                 raise FormatError(f"{slot.name!r} is in no block")
+        for expr in (*self.expressions, *(one.expr for one in self.guards)):
+            check(expr)
         self._check_sizes()
         hosts = [command[1] for command in self.commands.commands if command[0] == "host"]
         if any(place >= len(self.host) for place in hosts):
@@ -336,8 +343,11 @@ class Executable:
         return compiled([one.expr for one in self.guards], [one.name for one in self.symbols])
 
     def numbers(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Evaluate `expressions` for these sizes of the symbols."""
-        return self._numbers(sizes)
+        """Evaluate `expressions` for these sizes of the symbols. Raises FormatError."""
+        try:
+            return self._numbers(sizes)
+        except ZeroDivisionError:
+            raise FormatError(f"a size of {self.name} is divided by 0 for {sizes}") from None
 
     def sizes(self, feeds: Mapping[str, Array]) -> tuple[int, ...]:
         """Return the sizes that the symbols have in the arrays `feeds`."""
@@ -371,7 +381,9 @@ class Executable:
         def dim(size: Size) -> int | str:
             if isinstance(size, int):
                 return size
-            (((name,), _),) = self.expressions[size.index]
+            (((name,), factor),) = self.expressions[size.index]
+            if factor != 1:
+                raise FormatError(f"a dimension is {factor} times {name!r}")
             return str(name)
 
         shapes = ((one.name, tuple(map(dim, one.shape))) for one in self.io.inputs)

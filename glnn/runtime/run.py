@@ -113,6 +113,8 @@ class Begun:
             except BaseException as error:
                 self._error = error
                 raise
+            finally:
+                del self._take  # it refers to the runner, which may refer to this
         return self._found
 
 

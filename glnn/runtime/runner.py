@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from glnn.arrays import check_indices, check_small
-from glnn.errors import ModelError
+from glnn.errors import ModelError, NoRoomError
 from glnn.process import ProcessLock
 from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.runtime.executable import Executable, Output
@@ -184,9 +184,7 @@ class Runner:
         out: Mapping[str, Array] | None,
     ) -> Begun:
         self._before(outputs or ())
-        buffers = self._free_buffers()
-        buffers.bind(self.executable.sizes(feeds))
-        self._latest = buffers
+        buffers = self._latest = self._bound(self.executable.sizes(feeds))
         if out:
             for one in self.executable.io.outputs:
                 if one.name in out:
@@ -194,6 +192,24 @@ class Runner:
         self._upload(buffers, apart(feeds, out) if out else feeds)
         buffers.perform()
         return self._asked(buffers, self.outputs if outputs is None else outputs, out or {})
+
+    def _bound(self, sizes: tuple[int, ...]) -> BufferSet:
+        """Return a BufferSet for a new run of these sizes; the first, where only one has room."""
+        buffers = self._free_buffers()
+        try:
+            buffers.bind(sizes)
+            return buffers
+        except NoRoomError:
+            if not self._sets[1:]:
+                raise
+        self._most_runs, (buffers, *_) = 1, self._sets
+        while self._runs:
+            with suppress(Exception):  # who asked for it gets that
+                self._runs.popleft().results()
+        self._latest = buffers
+        del self._sets[1:]
+        buffers.bind(sizes)
+        return buffers
 
     def _free_buffers(self) -> BufferSet:
         """Return a BufferSet for a new run; where all are in use, wait for the oldest run's."""

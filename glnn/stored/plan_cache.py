@@ -27,7 +27,7 @@ from glnn.device.program import Program
 from glnn.device.shared import SHARED
 from glnn.device.staging import allocated
 from glnn.disk import DamagedError, Disk, Draft, Entry, digest
-from glnn.errors import DeviceError, GlnnError, shown
+from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError, shown
 from glnn.process import ProcessLock, processors
 from glnn.reading import Noted
 from glnn.runtime.buffer_set import Resources
@@ -104,7 +104,7 @@ def make_runner(
     and what Runner raises.
     """
     programs = [_program(device, key) for key in executable.commands.programs]
-    resources = Resources(device, programs, weights, lambda: available(device))
+    resources = Resources(device, programs, weights, lambda: available(device), looks=True)
     return Runner(
         executable,
         OnDevice(device),
@@ -416,10 +416,6 @@ MOST_THREADS = 8
 """Threads that look at checksums: more read no faster than memory."""
 
 
-class TooLittleRoomError(DamagedError):
-    """A plan takes more memory than is free."""
-
-
 class StoredModel:
     """The plans of a model on disk, for a device and options.
 
@@ -456,7 +452,7 @@ class StoredModel:
             found = self._make_runner(stored, shapes)
         except Exception as error:  # whatever a file may say
             LOG.debug("%s: not restored: %s", self.info.name, error)
-            if not isinstance(error, TooLittleRoomError):
+            if not isinstance(error, (LimitError, MemoryError)):
                 self.refuse()
             return None
         LOG.info(
@@ -478,6 +474,8 @@ class StoredModel:
         if not all(map(entry.check, stored.parts)):
             raise DamagedError("a plan's checksum is wrong")
         plan = Executable.of(json.loads(bytes(entry.part(stored.part))))
+        if plan.range != stored.range:
+            raise DamagedError("a plan is of other shapes")
         fixed = {one.name: one.array(bytes(entry.part(one.part))) for one in stored.fixed}
         if {one.name for one in plan.io.outputs if one.fixed} - fixed.keys():
             raise DamagedError("an output is missing")
@@ -488,7 +486,7 @@ class StoredModel:
             if part in self._packed
         )
         if free is not None and plan.nbytes - there > free:
-            raise TooLittleRoomError(f"{plan.nbytes} bytes of device memory are not free")
+            raise NoRoomError(f"{plan.nbytes} bytes of device memory are not free")
         entries = {name: disk.map(name) for name in {one.entry for one in stored.weights}}
         weights, checks = [], []
         for words, part in zip(plan.weights, stored.weights, strict=True):

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from glnn.arrays import all_small, beyond_int32
 from glnn.device import Device
-from glnn.errors import DeviceError
+from glnn.device.command_buffer import FormatError
+from glnn.errors import DeviceError, LimitError
 from glnn.process import ProcessLock
-from glnn.runtime.buffer_set import NoRoomError
 from glnn.runtime.run import Done, Executing, Run, run_within
 from glnn.runtime.runner import Runner
 from glnn.runtime.store import OnDevice, T
@@ -104,13 +104,13 @@ class StoredRuns:
 
     def _by_plan(self, feeds: Mapping[str, Array], do: Callable[[Runner], Found]) -> Found | None:
         """Call `do` with the stored plan for such inputs; None where none can be run."""
-        plan = self._plan(feeds)
         try:
+            plan = self._plan(feeds)
             return None if plan is None else do(plan)
-        except NoRoomError:  # others may do with less
+        except (LimitError, MemoryError):  # others may do with less
             self._plans.clear()
             return None
-        except DeviceError:  # what was stored may be at fault
+        except (DeviceError, FormatError, ArithmeticError):  # what was stored may be at fault
             stored = self._stored
             if stored is None or stored.device.closed:
                 raise

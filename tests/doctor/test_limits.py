@@ -169,7 +169,8 @@ def test_textures_that_show_others_are_found(own, cached, monkeypatch, said) -> 
 
 
 def test_no_memory_says_nothing_of_a_limit(own, cached, monkeypatch) -> None:
-    from glnn.doctor.ground import Ground, NoRoomError
+    from glnn.doctor.ground import Ground
+    from glnn.errors import NoRoomError
 
     memory = Ground.memory
 

@@ -12,7 +12,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from multiprocessing import get_context
 from types import FrameType
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 import glnn
 from glnn.backends import NAMES
-from glnn.device import Device
+from glnn.device import Device, faults
 from glnn.device.window import WindowContext
-from glnn.errors import DeviceError, GlnnError, LimitError
+from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError
 from glnn.runtime.buffer_set import BufferSet
 from tests.models.test_threads import available, in_threads
 from tests.test_stress import MEGABYTE, objects, resident
@@ -442,3 +442,67 @@ def test_a_device_that_is_lost_while_memory_grows(
     fresh = session.backend.device
     assert fresh is not None and fresh is not device
     fresh.close()
+
+
+class Little:
+    """Memory of a device that has so many bytes for buffers and textures, and says not how many.
+
+    GL makes what is more than that of no size, and has an error. failed: how often it had.
+    """
+
+    def __init__(self, device: Device, most: int, patch: pytest.MonkeyPatch) -> None:
+        self.taken, self.failed, self._most, self._errors = 0, 0, most, list[str]()
+        context: Any = device.context
+        for name in ("buffer", "texture", "texture_array"):
+            patch.setattr(context, name, partial(self._made, getattr(context, name)))
+        self._sizes, self._dropped = dict[int, int](), context._objects
+        patch.setattr(context, "gc", partial(self._freed, context.gc))
+        patch.setattr("glnn.device.device.drain", self._drained)
+        patch.setattr(device, "memory_available", lambda: None)
+
+    def _made(self, make: Callable[..., Any], *size: Any, **options: Any) -> Any:
+        made = make(*size, **options)
+        nbytes = getattr(made, "size", 0)
+        nbytes = nbytes if isinstance(nbytes, int) else 16 * int(np.prod(nbytes))
+        self.taken += nbytes
+        self._sizes[id(made.mglo)] = nbytes
+        if self.taken > self._most:
+            self.failed += 1
+            self._errors.append("GL_OUT_OF_MEMORY")
+        return made
+
+    def _freed(self, free: Callable[[], None]) -> None:
+        self.taken -= sum(self._sizes.pop(id(one), 0) for one in self._dropped)
+        free()
+
+    def _drained(self, context: Any) -> list[str]:
+        found, self._errors = [*self._errors, *faults.drain(context)], []
+        return found
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_driver_without_memory_to_grow(
+    name: str, device: Device | None, asynchronous: bool, monkeypatch: Any
+) -> None:
+    """What other plans have is given back; where that does not help it is an error, and no more."""
+    if device is None:
+        pytest.skip("the host's memory is NumPy's")
+    session = glnn.InferenceSession(model(), name, device=device)
+
+    def run(batch: int, length: int) -> None:
+        feeds = given(batch, length)
+        found = session.run_async(None, feeds).result(60) if asynchronous else None
+        check(found or session.run(None, feeds), feeds)
+
+    run(2, 20)
+    little = Little(device, 440_000, monkeypatch)
+    for length in (40, 100, 20, 150, 21, 150, 99, 151):
+        run(2, length)
+    assert little.failed
+    for _ in range(2):
+        before = little.failed
+        with pytest.raises(NoRoomError, match="GL_OUT_OF_MEMORY"):
+            run(3, 400)
+        assert little.failed > before
+        for length in (20, 100):
+            run(2, length)

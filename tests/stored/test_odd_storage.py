@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 from glnn.backends.launch import Shown
-from glnn.device import Device
+from glnn.device import Device, Program, Source
 from glnn.device.bound_commands import BoundCommands
-from glnn.device.command_buffer import CommandBuffer, FormatError
+from glnn.device.command_buffer import CommandBuffer, FormatError, VertexInput
 from glnn.disk import Disk
+from glnn.errors import DeviceError
 from glnn.layout import parse
 from glnn.reading import noting, read
-from glnn.runtime.executable import Block, Executable, Input, IOSpec, Symbol, TensorSlot
+from glnn.runtime.executable import Block, Executable, Input, IOSpec, ShapeRange, Symbol, TensorSlot
 from glnn.runtime.options import Options
 from glnn.settings import Settings
 from glnn.size_table import SizeIndex
@@ -28,7 +31,7 @@ from glnn.stored.index import Index, stamp_files
 from glnn.stored.plan_cache import PlanCache, StoredModel
 from glnn.types import DType
 from tests.random_models import random_model
-from tests.twice import Twice, numbers, same
+from tests.twice import Twice, numbers, same, written
 
 Old = Callable[[Path], Path]
 FLIPS = 24  # of a file
@@ -189,6 +192,36 @@ def test_commands_keep_within_buffers(keeping: Device, command: tuple[Any, ...])
         keeping.perform(bind)
 
 
+@pytest.mark.parametrize(
+    ("draw", "fault"),
+    [
+        ((3, 1, 0, 0, 1), "48 bytes from 0 of a buffer of 32"),  # what it reads
+        ((1, 1, 2, 0, 1), "16 bytes from 32 of a buffer of 32"),
+        ((SizeIndex(0), 1, 0, 0, 1), "no draw"),
+        ((1, 1, 0, SizeIndex(0), 1), "no draw"),
+        ((2, 3, 0, 0, 1), "do not fit"),  # what it writes
+        ((2, 1, 0, 40, 1), "do not fit"),
+    ],
+)
+def test_draws_keep_within_buffers(keeping: Device, draw: tuple[Any, ...], fault: str) -> None:
+    body = "in highp vec4 a; out highp vec4 result; void main() { result = a; }"
+    text = keeping.capabilities.header("feedback") + body
+    source = Source("x", text, tuple(("x", i) for i, _ in enumerate(text.splitlines())))
+
+    def bind(*command: Any) -> None:
+        program = Program.feedback(keeping, source, ("result",))
+        buffers = [keeping.context.buffer(reserve=size) for size in (32, 64)]
+        arrays = (VertexInput(0, (("a", 0, 4),)),)
+        shown = Shown()
+        shown.arrays = [program.vertices({"a": (buffers[0], 4)})]
+        commands = CommandBuffer((None,), (), arrays, (), (("capture", 0, *command),))
+        BoundCommands(keeping, commands, (program,), buffers.__getitem__, shown).bind((-1,))
+
+    keeping.perform(lambda: bind(2, 2, 0, 0, 1))
+    with pytest.raises((FormatError, DeviceError), match=fault):
+        keeping.perform(lambda: bind(*draw))
+
+
 def test_another_file_in_its_place(keeping: Device, tmp_path: Path, old: Old) -> None:
     """Of the same size: its weights are others."""
     path = tmp_path / "net.json"
@@ -236,6 +269,78 @@ def test_a_file_that_was_written_just_now_is_not_stored(tmp_path: Path, old: Old
     assert not found
     old(path)
     assert seen()
+
+
+def _divided(times: int) -> Any:
+    """JSON of an expression that is divided by 1, and its square again, so many times."""
+    expr: Any = [[["n"], 1]]
+    for _ in range(times):
+        expr = [[[[expr, [[[], 1]]]] * 2, 1]]
+    return expr
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        [[["n"] * 200, 1]],
+        [[["n"], 1 << 63]],
+        [[["n"], 1.5]],
+        [[["m"], 1]],
+        [[["n"], i] for i in range(1, 2000)],
+        _divided(7),  # of 2**7 factors, each of which divides such a one
+        [[["n"], 1, 1]],
+        "n",
+        7,
+    ],
+)
+def test_expressions_are_computed_at_once(
+    twice: Twice, stored: dict[Path, bytes], expr: Any
+) -> None:
+    """In what a plan is found by and in the plan, as sizes and in guards."""
+    model = DiskStorage().find(twice.path, Options(**twice.options))
+    assert isinstance(model, Shelved)
+    listed = model._index.plans[0]
+    plan = json.loads(bytes(model._entry.part(listed.part)))
+    plan["symbols"] = [["n", "x", 0, 2, 7, False]]
+    plan["expressions"] = [[[["n"], 1]]]
+    assert Executable.of(plan).numbers((5,)) == (5,)
+    with pytest.raises(FormatError):
+        Executable.of({**plan, "expressions": [expr]})
+    with pytest.raises(FormatError):
+        Executable.of({**plan, "guards": [[expr, "<", True]]})
+    shapes, symbols, _ = listed.range.data()
+    if expr != [[["m"], 1]]:  # which no sizes are looked up for
+        with pytest.raises((ValueError, TypeError)):
+            ShapeRange.of([shapes, symbols, [[expr, "<", True]]])
+
+
+def test_a_plan_of_odd_sizes_is_made_anew(twice: Twice, old: Old, tmp_path: Path) -> None:
+    """Sizes that are wrong only once they are computed: by 0, or of more than there can be."""
+    path = tmp_path / "open.onnx"
+    ends = [helper.make_tensor_value_info(one, 1, ["N", "W"]) for one in "xy"]
+    graph = helper.make_graph([helper.make_node("Tanh", ["x"], ["y"])], "net", ends[:1], ends[1:])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    own = Twice(old(path), twice.options)
+    feeds, other = ({"x": numbers(3, (4, width))} for width in (9, 11))
+    expected = own.cold(other)
+    for odd in ([[["W"], 1 << 40]], [[["W"], -1]], [[[[[[[], 1]], [[["W"], 1], [[], -9]]]], 1]]):
+        of = Executable.of
+
+        def changed(data: Any, odd: Any = odd, of: Any = of) -> Executable:
+            sizes = [one if len(one[0][0]) == 1 else odd for one in data["expressions"]]
+            assert odd in sizes
+            found: Executable = of({**data, "expressions": sizes})
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Executable, "of", changed)
+            session = own.session()
+            for given in (other, feeds):
+                assert len(session.run(None, given)) == 1
+            assert not session.restored
+            same(session.run(None, other), expected)
+            written(session)
 
 
 @pytest.mark.parametrize("place", [-1, 7, "0", None, True])

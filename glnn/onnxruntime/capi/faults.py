@@ -114,8 +114,8 @@ class DeviceReset(Fault):
 
 CLASSES: tuple[tuple[type[GlnnError], type[Fault]], ...] = (
     (UnsupportedOpError, NotImplemented),
-    (DeviceError, EPFail),
     (LimitError, RuntimeException),
+    (DeviceError, EPFail),
     (GlnnError, Fail),
 )
 """What becomes what: the first that fits. Inputs are looked at before, so that a ShapeError is of
