@@ -184,6 +184,20 @@ class Backend(ABC):
         """
         return False
 
+    def measures(self, choice: Choice, problem: Problem) -> tuple[int, ...]:
+        """How large the launch is by which `choice` computes it, and how long its sums are.
+
+        What was seen of these says all of smaller ones; none where nothing need be seen.
+        """
+        return ()
+
+    def right(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
+        """Return True where kernels were seen to be right, as they were launched for other sizes.
+
+        They are looked at where nothing is known.
+        """
+        return True
+
     def why_not(self, problem: Problem, kernel: str | None = None) -> str | None:
         """Why `problem` cannot be computed here; None when it can."""
         try:

@@ -130,6 +130,18 @@ class GlBackend(Programs):
         with report_work("examining", total=len(pairs)) as work:
             return examine(self, work.counted(pairs))
 
+    def measures(self, choice: Choice, problem: Problem) -> tuple[int, ...]:
+        assert isinstance(choice, Kernel)
+        depth = problem.op.depth(problem.own)
+        return () if self._trusts else (*self.launch_size(choice, problem), depth)
+
+    def right(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
+        pairs, offers = list(asked), self.device.capabilities
+        if self.examine(pairs):
+            return False
+        seen = [self.verdicts.find(k, one, offers) for k, one in pairs if isinstance(k, Kernel)]
+        return all(one.wrong is None and one.part is None for one in seen)
+
     @property
     def watched(self) -> bool:
         return self._longest > 0

@@ -6,6 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from traceback import clear_frames
 from typing import Any
 
 from glnn.arrays import all_small
@@ -17,13 +18,12 @@ from glnn.compile.regimes import Regimes
 from glnn.compile.states import States
 from glnn.compile.weights import Weights
 from glnn.device import Device
-from glnn.errors import GlnnError, ShapeError, UnsupportedOpError
+from glnn.errors import GlnnError, LimitError, NoRoomError, ShapeError, UnsupportedOpError
 from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.passes import Pass, samples_of
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
 from glnn.process import ProcessLock, memory
-from glnn.runtime.buffer_set import NoRoomError
 from glnn.runtime.run import Done, Run, run_within, within_memory
 from glnn.runtime.store import T
 from glnn.settings import Settings
@@ -172,7 +172,7 @@ class Saving:
                 _release(one.plan)
                 continue
             try:
-                executable = one.plan.executable
+                executable = one.plan.seen.executable
                 fixed = {name: one.plan.fixed(name) for name in executable.io.fixed()}
                 self._writer.save(executable, one.plan.kept, fixed, one.small)
             except Exception:  # nobody asked for this: the run has its results
@@ -292,22 +292,33 @@ class Executor:
         names: tuple[str, ...] | None,
         out: Mapping[str, Array] | None,
     ) -> dict[str, Array]:
-        try:
-            return self.plan_for(feeds, backend).inside(feeds, names, out)
-        except NoRoomError as error:
-            return self._plan_exactly(feeds, backend, error).inside(feeds, names, out)
+        return self._with_room(feeds, backend, lambda plan: plan.inside(feeds, names, out))
 
-    def _plan_exactly(
-        self, feeds: Mapping[str, Array], backend: Backend, error: NoRoomError
-    ) -> Plan | Cut:
-        """Return a plan for exactly these shapes, as one for a range has no room to grow to them.
+    def _with_room(
+        self, feeds: Mapping[str, Array], backend: Backend, do: Callable[[Plan | Cut], T]
+    ) -> T:
+        """Return what `do` gives of the plan for such inputs.
 
-        All plans for ranges are dropped, which frees their memory.
+        Where that has too little memory, all plans are dropped, which frees theirs, and these
+        shapes get one of their own; also where one for a range of sizes cannot be bound to them.
         """
-        LOG.debug("%s: %s", self.graph.name, error)
-        self._regimes.clear()  # which gives the memory of all of them back
-        self._latest = None
-        return self.plan_for(feeds, backend, exact=True)
+        exact = False
+        while True:
+            plan: Plan | Cut | None = None
+            try:
+                plan = self.plan_for(feeds, backend, exact)
+                return do(plan)
+            except (LimitError, MemoryError) as error:
+                clear_frames(error.__traceback__)  # whoever keeps it keeps no plan and its memory
+                full = isinstance(error, (NoRoomError, MemoryError))
+                of_range = isinstance(plan, Plan) and plan.executable.symbols
+                if exact or not (of_range or (full and (self._plans or self.regimes))):
+                    raise
+                LOG.debug("%s: %s", self.graph.name, error)
+            exact, self._latest = True, None
+            if full:
+                self._plans.clear()
+                self._regimes.clear()
 
     @property
     def device(self) -> Device | None:
@@ -317,7 +328,7 @@ class Executor:
     def ready(self, feeds: Mapping[str, Array]) -> None:
         """Make the plan for inputs like `feeds` unless it is there. Raises what `Plan` raises."""
         backend = self._open()
-        within_memory(backend, lambda: self.plan_for(feeds, backend))
+        within_memory(backend, lambda: self._with_room(feeds, backend, lambda plan: None))
 
     def perform(self, work: Callable[[], T]) -> T:
         """Call `work` where the device may be used, and return or raise what it does."""
@@ -336,15 +347,12 @@ class Executor:
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array],
     ) -> Run:
-        plan = self.plan_for(feeds, backend)
-        if isinstance(plan, Cut) or backend.device is None or outputs == ():
-            return Done(self._run_inside(feeds, backend, outputs, out))
-        try:
+        def begin(plan: Plan | Cut) -> Run:
+            if isinstance(plan, Cut) or backend.device is None or outputs == ():
+                return Done(plan.inside(feeds, outputs, out))
             return plan.begin(feeds, outputs, out)
-        except NoRoomError as error:
-            plan = self._plan_exactly(feeds, backend, error)
-            assert isinstance(plan, Plan)
-            return plan.begin(feeds, outputs, out)
+
+        return self._with_room(feeds, backend, begin)
 
     def settle(self) -> None:
         """See `glnn.runtime.stored.Executing`."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from itertools import chain
+from operator import ge, le
 from weakref import ref
 
 import numpy as np
@@ -17,7 +20,7 @@ from glnn.compile.memory_budget import Outline
 from glnn.compile.states import Held, States, check_read
 from glnn.compile.step import Step
 from glnn.compile.weights import Kept, Weights
-from glnn.errors import LimitError, ModelError
+from glnn.errors import LimitError, ModelError, NoRoomError
 from glnn.graph.constant import Made, constant, depends_on_sizes, evaluated
 from glnn.graph.graph import Graph
 from glnn.graph.operators.identity import Identity
@@ -27,17 +30,21 @@ from glnn.graph.passes.small import named_small
 from glnn.graph.result_memory import described
 from glnn.host_memory import check_memory
 from glnn.progress_bar import report_work
-from glnn.runtime.buffer_set import BufferSet, Resources
-from glnn.runtime.executable import Input, IOSpec, Output
+from glnn.runtime.buffer_set import SLACK, BufferSet, Resources
+from glnn.runtime.executable import Executable, Input, IOSpec, Output
 from glnn.runtime.runner import Runner
 from glnn.settings import Settings
+from glnn.size_table import compiled
 from glnn.span import Span, Spans, duration
-from glnn.symint import hint
+from glnn.symint import Substitution, SymInt, hint
 from glnn.types import Array, DType, Shape, widened
 
 
 def check(outline: Outline, available: int | None) -> None:
-    """Raise LimitError where `outline` needs more than the `available` bytes."""
+    """Raise LimitError where `outline` needs more than the `available` bytes.
+
+    It is a NoRoomError where these are what others leave.
+    """
     need = outline.need
     if available is None or need <= available:
         return
@@ -51,7 +58,8 @@ def check(outline: Outline, available: int | None) -> None:
     while digits < 7 and _mib(available, digits) in (_mib(need, digits), _mib(0, digits)):
         digits += 1
     allowed = Settings.from_environment().memory == available
-    raise LimitError(
+    kind = LimitError if allowed else NoRoomError
+    raise kind(
         f"the model needs {_mib(need, digits)} of device memory, "
         f"{'GLNN_MEMORY allows ' if allowed else ''}{_mib(available, digits)}"
         f"{'' if allowed else ' are free'}; the largest tensors are {named}"
@@ -141,7 +149,7 @@ class Plan(Runner):
         own: Mapping[str, str] | None = None,
         domain: Domain = EXACT,
     ) -> None:
-        self.graph, self.backend = graph, backend
+        self.graph, self.backend, self._sizes = graph, backend, domain.sizes
         self._weights = Weights(backend) if weights is None else weights
         held = Held.of(states, updates or {}, graph, backend)
         shapes = {**shapes, **held.shapes(graph)}
@@ -248,6 +256,15 @@ class Plan(Runner):
         took = duration(self.made[-1].seconds)
         LOG.info("planned %s: %d steps, %d bytes, %s", where, len(self.steps), self.nbytes, took)
 
+    def right_for(self, sizes: tuple[int, ...]) -> bool:
+        """Return True where its kernels are right for these sizes of its symbols: see `Seen`."""
+        return sizes == self._sizes or self.seen.covers(sizes)
+
+    @cached_property
+    def seen(self) -> Seen:
+        """The sizes for which its kernels were seen to be right."""
+        return Seen(self.executable, self.outline, self._sizes)
+
     @property
     def uploaded(self) -> tuple[Span, ...]:
         """When each weight was uploaded, those of all plans that share them."""
@@ -326,6 +343,60 @@ class Plan(Runner):
         if tensor is None:
             raise ModelError(f"the plan of {self.graph.name} keeps no tensor {name!r}")
         return Output(name, self._types.get(name, widened(tensor.type).dtype), tensor.shape)
+
+
+class Seen:
+    """The sizes for which the kernels of a plan were seen to be right.
+
+    sizes: those of the symbols that they were examined for.
+    """
+
+    def __init__(self, executable: Executable, outline: Outline, sizes: tuple[int, ...]) -> None:
+        self._executable, self._largest = executable, sizes
+        self._schedules = [part.schedule for _, part in outline.walk()]
+        every = chain.from_iterable(one.measures for one in self._schedules)
+        measures = dict.fromkeys(n.expr for n in every if isinstance(n, SymInt))
+        symbols = [one.name for one in executable.symbols]
+        self._measure = compiled(tuple(measures), symbols)
+        # Where groups of threads divide the sizes, nothing was seen of groups that are cut short.
+        self._most = self._measure(sizes) if all(n % 2 for n in sizes) or not measures else None
+
+    def covers(self, sizes: tuple[int, ...]) -> bool:
+        """Return True where they are right for these sizes; they are looked at where need be.
+
+        Raises NoRoomError where there is no memory to do that.
+        """
+        measured = self._measure(sizes)
+        if self._most is not None and all(map(le, measured, self._most)):
+            return True
+        each = zip(sizes, self._largest, self._executable.symbols, strict=True)
+        slack = [max(most, min(n + n // SLACK | 1, one.high)) for n, most, one in each]
+        for more in (tuple(slack), sizes):
+            try:
+                if not self._executable.holds(more) or not self._right(more):
+                    continue
+            except LimitError:  # less may do
+                if more is sizes:
+                    raise
+                continue
+            if all(map(ge, more, self._largest)):
+                self._largest, self._most = more, self._measure(more)
+            return True
+        return False
+
+    def _right(self, sizes: tuple[int, ...]) -> bool:
+        names = [one.name for one in self._executable.symbols]
+        change = Substitution.of(dict(zip(names, sizes, strict=True)))
+        return all(one.right(change) for one in self._schedules)
+
+    @property
+    def executable(self) -> Executable:
+        """The executable for no larger sizes than were seen."""
+        if self._most == ():  # nothing need be seen
+            return self._executable
+        pairs = zip(self._executable.symbols, self._largest, strict=True)
+        symbols = (replace(one, high=min(one.high, most)) for one, most in pairs)
+        return replace(self._executable, symbols=tuple(symbols))
 
 
 def _io(

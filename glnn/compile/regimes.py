@@ -166,7 +166,8 @@ class Regimes:
     def find(self, feeds: Mapping[str, Array]) -> Plan | None:
         """Return the plan whose guards admit inputs such as `feeds`, if there is one."""
         for i, plan in enumerate(self.plans):
-            if plan.executable.admits(feeds):
+            executable = plan.executable
+            if executable.admits(feeds) and plan.right_for(executable.sizes(feeds)):
                 if i:
                     self.plans.insert(0, self.plans.pop(i))
                 return plan

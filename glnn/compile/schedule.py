@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 from math import prod
+from typing import Any
 
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
@@ -86,6 +88,18 @@ class Schedule:
         return self.backend.examine(
             (entry.choice, entry.problem) for entry in self.hinted.entries if not entry.host
         )
+
+    def right(self, change: Substitution) -> bool:
+        """Return True where its kernels are right here for the sizes that `change` puts in."""
+        return self.backend.right(
+            (one.choice, one.problem.at(change)) for one in self.entries if not one.host
+        )
+
+    @property
+    def measures(self) -> Sequence[Any]:
+        """How large its launches are: see `Backend.measures`."""
+        each = (self.backend.measures(e.choice, e.problem) for e in self.entries if not e.host)
+        return list(chain.from_iterable(each))
 
     @property
     def hinted(self) -> Schedule:

@@ -81,9 +81,12 @@ class Problem:
     @cached_property
     def at_hand(self) -> Problem:
         """The same of the sizes at hand, computed by the program that is for all sizes."""
+        return self.at(Substitution(hint))
+
+    def at(self, change: Substitution) -> Problem:
+        """The same of the sizes that `change` puts in, by that program."""
         if not self.is_open:
             return self
-        change = Substitution(hint)
         parts = self.op, self.operands, self.results, self.given, self.epilogue
         return ProblemAtHand(*change(parts), of_open=self, change=change)
 
@@ -340,7 +343,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class ProblemAtHand(Problem):
-    """An open problem at the sizes at hand: program and layouts are the open one's."""
+    """An open problem at some sizes: program and layouts are the open one's."""
 
     of_open: Problem = field(kw_only=True, compare=False)
     change: Substitution = field(kw_only=True, compare=False)

@@ -7,8 +7,10 @@ from math import prod
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import glnn.ops
+from glnn import InferenceSession
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.compile import evaluate
@@ -291,6 +293,36 @@ def _right_or_refused(backend, op, operands, kernel=None) -> None:
         return
     expected = op.compute({name: array.astype("f8") for name, array in operands.items()})
     assert error(got, expected) <= 1e-5
+
+
+@pytest.mark.parametrize("fault", ["launches", "sums"])
+def test_larger_sizes_of_a_range_are_seen_anew(examined, rng, request, fault, monkeypatch) -> None:
+    """A plan is made for sizes that are right, and run with such that are not."""
+    if fault == "launches":
+        request.getfixturevalue("lossy")
+    else:
+        write = Program.set
+
+        def shortened(self, values):
+            write(self, {**values, **{k: min(values[k], 1500) for k in "wh" if "oh" in values}})
+
+        monkeypatch.setattr(Program, "set", shortened)
+    pool = helper.make_node("GlobalAveragePool", ["x"], ["m"])
+    nodes = [pool, helper.make_node("Sub", ["x", "m"], ["y"])]
+    ends = [helper.make_tensor_value_info(one, 1, ["N", 2, "H", "W"]) for one in "xy"]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = InferenceSession(model.SerializeToString(), examined.name, device=examined.device)
+    rows = 32 if examined.name == "compute" and fault == "launches" else 1
+    for width in (512, 520, 516, 1999, 1900, 1700, 550):
+        x = rng((1, 2, rows, width)) + 1
+        try:
+            (got,) = session.run(None, {"x": x})
+        except UnsupportedOpError as refused:
+            assert fault == "sums" and width > 1500 and "are wrong" in str(refused)
+            continue
+        assert error(got, x - x.astype("f8").mean((2, 3), keepdims=True)) <= 1e-5, width
+    assert session._executor.regimes
 
 
 @pytest.mark.parametrize("rows", [5, 40])
