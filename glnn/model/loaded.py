@@ -64,6 +64,8 @@ class Loaded:
         """
         with noting() as files:
             model = _model(source)
+        if source is not model:
+            model.hold()
         without = Pass.left_out(options.without, options.fused)
         check_joined(model, options.max_batch)
         executor = executor_of(

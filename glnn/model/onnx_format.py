@@ -137,7 +137,15 @@ class GraphModel(Model):
 
         return Wanted(self.name, shapes, {}, take, self.passed)
 
+    def hold(self) -> None:
+        vars(self)["_held"] = True
+
     def _assign(self, arrays: Mapping[str, Array]) -> None:
+        if "_held" in vars(self):
+            raise ModelError(
+                f"{self.name}: its session keeps the numbers of the .onnx file; others are for "
+                "what glnn.load gives, before a session is made of that"
+            )
         found = self.with_parameters(arrays)
         for name in ("graph", "tensors", "_weights"):
             vars(self).pop(name, None)

@@ -108,7 +108,8 @@ class Weighted:
         is called so. `num_batches_tracked` is passed over. A first part that all names have and
         no layer, as DataParallel's `module.`, is left out. strict: whether every parameter must be
         given, and nothing else. Sessions compute with them from the next run on, but that those of
-        an .onnx file's model stay with what they were made with.
+        an .onnx file's model stay with what they were made with: the `model` of such a session,
+        where that has read the file, refuses them.
 
         Gives the names that are missing and those that are unexpected. Raises ModelError, which
         lists all that does not fit; shapes must in any case.
@@ -124,6 +125,9 @@ class Weighted:
         except ModelError as error:
             raise ModelError(f"{where}{error}") from None
         return found
+
+    def hold(self) -> None:
+        """Note that a session has loaded it: parameters that it would not see are refused."""
 
     def _wanted(self) -> Wanted:
         """The parameters that it has."""

@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from glnn.arrays import check_indices, check_small
-from glnn.errors import ModelError, NoRoomError
+from glnn.errors import ModelError, NoRoomError, ShapeError, shown
 from glnn.process import ProcessLock
 from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.runtime.executable import Executable, Output
@@ -103,12 +103,27 @@ class Runner:
     def upload(self, feeds: Mapping[str, Array]) -> None:
         """Bind to the sizes of the inputs, and move these to the device."""
 
+        self._check(feeds)
+
         def upload() -> None:
             buffers = self._idle_buffers()
             buffers.bind(self.executable.sizes(feeds))
             self._upload(buffers, feeds)
 
         self._performer.perform(upload)
+
+    def _check(self, feeds: Mapping[str, Array]) -> None:
+        """Raise ShapeError unless `feeds` are what it can be bound to."""
+        for one in self.executable.io.inputs:
+            array = feeds.get(one.name)
+            if not isinstance(array, np.ndarray) or array.dtype != one.dtype.numpy:
+                takes = f"input {one.name!r} of {self.executable.name} takes {one.dtype.value}"
+                raise ShapeError(f"{takes}, got {shown(array)}")
+        if not self.executable.admits(feeds):
+            io = self.executable.io.inputs
+            own = {one.name: self._latest.number(one.shape) for one in io}
+            given = {one.name: feeds[one.name].shape for one in io}
+            raise ShapeError(f"a plan of {self.executable.name} for {own} was given {given}")
 
     def _upload(self, buffers: BufferSet, feeds: Mapping[str, Array]) -> None:
         arrays = {
@@ -144,8 +159,10 @@ class Runner:
 
         feeds: arrays of the inputs' own types. out: by the names of outputs, arrays that they are
         to be written to, each of its output's shape and dtype. Weights that were assigned since
-        the last run are uploaded before. Where no outputs are wanted, nothing is waited for.
+        the last run are uploaded before. Where no outputs are wanted, nothing is waited for. Raises
+        ShapeError on arrays of other shapes or types.
         """
+        self._check(feeds)
         names = None if outputs is None else tuple(outputs)
         return self._performer.perform(lambda: self.inside(feeds, names, out))
 

@@ -11,7 +11,7 @@ import glnn
 from glnn.backends import open_backend
 from glnn.compile.plan import Plan
 from glnn.data import digits
-from glnn.errors import DeviceError, ModelError, UnsupportedOpError
+from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.passes import Pass
 from glnn.layers import (
     Add,
@@ -190,6 +190,28 @@ def test_weights_are_copied_when_they_are_assigned() -> None:
     layer.weight = weight
     weight[:] = 5
     assert (layer.weight == 1).all()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.zeros((2, 1, 28, 28)),
+        np.zeros((2, 1, 28, 29), "f4"),
+        np.zeros((1568,), "f4"),
+        [1.0],
+        None,
+    ],
+    ids=["float64", "wider", "flat", "list", "none"],
+)
+def test_inputs_that_are_not_the_plans(backend, lenet, given) -> None:
+    """Session.plan is for just its shapes, on every backend."""
+    x = digits()[0][:2, None].astype(np.float32)
+    plan = InferenceSession(lenet, backend.name).plan({"input": x.shape})
+    (expected,) = plan.run({"input": x}).values()
+    with pytest.raises(ShapeError, match="input"):
+        plan.run({} if given is None else {"input": given})
+    (again,) = plan.run({"input": x}).values()
+    np.testing.assert_array_equal(again, expected)
 
 
 def test_threads_may_share_the_cpu() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import OrderedDict
 from typing import Any
 
@@ -381,3 +382,28 @@ def test_a_model_of_an_onnx_file_is_saved_with_what_was_loaded(tmp_path) -> None
     again = load(tmp_path / "net.onnx").state_dict()
     assert again["fc.bias"].dtype == np.float16
     assert again["fc.bias"].tolist() == np.float16([0.1, 65504]).tolist()
+
+
+@pytest.mark.parametrize("way", ["bytes", "path", "model"])
+def test_a_session_says_that_it_keeps_the_numbers_of_an_onnx_file(tmp_path, way) -> None:
+    """What it has read itself nobody else has: parameters that it would not see are refused."""
+    from glnn.model.load import load
+
+    onnx = pytest.importorskip("onnx")
+    parser = importlib.import_module("onnx.parser")
+    made = parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
+        net (float[N, 2] x) => (float[N, 2] y) <float[2] w = {1, 2}> { y = Mul (x, w) }""")
+    path = tmp_path / "net.onnx"
+    onnx.save(made, path)
+    source = {"bytes": made.SerializeToString(), "path": path, "model": load(path)}[way]
+    session, x = InferenceSession(source, "cpu"), np.ones((1, 2), np.float32)
+    assert session.run(None, {"x": x})[0].tolist() == [[1, 2]]
+    others = {"w": np.array([3, 4], np.float32)}
+    if way == "model":
+        session.model.load_state_dict(others)
+        session = InferenceSession(source, "cpu")
+    else:
+        with pytest.raises(ModelError, match="keeps the numbers of"):
+            session.model.load_state_dict(others)
+    expected = [[3, 4]] if way == "model" else [[1, 2]]
+    assert session.run(None, {"x": x})[0].tolist() == expected
