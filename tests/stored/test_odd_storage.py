@@ -297,8 +297,8 @@ def test_expressions_are_computed_at_once(
     twice: Twice, stored: dict[Path, bytes], expr: Any
 ) -> None:
     """In what a plan is found by and in the plan, as sizes and in guards."""
-    model = DiskStorage().find(twice.path, Options(**twice.options))
-    assert isinstance(model, Shelved)
+    model = PlanCache().find(twice.path, Options(**twice.options))
+    assert isinstance(model, StoredModel)
     listed = model._index.plans[0]
     plan = json.loads(bytes(model._entry.part(listed.part)))
     plan["symbols"] = [["n", "x", 0, 2, 7, False]]
