@@ -161,7 +161,7 @@ class BoundCommands:
         return shown.copy_from, (self.buffer(view.buffer), view.first, words)
 
     def _texture(self, unit: int, texture: int) -> Call:
-        return self._shown.textures[texture].bind, (unit,)
+        return self._shown.textures[texture].binding(unit)
 
     def _bind(self, buffer: int, binding: int, first: int, nbytes: int) -> Call:
         found = self.buffer(buffer)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from glnn.device.capabilities import Capabilities
 from glnn.device.device import Device
+from glnn.device.functions import Command
 from glnn.errors import DeviceError, LimitError
 from glnn.symint import greatest, hint
 
@@ -186,7 +187,14 @@ class DataTexture:
 
     def bind(self, unit: int) -> None:
         """Make it the texture of `unit`, for samplers set to that number."""
-        self._texture.use(unit)
+        bind, arguments = self.binding(unit)
+        bind(*arguments)
+
+    def binding(self, unit: int) -> Command:
+        """Return the call that makes it the texture of `unit`."""
+        made: Any = self._texture
+        bind = made.use if self._sampler == BUFFER else made.mglo.use  # what its Python would call
+        return bind, (unit,)
 
 
 class _BufferTexture:
