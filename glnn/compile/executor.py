@@ -24,7 +24,7 @@ from glnn.graph.passes import Pass, samples_of
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
 from glnn.process import ProcessLock, memory
-from glnn.runtime.run import Done, Run, run_within, within_memory
+from glnn.runtime.run import FinishedRun, Run, run_within, within_memory
 from glnn.runtime.store import T
 from glnn.settings import Settings
 from glnn.stored.plan_cache import PlanWriter
@@ -349,7 +349,7 @@ class Executor:
     ) -> Run:
         def begin(plan: Plan | Cut) -> Run:
             if isinstance(plan, Cut) or backend.device is None or outputs == ():
-                return Done(plan.inside(feeds, outputs, out))
+                return FinishedRun(plan.inside(feeds, outputs, out))
             return plan.begin(feeds, outputs, out)
 
         return self._with_room(feeds, backend, begin)

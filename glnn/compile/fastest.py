@@ -39,7 +39,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
 from glnn.kernels.predict import pace
 from glnn.progress_bar import report_work
-from glnn.runtime.run import Done, Inside, Run, apart
+from glnn.runtime.run import FinishedRun, Run, ThreadSafeRun, unaliased
 from glnn.runtime.store import T
 from glnn.settings import BACKENDS, Settings
 from glnn.stored.plan_cache import PlanWriter
@@ -304,9 +304,9 @@ class Fastest:
         """See `Executor`; of inputs that nothing is known of it returns when the run is done."""
         executor = self._known(feeds)
         if executor is None:
-            return Done(self.run(feeds, outputs, out))
+            return FinishedRun(self.run(feeds, outputs, out))
         begun = executor.perform(lambda: executor.begin(feeds, outputs, out))
-        return begun if isinstance(begun, Done) else Inside(executor, begun)
+        return begun if isinstance(begun, FinishedRun) else ThreadSafeRun(executor, begun)
 
     def settle(self) -> None:
         """See `Executor`."""
@@ -382,7 +382,7 @@ class Fastest:
         out: Mapping[str, Array] | None,
     ) -> dict[str, Array]:
         """What a run gives, once the backend is chosen for the next ones."""
-        feeds = apart(feeds, out) if out else feeds  # it is run again
+        feeds = unaliased(feeds, out) if out else feeds  # it is run again
         answers: list[dict[str, Array]] = []
 
         def prepared(name: str) -> Callable[[], object]:

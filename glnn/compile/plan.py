@@ -335,7 +335,7 @@ class Plan(Runner):
         if tensor is not None and tensor.memory in self.outline.arena.overwritten:
             raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
         _ = self._inner(name)
-        found = self.backend.perform(lambda: self._asked(self.buffers, (name,), {}).results())
+        found = self.backend.perform(lambda: self._in_flight(self.buffers, (name,), {}).results())
         return found[name]
 
     def _inner(self, name: str) -> Output:

@@ -23,7 +23,7 @@ from glnn.graph.operators import Pointwise
 from glnn.host_memory import out_of_memory
 from glnn.process import ProcessLock
 from glnn.runtime.requests import Requests
-from glnn.runtime.run import Done, Inside, Run
+from glnn.runtime.run import FinishedRun, Run, ThreadSafeRun
 from glnn.runtime.store import T
 from glnn.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
 from glnn.types import UNKNOWN, Array, DType, TensorType, narrowed
@@ -184,11 +184,11 @@ class SessionStates:
 
         def begin(plan: Plan) -> Run:
             if plan.backend.device is None:
-                return Done(plan.inside(feeds, outputs, out))
+                return FinishedRun(plan.inside(feeds, outputs, out))
             return plan.begin(feeds, outputs, out)
 
         begun = executor.perform(lambda: self._updating(executor, feeds, begin))
-        return begun if isinstance(begun, Done) else Inside(executor, begun)
+        return begun if isinstance(begun, FinishedRun) else ThreadSafeRun(executor, begun)
 
     def settle(self) -> None:
         """See `Executing`."""

@@ -46,12 +46,12 @@ class Request:
 
     @property
     def joinable(self) -> bool:
-        """Whether it may share a run with others: as many samples in each input, no `out`."""
+        """True where it may share a run: as many samples in each input, and no `out`."""
         batches = {array.shape[:1] for array in self.feeds.values()}
         return not self.out and len(batches) == 1 and () not in batches
 
     def joins(self, other: Request) -> bool:
-        """Whether one run does both: samples of the same shapes, the same outputs."""
+        """Return True where one run does both: samples of the same shapes, the same outputs."""
         alike = all(a.shape[1:] == other.feeds[k].shape[1:] for k, a in self.feeds.items())
         return alike and self.outputs == other.outputs and self.joinable and other.joinable
 
@@ -76,24 +76,24 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
-class Flight:
-    """A run under way for the requests `asked`, in the order of its samples; then comes padding."""
+class BatchedRun:
+    """A run under way for `requests`, in the order of its samples; then comes padding."""
 
     run: Run
-    asked: tuple[Request, ...]
+    requests: tuple[Request, ...]
 
     def answers(self) -> list[Answer]:
         """Wait for the run, and return what each request gets."""
         try:
             found = self.run.results()
         except BaseException as error:  # whatever it is, those who wait get it
-            return [Answer(request, [], error) for request in self.asked]
-        if len(self.asked) == 1:
-            return [Answer(self.asked[0], [found[name] for name in self.asked[0].outputs])]
-        ends = np.cumsum([0, *(request.samples for request in self.asked)])
+            return [Answer(request, [], error) for request in self.requests]
+        if len(self.requests) == 1:
+            return [Answer(self.requests[0], [found[name] for name in self.requests[0].outputs])]
+        ends = np.cumsum([0, *(request.samples for request in self.requests)])
         return [
             Answer(request, [found[name][first:last] for name in request.outputs])
-            for request, (first, last) in zip(self.asked, pairwise(ends), strict=True)
+            for request, (first, last) in zip(self.requests, pairwise(ends), strict=True)
         ]
 
 
@@ -137,7 +137,7 @@ class Requests:
 def _serve(queue: SimpleQueue[Request | None]) -> None:
     """Do what comes, until that is None. A session that nothing is asked of is not kept alive."""
     waiting: deque[Request] = deque()
-    flying: deque[Flight] = deque()
+    flying: deque[BatchedRun] = deque()
     ended = False
     while waiting or flying or not ended:
         ended |= _take(queue, waiting, block=not waiting and not flying)
@@ -158,14 +158,14 @@ def _take(queue: SimpleQueue[Request | None], waiting: deque[Request], block: bo
 
 
 def _answered(
-    queue: SimpleQueue[Request | None], waiting: deque[Request], flying: deque[Flight]
+    queue: SimpleQueue[Request | None], waiting: deque[Request], flying: deque[BatchedRun]
 ) -> list[Answer]:
     """Some answers, none where others came in the meantime that can be begun with."""
-    requests = waiting[0].requests if waiting else flying[0].asked[0].requests
+    requests = waiting[0].requests if waiting else flying[0].requests[0].requests
     try:
         return requests.executor.perform(partial(_turn, requests, queue, waiting, flying))
     except BaseException as error:  # no device opens
-        lost = [request for flight in flying for request in flight.asked]
+        lost = [request for flight in flying for request in flight.requests]
         lost += _joined(waiting, 1)
         flying.clear()
         return [Answer(request, [], error) for request in lost]
@@ -175,17 +175,17 @@ def _turn(
     requests: Requests,
     queue: SimpleQueue[Request | None],
     waiting: deque[Request],
-    flying: deque[Flight],
+    flying: deque[BatchedRun],
 ) -> list[Answer]:
     """Begin with as much as may be under way, and wait for the first of it or for requests."""
     while waiting and len(flying) < UNDER_WAY:
-        asked = _joined(waiting, requests.max_batch)
+        joined = _joined(waiting, requests.max_batch)
         try:
-            flying += [Flight(_begun(requests, asked), asked)] if asked else []
+            flying += [BatchedRun(_begin(requests, joined), joined)] if joined else []
         except Exception as error:
-            if len(asked) == 1:
-                return [Answer(asked[0], [], error)]
-            return [_alone(requests, request) for request in asked]
+            if len(joined) == 1:
+                return [Answer(joined[0], [], error)]
+            return [_alone(requests, request) for request in joined]
     longest = float("inf") if len(flying) == UNDER_WAY else LOOK
     with suppress(Exception):  # which comes again with the answers
         while flying and not flying[0].run.wait(longest):
@@ -200,41 +200,41 @@ def _turn(
 
 def _joined(waiting: deque[Request], most: int) -> tuple[Request, ...]:
     """The first that waits and those behind it that one run does, too; without the cancelled."""
-    asked: list[Request] = []
+    joined: list[Request] = []
     samples = 0
     while waiting:
         request = waiting[0]
         more = most > 1 and samples + request.samples <= most
-        if asked and not (more and request.joins(asked[0])):
+        if joined and not (more and request.joins(joined[0])):
             break
         waiting.popleft()
         if request.future.set_running_or_notify_cancel():
-            asked.append(request)
+            joined.append(request)
             samples += request.samples
-    return tuple(asked)
+    return tuple(joined)
 
 
-def _begun(requests: Requests, asked: tuple[Request, ...]) -> Run:
-    """The run for `asked`: several are padded to a batch of a power of two, or the largest."""
-    first = asked[0]
-    if len(asked) == 1:
+def _begin(requests: Requests, joined: tuple[Request, ...]) -> Run:
+    """Begin a run for `joined`: several are padded to a batch of a power of two, or the largest."""
+    first = joined[0]
+    if len(joined) == 1:
         return requests.executor.begin(first.feeds, first.outputs, first.out)
-    samples = sum(request.samples for request in asked)
+    samples = sum(request.samples for request in joined)
     batch = min(1 << (samples - 1).bit_length(), requests.max_batch)
     feeds = {}
     for name, array in first.feeds.items():
         feeds[name] = np.zeros((batch, *array.shape[1:]), array.dtype)
-        np.concatenate([one.feeds[name] for one in asked], out=feeds[name][:samples])
+        np.concatenate([one.feeds[name] for one in joined], out=feeds[name][:samples])
     return requests.executor.begin(feeds, first.outputs, {})
 
 
 def _alone(requests: Requests, request: Request) -> Answer:
-    """What becomes of a request that was joined to others, of which some cannot be run."""
+    """Run a request by itself that was joined to others, of which some cannot be run."""
     try:
         run = requests.executor.begin(request.feeds, request.outputs, request.out)
     except Exception as error:
         return Answer(request, [], error)
-    return Flight(run, (request,)).answers()[0]
+    return BatchedRun(run, (request,)).answers()[0]
 
 
 def _end(queue: SimpleQueue[Request | None], thread: threading.Thread) -> None:

@@ -18,20 +18,20 @@ from glnn.types import Array, DType, Shape
 
 
 class Run(Protocol):
-    """Some run, to be asked inside `Performer.perform`."""
+    """A run under way or finished, to be asked inside `Performer.perform`."""
 
     def wait(self, seconds: float = float("inf")) -> bool:
-        """Wait for the device no longer than `seconds`; whether it is done.
+        """Wait for the device no longer than `seconds`; return True where it is done.
 
         Raises DeviceError where the device was closed or reset.
         """
 
     def results(self) -> dict[str, Array]:
-        """The outputs that were asked for, by name, waiting for them. Raises the same."""
+        """Wait for the outputs that were asked for, and return them by name. Raises the same."""
 
 
 @dataclass(frozen=True)
-class Done(Generic[T]):
+class FinishedRun(Generic[T]):
     """A run without anything to wait for: its results are there."""
 
     found: T
@@ -44,17 +44,10 @@ class Done(Generic[T]):
         return self.found
 
 
-class Performing(Protocol):
-    """What a run may only be asked inside of."""
+class ThreadSafeRun:
+    """A run that may be asked in any thread: it is asked inside the `perform` of `performer`."""
 
-    def perform(self, work: Callable[[], T]) -> T:
-        """What `work` gives or raises."""
-
-
-class Inside:
-    """A run that is under way inside the `perform` of another, to be asked anywhere."""
-
-    def __init__(self, performer: Performing, run: Run) -> None:
+    def __init__(self, performer: Executing, run: Run) -> None:
         self._performer, self._run = performer, run
 
     def wait(self, seconds: float = float("inf")) -> bool:
@@ -66,7 +59,7 @@ class Inside:
         return self._performer.perform(self._run.results)
 
 
-class Begun:
+class InFlightRun:
     """A run under way in one of a runner's BufferSets.
 
     names: of the outputs that were asked for. computed: those of them that commands compute, whose
@@ -90,7 +83,7 @@ class Begun:
 
     @property
     def over(self) -> bool:
-        """Whether its results were taken out of the plan, cannot be, or are none and it is done."""
+        """True once its BufferSet is free: results were taken, cannot be, or none are wanted."""
         done = not self._names and self.fence is not None and self.fence.over
         return done or self._found is not None or self._error is not None
 
@@ -118,7 +111,7 @@ class Begun:
         return self._found
 
 
-def apart(feeds: Mapping[str, Array], out: Mapping[str, Array]) -> dict[str, Array]:
+def unaliased(feeds: Mapping[str, Array], out: Mapping[str, Array]) -> dict[str, Array]:
     """Return `feeds`, copied where they may share memory with arrays of `out`.
 
     An output that is an input is taken from there, perhaps once others were written.
@@ -145,13 +138,13 @@ def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
 
 
 def within_memory(performer: Performer, work: Callable[[], T]) -> T:
-    """What `work` gives or raises; LimitError where the host has too little memory."""
+    """Return what `work` gives. Raises LimitError where the host has too little memory."""
     with _memory_told():
         return performer.perform(work)
 
 
 def run_within(
-    performer: Performer, inside: Callable[[], T], begin: Callable[[], Run | Done[T]]
+    performer: Performer, inside: Callable[[], T], begin: Callable[[], Run | FinishedRun[T]]
 ) -> T:
     """Return what `inside` gives; LimitError where the host has too little memory.
 
@@ -180,7 +173,7 @@ class Executing(Protocol):
 
     @property
     def device(self) -> Device | None:
-        """What it runs on; None where no GL is involved."""
+        """The device that it runs on; None where no GL is involved."""
 
     def run(
         self,
@@ -188,10 +181,10 @@ class Executing(Protocol):
         outputs: Iterable[str] | None = None,
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
-        """The outputs so called, None for all, for the inputs `feeds`; see `Runner.run`."""
+        """Return the outputs so called, None for all, for the inputs `feeds`; see `Runner.run`."""
 
     def perform(self, work: Callable[[], T]) -> T:
-        """What `work` gives or raises, called where `begin` may be."""
+        """Call `work` where `begin` may be called; return or raise what it does."""
 
     def begin(
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
@@ -199,4 +192,4 @@ class Executing(Protocol):
         """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
 
     def settle(self) -> None:
-        """Hand new plans to the saver, once a run gave results. Inside `perform`."""
+        """Hand new plans to the saver, once a run gave results. ThreadSafeRun `perform`."""

@@ -15,7 +15,7 @@ from glnn.errors import ModelError, NoRoomError, ShapeError, shown
 from glnn.process import ProcessLock
 from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.runtime.executable import Executable, Output
-from glnn.runtime.run import Begun, apart, check_out
+from glnn.runtime.run import InFlightRun, check_out, unaliased
 from glnn.runtime.store import Performer
 from glnn.settings import Settings
 from glnn.types import Array, DType, as_float, narrowed, to_float16
@@ -58,7 +58,7 @@ class Runner:
         self._small = tuple(one.name for one in io.inputs if one.small)
         self._indices = tuple(one for one in io.inputs if one.below)
         self._outputs = {one.name: one for one in io.outputs}
-        self._runs: deque[Begun] = deque()
+        self._runs: deque[InFlightRun] = deque()
         self._latest = BufferSet(executable, resources)
         self._latest.bind(sizes)
         self._sets = [self._latest]
@@ -146,7 +146,7 @@ class Runner:
     def download(self) -> dict[str, Array]:
         """Return the outputs, waiting for them."""
         return self._performer.perform(
-            lambda: self._asked(self._latest, self.outputs, {}).results()
+            lambda: self._in_flight(self._latest, self.outputs, {}).results()
         )
 
     def run(
@@ -184,7 +184,7 @@ class Runner:
         feeds: Mapping[str, Array],
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None = None,
-    ) -> Begun:
+    ) -> InFlightRun:
         """Have the device begin with a run, for callers that are inside `Performer.perform`.
 
         Where as many are under way as there is room for, the first of them is waited for.
@@ -199,16 +199,16 @@ class Runner:
         feeds: Mapping[str, Array],
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None,
-    ) -> Begun:
+    ) -> InFlightRun:
         self._before(outputs or ())
         buffers = self._latest = self._bound(self.executable.sizes(feeds))
         if out:
             for one in self.executable.io.outputs:
                 if one.name in out:
                     check_out(one.name, out[one.name], buffers.number(one.shape), one.dtype)
-        self._upload(buffers, apart(feeds, out) if out else feeds)
+        self._upload(buffers, unaliased(feeds, out) if out else feeds)
         buffers.perform()
-        return self._asked(buffers, self.outputs if outputs is None else outputs, out or {})
+        return self._in_flight(buffers, self.outputs if outputs is None else outputs, out or {})
 
     def _bound(self, sizes: tuple[int, ...]) -> BufferSet:
         """Return a BufferSet for a new run of these sizes; the first, where only one has room."""
@@ -258,14 +258,16 @@ class Runner:
         free = self.available()
         return 2 if free is None or self._latest.room <= free else 1
 
-    def _asked(self, buffers: BufferSet, names: Sequence[str], out: Mapping[str, Array]) -> Begun:
+    def _in_flight(
+        self, buffers: BufferSet, names: Sequence[str], out: Mapping[str, Array]
+    ) -> InFlightRun:
         """Ask for the outputs `names` of the run in `buffers`, and return what waits for them."""
         computed = [name for name in names if name not in self._fixed]
 
         def found(name: str) -> Array:
             return self._array(self._outputs.get(name) or self._inner(name), buffers, out.get(name))
 
-        return Begun(buffers, names, computed, found)
+        return InFlightRun(buffers, names, computed, found)
 
     def _array(self, output: Output, buffers: BufferSet, out: Array | None) -> Array:
         """Return an output as the run in `buffers` left it, in `out` or in a new array."""

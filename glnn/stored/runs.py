@@ -10,7 +10,7 @@ from glnn.device import Device
 from glnn.device.command_buffer import FormatError
 from glnn.errors import DeviceError, LimitError
 from glnn.process import ProcessLock
-from glnn.runtime.run import Done, Executing, Run, run_within
+from glnn.runtime.run import Executing, FinishedRun, Run, run_within
 from glnn.runtime.runner import Runner
 from glnn.runtime.store import OnDevice, T
 from glnn.stored.plan_cache import StoredModel
@@ -69,10 +69,10 @@ class StoredRuns:
         def inside() -> dict[str, Array] | None:
             return self._by_plan(feeds, lambda plan: plan.inside(feeds, names, out))
 
-        def begin() -> Run | Done[dict[str, Array] | None]:
+        def begin() -> Run | FinishedRun[dict[str, Array] | None]:
             if names == ():
-                return Done(inside())
-            nothing: Done[dict[str, Array] | None] = Done(None)
+                return FinishedRun(inside())
+            nothing: FinishedRun[dict[str, Array] | None] = FinishedRun(None)
             return self._by_plan(feeds, lambda plan: plan.begin(feeds, names, out)) or nothing
 
         found = run_within(self._on, inside, begin) if self._usable() else None
