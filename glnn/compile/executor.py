@@ -292,15 +292,16 @@ class Executor:
         names: tuple[str, ...] | None,
         out: Mapping[str, Array] | None,
     ) -> dict[str, Array]:
-        return self._with_room(feeds, backend, lambda plan: plan.inside(feeds, names, out))
+        return self.with_room(feeds, backend, lambda plan: plan.inside(feeds, names, out))
 
-    def _with_room(
+    def with_room(
         self, feeds: Mapping[str, Array], backend: Backend, do: Callable[[Plan | Cut], T]
     ) -> T:
         """Return what `do` gives of the plan for such inputs.
 
         Where that has too little memory, all plans are dropped, which frees theirs, and these
         shapes get one of their own; also where one for a range of sizes cannot be bound to them.
+        Only inside `perform`.
         """
         exact = False
         while True:
@@ -328,7 +329,7 @@ class Executor:
     def ready(self, feeds: Mapping[str, Array]) -> None:
         """Make the plan for inputs like `feeds` unless it is there. Raises what `Plan` raises."""
         backend = self._open()
-        within_memory(backend, lambda: self._with_room(feeds, backend, lambda plan: None))
+        within_memory(backend, lambda: self.with_room(feeds, backend, lambda plan: None))
 
     def perform(self, work: Callable[[], T]) -> T:
         """Call `work` where the device may be used, and return or raise what it does."""
@@ -352,7 +353,7 @@ class Executor:
                 return FinishedRun(plan.inside(feeds, outputs, out))
             return plan.begin(feeds, outputs, out)
 
-        return self._with_room(feeds, backend, begin)
+        return self.with_room(feeds, backend, begin)
 
     def settle(self) -> None:
         """See `glnn.runtime.stored.Executing`."""

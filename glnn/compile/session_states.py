@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from glnn.backends import Backend
+from glnn.compile.cut import Cut
 from glnn.compile.executor import Executor
 from glnn.compile.fastest import Fastest
 from glnn.compile.plan import Plan
@@ -75,6 +76,8 @@ class SessionStates:
         self.shared, self._lock = shared, shared.lock
         self._pending = dict(self._initial)  # what is to be written before the next run
         self._plans: Plans | None = None
+        self._torn = False
+        """Whether the last run was stopped while it updated them."""
         self.parked: States | None = None  # the content, while another stream runs
 
     def __repr__(self) -> str:
@@ -210,7 +213,8 @@ class SessionStates:
     ) -> R:
         """Do `run` by the plan for `feeds`, with these states on the device.
 
-        They are as before where it raises. Only inside `perform`.
+        Where it raises they are as before, or torn, or of the run, whose results could not be had.
+        Only inside `perform`.
         """
         with self._lock:
             self._check_lost()
@@ -225,21 +229,27 @@ class SessionStates:
             try:
                 return run(plan)
             except BaseException:
+                self._torn = before is not None or plan.torn
                 if before is not None and plan.backend.device and not plan.backend.device.lost:
                     plans.restore(before)
+                    self._torn = False
                 raise
 
     def _check_lost(self) -> None:
-        """Raise DeviceError where the content of some went with a device."""
+        """Raise DeviceError where the content of some went with a device or a run."""
         device = None if self._plans is None else self._plans.backend.device
-        if device is None or not (device.lost or device.closed):
+        lost = device is not None and (device.lost or device.closed)
+        if not lost and not self._torn:
             return
         if gone := [name for name in self.names if name not in self._pending]:
+            why = device.lost or "the device was closed" if device and lost else "a run was stopped"
             raise DeviceError(
-                f"{device.lost or 'the device was closed'}; with it went the states "
-                f"{', '.join(map(repr, gone))} of {self._model}: reset() or write() them"
+                f"{why}; with it went the states {', '.join(map(repr, gone))} of {self._model}: "
+                "reset() or write() them"
             )
-        self._plans, self.parked = None, None
+        self._torn = False
+        if lost:
+            self._plans, self.parked = None, None
 
 
 class SharedPlans:
@@ -296,13 +306,17 @@ class Plans:
 
     def plan(self, feeds: Mapping[str, Array]) -> Plan:
         """Return the plan for inputs like `feeds`, made now unless it is there."""
+
+        def reserved(plan: Plan | Cut) -> Plan:
+            assert isinstance(plan, Plan)  # with states no graph is planned in parts
+            plan.reserve(feeds)  # now: a run that has begun is not done again
+            return plan
+
         try:
-            plan = self._executor.plan_for(feeds, self.backend)
+            return self._executor.with_room(feeds, self.backend, reserved)
         except ShapeError:
             self._check_updates(feeds)
             raise
-        assert isinstance(plan, Plan)  # with states no graph is planned in parts
-        return plan
 
     def _check_updates(self, feeds: Mapping[str, Array]) -> None:
         """Raise ShapeError where an output is of another type than the state that it updates."""

@@ -72,6 +72,8 @@ class Resources:
     """The textures that show these, by their numbers."""
     looks: bool = False
     """Whether free memory is looked at before more is taken: for the first the plan has looked."""
+    torn: bool = False
+    """Whether a run ended while it updated states: their content is of no run."""
     generation: int = 0
     """Counts the times that one of `memories` was replaced by a larger one."""
 
@@ -122,6 +124,8 @@ class BufferSet:
         self._weights: list[DeviceWeight] = []
         self._sized = [i for i, one in enumerate(resources.weights) if hasattr(one, "bound")]
         self._turning = self._doubled()
+        updated = [one for one in executable.states if one.after is not None]
+        self._in_place = self.device is not None and not all(one.blocks[1:] for one in updated)
         self._stretch = 0  # of the device's work, by which its last run is over
         self._now: _Arrangement | None = None
         self._fed = frozenset(one.name for one in executable.io.inputs)
@@ -436,9 +440,12 @@ class BufferSet:
             if self.device is None and self._shared.states:
                 self._perform_here()
             else:
+                self._shared.torn = self._in_place
                 self.commands()
+                self._shared.torn = bool(self._turning)
                 for state in self._turning:
                     state.turn()
+            self._shared.torn = False
         finally:
             device = self.device
             if device is not None:  # only now: a run may wait for the device in the middle
@@ -450,13 +457,17 @@ class BufferSet:
             if one.name in self.executable.slots:
                 self.store(one.name).set(self._shared.states[one.name].get())
         self.commands()
+        new: list[tuple[StateMemory, Array]] = []
         for one in self.executable.states:
             if one.after is None:
                 continue
             found, state = self.store(one.after).pull(), self._shared.states[one.name]
             # A view may be one of an input, which is the caller's own, and has that one's shape.
             own = found if found.base is None else np.array(found)
-            state.set(own.reshape(state.type.shape))
+            new.append((state, own.reshape(state.type.shape)))
+        self._shared.torn = True
+        for state, array in new:
+            state.set(array)
 
     def result(self, name: str) -> Store:
         """Return the store of the tensor called `name`, as the last run left it."""

@@ -89,6 +89,15 @@ class Runner:
             free -= self._taken + self._nbytes  # what GLNN_MEMORY allows is for all together
         return free
 
+    @property
+    def torn(self) -> bool:
+        """Whether its last run ended while it updated states: their content is of no run."""
+        return self._resources.torn
+
+    def reserve(self, feeds: Mapping[str, Array]) -> None:
+        """Have memory for a run of `feeds`. Only inside `perform`. Raises NoRoomError."""
+        self._bound(self.executable.sizes(feeds))
+
     def fixed(self, name: str) -> Array:
         """Return the output of that name, which follows from sizes alone: a new array."""
         return self._fixed_output(name, self._latest)
@@ -200,6 +209,7 @@ class Runner:
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None,
     ) -> InFlightRun:
+        self._resources.torn = False
         self._before(outputs or ())
         buffers = self._latest = self._bound(self.executable.sizes(feeds))
         if out:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 from functools import partial
 from typing import Any
@@ -14,8 +15,10 @@ from onnx import parser
 
 from glnn.compile import Plan
 from glnn.device import Device
-from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
+from glnn.errors import DeviceError, LimitError, ModelError, ShapeError, UnsupportedOpError
+from glnn.runtime.run import Begun
 from glnn.session import InferenceSession
+from tests.models.test_open_sessions import interrupted
 
 HEAD = '<ir_version: 9, opset_import: ["": 17, "ai.onnx.ml": 3]>\n'
 F32 = np.float32
@@ -384,6 +387,72 @@ def test_a_step_of_the_host_that_raises_leaves_states_as_they_were(options, monk
     assert np.array_equal(states.read()["s"], [2, 2])
     session.run(None, x, states=states)
     assert np.array_equal(states.read()["s"], [3, 3])
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_run_that_is_interrupted_leaves_states_that_are_known(options, error) -> None:
+    """As they were before it or are after it; else whoever uses them is told."""
+    if options["backend"] == "auto":
+        pytest.skip("it is one of the others")
+    session, seen = session_of(made(NET), options), set[str]()
+    states, steps = session.make_states(PAIRS, INITIAL), [{"x": x} for x in inputs(3)]
+    theirs = runtime()
+    expected = [theirs.step(**one) for one in steps[:2]]
+    after = {name: array.copy() for name, array in theirs.states.items()}
+
+    def begun() -> dict[str, Any]:
+        states.reset()
+        alike(session.run(None, steps[0], states=states)[0], expected[0][0])
+        return states.read()
+
+    def run() -> None:
+        session.run(None, steps[1], states=states)
+
+    for _ in range(2):
+        before = begun()
+        calls = interrupted(run, error, None).calls
+    for n in sorted(random.Random(3).sample(range(1, calls + 1), min(calls, 60))):
+        begun()
+        interrupted(run, error, n)
+        try:
+            found = states.read()
+        except DeviceError as told:
+            assert "a run was stopped" in str(told)
+            seen.add("torn")
+        else:
+            same = [
+                all(np.allclose(found[name], one[name], 1e-5, 1e-5) for name in PAIRS)
+                for one in (before, after)
+            ]
+            assert any(same), (n, calls)
+            seen.add("before" if same[0] else "after")
+    assert "before" in seen
+    begun()
+    alike(session.run(None, steps[1], states=states)[0], expected[1][0])
+    check(states, theirs)
+
+
+def test_results_that_cannot_be_had_leave_states_of_the_run(options, monkeypatch) -> None:
+    session = session_of(made(NET), options)
+    states, theirs = session.make_states(PAIRS, INITIAL), runtime()
+    one, two, three = ({"x": x} for x in inputs(3))
+    for feeds in (one, two):
+        alike(session.run(None, feeds, states=states)[0], theirs.step(**feeds)[0])
+
+    def fails(*_: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Begun, "results", fails)
+        with pytest.raises(LimitError):
+            session.run(None, three, states=states)
+        with pytest.raises((LimitError, MemoryError)):
+            session.run_async(None, one, states=states).result(60)
+    for feeds in (three, one):
+        theirs.step(**feeds)
+    check(states, theirs)
 
 
 def test_shapes_may_change_and_states_stay(options) -> None:
