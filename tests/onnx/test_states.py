@@ -16,7 +16,7 @@ from onnx import parser
 from glnn.compile import Plan
 from glnn.device import Device
 from glnn.errors import DeviceError, LimitError, ModelError, ShapeError, UnsupportedOpError
-from glnn.runtime.run import Begun
+from glnn.runtime.run import InFlightRun
 from glnn.session import InferenceSession
 from tests.models.test_open_sessions import interrupted
 
@@ -445,7 +445,7 @@ def test_results_that_cannot_be_had_leave_states_of_the_run(options, monkeypatch
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Begun, "results", fails)
+        patch.setattr(InFlightRun, "results", fails)
         with pytest.raises(LimitError):
             session.run(None, three, states=states)
         with pytest.raises((LimitError, MemoryError)):
