@@ -18,22 +18,22 @@ import numpy as np
 from glnn.backends.backend import Backend, Launch, Operand, Way
 from glnn.backends.cpu import HostStep as NumpyStep
 from glnn.backends.launch import encode, in_levels
+from glnn.compile.array_writer import ArrayWriter
 from glnn.compile.memory_budget import Outline
 from glnn.compile.memory_planner import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry, Tensor
-from glnn.compile.weights import Kept, Key, Weight, Weights
+from glnn.compile.weights import Key, Weight, Weights
 from glnn.device.command_encoder import BlockPart, CommandEncoder
 from glnn.device.memory import LEAST
 from glnn.device.program import Program
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.constant import Made, SizedConstant
 from glnn.graph.operator import Operator
 from glnn.graph.operators import If, Loop
-from glnn.graph.operators.identity import Identity
-from glnn.layout import parse
+from glnn.layout import Layout, parse
 from glnn.progress_bar import report_work
-from glnn.runtime.buffer_set import BufferSet, DeviceWeight, Resources, SizedWeight
+from glnn.runtime.array_program import ArrayProgram
+from glnn.runtime.buffer_set import BufferSet, DeviceWeight, Resources
 from glnn.runtime.executable import Block, Executable, IOSpec, StateSlot, Symbol, TensorSlot
 from glnn.runtime.store import HostStore, Store
 from glnn.size_table import SizeTable
@@ -156,7 +156,7 @@ class Emitted:
 
     executable: Executable
     programs: Sequence[Program]
-    weights: Sequence[DeviceWeight | SizedWeight]
+    weights: Sequence[DeviceWeight]
     launches: Sequence[Launch]
     """What performs each entry of the schedule: a GlLaunch, or an EntryStep of the host."""
     encoder: CommandEncoder
@@ -192,27 +192,6 @@ def wanted(outline: Outline) -> Iterator[Key]:
                     yield weight, entry.layouts[name], name in copies
 
 
-@dataclass(frozen=True, eq=False)
-class _Sized:
-    """A weight that follows from sizes, as a table of positions: another one for other sizes."""
-
-    backend: Backend
-    key: Key
-
-    @cached_property
-    def _constant(self) -> SizedConstant:
-        constant = self.key[0].constant
-        return SizedConstant(Made(Identity(), (constant,), None, (), 0))
-
-    def bound(self, change: Substitution) -> Kept:
-        """Return it for the sizes that `change` puts in."""
-        weight, layout, _ = self.key
-        found = self._constant.evaluated(change, weight.type.dtype)
-        array = weight.rounded(found.reshape(change(weight.shape)))
-        store = self.backend.keep(np.asarray(array, order="C"), change(layout))
-        return Kept(weight, store, (), [], [], self.backend)
-
-
 def emit(
     outline: Outline, weights: Weights, io: IOSpec = NOTHING, domain: Domain = Domain()
 ) -> Emitted:
@@ -245,15 +224,16 @@ class _Emitter:
         self.backend: Backend = schedule.backend
         self.on_device = self.backend.device is not None
         self.encoder = CommandEncoder(SizeTable())
-        self._sized: dict[Key, tuple[int, Store]] = {}
-        """The place of each weight of open sizes, and its store for the sizes at hand."""
+        self._sized: dict[tuple[Weight, Layout, bool], TensorSlot] = {}
+        """Where each weight lies that follows from sizes, by its layout and whether on the host."""
         self._kept: dict[Store, int] = {}
         """The place of each weight among `_weights`, by its store."""
-        self._weights: list[DeviceWeight | SizedWeight] = []
+        self._weights: list[DeviceWeight] = []
         self._words: list[int] = []
 
     def emitted(self, io: IOSpec) -> Emitted:
         """Return the executable."""
+        sized = self._place_sized()
         blocks = self._blocks()
         for i in range(len(blocks)):
             self.encoder.buffer(BlockPart(i, LEAST))
@@ -267,6 +247,7 @@ class _Emitter:
             encode(self.encoder, order, device)
         commands = self.encoder.finish()
         slots = {name: self._slot(name, one) for name, one in self.schedule.tensors.items()}
+        slots |= {one.name: one for one in self._sized.values()}
         host = [one for one in order if isinstance(one, EntryStep)]
         io = io.sized(self.encoder.sizes)
         made = Executable(
@@ -288,6 +269,7 @@ class _Emitter:
                 for one in states
             ),
             set_by_host=self._set_by_host(),
+            sized=sized,
             why_not_saved=self._why_not_saved(bool(host)),
         )
         return Emitted(made, tuple(self.encoder.programs), self._weights, launches, self.encoder)
@@ -298,7 +280,7 @@ class _Emitter:
             return "the host has a part in it"
         if self.outline is not None and self.outline.carried:
             return "it has states"
-        if any(isinstance(one, _Sized) for one in self._weights):
+        if self._sized:
             return "a weight is another one for other sizes"
         if any(one.is_number for one in self.domain.symbols):
             return "a size depends on the numbers of an input"
@@ -319,7 +301,46 @@ class _Emitter:
             if all(isinstance(one, int) for one in sizes):
                 sizes = (max(most, self.arena.sizes[i]),)
             found.append(Block(sizes, kind, i in own))
-        return tuple(found)
+        there = (one for one in self._sized.values() if one.block is not None)
+        return (*found, *(Block((one.words, LEAST), "shared", True) for one in there))
+
+    def _place_sized(self) -> ArrayProgram:
+        """Have each weight that follows from sizes be a tensor in a block of its own.
+
+        Return what makes them.
+        """
+        writer = ArrayWriter(self.encoder.sizes)
+        size, count = self.encoder.sizes.size, len(self.arena.sizes)
+        for entry in self.schedule.entries:
+            for name, weight in entry.task.parameters.items():
+                on_device = self._on_device(entry)
+                key = weight, self._layout(entry, name), on_device
+                if not weight.sized or entry.task.op.control or key in self._sized:
+                    continue
+                if weight.variables:  # nobody would see that one was assigned anew
+                    raise UnsupportedOpError(
+                        f"{weight.name} is made of a variable and of open sizes"
+                    )
+                called = f"sized {len(self._sized)}"
+                while called in self.schedule.tensors:
+                    called += "'"
+                dtype = (
+                    weight.type.dtype if self.on_device else self.backend.stored(weight.type.dtype)
+                )
+                block = count if on_device else None
+                count += on_device
+                words = size(key[1].words(weight.type)) if on_device else 0
+                writer.add(called, weight, dtype)
+                self._sized[key] = TensorSlot(
+                    called, size(weight.shape), dtype, key[1], words, block, called, None
+                )
+        return writer.written()
+
+    def _on_device(self, entry: Entry) -> bool:
+        return self.on_device and not entry.host
+
+    def _layout(self, entry: Entry, name: str) -> Layout:
+        return parse("R") if entry.host else entry.layouts[name]
 
     def _slot(self, name: str, tensor: Tensor) -> TensorSlot:
         """Return where a tensor lies."""
@@ -361,45 +382,47 @@ class _Emitter:
             outlines = self.outline.bodies[task.output] if self.outline is not None else ()
             domain = Domain(self.domain.symbols)
             bodies = [(one, emit(one, self.weights, domain=domain)) for one in outlines]
-            return ControlStep(entry, self.backend, self.weights, bodies)
+            return ControlStep(entry, self.backend, {}, self.weights, bodies)
         if entry.host:
-            return HostStep(entry, self.backend)
+            return HostStep(entry, self.backend, self._sized_names(entry))
         copies = self.backend.copies(entry.choice, entry.problem) if task.parameters else {}
-        keys = {n: (w, entry.layouts[n], n in copies) for n, w in task.parameters.items()}
+        sized = self._sized_names(entry)
+        kept = {
+            name: self._weight((weight, entry.layouts[name], name in copies))
+            for name, weight in task.parameters.items()
+            if name not in sized
+        }
         if not self.on_device:
-            numbers = {name: self._weight(key)[0] for name, key in keys.items()}
-            return CpuStep(entry, self.backend, numbers)
-        operands = {operand: self._part(name) for operand, name in task.operands.items()}
-        operands |= {name: self._weight(key)[1] for name, key in keys.items()}
+            numbers = {name: self._kept[store] for name, store in kept.items()}
+            return CpuStep(entry, self.backend, sized, numbers)
+        operands: dict[str, Operand] = {k: self._part(name) for k, name in task.operands.items()}
+        for name in sized:
+            slot = self._sized[task.parameters[name], self._layout(entry, name), True]
+            assert slot.block is not None
+            operands[name] = BlockPart(slot.block, slot.layout.words(task.parameters[name].type))
+        operands |= kept
         states = self.outline is not None and bool(self.outline.carried)
         out = self._part(task.output)
         return self.backend.prepare(entry.choice, entry.problem, operands, out, states)
 
-    def _weight(self, key: Key) -> tuple[int, Operand]:
-        """Return a weight's number in the executable, and the buffer that kernels are bound to."""
-        weight, layout, _ = key
-        if weight.sized:
-            if weight.variables:  # nobody would see that one was assigned anew
-                raise UnsupportedOpError(f"{weight.name} is made of a variable and of open sizes")
-            if key not in self._sized:
-                change = Substitution(hint)
-                hinted = change(weight)
-                now = Weight(hinted.constant, hinted.type, True)
-                store = self.backend.keep(np.asarray(now.read(), order="C"), change(layout))
-                self._sized[key] = self._added(_Sized(self.backend, key), store), store
-            return self._sized[key]
+    def _sized_names(self, entry: Entry) -> dict[str, str]:
+        """Return the tensors that are an entry's weights that follow from sizes, by operand."""
+        return {
+            name: self._sized[weight, self._layout(entry, name), self._on_device(entry)].name
+            for name, weight in entry.task.parameters.items()
+            if weight.sized
+        }
+
+    def _weight(self, key: Key) -> Store:
+        """Return the buffer of a weight, which kernels are bound to, and number it."""
         kept = self.weights.keep(*key)
         if kept.store not in self._kept:
-            self._kept[kept.store] = self._added(kept, kept.store)
-        return self._kept[kept.store], kept.store
-
-    def _added(self, weight: DeviceWeight | SizedWeight, store: Store) -> int:
-        """The number of a new weight."""
-        self._weights.append(weight)
-        self._words.append(store.nbytes // 4)
-        if self.on_device:
-            self.encoder.buffer(store)  # type: ignore[arg-type]
-        return len(self._weights) - 1
+            self._kept[kept.store] = len(self._weights)
+            self._weights.append(kept)
+            self._words.append(kept.store.nbytes // 4)
+            if self.on_device:
+                self.encoder.buffer(kept.store)  # type: ignore[arg-type]
+        return kept.store
 
     def _set_by_host(self) -> frozenset[str]:
         """Return `Executable.set_by_host`."""
@@ -421,18 +444,19 @@ class EntryStep:
 
     entry: Entry
     backend: Backend
+    sized_weights: Mapping[str, str]
+    """The tensor of each operand that is a weight and follows from sizes."""
 
     @property
     def tensors(self) -> Sequence[str]:
         """The tensors that it reads and writes."""
-        return tuple(self.entry.tensors)
+        return (*self.entry.tensors, *self.sized_weights.values())
 
     @cached_property
     def sized(self) -> bool:
         """Whether it computes something else for other sizes."""
         problem = self.entry.problem
-        weights = self.entry.task.parameters.values()
-        return problem.hinted is not problem or any(one.sized for one in weights)
+        return problem.hinted is not problem or bool(self.sized_weights)
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """Return what performs it with the tensors of `buffers`, for their sizes."""
@@ -450,13 +474,14 @@ class HostStep(EntryStep):
         entry, change, backend = self.entry, buffers.change, self.backend
         task, problem = entry.task, entry.problem.substituted(change)
         outs = [buffers.store(name) for name in (task.output, *task.more)]
-        parameters = {n: change(w) if w.sized else w for n, w in task.parameters.items()}
+        fixed = {n: w for n, w in task.parameters.items() if n not in self.sized_weights}
+        operands = {**task.operands, **self.sized_weights}
 
         own = ref(buffers)  # who has what is bound: a circle would keep device memory
 
         def perform() -> None:
-            arrays = {k: _pulled(own, v) for k, v in task.operands.items()}
-            arrays |= {k: weight.read() for k, weight in parameters.items()}
+            arrays = {k: _pulled(own, v) for k, v in operands.items()}
+            arrays |= {k: weight.read() for k, weight in fixed.items()}
             arrays = {k: array.reshape(problem.shapes[k]) for k, array in arrays.items()}
             for store, type, found in zip(
                 outs, problem.results, problem.compute_all(arrays), strict=True
@@ -483,7 +508,8 @@ class CpuStep(EntryStep):
         problem = entry.problem
         if problem.hinted is not problem:
             problem = buffers.change(problem)  # the guards admit what was inferred of SymInts
-        stores: dict[str, Operand] = {k: buffers.store(v) for k, v in task.operands.items()}
+        tensors = {**task.operands, **self.sized_weights}
+        stores: dict[str, Operand] = {k: buffers.store(v) for k, v in tensors.items()}
         for name, number in self.numbers.items():
             stores[name] = buffers.weight(number).store
         out = buffers.store(task.output)

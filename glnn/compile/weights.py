@@ -14,12 +14,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.array_functions import halved
 from glnn.backends import Backend
 from glnn.backends.gl import GlBackend
 from glnn.device import Buffer, DataTexture
 from glnn.device.command_buffer import TextureView
 from glnn.device.copying import packed
-from glnn.errors import ShapeError
 from glnn.graph.constant import Constant, Leaf, Made, depends_on_sizes, evaluated, leaves
 from glnn.graph.decompose import Derived
 from glnn.graph.graph import ASSIGNMENTS, Graph, Kind, Value, Variable
@@ -29,7 +29,7 @@ from glnn.process import ProcessLock, memory, processors
 from glnn.runtime.store import Store
 from glnn.span import Spans
 from glnn.symint import Substitution, hint
-from glnn.types import Array, DType, Shape, TensorType, to_float16
+from glnn.types import Array, DType, Shape, TensorType
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -205,11 +205,7 @@ class Weight:
             return found
         if self.type.dtype is not DType.float16:
             return np.asarray(found, self.type.dtype.numpy)
-        rounded = to_float16(found)
-        if (beyond := np.isinf(rounded) & np.isfinite(found)).any():
-            worst = found[beyond][np.argmax(np.abs(found[beyond]))]
-            raise ShapeError(f"{self.name} has the number {worst:g}, float16 holds up to 65504")
-        return rounded
+        return halved(found, self.name)
 
     @property
     def name(self) -> str:

@@ -30,8 +30,7 @@ class BoundCommands:
     """The calls of GL for `commands` on `device`. Only inside `Device.perform`.
 
     programs: by their numbers. buffer: returns the buffer of a number. shown: has textures and
-    vertex arrays, which a binding may replace. changing: the numbers of buffers that depend on
-    sizes.
+    vertex arrays, which a binding may replace.
 
     The first run, and with GLNN_DEBUG every run, asks GL for errors after each step. Raises
     DeviceError with the step's name where there are some.
@@ -44,7 +43,6 @@ class BoundCommands:
         programs: Sequence[Program],
         buffer: Callable[[int], Any],
         shown: Shown,
-        changing: frozenset[int] = frozenset(),
     ) -> None:
         self._device, self._commands, self._programs = device, commands, programs
         self.buffer, self._shown = buffer, shown
@@ -59,8 +57,6 @@ class BoundCommands:
                 self._steps.append((command[1], len(self._written)))
             else:
                 self._written.append(command)
-        textures = (i for i, view in enumerate(commands.textures) if view.buffer in changing)
-        self._changing = changing, frozenset(textures)
         self._makers = [self._maker(command) for command in self._written]
         self._set_parts = [
             (i, commands.uniforms[i], [n for n, v in commands.uniforms[i].items() if depends(v)])
@@ -75,16 +71,10 @@ class BoundCommands:
     def _is_open(self, command: Command) -> bool:
         """Return True where the call of a command must be made anew for other sizes."""
         name, *arguments = command
-        buffers, textures = self._changing
         if name == "uniforms":
             return not self._open_sets.isdisjoint(arguments[1:])
-        if name in ("bind", "copy"):
-            return depends(command) or not buffers.isdisjoint(
-                arguments[: 3 if name == "copy" else 1]
-            )
-        if name in ("refresh", "texture"):
-            view = self._commands.textures[arguments[-1]]
-            return arguments[-1] in textures or (name == "refresh" and depends(view.words))
+        if name == "refresh":
+            return depends(self._commands.textures[arguments[0]].words)
         return name == "host" or depends(command)
 
     def bind(

@@ -29,6 +29,7 @@ WRITTEN = {
     **{kind: (n, "i", "iv") for n, kind in enumerate((0x8B56, 0x8B57, 0x8B58, 0x8B59), 1)},
 }
 """Of the types of uniforms: components, how Python packs one, how GL's function for it ends."""
+INT = 0x1404
 UNIT = 1, "i", "iv"  # of what is none of these: a sampler
 
 
@@ -48,6 +49,8 @@ class Uniform:
 
         Raises struct.error where that is none of its type.
         """
+        if type(value) is int and self.kind == INT and -(1 << 31) <= value < 1 << 31:
+            return gl.quick("glUniform1i"), (self.place, value)  # as most are
         components, letter, ending = WRITTEN.get(self.kind, UNIT)
         values = value if isinstance(value, tuple) else (value,)
         if self.count == 1 and letter != "f" and len(values) == components:

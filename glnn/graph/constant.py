@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -59,12 +59,12 @@ class Made:
     def _before(self) -> tuple[tuple[tuple[Constant, tuple[int, ...]], ...], tuple[int, ...]]:
         """The parts but itself, which would be a circle, and the places that it reads."""
         own: Constant = self
-        *before, (_, at) = parts_of(own, _reads, _own)
+        *before, (_, at) = parts_of(own, _reads, without_operands)
         return tuple(before), at
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
-        return tuple((_own(part), at) for part, at in self.parts)
+        return tuple((without_operands(part), at) for part, at in self.parts)
 
     @cached_property
     def _hash(self) -> int:
@@ -81,7 +81,7 @@ Constant = Leaf | Made
 """Two are equal where they are made in one way of the same constants and variables."""
 
 
-def _own(part: Constant) -> Any:
+def without_operands(part: Constant) -> Any:
     """What it is but for its operands."""
     if isinstance(part, Leaf):
         return part
@@ -143,7 +143,7 @@ def depends_on_sizes(of: Constant) -> bool:
     """Return True where a part of it is another one for other sizes."""
     change = Substitution(hint)
     parts = of.parts if isinstance(of, Made) else ((of, ()),)
-    return any(change(own) is not own for own in (_own(part) for part, _ in parts))
+    return any(change(own) is not own for own in (without_operands(part) for part, _ in parts))
 
 
 def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
@@ -156,13 +156,15 @@ def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
     arrays: dict[int, Array] = {}
     last = {place: i for i, (_, at) in enumerate(of.parts) for place in at}
     for i, (part, at) in enumerate(of.parts):
-        arrays[i] = _computed(part, at, arrays)
+        arrays[i] = computed(part, at, arrays)
         for place in {place for place in at if last[place] == i}:
             del arrays[place]
     return _rounded(arrays[len(of.parts) - 1], dtype)
 
 
-def _computed(part: Constant, at: tuple[int, ...], arrays: Mapping[int, Array]) -> Array:
+def computed(
+    part: Constant, at: Sequence[int], arrays: Mapping[int, Array] | Sequence[Array]
+) -> Array:
     """The array of a part of a constant, from those at the places that it reads."""
     if isinstance(part, Leaf):
         array = part.read()
@@ -184,36 +186,7 @@ def _rounded(array: Array, dtype: DType) -> Array:
     return result.astype(dtype.numpy if dtype.kind == "float" else np.float32)
 
 
-class SizedConstant:
-    """A constant that depends on open sizes: what of it does not is computed once."""
-
-    def __init__(self, of: Made) -> None:
-        change = Substitution(hint)
-        self._parts = of.parts
-        self._sized: list[bool] = []
-        """Of each part, whether it may be another one for other sizes, or later."""
-        self._arrays: dict[int, Array] = {}
-        for part, at in self._parts:
-            variable = isinstance(part, Leaf) and part.value.kind is Kind.VARIABLE
-            own = _own(part)
-            self._sized.append(
-                variable or change(own) is not own or any(self._sized[place] for place in at)
-            )
-
-    def evaluated(self, change: Substitution, dtype: DType) -> Array:
-        """Its array for the sizes that `change` puts in, as `evaluated` gives it."""
-        arrays = dict(self._arrays)
-        for i, (part, at) in enumerate(self._parts):
-            if i in arrays:
-                continue
-            if self._sized[i]:
-                arrays[i] = _computed(_of_sizes(part, change), at, arrays)
-            else:
-                arrays[i] = self._arrays[i] = _computed(part, at, arrays)
-        return _rounded(arrays[len(self._parts) - 1], dtype)
-
-
-def _of_sizes(part: Constant, change: Substitution) -> Constant:
+def of_sizes(part: Constant, change: Substitution) -> Constant:
     """A part for the sizes that `change` puts in, of the operands that it had."""
     if isinstance(part, Leaf):
         return change(part)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from glnn.graph import interval, numeric, threefry
+from glnn import array_functions, numeric
+from glnn.graph import interval, threefry
 from glnn.graph.function import Function
 from glnn.graph.interval import corners, integers
 from glnn.types import DType
@@ -64,7 +65,7 @@ _ARITHMETIC = (
     _F("abs", 1, np.abs, _both("magnitude(a)"), "sign", gradient="sign(a) * da",
        interval=interval.magnitude),
     _F("sign", 1, np.sign, _both("signum(a)"), "sign", interval=corners(interval.sign)),
-    _F("reciprocal", 1, lambda x: np.divide(1, x, dtype=x.dtype), "1.0 / a",
+    _F("reciprocal", 1, array_functions.reciprocal, "1.0 / a",
        gradient="-da / (a * a)", by_result="-(a * a) * da"),
     _F("square", 1, np.square, _both("a * a"), gradient="2.0 * a * da",
        interval=integers(interval.square)),

@@ -79,7 +79,9 @@ class Operator(ABC):
     others once the types are known (`graph.composite`). Operands in `halves` may be float16, which
     are stored so and computed with as float32; those in `bytes` may be int8, four of them stored in
     a word. One that is a `table` has no operands: its results follow from its attributes, among
-    them sizes, and are kept as weights are.
+    them sizes, and are kept as weights are. `array_function` names the function of
+    `glnn.array_functions` that makes the only result of the operands and, behind them, the
+    attributes in their order; empty where there is none.
     """
 
     name: ClassVar[str]
@@ -100,6 +102,7 @@ class Operator(ABC):
     halves: ClassVar[tuple[str, ...]] = ()
     bytes: ClassVar[tuple[str, ...]] = ()
     table: ClassVar[bool] = False
+    array_function: ClassVar[str] = ""
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
 from glnn.graph.function import Function, Number
-from glnn.graph.numeric import writes_to
+from glnn.numeric import writes_to
 from glnn.types import Array
 
 Work = Callable[[], object]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError, shown
-from glnn.graph.numeric import cast as number_cast
+from glnn.numeric import cast as number_cast
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.types import Array, DType
 

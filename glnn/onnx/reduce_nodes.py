@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import UnsupportedOpError
-from glnn.graph.numeric import cast
+from glnn.numeric import cast
 from glnn.types import Array
 
 Attributes = Mapping[str, Any]

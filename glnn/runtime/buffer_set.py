@@ -15,6 +15,7 @@ from glnn.device.command_buffer import CommandBuffer, TextureView, VertexInput
 from glnn.device.memory import MEMORIES
 from glnn.device.program import Program
 from glnn.errors import LimitError, NoRoomError
+from glnn.runtime.array_program import SizedArrays
 from glnn.runtime.executable import Executable, HostStep, TensorSlot
 from glnn.runtime.store import HostStore, Store
 from glnn.size_table import depends, number
@@ -33,13 +34,6 @@ class DeviceWeight(Protocol):
 
     def texture(self, view: TextureView) -> DataTexture:
         """Return a texture that shows it, of known sizes."""
-
-
-class SizedWeight(Protocol):
-    """A weight that follows from sizes, as a table of positions."""
-
-    def bound(self, change: Substitution) -> DeviceWeight:
-        """Compute and upload it for the sizes that `change` puts in."""
 
 
 class StateMemory(Protocol):
@@ -62,7 +56,7 @@ class Resources:
 
     device: Device | None
     programs: Sequence[Program]
-    weights: Sequence[DeviceWeight | SizedWeight]
+    weights: Sequence[DeviceWeight]
     available: Callable[[], int | None]
     """Bytes of device memory that are free; None where nobody knows."""
     states: Mapping[str, StateMemory] = field(default_factory=dict)
@@ -121,8 +115,11 @@ class BufferSet:
         self.device = resources.device
         self._memories: dict[int, SharedMemory] = {}
         self._arrangements: dict[tuple[int, ...], _Arrangement] = {}
-        self._weights: list[DeviceWeight] = []
-        self._sized = [i for i, one in enumerate(resources.weights) if hasattr(one, "bound")]
+        self._sized = SizedArrays(executable.sized)
+        self._on_host: dict[str, Array] = {}
+        """Of the tensors that follow from sizes those that the host reads."""
+        views = enumerate(executable.commands.textures)
+        self._open_views = [(i, view) for i, view in views if depends(view.words)]
         self._turning = self._doubled()
         updated = [one for one in executable.states if one.after is not None]
         self._in_place = self.device is not None and not all(one.blocks[1:] for one in updated)
@@ -232,17 +229,18 @@ class BufferSet:
         buffers = self._buffers()
         others = found is None or found.parts.buffers != buffers
         if found is None:
-            found = self._arrangements[key] = _Arrangement(_DeviceParts(buffers, self._weights))
+            parts = _DeviceParts(buffers, self._shared.weights)
+            found = self._arrangements[key] = _Arrangement(parts)
         found.made_for = None  # until all of it is
         found.parts.buffers = buffers
         try:
-            self._bind_weights()
             if self.device is not None:
                 self._bind_device(found, self.device, others)
             else:
                 self._bind_cpu(found, others)
         except BaseException:  # nobody knows which of it is bound, and to what
             self._now = None
+            self._sized = SizedArrays(self.executable.sized)
             del self._arrangements[key]
             raise
         found.made_for = made_for
@@ -257,15 +255,12 @@ class BufferSet:
                 found[block] = state.memories[(state.current + turn) % len(state.memories)]
         return found
 
-    def _bind_weights(self) -> None:
-        if not self._weights:  # the list itself stays: parts of arrangements refer to it
-            self._weights += self._shared.weights  # type: ignore[arg-type]
-        if not self._sized:
-            return
-        change = self.change
-        for i in self._sized:
-            sized: Any = self._shared.weights[i]
-            self._weights[i] = sized.bound(change)
+    def _set_sized(self) -> None:
+        """Compute and upload the tensors that follow from sizes, and are others than before."""
+        slots, arrays = self.executable.slots, self._sized.changed(self.numbers)
+        self._on_host |= {k: v for k, v in arrays.items() if slots[k].block is None}
+        for name, array in (arrays | self._on_host).items():
+            self.store(name).put(array)
 
     def _bind_device(self, now: _Arrangement, device: Device, others: bool) -> None:
         commands, executable = self.executable.commands, self.executable
@@ -279,41 +274,29 @@ class BufferSet:
 
         if others:
             for place in _bound(executable):
-                if place >= count and place - count not in self._sized:
+                if place >= count:
                     buffer(place)  # before its textures, which are made of it then
             parts.textures = [self._texture(now, i) for i in range(len(commands.textures))]
             parts.arrays = [array(one) for one in commands.arrays]
             now.stores.clear()
             now.owners.clear()
         else:
-            grown = [
-                i
-                for i, view in enumerate(commands.textures)
-                if (view.buffer >= count and view.buffer - count in self._sized)
-                or (depends(view.words) and not self._shows(parts.textures[i], view))
-            ]
+            grown = [i for i, one in self._open_views if not self._shows(parts.textures[i], one)]
             for i in grown:
                 parts.textures[i] = self._texture(now, i)
-            arrays = [
-                i
-                for i, one in enumerate(commands.arrays)
-                if any(place - count in self._sized for _, place, _ in one.attributes)
-            ]
-            for i in arrays:
-                parts.arrays[i] = array(commands.arrays[i])
-            others = bool(grown or arrays)
+            others = bool(grown)
             self._forget_stores(now)
         self._bind_host(now, others)
         bound = now.commands
         if not isinstance(bound, BoundCommands):
-            sized = frozenset(count + i for i in self._sized)
-            bound = BoundCommands(device, commands, self._shared.programs, buffer, parts, sized)
+            bound = BoundCommands(device, commands, self._shared.programs, buffer, parts)
             now.commands = bound
         bound.bind(self.numbers, now.host, others=others)
 
     def _bind_host(self, now: _Arrangement, others: bool) -> None:
         """Bind the host's steps that depend on sizes; all where `others`, as memory is another."""
         self._now = now  # what they look for tensors in
+        self._set_sized()
         steps, open_slots = self.executable.host, self.executable.open_slots
         for i, step in enumerate(steps):
             if others or not now.host[i:] or step.sized or not open_slots.isdisjoint(step.tensors):
@@ -344,7 +327,7 @@ class BufferSet:
         first, words = view.first, number(view.words, self.numbers)
         known = TextureView(view.buffer, first, words, view.texel, view.sampler)
         if view.buffer >= count:
-            return self._weights[view.buffer - count].texture(known)
+            return self._shared.weights[view.buffer - count].texture(known)
         assert self.device is not None
         memory = now.parts.buffers[view.buffer]
         shared = view.buffer in self._shared.memories
@@ -388,8 +371,8 @@ class BufferSet:
         return isinstance(commands, BoundCommands) and commands.checked
 
     def weight(self, number: int) -> Any:
-        """Return the weight of that number, for the sizes of the last binding."""
-        return self._weights[number]
+        """Return the weight of that number."""
+        return self._shared.weights[number]
 
     def host(self, step: HostStep) -> Callable[[], None]:
         """Return what performs a step of the host's, for the sizes of the last binding."""

@@ -15,6 +15,7 @@ from glnn.device.command_buffer import MOST_WORDS, CommandBuffer, FormatError, p
 from glnn.device.memory import MEMORIES
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.layout import Layout, parse
+from glnn.runtime.array_program import NO_ARRAYS, ArrayProgram
 from glnn.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, places
 from glnn.symint import ORDER, Expr, Guard, SymInt, check
 from glnn.types import Array, DType, Shape, TensorType
@@ -286,6 +287,9 @@ class Executable:
     set_by_host: frozenset[str] = frozenset()
     """Tensors whose stores have the content themselves: host steps set them, and no command writes
     their memory. A view of one has a store of its own, which reads the device's memory."""
+    sized: ArrayProgram = NO_ARRAYS
+    """Makes the tensors that follow from sizes, as a table of positions: they are set in a binding,
+    and no command writes them."""
     why_not_saved: str | None = None
     """Why it cannot be written to disk; None where it can."""
 
@@ -302,6 +306,9 @@ class Executable:
         for expr in (*self.expressions, *(one.expr for one in self.guards)):
             check(expr)
         self._check_sizes()
+        self.sized.check(len(self.expressions))
+        if not self.sized.results.keys() <= self.slots.keys():
+            raise FormatError(f"there are no tensors {[*self.sized.results]!r:.200}")
         hosts = [command[1] for command in self.commands.commands if command[0] == "host"]
         if any(place >= len(self.host) for place in hosts):
             raise FormatError("there is no such step of the host's")

@@ -18,6 +18,7 @@ class Arange(HostOperator):
     """0, 1, 2, ... in one dimension. NumPy: arange."""
 
     name: ClassVar[str] = "arange"
+    array_function: ClassVar[str] = "arange"
     count: int
     """How many numbers."""
     dtype: DType

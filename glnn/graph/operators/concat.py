@@ -27,6 +27,7 @@ class Concat(Operator):
     variadic: ClassVar[bool] = True
     passes: ClassVar[tuple[str, ...]] = ("x",)
     spoiled: ClassVar[tuple[str, ...]] = ("x0",)
+    array_function: ClassVar[str] = "concat"
     axis: int = 1
 
     def __post_init__(self) -> None:

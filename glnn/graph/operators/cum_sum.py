@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-import numpy as np
-
+from glnn.array_functions import cum_sum
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval, joined, powers
 from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
@@ -26,6 +25,7 @@ class CumSum(Operator):
 
     name: ClassVar[str] = "cum_sum"
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    array_function: ClassVar[str] = "cum_sum"
     axis: int
     """Along which; negative ones count from the end."""
     exclusive: bool = False
@@ -48,13 +48,7 @@ class CumSum(Operator):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
         self.infer([TensorType.of(x)])
-        x = np.moveaxis(np.flip(x, self.axis) if self.reverse else x, self.axis, -1)
-        wide = np.full((*x.shape[:-1], x.shape[-1] + 1), int(self.multiply), x.dtype)
-        accumulate = np.cumprod if self.multiply else np.cumsum
-        with np.errstate(all="ignore"):
-            accumulate(x, -1, dtype=x.dtype, out=wide[..., 1:])
-        found = np.moveaxis(wide[..., :-1] if self.exclusive else wide[..., 1:], -1, self.axis)
-        return (np.ascontiguousarray(np.flip(found, self.axis) if self.reverse else found),)
+        return (cum_sum(x, self.axis, self.exclusive, self.reverse, self.multiply),)
 
     def cost(self, types: Types) -> Cost:
         x = self.named(types)["x"]

@@ -102,6 +102,7 @@ class Gather(Lookup):
     (axis 0) are an embedding.
     """
 
+    array_function: ClassVar[str] = "gather"
     axis: int = 0
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.array_functions import cut
 from glnn.errors import ShapeError, shown
 from glnn.graph.gathering import Gathering
 from glnn.graph.index_map import Axis, IndexMap
@@ -89,6 +90,7 @@ class Move(Operator):
 class Transpose(Move):
     """x with its dimensions in the order `perm`, that of x's for each of the result's."""
 
+    array_function: ClassVar[str] = "transpose"
     perm: tuple[int, ...]
     """Each dimension of x once; negative ones count from the end."""
 
@@ -121,6 +123,7 @@ class Transpose(Move):
 class Expand(Move):
     """x broadcast to `shape`, by NumPy's rule: its dimensions are the last ones, or 1."""
 
+    array_function: ClassVar[str] = "broadcast_to"
     shape: Shape
 
     def __post_init__(self) -> None:
@@ -158,6 +161,7 @@ class Slice(Move):
     an end at or before -(size + 1) takes in the first.
     """
 
+    array_function: ClassVar[str] = "cut"
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     axes: tuple[int, ...]
@@ -198,11 +202,7 @@ class Slice(Move):
         return IndexMap(tuple((Axis(n, i, first, step),) for i, (first, n, step) in walks))
 
     def moved(self, x: Array) -> Array:
-        cuts = [slice(None)] * x.ndim
-        axes = normalised("slice", self.axes, x.ndim)
-        for axis, *bounds in zip(axes, self.starts, self.ends, self.steps, strict=True):
-            cuts[axis] = slice(*bounds)
-        return x[tuple(cuts)]
+        return cut(x, self.starts, self.ends, self.axes, self.steps)
 
 
 def slice_bounds(size: int, start: int, end: int, step: int) -> tuple[int, int]:
@@ -230,6 +230,7 @@ def _walk(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:
 class Flip(Move):
     """x backwards along `axes`."""
 
+    array_function: ClassVar[str] = "flip"
     axes: tuple[int, ...]
 
     def __post_init__(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from glnn.array_functions import pad
 from glnn.errors import ShapeError, shown
 from glnn.graph.index_map import EDGES, Axis, Edge, IndexMap
 from glnn.graph.interval import Interval, joined
@@ -21,6 +23,7 @@ class Pad(Move):
     What a place gets that is outside: `fill`; or by x's own numbers, of which there must be some.
     """
 
+    array_function: ClassVar[str] = "pad"
     before: tuple[int, ...]
     """Places before the first, for each dimension."""
     after: tuple[int, ...]
@@ -59,21 +62,14 @@ class Pad(Move):
         return (joined((x, Interval.of_number(self.fill))),)
 
     def moved(self, x: Array) -> Array:
-        if not x.ndim:  # np.pad takes no list of nothing
-            return x
-        sides = [(max(b, 0), max(a, 0)) for b, a in zip(self.before, self.after, strict=True)]
-        if self.edge == "constant":
-            x = np.pad(x, sides, constant_values=np.asarray(self.fill).astype(x.dtype))
-        else:
-            x = np.pad(x, sides, mode=self.edge)  # type: ignore[arg-type]
-        cuts = zip(self.before, self.after, strict=True)
-        return x[tuple(slice(max(-b, 0), min(a, 0) or None) for b, a in cuts)]
+        return pad(x, self.before, self.after, self.edge, self.fill)
 
 
 @dataclass(frozen=True)
 class Tile(Move):
     """x as often along each dimension as `repeats` says."""
 
+    array_function: ClassVar[str] = "tile"
     repeats: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -97,6 +93,7 @@ class Tile(Move):
 class Roll(Move):
     """x moved by `shifts` along `axes`; what leaves at one end comes in at the other."""
 
+    array_function: ClassVar[str] = "roll"
     shifts: tuple[int, ...]
     axes: tuple[int, ...]
 

@@ -65,7 +65,7 @@ class Pointwise(Operator):
         given = [array for array in arrays if array is not None]
         if any(is_symbolic(array) for array in given):
             return (self.expr.evaluate(*given),)
-        dtype = self._dtype([DType.of(array) for array in given])
+        dtype = self.result_dtype([DType.of(array) for array in given])
         shape = np.broadcast_shapes(*(array.shape for array in given))
         return (evaluated(self.expr, given, shape, dtype.numpy),)
 
@@ -78,7 +78,7 @@ class Pointwise(Operator):
             return self.reference
         return lambda *arrays: (compute(*arrays),)
 
-    def _dtype(self, given: list[DType]) -> DType:
+    def result_dtype(self, given: list[DType]) -> DType:
         """The type of the result, where float32 may be given as float64 for a precise reference."""
         try:
             return self.expr.infer(given)

@@ -15,9 +15,9 @@ from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.compiled_expression import CompiledExpression
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.interval import Interval, joined, powers
-from glnn.graph.numeric import div
 from glnn.graph.operator import Cost, Few, Intervals, Known, Operator, Reference, Shapes, Types
 from glnn.graph.operators.move import normalised
+from glnn.numeric import div
 from glnn.symint import SymFloat
 from glnn.types import Array, Dim, DType, Shape, TensorType
 

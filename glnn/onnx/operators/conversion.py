@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glnn.graph.numeric import cast
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
+from glnn.numeric import cast
 from glnn.types import ON_GPU, Array, DType, TensorType
 
 CONVERTED = ON_GPU | {DType.int64, DType.float64}

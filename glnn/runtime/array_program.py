@@ -1,0 +1,152 @@
+"""ArrayProgram: weights that follow from sizes, as a flat list of calls of array functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from glnn.array_functions import FUNCTIONS
+from glnn.device.command_buffer import FormatError
+from glnn.host_memory import check_memory
+from glnn.size_table import Size, number, places
+from glnn.types import Array
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class ArrayCall:
+    """A call of an array function."""
+
+    function: str | Callable[..., Array]
+    """The name of one of FUNCTIONS; or one that has no name, which no file can have."""
+    reads: tuple[int, ...]
+    """The calls whose results it is given; ~i is the constant i."""
+    attributes: tuple[Any, ...]
+    """What it is given behind these: plain data, with a SizeIndex for each size."""
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether a size is among its attributes."""
+        return any(True for _ in places(self.attributes))
+
+    @cached_property
+    def called(self) -> Callable[..., Array]:
+        """The function."""
+        return FUNCTIONS[self.function] if isinstance(self.function, str) else self.function
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayProgram:
+    """Calls of array functions, of which some are given sizes."""
+
+    constants: tuple[Array, ...] = ()
+    calls: tuple[ArrayCall, ...] = ()
+    """Each reads from calls before it alone."""
+    results: Mapping[str, int] = field(default_factory=dict)
+    """The call that gives each tensor."""
+    nbytes: Size = 0
+    """Bytes that the results of all calls take, together."""
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether a function of it has no name, so that no file can have it."""
+        return not all(isinstance(one.function, str) for one in self.calls)
+
+    @cached_property
+    def needs(self) -> Sequence[frozenset[int]]:
+        """The expressions that each call's result depends on, by their places."""
+        found: list[frozenset[int]] = []
+        for one in self.calls:
+            given = (found[i] for i in one.reads if i >= 0)
+            found.append(frozenset(places(one.attributes)).union(*given))
+        return found
+
+    def check(self, expressions: int) -> None:
+        """Raise FormatError where it speaks of what is not there. expressions: how many are."""
+        count = len(self.calls)
+        for i, one in enumerate(self.calls):
+            if isinstance(one.function, str) and one.function not in FUNCTIONS:
+                raise FormatError(f"there is no array function {one.function!r:.80}")
+            if not all(type(at) is int and -len(self.constants) <= at < i for at in one.reads):
+                raise FormatError(f"there is nothing to read at {one.reads!r:.80}")
+        if not all(type(at) is int and 0 <= at < count for at in self.results.values()):
+            raise FormatError(f"there are no results of {count} calls at {self.results!r:.200}")
+        for place in places([self.nbytes, *(one.attributes for one in self.calls)]):
+            if type(place) is not int or not 0 <= place < expressions:
+                raise FormatError(f"there is no expression {place!r:.80}")
+
+    def order(self, names: tuple[str, ...]) -> list[tuple[int, ArrayCall, tuple[int, ...]]]:
+        """Return the calls that these tensors need: each with its place, and those read no more."""
+        if names not in self._orders:
+            ends, spent = {self.results[name] for name in names}, set[int]()
+            found: list[tuple[int, ArrayCall, tuple[int, ...]]] = []
+            wanted = set(ends)
+            for i in reversed(range(len(self.calls))):
+                if i in wanted and self.needs[i]:
+                    reads = {at for at in self.calls[i].reads if at >= 0 and self.needs[at]}
+                    found.append((i, self.calls[i], tuple(reads - ends - spent)))
+                    spent |= reads
+                    wanted |= reads
+            self._orders[names] = found[::-1]
+        return self._orders[names]
+
+    @cached_property
+    def _orders(self) -> dict[tuple[str, ...], list[tuple[int, ArrayCall, tuple[int, ...]]]]:
+        """Results of `order`, by its arguments."""
+        return {}
+
+    @cached_property
+    def known(self) -> Sequence[Array | None]:
+        """The results of calls that need no sizes, None for the others, then the constants."""
+        read = {i for one, needs in zip(self.calls, self.needs) if needs for i in one.reads}
+        read |= set(self.results.values())
+        found: list[Any] = [None] * len(self.calls) + list(self.constants[::-1])
+        for i, one in enumerate(self.calls):
+            if not self.needs[i]:
+                found[i] = one.called(*[found[at] for at in one.reads], *one.attributes)
+        return [one if i in read else None for i, one in enumerate(found[: len(self.calls)])] + [
+            *self.constants[::-1]
+        ]
+
+
+NO_ARRAYS = ArrayProgram()
+
+
+class SizedArrays:
+    """The results of an ArrayProgram in one binding after another."""
+
+    def __init__(self, program: ArrayProgram) -> None:
+        self._program, self._checked = program, 0
+        needs = {name: sorted(program.needs[at]) for name, at in program.results.items()}
+        self._needs = tuple(needs.items())
+        self._keys: dict[str, tuple[int, ...]] = {}
+
+    def changed(self, numbers: Sequence[int]) -> dict[str, Array]:
+        """Return the tensors that are others for these `numbers` of the expressions than before.
+
+        Raises LimitError, before anything is computed, where the host has too little memory.
+        """
+        keys = {name: tuple([numbers[i] for i in needs]) for name, needs in self._needs}
+        names = tuple([name for name, key in keys.items() if self._keys.get(name) != key])
+        if not names:
+            return {}
+        program, self._keys = self._program, keys
+        nbytes = number(program.nbytes, numbers)
+        if nbytes > self._checked:
+            check_memory(nbytes, lambda: "what follows from the sizes of a run")
+            self._checked = nbytes
+        with np.errstate(all="ignore"):
+            values: list[Any] = list(program.known)
+            for at, call, spent in program.order(names):
+                attributes = call.attributes
+                if call.is_open:
+                    attributes = number(attributes, numbers)
+                values[at] = call.called(*[values[i] for i in call.reads], *attributes)
+                for i in spent:
+                    values[i] = None
+        return {name: np.asarray(values[program.results[name]], order="C") for name in names}
