@@ -6,12 +6,14 @@ Each takes arrays, and behind them the attributes of its operator, which are pla
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from glnn import numeric
 from glnn.errors import ShapeError
+from glnn.resized_axis import Filter, ResizedAxis, nearest_places
 from glnn.types import Array, Shape, to_float16
 
 Ints = tuple[int, ...]
@@ -91,6 +93,50 @@ def halved(x: Array, name: str) -> Array:
     return rounded
 
 
+def nearest_table(resized: tuple[Any, ...], mode: str, nearest: str) -> Array:
+    """Return the index of the place that is nearest to each of an axis that is resized, int32."""
+    one = ResizedAxis(*resized)
+    return nearest_places(one.places(mode), one.size, nearest)
+
+
+def taps_table(
+    resized: tuple[Any, ...], mode: str, filter: tuple[Any, ...], index: int | None = None
+) -> Any:
+    """Return of what each place is made: indices, int32, and weights, float32: (taps, places).
+
+    index: which of the two; None for both.
+    """
+    one, made = ResizedAxis(*resized), Filter(*filter)
+    both = made.taps(one.places(mode), one.size, one.scale, reach=one.reach(made))
+    return both if index is None else both[index]
+
+
+def inside_table(resized: tuple[Any, ...], mode: str, shape: Shape) -> Array:
+    """Return whether each place lies within the tensor that is cropped, in a shape."""
+    return ResizedAxis(*resized).inside(mode).reshape(shape)
+
+
+def window_counts(
+    extents: Ints,
+    outputs: Ints,
+    kernel: Ints,
+    stride: Ints,
+    dilation: Ints,
+    before: Ints,
+    after: Ints,
+    counted: bool,
+) -> Array:
+    """Return how many numbers the mean of each window is of; `counted`: in the padding, too."""
+    found = []
+    for i, (size, out) in enumerate(zip(extents, outputs, strict=True)):
+        at = np.arange(out) * stride[i] - before[i]
+        first, last = (-before[i], size + after[i]) if counted else (0, size)
+        # The taps before a place are as many as steps to it, rounded up.
+        less, until = (np.clip(-((at - end) // dilation[i]), 0, kernel[i]) for end in (first, last))
+        found.append(until - less)
+    return np.asarray(reduce(np.multiply.outer, found), np.float32)
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
@@ -106,6 +152,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         *(numeric.div, numeric.power, numeric.rsqrt, numeric.erf, numeric.sigmoid, numeric.relu),
         *(np.reshape, np.transpose, np.broadcast_to, np.flip, np.tile, np.roll),
         *(array, arange, cast, reciprocal, concat, cut, pad, gather, cum_sum, halved),
+        *(nearest_table, taps_table, inside_table, window_counts),
     )
 }
 """The functions by their names, which files have."""

@@ -26,7 +26,7 @@ ORDER = (
     ("symint",),
     ("size_table",),
     ("settings", "process", "types", "glsl", "span", "host_memory"),
-    ("disk", "remade", "progress_bar", "numeric"),
+    ("disk", "remade", "progress_bar", "numeric", "resized_axis"),
     ("arrays", "array_functions", "boxes", "choice"),
     ("layout", "tensor_info"),
     ("graph", "device"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -95,7 +95,7 @@ class ArrayWriter:
 
         dtype: of the result; None for that of what it reads first.
         """
-        known = self._sizes.size(_plain(attributes))
+        known = self._sizes.size(attributes)
         key = function, reads, repr(known)
         if key not in self._calls:
             self._calls[key] = len(self._written)
@@ -129,7 +129,7 @@ class ArrayWriter:
         array, dtype = leaf.value.data, leaf.value.type.dtype
         if isinstance(array, np.ndarray) and is_symbolic(array):  # integers that follow from sizes
             dtype = DType.int64 if dtype is DType.object else dtype
-            attributes = tuple(array.reshape(-1).tolist()), array.shape, dtype
+            attributes = tuple(array.reshape(-1).tolist()), array.shape, dtype.value
             return self._call("array", (), attributes, dtype.numpy)
         array = leaf.read()
         place = self._constant(leaf, array)
@@ -150,8 +150,11 @@ class ArrayWriter:
                 if isinstance(operator, Concat):
                     widest = max(map(self._dtype, reads), key=lambda one: one.itemsize)
                     reads = tuple(self._cast(one, widest) for one in reads)
-                dtype = None if reads else operator.infer(())[0].dtype.numpy
-                return self._call(operator.array_function, reads, _values(operator), dtype)
+                results = () if reads else operator.infer(())
+                dtype = results[part.index].dtype.numpy if results else None
+                attributes = operator.array_attributes
+                attributes += (part.index,) if len(results) > 1 else ()
+                return self._call(operator.array_function, reads, attributes, dtype)
         return self._computed(part, reads)
 
     def _pointwise(self, operator: Pointwise, reads: tuple[int, ...]) -> int | None:
@@ -216,21 +219,6 @@ class ArrayWriter:
         wide = dtype.kind == "float" and any(self._dtype(one) == WIDE for one in reads)
         found = WIDE if wide or dtype is DType.float16 else dtype.numpy
         return self._call(function, reads, (tuple(sizes.values()),), found)
-
-
-def _values(operator: Any) -> tuple[Any, ...]:
-    return tuple(getattr(operator, one.name) for one in fields(operator))
-
-
-def _plain(value: Any) -> Any:
-    """Return `value` as plain data, SymInts aside."""
-    if isinstance(value, DType):
-        return value.value
-    if isinstance(value, np.generic):
-        return value.item()
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(_values(value))
-    return tuple(map(_plain, value)) if isinstance(value, (tuple, list)) else value
 
 
 def _number(one: int | Expr) -> Any:

@@ -270,18 +270,18 @@ class _Emitter:
             ),
             set_by_host=self._set_by_host(),
             sized=sized,
-            why_not_saved=self._why_not_saved(bool(host)),
+            why_not_saved=self._why_not_saved(bool(host), sized),
         )
         return Emitted(made, tuple(self.encoder.programs), self._weights, launches, self.encoder)
 
-    def _why_not_saved(self, hosted: bool) -> str | None:
+    def _why_not_saved(self, hosted: bool, sized: ArrayProgram) -> str | None:
         """Return why the executable cannot be written to disk; None where it can."""
         if not self.on_device or hosted:
             return "the host has a part in it"
         if self.outline is not None and self.outline.carried:
             return "it has states"
-        if self._sized:
-            return "a weight is another one for other sizes"
+        if sized.why_not_saved is not None:
+            return sized.why_not_saved
         if any(one.is_number for one in self.domain.symbols):
             return "a size depends on the numbers of an input"
         if any(program.key is None for program in self.encoder.programs):

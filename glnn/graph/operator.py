@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from math import prod
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval, joined
 from glnn.symint import holds_symbols, plain
-from glnn.types import Array, Shape, TensorType
+from glnn.types import Array, DType, Shape, TensorType
 
 T = TypeVar("T")
 SMALL = 4096  # numbers of a tensor that are looked at before a run, where sizes may depend on them
@@ -80,8 +82,8 @@ class Operator(ABC):
     are stored so and computed with as float32; those in `bytes` may be int8, four of them stored in
     a word. One that is a `table` has no operands: its results follow from its attributes, among
     them sizes, and are kept as weights are. `array_function` names the function of
-    `glnn.array_functions` that makes the only result of the operands and, behind them, the
-    attributes in their order; empty where there is none.
+    `glnn.array_functions` that makes the result of the operands and `array_attributes`, behind
+    which it takes the number of the result where there are several; empty where there is none.
     """
 
     name: ClassVar[str]
@@ -103,6 +105,11 @@ class Operator(ABC):
     bytes: ClassVar[tuple[str, ...]] = ()
     table: ClassVar[bool] = False
     array_function: ClassVar[str] = ""
+
+    @property
+    def array_attributes(self) -> tuple[Any, ...]:
+        """What `array_function` is given behind the operands, as plain data."""
+        return tuple(plain_values(self))
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -348,6 +355,17 @@ class Operator(ABC):
     def view_layouts(self, given: str) -> tuple[str, str]:
         """How a view wants its input, which lies in `given`, and how its result then lies."""
         return "R", "R"
+
+
+def plain_values(value: Any) -> Any:
+    """Return a dataclass's values as plain data, also those of dataclasses within; SymInts stay."""
+    if isinstance(value, DType):
+        return value.value
+    if isinstance(value, np.generic):
+        return value.item()
+    if is_dataclass(value) and not isinstance(value, type):
+        return tuple(plain_values(getattr(value, one.name)) for one in fields(value))
+    return tuple(map(plain_values, value)) if isinstance(value, (tuple, list)) else value
 
 
 def typed(operands: Operands) -> dict[str, TensorType]:

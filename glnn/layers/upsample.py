@@ -8,12 +8,13 @@ from math import floor, prod
 from typing import Any
 
 from glnn.errors import ShapeError, shown
-from glnn.graph.compose.resample import Filter, Places, between, looked_up, weighted
+from glnn.graph.compose.resample import Places, between, looked_up, weighted
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity
 from glnn.layers.arguments import flag, integer, is_list, number, with_unusual
 from glnn.layers.layer import ANY, Layer
 from glnn.layers.scope import Scope
+from glnn.resized_axis import Filter
 from glnn.types import MOST, DType
 
 LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from glnn.array_functions import FUNCTIONS
-from glnn.device.command_buffer import FormatError
+from glnn.device.command_buffer import FormatError, plain, size_of
 from glnn.host_memory import check_memory
 from glnn.size_table import Size, number, places
 from glnn.types import Array
 
-PLAIN = (bool, int, float, str, type(None))
+KINDS = "biuf"  # of NumPy's numbers that files have
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,32 @@ class ArrayProgram:
     """Bytes that the results of all calls take, together."""
 
     @property
-    def unnamed(self) -> bool:
-        """Whether a function of it has no name, so that no file can have it."""
-        return not all(isinstance(one.function, str) for one in self.calls)
+    def why_not_saved(self) -> str | None:
+        """Why no file can have it; None where one can."""
+        named = all(isinstance(one.function, str) for one in self.calls)
+        if named and all(array.dtype.kind in KINDS for array in self.constants):
+            return None
+        return "what makes a weight of sizes has no name in files"
+
+    def data(self) -> list[Any]:
+        """Return it as JSON has it, of constants only what they are."""
+        return [
+            [[one.dtype.str, one.shape] for one in self.constants],
+            [[one.function, one.reads, plain(one.attributes)] for one in self.calls],
+            dict(self.results),
+            plain(self.nbytes),
+        ]
+
+    @classmethod
+    def of(cls, data: Any, words: Sequence[NDArray[np.uint32]]) -> ArrayProgram:
+        """Return what `data` gave. words: of each constant. Raises anything where it gave none."""
+        constants, calls, results, nbytes = data
+        return cls(
+            tuple(_constant(*one) for one in zip(constants, words, strict=True)),
+            tuple(ArrayCall(str(f), tuple(reads), size_of(given)) for f, reads, given in calls),
+            {str(name): place for name, place in results.items()},
+            size_of(nbytes),
+        )
 
     @cached_property
     def needs(self) -> Sequence[frozenset[int]]:
@@ -115,6 +140,16 @@ class ArrayProgram:
 
 
 NO_ARRAYS = ArrayProgram()
+
+
+def _constant(known: tuple[str, list[int]], words: NDArray[np.uint32]) -> Array:
+    """Return an array of its own. Raises FormatError where `words` are not those of one."""
+    dtype, shape = known
+    kind = np.dtype(dtype)
+    nbytes = kind.itemsize * prod(shape)
+    if kind.kind not in KINDS or not 0 <= nbytes <= words.nbytes < nbytes + 4:
+        raise FormatError(f"a constant of {words.nbytes} bytes is no {dtype} {shape!r:.80}")
+    return np.frombuffer(words.tobytes()[:nbytes], kind).reshape(shape)
 
 
 class SizedArrays:

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from glnn.device.command_buffer import MOST_WORDS, CommandBuffer, FormatError, plain, size_of
 from glnn.device.memory import MEMORIES
 from glnn.errors import ModelError, ShapeError, shown
@@ -411,7 +414,7 @@ class Executable:
         """Return all of it as JSON has it. Raises FormatError where it cannot be saved."""
         if self.why_not_saved is not None:
             raise FormatError(self.why_not_saved)
-        names = {self.aliases.get(one, one) for one in self._ends()}
+        names = {self.aliases.get(one, one) for one in self._ends()} | self.sized.results.keys()
         return {
             "name": self.name,
             "backend": self.backend,
@@ -436,6 +439,7 @@ class Executable:
             ],
             "aliases": dict(self.aliases),
             "nbytes": self.nbytes,
+            "sized": self.sized.data(),
         }  # fmt: skip
 
     def _ends(self) -> list[str]:
@@ -444,8 +448,13 @@ class Executable:
         return [*(one.name for one in self.io.inputs), *changing]
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Executable:
-        """Return what `data` gave, from JSON of which nothing is known. Raises FormatError."""
+    def of(
+        cls, data: Mapping[str, Any], constants: Sequence[NDArray[np.uint32]] = ()
+    ) -> Executable:
+        """Return what `data` gave, from JSON of which nothing is known. Raises FormatError.
+
+        constants: the words of those of `sized`.
+        """
         try:
             inputs = tuple(
                 Input(name, DType(dtype), size_of(shape), DType(takes), small, size_of(below))
@@ -469,6 +478,7 @@ class Executable:
                 {one.name: one for one in slots},
                 {str(name): str(one) for name, one in data["aliases"].items()},
                 int(data["nbytes"]),
+                sized=ArrayProgram.of(data["sized"], constants),
             )
             _ = made._numbers, made._guarded
             if any(one.is_number is not False for one in made.symbols):

@@ -186,7 +186,7 @@ def _files(
             yield entry.path, -1, 0
 
 
-FORM = 2  # of the index; another one is not read
+FORM = 3  # of the index; another one is not read
 MOST_PLANS = 12  # of a model: the latest
 PLAIN = "biuf"
 """The kinds of NumPy's numbers that arrays are stored of."""
@@ -241,7 +241,7 @@ class StoredPlan:
     part: str
     """The part of the index's own entry that has it."""
     weights: tuple[StoredWeight, ...]
-    """Its weights."""
+    """Its weights, and behind them the constants that its weights of sizes are made of."""
     fixed: tuple[StoredOutput, ...]
     """Its outputs that no run changes."""
 

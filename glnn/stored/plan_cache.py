@@ -226,6 +226,22 @@ class PackedWords(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class ConstantWords:
+    """A constant of an executable's arrays, which is written as weights are."""
+
+    array: Array
+
+    def words(self) -> NDArray[np.uint32]:
+        """Return its bytes, filled up to whole words."""
+        content = np.ascontiguousarray(self.array).tobytes()
+        return np.frombuffer(content + bytes(-len(content) % 4), np.uint32)
+
+    def current(self) -> bool:
+        """Return True: nobody assigns it."""
+        return True
+
+
+@dataclass(frozen=True, eq=False)
 class PlanToWrite:
     """A plan to be written."""
 
@@ -268,7 +284,8 @@ class PlanWriter:
         inputs of int64 are `all_small`.
         """
         with self._lock:
-            self._jobs.append(PlanToWrite(plan, tuple(weights), fixed, small))
+            constants = map(ConstantWords, plan.sized.constants)
+            self._jobs.append(PlanToWrite(plan, (*weights, *constants), fixed, small))
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="glnn saves")
                 try:
@@ -473,7 +490,11 @@ class StoredModel:
         entry, disk = self._entry, self._place.disk
         if not all(map(entry.check, stored.parts)):
             raise DamagedError("a plan's checksum is wrong")
-        plan = Executable.of(json.loads(bytes(entry.part(stored.part))))
+        data = json.loads(bytes(entry.part(stored.part)))
+        entries = {name: disk.map(name) for name in {one.entry for one in stored.weights}}
+        contents = [_content(entries[one.entry], one) for one in stored.weights]
+        own = stored.weights[: len(data["weights"])]  # behind them the constants
+        plan = Executable.of(data, [content for _, content in contents[len(own) :]])
         if plan.range != stored.range:
             raise DamagedError("a plan is of other shapes")
         fixed = {one.name: one.array(bytes(entry.part(one.part))) for one in stored.fixed}
@@ -481,25 +502,19 @@ class StoredModel:
             raise DamagedError("an output is missing")
         free = available(self.device)
         there = sum(
-            4 * words
-            for words, part in zip(plan.weights, stored.weights, strict=True)
-            if part in self._packed
+            4 * words for words, part in zip(plan.weights, own, strict=True) if part in self._packed
         )
         if free is not None and plan.nbytes - there > free:
             raise NoRoomError(f"{plan.nbytes} bytes of device memory are not free")
-        entries = {name: disk.map(name) for name in {one.entry for one in stored.weights}}
         weights, checks = [], []
-        for words, part in zip(plan.weights, stored.weights, strict=True):
-            packed, within = self._packed.get(part), entries[part.entry]
-            if within is None:
-                raise DamagedError(f"{part.entry} is not kept any more")
+        for i, (part, (within, content)) in enumerate(zip(stored.weights, contents, strict=True)):
+            packed = self._packed.get(part) if i < len(own) else None
             if packed is None:
-                content = np.frombuffer(within.span(part.pieces), np.uint32)
-                if len(content) > words:
-                    raise DamagedError(f"{part.entry} has {len(content)} words for {words}")
-                packed = PackedWeight(self.device, words, content)
                 checks += [(within, piece) for piece in part.pieces]
-            weights.append(packed)
+            if i < len(own):
+                if len(content) > plan.weights[i]:
+                    raise DamagedError(f"{part.entry} has too many words: {len(content)}")
+                weights.append(packed or PackedWeight(self.device, plan.weights[i], content))
         checking = ChecksumThreads(checks)
         try:
             made = make_runner(plan, self.device, weights, fixed, shapes)
@@ -509,8 +524,15 @@ class StoredModel:
             disk.remove(odd)
         if wrong:
             raise DamagedError("a weight's checksum is wrong")
-        self._packed.update(zip(stored.weights, weights, strict=True))
+        self._packed.update(zip(own, weights, strict=True))
         return made
+
+
+def _content(entry: Entry | None, part: StoredWeight) -> tuple[Entry, NDArray[np.uint32]]:
+    """Return the entry that has a part, and its words. Raises DamagedError where there is none."""
+    if entry is None:
+        raise DamagedError(f"{part.entry} is not kept any more")
+    return entry, np.frombuffer(entry.span(part.pieces), np.uint32)
 
 
 class ChecksumThreads:

@@ -234,3 +234,53 @@ def test_sizes_that_no_process_had_before(
         (found,) = session.run(None, feeds)
         assert session.restored, (height, width)
         assert np.allclose(found, host.run(None, feeds)[0], rtol=1e-4, atol=1e-4)
+
+
+MASK = """<ir_version: 9, opset_import: ["": 20]>
+    masked (float[1, P, 8] x) => (float[A, B, C] y, float[D, E, F] large)
+    <int64 zero = {0}, int64 one = {1}, int64[1] axis = {1}, float low = {-10000}, float no = {0},
+     float[1] scale = {0.1}, float[3] scales = {1, 2.5, 1}> {
+        s = Shape (x)  n = Gather <axis = 0> (s, one)  r = Range (zero, n, one)
+        c = Unsqueeze (r, axis)  m = Greater (r, c)  f = Where (m, low, no)
+        t = Transpose <perm = [0, 2, 1]> (x)  p = MatMul (x, t)
+        q = Add (p, f)  a = Softmax (q)
+        g = Cast <to = 1> (c)  h = Mul (g, scale)  i = Sin (h)
+        y = Add (a, i)
+        large = Resize <mode = "linear"> (x, , scales)
+    }"""
+"""A causal mask, sines of positions and tables by which a sequence is enlarged."""
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_weights_that_follow_from_sizes(
+    backend, keeping: Device, tmp_path: Path, old: Old, python
+) -> None:
+    """They are made anew for sizes that no process had, without what made the plan."""
+    path = tmp_path / "masked.onnx"
+    onnx.save(onnx.parser.parse_model(MASK), path)
+    twice = Twice(old(path), {"backend": backend, "device": keeping})
+    feeds = {size: {"x": numbers(size, (1, size, 8))} for size in (20, 1, 9, 23, 31)}
+    session = twice.session()
+    expected = {size: session.run(None, given) for size, given in feeds.items()}
+    assert not session.restored
+    written(session)
+    assert any(len(plan.executable.sized.calls) > 9 for plan in session._executor.regimes)  # type: ignore[union-attr]
+    warm, host = twice.session(), glnn.InferenceSession(path, "cpu")
+    for size, given in feeds.items():
+        found = warm.run(None, given)
+        assert warm.restored
+        same(found, expected[size])
+        for got, right in zip(found, host.run(None, given), strict=True):
+            np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
+    code = f"""
+import sys, numpy as np
+from glnn.session import InferenceSession
+session = InferenceSession({str(path)!r}, {backend!r})
+for size in (1, 11, 30, 13):
+    y, large = session.run(None, {{"x": np.ones((1, size, 8), np.float32)}})
+    print(y.tobytes().hex(), large.tobytes().hex())
+heavy = "onnx", "glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compile", "glnn.onnx"
+print(session.restored, [name for name in sys.modules if name.startswith(heavy)])
+"""
+    cold, warm = (python(code).stdout.splitlines() for _ in range(2))
+    assert cold[:-1] == warm[:-1] and warm[-1] == "True []"

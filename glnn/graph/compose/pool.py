@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.array_functions import window_counts
 from glnn.graph.builder import constant
 from glnn.graph.compose.add import Add, joined, parted
 from glnn.graph.compose.window import Sizes, Window
@@ -95,6 +95,7 @@ class WindowCounts(Table):
     """How many numbers the mean of each window is of, float32."""
 
     name: ClassVar[str] = "window_counts"
+    array_function: ClassVar[str] = "window_counts"
     windows: Window
     extents: Sizes
     """Sizes of the tensor, but for the first two."""
@@ -109,18 +110,14 @@ class WindowCounts(Table):
         return (TensorType(self.windows.outputs(self.extents), DType.float32),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        windows, found = self.windows, []
-        for i, (size, out) in enumerate(
-            zip(self.extents, windows.outputs(self.extents), strict=True)
-        ):
-            taps, apart = windows.kernel[i], windows.dilation[i]
-            at = np.arange(out) * windows.stride[i] - windows.before[i]
-            padded = -windows.before[i], size + windows.after[i]
-            first, last = padded if self.counted else (0, size)
-            # The taps before a place are as many as steps to it, rounded up.
-            before, until = (np.clip(-((at - end) // apart), 0, taps) for end in (first, last))
-            found.append(until - before)
-        return (np.asarray(reduce(np.multiply.outer, found), np.float32),)
+        return (window_counts(*self.array_attributes),)
+
+    @property
+    def array_attributes(self) -> tuple[Any, ...]:
+        of = self.windows
+        outs = of.outputs(self.extents)
+        sides = of.before, of.after
+        return self.extents, outs, of.kernel, of.stride, of.dilation, *sides, self.counted
 
 
 def shared(add: Add, x: Value, mode: str, counts: tuple[int | None, ...]) -> Value:

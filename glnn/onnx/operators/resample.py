@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.compose.resample import Filter, picked, repeated, weighted
+from glnn.graph.compose.resample import picked, repeated, weighted
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, Identity, Resample, Slice
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.resize_tables import InsideTable, NearestTable, TapsTable
-from glnn.onnx.operators.resized_axis import CENTRES, MODES, ROUNDED, ResizedAxis, nearest_places
 from glnn.onnx.operators.wide_resample import WideResample
+from glnn.resized_axis import CENTRES, MODES, ROUNDED, Filter, ResizedAxis, nearest_places
 from glnn.symint import SymInt, greatest, hint, same
 from glnn.types import MOST, Array, DType
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glnn.graph.compose.resample import Filter
+from glnn.array_functions import inside_table, nearest_table, taps_table
 from glnn.graph.operator import Known, Types
 from glnn.graph.operators.table import Table
-from glnn.onnx.operators.resized_axis import ResizedAxis, nearest_places
+from glnn.resized_axis import Filter, ResizedAxis
 from glnn.types import Array, DType, Shape, TensorType
 
 
@@ -33,6 +33,7 @@ class NearestTable(ResizeTable):
     """The index of the place that is nearest to each wanted, int32."""
 
     name: ClassVar[str] = "nearest_table"
+    array_function: ClassVar[str] = "nearest_table"
     nearest: str
     """How halves are rounded."""
 
@@ -40,8 +41,7 @@ class NearestTable(ResizeTable):
         return (TensorType((self.resized.count,), DType.int32),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        places = self.resized.places(self.mode)
-        return (nearest_places(places, self.resized.size, self.nearest),)
+        return (nearest_table(*self.array_attributes),)
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class TapsTable(ResizeTable):
     """Indices, int32, and weights, float32, of what each place is made of: (taps, places)."""
 
     name: ClassVar[str] = "taps_table"
+    array_function: ClassVar[str] = "taps_table"
     filter: Filter
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
@@ -56,9 +57,8 @@ class TapsTable(ResizeTable):
         return TensorType(shape, DType.int32), TensorType(shape, DType.float32)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        one = self.resized
-        reach = one.reach(self.filter)
-        return self.filter.taps(one.places(self.mode), one.size, one.scale, reach=reach)
+        found: tuple[Array, ...] = taps_table(*self.array_attributes)
+        return found
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,11 @@ class InsideTable(ResizeTable):
     """Whether each place lies within the tensor that is cropped, in a shape."""
 
     name: ClassVar[str] = "inside_table"
+    array_function: ClassVar[str] = "inside_table"
     shape: Shape
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         return (TensorType(self.shape, DType.bool),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        return (self.resized.inside(self.mode).reshape(self.shape),)
+        return (inside_table(*self.array_attributes),)

@@ -8,10 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.graph.compose.resample import Filter
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.onnx.operators.resized_axis import ResizedAxis
+from glnn.resized_axis import Filter, ResizedAxis
 from glnn.types import Array, DType, TensorType
 
 F64 = np.float64

@@ -4,16 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import floor
 from typing import Any
 
 import numpy as np
 
-from glnn.graph.compose.resample import Filter
 from glnn.symint import holds_symbols
 from glnn.types import Array
 
 CENTRES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
 MODES = (*CENTRES, "align_corners", "asymmetric", "tf_crop_and_resize")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a number between places is made of."""
+
+    linear: bool
+    """By a line through two neighbours, else by a cubic of four (Keys 1981)."""
+    a: float = -0.75
+    """That one's coefficient."""
+    antialias: bool = False
+    """Whether it is stretched where places become fewer."""
+    exclude_outside: bool = False
+    """Whether what lies outside has no weight, instead of the number at the edge."""
+
+    def reach(self, scale: float) -> int:
+        """Return how many places each number may be made of, where `taps` is asked for `scale`."""
+        scale = min(scale, 1.0) if self.antialias else 1.0
+        return -2 * floor(-(1 if self.linear else 2) / scale)
+
+    def taps(
+        self,
+        at: Array,
+        size: int,
+        scale: float,
+        dtype: type[np.floating[Any]] = np.float32,
+        reach: int | None = None,
+    ) -> tuple[Array, Array]:
+        """Indices, int32, and weights, `dtype`, of what each place is made of: (taps, places).
+
+        reach: how many taps there are, also such as no place has a weight for; else as few as do.
+        """
+        scale, few = min(scale, 1.0) if self.antialias else 1.0, reach is None
+        reach = self.reach(scale) if reach is None else reach
+        offsets = np.arange(1 - reach // 2, 1 + reach // 2)[:, None]
+        whole = np.floor(at).astype(np.int64)
+        index = whole + offsets
+        weights = self._weights((index - at.astype(np.float64)) * scale)
+        if self.exclude_outside:
+            weights = np.where((index < 0) | (index >= size), 0.0, weights)
+        if self.exclude_outside or self.antialias:
+            total = weights.sum(0)
+            weights = weights / np.where(total == 0, 1.0, total)
+        index = np.clip(index, 0, size - 1)
+        there = np.any(weights != 0, axis=1) if few else np.ones(reach, bool)
+        there[0] |= not there.any()  # one at least, where there are no places or no weights
+        return index[there].astype(np.int32), weights[there].astype(dtype)
+
+    def _weights(self, distance: Array) -> Array:
+        x = np.abs(distance)
+        if self.linear:
+            return np.asarray(np.clip(1 - x, 0, 1))
+        a = self.a
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+        return np.asarray(np.where(x <= 1, near, np.where(x < 2, far, 0.0)))
 
 
 @dataclass(frozen=True)
