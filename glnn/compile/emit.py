@@ -302,7 +302,7 @@ class _Emitter:
                 sizes = (max(most, self.arena.sizes[i]),)
             found.append(Block(sizes, kind, i in own))
         there = (one for one in self._sized.values() if one.block is not None)
-        return (*found, *(Block((one.words, LEAST), "shared", True) for one in there))
+        return (*found, *(Block((one.words,), "shared", True) for one in there))
 
     def _place_sized(self) -> ArrayProgram:
         """Have each weight that follows from sizes be a tensor in a block of its own.
@@ -329,10 +329,10 @@ class _Emitter:
                 )
                 block = count if on_device else None
                 count += on_device
-                words = size(key[1].words(weight.type)) if on_device else 0
+                words = self.backend.capacity(key[1].words(weight.type)) if on_device else 0
                 writer.add(called, weight, dtype)
                 self._sized[key] = TensorSlot(
-                    called, size(weight.shape), dtype, key[1], words, block, called, None
+                    called, size(weight.shape), dtype, key[1], size(words), block, called, None
                 )
         return writer.written()
 
