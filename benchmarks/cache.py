@@ -15,7 +15,7 @@ import rich_click as click
 
 from benchmarks import beside, documents
 from benchmarks.command import run
-from glnn.cli.cache_lines import STEP, modelled
+from glnn.cli.kernels import STEP, modelled
 from glnn.cli.screen import Screen
 from glnn.kernels.cache import CACHE_LINES, INVOCATIONS, workgroups
 

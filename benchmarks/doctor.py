@@ -18,9 +18,8 @@ import rich_click as click
 from benchmarks.command import run
 from glnn.cli.screen import Screen, say
 from glnn.device import Device
-from glnn.doctor.advice import advice
 from glnn.doctor.limits import probe_limits
-from glnn.doctor.machine import describe_machine
+from glnn.doctor.report import advice, describe_machine
 from glnn.doctor.speed import measure_speed
 
 PARTS = ("limits", "speed", "machine")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 from glnn.backends.gl import GlBackend
-from glnn.doctor.problems import PROBLEMS
+from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import GlnnError
 from glnn.graph.operators import Matmul, Pool2d, Reduce
 from glnn.graph.operators.conv2d import Conv2d

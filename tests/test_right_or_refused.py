@@ -19,7 +19,7 @@ import glnn
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.compile import Plan, evaluate
-from glnn.doctor.problems import PROBLEMS
+from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, call

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from glnn.backends import NAMES
 from glnn.cli.feeds import read_feeds
+from glnn.cli.model_options import save_trace, trace_option
 from glnn.cli.options import (
+    WritingCommand,
     backends_option,
     device_options,
     fuse_option,
@@ -23,9 +25,7 @@ from glnn.cli.options import (
     print_json,
     shape_option,
 )
-from glnn.cli.output_files import WritingCommand
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
-from glnn.cli.traced import save_trace, trace_option
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
 from glnn.kernels.select import names_of

@@ -9,10 +9,9 @@ from typing import Any
 
 import rich_click as click
 
-from glnn.cli.options import output_options, print_json
-from glnn.cli.output_files import OutputFile, WritingCommand
+from glnn.cli.model_options import load_with, weights_option
+from glnn.cli.options import OutputFile, WritingCommand, output_options, print_json
 from glnn.cli.screen import Screen, size
-from glnn.cli.weights import load_with, weights_option
 from glnn.errors import ModelError
 from glnn.images import metadata, read_labels, read_preprocessing
 from glnn.model.formats import FORMATS, find

@@ -12,12 +12,9 @@ from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.device import Device
 from glnn.doctor.checks import Checks
 from glnn.doctor.examination import Scope, examine_device
-from glnn.doctor.findings import Limits
-from glnn.doctor.limits import probe_limits
-from glnn.doctor.machine import describe_machine
-from glnn.doctor.measured import Speed
-from glnn.doctor.report import Report, rows
-from glnn.doctor.speed import measure_speed
+from glnn.doctor.limits import Limits, probe_limits
+from glnn.doctor.report import Report, describe_machine, rows
+from glnn.doctor.speed import Speed, measure_speed
 from glnn.errors import GlnnError, ModelError, fault, printable
 from glnn.runtime.options import NAMES
 from glnn.writing import whole

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from glnn.cli.picture_options import Asked
-from glnn.cli.reader import Picture
-from glnn.cli.sources import Inputs, PictureFile, Source
+from glnn.cli.sources import Inputs, Picture, PictureFile, Source
 from glnn.errors import ModelError, fault
 from glnn.images.files import is_called_so, write_picture
 

@@ -4,17 +4,341 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from glob import glob, has_magic
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from glnn import data
-from glnn.cli.at_random import random_feeds
-from glnn.cli.given import Files, files_of, read_given
-from glnn.cli.inputs import TAKEN, batch_size, read_inputs
-from glnn.errors import ModelError, ShapeError
-from glnn.model import Model
-from glnn.types import UNKNOWN, Array, Shape
+from glnn.arrays import to_float32
+from glnn.cli.sources import (
+    ENDINGS,
+    ArrayFile,
+    Arrays,
+    Inputs,
+    Part,
+    PictureFile,
+    Reader,
+    SampleFile,
+    Source,
+    read_npy,
+)
+from glnn.errors import GlnnError, ModelError, ShapeError
+from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operators import Identity, Pointwise
+from glnn.graph.operators.gather import Lookup
+from glnn.graph.operators.move import Move
+from glnn.graph.operators.reshape import View
+from glnn.graph.passes import expanded
+from glnn.images.chosen import Chosen
+from glnn.images.files import is_picture
+from glnn.images.place import TAKEN
+from glnn.model import TensorInfo
+from glnn.model.builders import BUILDERS
+from glnn.model.model import Model
+from glnn.model.npz import open_npz
+from glnn.model.samples import fit_samples
+from glnn.reading import check_file
+from glnn.types import UNKNOWN, Array, DType, Shape
+
+BYTES = (DType.uint8, DType.int8)
+
+
+def random_feeds(
+    model: Model, shapes: Mapping[str, Shape], names: tuple[str, ...]
+) -> dict[str, Array]:
+    """Arrays at random for the inputs called `names`; the same in every run.
+
+    shapes: of all inputs. Floats are from 0 to 1, bytes any, bools either. Other integers are from
+    0 to what the model looks up by them, so that an id is of any row of the table; where it looks
+    up nothing, 0 and 1: lengths, masks and the like, of which nobody knows more. Raises ModelError
+    for an input of texts, or that is no tensor.
+    """
+    wanted = [info for info in model.inputs if info.name in names]
+    ids = [info.name for info in wanted if _whole(info.dtype)]
+    ends = rows_of(model, shapes) if ids else {}
+    generator = np.random.default_rng(0)
+    return {i.name: _random(generator, i, shapes[i.name], ends.get(i.name)) for i in wanted}
+
+
+def _whole(dtype: DType) -> bool:
+    return dtype.numpy.kind in "iu"
+
+
+def _random(
+    generator: np.random.Generator, info: TensorInfo, shape: Shape, end: int | None
+) -> Array:
+    dtype = info.dtype
+    if dtype is DType.object:
+        what = info.holds or "texts"
+        raise ModelError(f"input {info.name!r} is of {what}: there are none at random")
+    if end is not None:
+        return generator.integers(0, end, shape).astype(dtype.numpy)
+    if dtype in BYTES:
+        return generator.integers(*_range(dtype), shape, endpoint=True).astype(dtype.numpy)
+    if _whole(dtype) or dtype.numpy.kind == "b":
+        return generator.integers(0, 2, shape).astype(dtype.numpy)
+    return generator.random(shape, np.float32).astype(dtype.numpy)
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    limits = np.iinfo(dtype.numpy)
+    return int(limits.min), int(limits.max)
+
+
+def rows_of(model: Model, shapes: Mapping[str, Shape]) -> dict[str, int]:
+    """The least number of rows, or other places, that an input is an index of, for each that is.
+
+    Followed through what moves or casts numbers. None are known of a model whose sizes are told by
+    numbers that this has not, nor within loops and branches.
+    """
+    types = model.graph.input_types(shapes)
+    try:
+        graph = expanded(model.graph, types)
+    except GlnnError:  # which a run would say better
+        return {}
+    found: dict[str, int] = {}
+    for value in graph.inputs:
+        if ends := _ends(graph, value):
+            found[value.name] = min(ends)
+    return found
+
+
+def _ends(graph: Graph, start: Value) -> list[int]:
+    """How many places there are in what is looked up by `start`, and by what is made of it."""
+    ends: list[int] = []
+    seen, left = {start}, [start]
+    while left:
+        value = left.pop()
+        for node in graph.readers.get(value, ()):
+            if isinstance(node.operator, Lookup):
+                ends += _places(node.operator, node, value)
+            elif _keeps(node) and node.outputs[0] not in seen:
+                seen.add(node.outputs[0])
+                left.append(node.outputs[0])
+    return [end for end in ends if end > 0]
+
+
+def _places(operator: Lookup, node: Node, index: Value) -> list[int]:
+    named = operator.named(node.inputs)
+    x = named["x"]
+    if named["index"] is not index or x is None:
+        return []
+    return [n for n in operator.bounds(x.type) if isinstance(n, int)]
+
+
+def _keeps(node: Node) -> bool:
+    """Whether the numbers of its result are those of its only operand."""
+    operator = node.operator
+    if isinstance(operator, Pointwise):  # a cast, or a correction of negative ones
+        return len(node.inputs) == 1 and _whole(node.outputs[0].type.dtype)
+    return isinstance(operator, (Identity, Move, View))
+
+
+Files = dict[str, tuple[str, ...]]
+"""The files of each input that has some; those of no input in particular under EACH."""
+EACH = ""
+"""No input is called so."""
+
+
+def files_of(model: Model, paths: Sequence[str]) -> Files:
+    """Which of `paths`, of which any may be `name=file`, are for which input of `model`.
+
+    A model of one input takes all others for that. Raises ModelError for a name of no input.
+    """
+    names = [info.name for info in model.inputs]
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        named = [name for name in names if path.startswith(f"{name}=")]
+        if named:
+            name = max(named, key=len)
+            path = path[len(name) + 1 :]
+        else:
+            name = names[0] if len(names) == 1 else EACH
+            _check_name(model, path, names)
+        if not path:
+            raise ModelError("an INPUT must be the name of a file, got an empty text")
+        found.setdefault(name, []).append(path)
+    return {name: tuple(files) for name, files in found.items()}
+
+
+def _check_name(model: Model, path: str, names: Sequence[str]) -> None:
+    """Raise ModelError where `path` is no file, and looks like that of an input there is not."""
+    name, equals, file = path.partition("=")
+    if equals and Path(file).is_file() and not Path(path).exists():
+        listed = ", ".join(map(repr, names))
+        raise ModelError(f"{path}: {model.name} has no input {name!r}, it takes {listed}")
+
+
+def read_given(model: Model, files: Files) -> dict[str, Array]:
+    """What `files` hold for the inputs of `model`, several for one put one behind the other.
+
+    Raises ModelError where a file is missing or malformed, ShapeError where it does not fit.
+    """
+    parts: dict[str, list[Array]] = {}
+    known = {info.name: info for info in model.inputs}
+    for path in files.get(EACH, ()):
+        for name, array in _archive(model, Path(path), known).items():
+            parts.setdefault(name, []).append(array)
+    for name, paths in files.items():
+        if name != EACH:
+            read = [_read(model, Path(path), known[name]) for path in paths]
+            parts.setdefault(name, []).extend(read)
+    return {name: _joined(known[name], arrays) for name, arrays in parts.items()}
+
+
+def _archive(model: Model, path: Path, known: Mapping[str, TensorInfo]) -> dict[str, Array]:
+    """The arrays of an .npz file that are called as inputs are."""
+    if path.suffix != ".npz":
+        listed = ", ".join(map(repr, known))
+        first = next(iter(known))
+        raise ModelError(
+            f"{path}: {model.name} takes {listed}: expected {first}=FILE for each, or an .npz file"
+        )
+    with open_npz(path) as archive:
+        found = {
+            name: _as_input(path, archive.read(name), info)
+            for name, info in known.items()
+            if name in archive.names
+        }
+    if not found:
+        raise ModelError(f"{path}: there is no array {next(iter(known))!r}")
+    return found
+
+
+def _read(model: Model, path: Path, info: TensorInfo) -> Array:
+    """What a file of any kind holds for an input."""
+    if path.suffix == ".npy":
+        return _as_input(path, read_npy(path), info)
+    if path.suffix != ".npz":
+        outputs = model.output_shapes.values()
+        return Chosen.of(info, model.metadata, outputs=outputs).how.read(path, info)
+    with open_npz(path) as archive:
+        name = info.name if len(archive.names) != 1 else archive.names[0]
+        if name not in archive.names:
+            raise ModelError(f"{path}: there is no array {name!r}")
+        return _as_input(path, archive.read(name), info)
+
+
+def _as_input(path: Path, array: Array, info: TensorInfo) -> Array:
+    """`array`, which the file holds, of the input's type; float64 is rounded to float32.
+
+    Raises ShapeError, which begins with the file, where it is of another type.
+    """
+    try:
+        double = info.dtype is DType.float32 and array.dtype == np.float64
+        return to_float32(f"input {info.name!r}", array) if double else info.array(array)
+    except ShapeError as error:
+        raise ShapeError(f"{path}: {error}") from None
+
+
+def _joined(info: TensorInfo, arrays: Sequence[Array]) -> Array:
+    """The arrays one behind the other, as the input `info`."""
+    if len(arrays) == 1:
+        return info.fitting(arrays[0])
+    sizes = {array.shape[1:] for array in arrays}
+    if len(sizes) > 1 or not arrays[0].ndim:
+        shapes = ", ".join(str(array.shape) for array in arrays)
+        raise ShapeError(
+            f"input {info.name!r}: files one behind the other must have all sizes but the first "
+            f"alike, got {shapes}"
+        )
+    return info.fitting(np.concatenate(arrays))
+
+
+__all__ = ["TAKEN", "Inputs", "batch_size", "read_inputs", "source_of"]
+
+
+def batch_size(model: Model, asked: int | None, default: int) -> int:
+    """Samples a run: as many as were asked for, unless the model itself says how many.
+
+    Raises ShapeError where the two disagree.
+    """
+    fixed = next(iter(model.inputs[0].shape), None)
+    if not isinstance(fixed, int):
+        return asked or default
+    if asked not in (None, fixed):
+        raise ShapeError(f"--batch: {model.name} takes {fixed} samples a run, got {asked}")
+    return fixed
+
+
+def source_of(
+    model: Model,
+    paths: Sequence[str],
+    model_name: str,
+    asked: Mapping[str, Any] | None = None,
+    instead: str | None = None,
+    keep: bool = False,
+) -> Source:
+    """Where the samples come from: files `paths`, folders and patterns of them; the bundled digits
+    for a bundled model without any.
+
+    A model that is built by name, whose weights are random, gets one random sample without any.
+    asked, instead: how pictures are read, as `Reader.of` has it. keep: whether they are kept
+    themselves. Files are looked for, and the headers of arrays read, at once. Raises ModelError
+    where one is missing or malformed, ShapeError where it does not fit.
+    """
+    if len(model.inputs) != 1:
+        raise ModelError(f"{model_name} has {len(model.inputs)} inputs, the command line takes one")
+    info = model.inputs[0]
+    if info.dtype not in TAKEN:
+        took = f"takes {info.dtype.value}, the command line float32, float16 or uint8"
+        raise ModelError(f"{model_name}: input {info.name!r} {took}")
+    if not paths:
+        return Source([_bundled(model, model_name)])
+    files = [file for path in paths for file in found(path)]
+    pictures = [file for file in files if file.suffix not in ENDINGS]
+    reader = Reader.of(model, asked or {}, instead) if pictures else None
+    parts: list[Part] = []
+    for file in files:
+        if reader is None or file.suffix in ENDINGS:
+            parts.append(ArrayFile(SampleFile.of(file, info)))
+        else:
+            parts.append(PictureFile(file, reader, keep))
+    return Source(parts, reader)
+
+
+def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
+    """All samples of `source_of` at once, its errors among them."""
+    return source_of(model, paths, model_name).whole()
+
+
+def _bundled(model: Model, model_name: str) -> Part:
+    """The samples of a model without INPUT."""
+    info = model.inputs[0]
+    if model_name in BUILDERS:
+        x = np.random.default_rng(0).random(info.with_batch(1), np.float32)
+        return Arrays(x, "random sample", None, ("no INPUT: one random sample",))
+    if model_name not in data.MODELS:
+        raise ModelError(f"{model_name} needs an INPUT: an image, a .npy or a .npz file")
+    images, labels = data.digits()
+    return Arrays(fit_samples(images, info, "the bundled digits")[0], "digit {}", labels)
+
+
+def found(text: str) -> list[Path]:
+    """The files that an INPUT stands for: itself, the pictures in a folder, those of a pattern.
+
+    Sorted by name. Raises ModelError where there are none.
+    """
+    if not text:
+        raise ModelError("an INPUT must be the name of a file, got an empty text")
+    path = Path(text)
+    try:
+        folder, there = path.is_dir(), path.exists()
+    except (OSError, ValueError):  # a name too long, or one that holds a zero byte
+        folder, there = False, False
+    if folder:
+        pictures = sorted(one for one in path.iterdir() if is_picture(one))
+        if not pictures:
+            raise ModelError(f"{text}: is not a file, nor a folder of pictures")
+        return pictures
+    if not there and has_magic(text):
+        matched = sorted(Path(one) for one in glob(text, recursive=True) if not Path(one).is_dir())
+        if matched:
+            return matched
+    check_file(path)
+    return [path]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.device import Device, gpus
-from glnn.doctor.certificate import Certificates
+from glnn.doctor.examination import Certificates
 from glnn.errors import DeviceError
 from glnn.kernels.verdicts import Seen
 from glnn.settings import Settings

@@ -14,13 +14,12 @@ from typing import Any, Protocol
 import rich_click as click
 from rich.cells import cell_len, set_cell_size
 
-from glnn.cli.classes import Best, best_of, scores_of
-from glnn.cli.detections import frame_of
 from glnn.cli.drawn import folder_of
 from glnn.cli.options import print_json
-from glnn.cli.reader import Reader
+from glnn.cli.results import Best, best_of, frame_of, scores_of
 from glnn.cli.running import Running, filled
 from glnn.cli.screen import Screen
+from glnn.cli.sources import Reader
 from glnn.errors import ModelError, printable
 from glnn.images.camera import Camera, Frame, is_camera, is_video
 from glnn.images.detection import DetectedObject, Detector

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from glnn.cli.output_files import OutputFile
+from glnn.cli.options import OutputFile
 from glnn.images.detection import CONFIDENCE, LAYOUTS, OVERLAP
 from glnn.images.preprocessing import COLOURS
 from glnn.images.resizing import FILTERS

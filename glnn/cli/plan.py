@@ -10,8 +10,7 @@ from typing import Any
 import rich_click as click
 
 from glnn.backends import Backend, open_backend
-from glnn.cli.feeds import read_sized
-from glnn.cli.given import files_of
+from glnn.cli.feeds import files_of, read_sized
 from glnn.cli.options import (
     backend_option,
     device_options,

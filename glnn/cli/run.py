@@ -11,13 +11,8 @@ from typing import Any
 import numpy as np
 import rich_click as click
 
-from glnn.cli.classes import Classes, named
-from glnn.cli.detections import Detections, detector_of, undecoded
 from glnn.cli.drawn import Drawn
-from glnn.cli.dump import Dump, dump_options
-from glnn.cli.feeds import read_feeds
-from glnn.cli.given import files_of
-from glnn.cli.inputs import TAKEN, batch_size, source_of
+from glnn.cli.feeds import TAKEN, batch_size, files_of, read_feeds, source_of
 from glnn.cli.live import (
     ClassOutput,
     Telling,
@@ -27,7 +22,9 @@ from glnn.cli.live import (
     live_input,
     watch,
 )
+from glnn.cli.model_options import load_with, save_trace, trace_option, weights_option
 from glnn.cli.options import (
+    WritingCommand,
     backend_option,
     device_options,
     fuse_option,
@@ -35,15 +32,11 @@ from glnn.cli.options import (
     precision_option,
     print_json,
 )
-from glnn.cli.output_files import WritingCommand
-from glnn.cli.outputs import Outputs
 from glnn.cli.picture_options import Asked, picture_options
-from glnn.cli.reader import Reader
-from glnn.cli.running import Running
+from glnn.cli.results import Classes, Detections, Outputs, detector_of, named, undecoded
+from glnn.cli.running import Dump, Running, dump_options
 from glnn.cli.screen import Screen, say
-from glnn.cli.sources import Source
-from glnn.cli.traced import save_trace, trace_option
-from glnn.cli.weights import load_with, weights_option
+from glnn.cli.sources import Reader, Source
 from glnn.errors import ModelError
 from glnn.images.camera import Camera
 from glnn.images.detection import Detector

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,11 +13,171 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.cli.reader import Picture, Reader
-from glnn.cli.sample_files import SampleFile
 from glnn.cli.screen import say
-from glnn.errors import GlnnError, ModelError, ShapeError
-from glnn.model.samples import fit_samples
+from glnn.errors import GlnnError, ModelError, ShapeError, first_line
+from glnn.images.chosen import Chosen
+from glnn.images.described import described, read_preprocessing
+from glnn.images.digits import digit_of, read_image
+from glnn.images.files import check_pillow, flattened, image_of, opened
+from glnn.images.place import Place
+from glnn.model import Model
+from glnn.model.npz import MOST_HEADER, Npz, open_npz, parse_header, read_array
+from glnn.model.samples import check_samples, fit_samples
+from glnn.reading import check_file, regular
+from glnn.tensor_info import TensorInfo
+from glnn.types import DType, Shape
+
+LABELS = ("label", "labels")
+ENDINGS = (".npy", ".npz")
+
+
+@dataclass(frozen=True)
+class SampleFile:
+    """A .npy or .npz file whose samples fit an input."""
+
+    path: Path
+    """Where it is."""
+    info: TensorInfo
+    """The input."""
+    count: int
+    """How many samples its header speaks of."""
+
+    @classmethod
+    def of(cls, path: Path, info: TensorInfo) -> SampleFile:
+        """The file `path` for the input `info`. Raises ModelError or ShapeError where it does not
+        hold such samples, as far as its header says.
+        """
+        if path.suffix == ".npy":
+            return cls(path, info, read_npy(path, info, whole=False).shape[0])
+        with open_npz(path) as archive:
+            samples, _ = _chosen(archive, path, info)
+            return cls(path, info, archive.header(samples).shape[0])
+
+    def read(self) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """The samples, and their labels where it has them. Raises as `of`."""
+        if self.path.suffix == ".npy":
+            return read_npy(self.path, self.info), None
+        with open_npz(self.path) as archive:
+            samples, labels = _chosen(archive, self.path, self.info)
+            return archive.read(samples), None if labels is None else archive.read(labels)
+
+
+def _chosen(archive: Npz, path: Path, info: TensorInfo) -> tuple[str, str | None]:
+    """The names of the samples in an .npz file, and of their labels where it has them."""
+    labels = next((name for name in LABELS if name in archive.names), None)
+    others = [name for name in archive.names if name != labels]
+    if info.name not in others and len(others) != 1:
+        found = ", ".join(others) or "none"
+        raise ModelError(f"{path}: expected an array {info.name!r}, or only one; it has {found}")
+    samples = info.name if info.name in others else others[0]
+    header = archive.header(samples)
+    check_samples(header.shape, header.dtype, info, str(path))
+    if labels is not None:
+        known = archive.header(labels)
+        _check_labels(path, known.shape, known.dtype, header.shape[0])
+    return samples, labels
+
+
+def read_npy(path: Path, info: TensorInfo | None = None, whole: bool = True) -> NDArray[Any]:
+    """The array in a .npy file; where it is not to be read whole, one of its shape, of nothing.
+
+    info: the input whose samples it must be, by its header. Raises ModelError where it cannot be
+    read, ShapeError where it does not fit.
+    """
+    check_file(path)
+    try:
+        with open(path, "rb", opener=regular) as file:
+            begun = file.read(MOST_HEADER)
+            header = parse_header(begun)
+            if header.dtype.hasobject:
+                raise ValueError("Object arrays cannot be loaded")
+            if info is not None:
+                check_samples(header.shape, header.dtype, info, str(path))
+            missing = header.start + header.nbytes - path.stat().st_size
+            if missing > 0:
+                raise ValueError(f"it is {missing} bytes too short")
+            if not whole:
+                return np.broadcast_to(np.zeros((), header.dtype), header.shape)
+            return read_array(header, begun[header.start :], file)
+    except GlnnError:
+        raise
+    except Exception as error:  # a damaged header can raise nearly anything
+        raise ModelError(f"{path}: cannot be read as .npy: {first_line(error)}") from None
+
+
+def _check_labels(path: Path, shape: Shape, dtype: np.dtype[Any], samples: int) -> None:
+    if shape != (samples,):
+        raise ShapeError(f"{path}: {samples} samples need as many labels, got shape {shape}")
+    if dtype.kind not in "iuf":
+        raise ShapeError(f"{path}: labels must be the numbers of classes, got {dtype}")
+
+
+Picture = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What makes samples of pictures."""
+
+    info: TensorInfo
+    """The input."""
+    chosen: Chosen | None
+    """What is done to them; None: they are digits, white on black."""
+    invert: bool = True
+    """Whether digits on a light background are inverted."""
+
+    @classmethod
+    def of(cls, model: Model, asked: Mapping[str, Any], instead: str | None) -> Reader:
+        """For the only input of `model`.
+
+        asked: fields of a Preprocessing that are to be others, and `invert`. instead: what is taken
+        in place of the model's own, as `read_preprocessing` takes it. A model that says nothing,
+        and takes grey pictures of one size, gets digits where nobody asks for anything else.
+        Raises ModelError without Pillow and for what cannot be, ShapeError where the input takes
+        no pictures.
+        """
+        check_pillow()
+        info = model.inputs[0]
+        place = Place.of(info)
+        outputs = model.output_shapes.values()
+        fields = {name: value for name, value in asked.items() if name != "invert"}
+        plain = not fields and instead is None and described(model.metadata, outputs) is None
+        if plain and place.channels == 1 and place.first and place.known is not None:
+            return cls(info, None, asked.get("invert", True))
+        taken = None if instead is None else read_preprocessing(instead)
+        return cls(info, Chosen.of(info, model.metadata, fields, taken, outputs))
+
+    def read(self, path: Path, keep: bool) -> tuple[NDArray[Any], list[str], Picture | None]:
+        """Read the picture in the file `path`: as a sample (1, ...), what is to be said of it, and
+        itself, H x W x 3; None of a digit's unless asked to `keep` it. Raises ModelError or
+        ShapeError where it cannot be one.
+        """
+        if self.chosen is None:
+            sample, notes = read_image(path, self.info, self.invert)
+            return sample, notes, np.asarray(flattened(opened(path))[0]) if keep else None
+        image, notes = flattened(opened(path))
+        pixels = np.asarray(image)
+        return self.chosen.how.sample(pixels, self.info), notes, pixels
+
+    def sample(self, picture: Picture) -> NDArray[Any]:
+        """A picture, uint8 H x W x 3, as a sample (1, ...). Raises ShapeError as `read`."""
+        if self.chosen is None:
+            return digit_of(image_of(picture), self.info, self.invert)[0]
+        return self.chosen.how.sample(picture, self.info)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is said once, of all pictures."""
+        if self.chosen is None or not self.chosen.assumed:
+            return ()
+        how = self.chosen.how
+        how = replace(how, scale=255.0) if self.info.dtype is DType.uint8 else how
+        return (f"the model says nothing of pictures, taken are: {how}",)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is done to pictures, as plain dicts; empty for digits."""
+        return {} if self.chosen is None else {"preprocessing": self.chosen.how.to_json()}
+
 
 AT_ONCE = min(16, 2 * (os.cpu_count() or 1))
 """Pictures that threads read at once; Pillow lets the others on meanwhile."""

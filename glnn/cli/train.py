@@ -3,27 +3,329 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, TypeVar
 
 import rich_click as click
 
-from glnn.cli.options import backend_option, device_options, kernel_option, print_json
-from glnn.cli.output_files import OutputFile, WritingCommand
-from glnn.cli.reader import Reader
-from glnn.cli.screen import Screen, say, say_logged
-from glnn.cli.train_options import Recipe, recipe_options
-from glnn.cli.trained import Files, Trained
+from glnn.backends import Backend
+from glnn.choice import Choice
+from glnn.cli.options import (
+    OutputFile,
+    WritingCommand,
+    backend_option,
+    check_writable,
+    device_options,
+    kernel_option,
+    print_json,
+)
+from glnn.cli.screen import Screen, Table, figures, number, say, say_logged
+from glnn.cli.sources import Reader
 from glnn.data import digits
-from glnn.errors import GlnnError, ModelError, ShapeError
+from glnn.errors import GlnnError, ModelError, ShapeError, extra
 from glnn.images.labels import KEY as LABELS
 from glnn.images.labels import labels_of, text_of
 from glnn.model import Model, TensorInfo, load
-from glnn.training import EarlyStopping, History, Trainer
+from glnn.model.formats import find
+from glnn.training import (
+    SGD,
+    Adagrad,
+    Adam,
+    AdamW,
+    BCEWithLogitsLoss,
+    ConstantLR,
+    CosineAnnealingLR,
+    CrossEntropyLoss,
+    EarlyStopping,
+    History,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    Loss,
+    MSELoss,
+    OneCycleLR,
+    Optimizer,
+    RMSprop,
+    Schedule,
+    StepLR,
+    Trainer,
+)
 from glnn.training.dataset import Dataset, read_dataset
 from glnn.training.picture_folder import PictureFolder
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+LOSSES: Mapping[str, type[Loss]] = {
+    "cross-entropy": CrossEntropyLoss,
+    "bce": BCEWithLogitsLoss,
+    "mse": MSELoss,
+    "l1": L1Loss,
+    "huber": HuberLoss,
+    "kl": KLDivLoss,
+}
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {
+    "adam": Adam,
+    "adamw": AdamW,
+    "sgd": SGD,
+    "rmsprop": RMSprop,
+    "adagrad": Adagrad,
+}
+SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
+    "constant": lambda steps, lr, warmup: ConstantLR(1.0, warmup=warmup),
+    "step": lambda steps, lr, warmup: StepLR(max(1, -(-steps // 3)), warmup=warmup),
+    "cosine": lambda steps, lr, warmup: CosineAnnealingLR(steps, warmup=warmup),
+    "one-cycle": lambda steps, lr, warmup: OneCycleLR(lr, steps, warmup=warmup),
+}
+"""By the number of all steps, the optimiser's learning rate, and the steps of a warm-up."""
+
+
+def recipe_options(command: Command) -> Command:
+    """The options of a `Recipe`."""
+    options = (
+        click.option(
+            "--lr", type=float, help="The learning rate: the optimiser's own, if not given."
+        ),
+        click.option(
+            "--optimizer",
+            type=click.Choice([*OPTIMIZERS]),
+            default="adam",
+            show_default=True,
+            help="How parameters follow from their gradients.",
+        ),
+        click.option(
+            "--loss",
+            type=click.Choice([*LOSSES]),
+            default="cross-entropy",
+            show_default=True,
+            help="What is made less.",
+        ),
+        click.option(
+            "--schedule",
+            type=click.Choice([*SCHEDULES]),
+            default="constant",
+            show_default=True,
+            help="Of the learning rate: a tenth after each third of all steps (step), down to 0 "
+            "(cosine), or up to it and down again (one-cycle).",
+        ),
+        click.option(
+            "--warmup",
+            type=click.IntRange(0),
+            default=0,
+            metavar="STEPS",
+            help="Over how many steps at first the learning rate grows.",
+        ),
+        click.option("--momentum", type=float, help="Of sgd and rmsprop."),
+        click.option("--weight-decay", type=float, help="The optimiser's own, if not given."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the options say."""
+
+    loss: str
+    """One of LOSSES."""
+    optimizer: str
+    """One of OPTIMIZERS."""
+    schedule: str
+    """One of SCHEDULES."""
+    warmup: int
+    """For how many steps the learning rate grows."""
+    lr: float | None
+    """None for the optimiser's own, as for the next two."""
+    momentum: float | None
+    weight_decay: float | None
+
+    def made(self, steps: int) -> tuple[Loss, Optimizer, Schedule | None]:
+        """What trains for so many steps. Raises GlnnError for numbers that do not suit them."""
+        optimizer = self._optimizer()
+        schedule = None
+        if self.schedule != "constant" or self.warmup:
+            schedule = SCHEDULES[self.schedule](steps, optimizer.lr, self.warmup)
+        return LOSSES[self.loss](), optimizer, schedule
+
+    def _optimizer(self) -> Optimizer:
+        kind = OPTIMIZERS[self.optimizer]
+        known = {one.name for one in fields(kind)}
+        given = {
+            name: value
+            for name in ("lr", "momentum", "weight_decay")
+            if (value := getattr(self, name)) is not None
+        }
+        for name in given:
+            if name not in known:
+                option = f"--{name.replace('_', '-')}"
+                raise GlnnError(f"{option}: {self.optimizer} has none")
+        return kind(**given)
+
+
+SHOWN = 30  # epochs of a table, names of classes
+PLOTS = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class Files:
+    """What is written."""
+
+    output: str
+    """The trained model."""
+    checkpoint: str | None
+    """What training goes on from."""
+    plot: str | None
+    """Loss and accuracy over the epochs."""
+    overwrite: bool
+    """Whether what is there may be replaced."""
+    resume: bool
+    """Whether training goes on from the checkpoint."""
+    every: int | None
+    """Steps from one checkpoint to the next."""
+
+    def check(self) -> None:
+        """Raise GlnnError now where something could not be written later, or should not be."""
+        if self.checkpoint is None and self.resume:
+            raise GlnnError("--resume: expected --checkpoint FILE to go on from, got none")
+        if self.checkpoint is None and self.every:
+            raise GlnnError("--every: expected --checkpoint FILE to write, got none")
+        taken: set[Path] = set()
+        for option in ("output", "plot", "checkpoint"):
+            if (named := getattr(self, option)) is not None:
+                if (place := Path(named).resolve()) in taken:
+                    raise GlnnError(f"--{option}: {named} is written for something else")
+                taken.add(place)
+        for option, path in (("output", self.output), ("plot", self.plot)):
+            if path is not None:
+                self._check(option, path)
+        if self.checkpoint is not None:
+            if not self.resume and not self.overwrite and Path(self.checkpoint).exists():
+                raise GlnnError(
+                    f"--checkpoint: {self.checkpoint} is there already: --resume goes on from it, "
+                    "--overwrite begins anew"
+                )
+            check_writable("--checkpoint", self.checkpoint)
+
+    def _check(self, option: str, path: str) -> None:
+        if option == "output":
+            find(path, None)
+        elif Path(path).suffix not in PLOTS:
+            raise GlnnError(f"--plot: expected a file of {', '.join(PLOTS)}, got {path}")
+        elif find_spec("matplotlib") is None:
+            raise GlnnError(f"--plot needs matplotlib: {extra('bench')}")
+        if not self.overwrite and Path(path).exists():
+            raise GlnnError(f"--{option}: {path} is there already: --overwrite replaces it")
+        check_writable(f"--{option}", path)
+
+    def try_model(self, model: Model) -> None:
+        """Raise ModelError now where the output could not be written: its format has no word for
+        `model`, or the disk is full.
+        """
+        output = Path(self.output)
+        with TemporaryDirectory(prefix=".", dir=output.parent) as folder:
+            try:
+                model.save(Path(folder, output.name))
+            except ModelError as error:
+                said = str(error).replace(f"{folder}/", "")
+                raise ModelError(f"--output: {said}") from None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What was trained, and how that went."""
+
+    model: str
+    """The model's name."""
+    backend: Backend
+    """What computed."""
+    choice: Choice | None
+    """What "auto" chose, by which times; None where a backend was named."""
+    history: History
+    """The epochs."""
+    samples: tuple[int, int]
+    """How many were trained with, and how many held out."""
+    seconds: float
+    """What it took."""
+    files: Files
+    """What is written."""
+    classes: tuple[str, ...] = ()
+    """Names of classes that the data gave."""
+
+    @property
+    def device(self) -> str:
+        """What GL calls the GPU."""
+        device = self.backend.device
+        return device.capabilities.renderer if device else "CPU (NumPy)"
+
+    def write(self, model: Model) -> None:
+        """Write `model`, which was trained, and the plot."""
+        if not isfinite(self.history[-1].loss):
+            say(
+                f"the loss is {self.history[-1].loss} in the end: a lower --lr may help, unless "
+                "DATA has numbers that are not finite"
+            )
+        model.save(self.files.output)
+        if self.files.plot is not None:
+            self.history.plot(self.files.plot)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain dicts, lists and numbers."""
+        rows = self.history.to_json()
+        names = ("loss", "accuracy", "validation_loss", "validation_accuracy")
+        return {
+            "model": self.model,
+            "backend": self.backend.name,
+            "device": self.device,
+            "choice": self.choice.to_json() if self.choice else None,
+            "samples": self.samples[0],
+            "validation_samples": self.samples[1],
+            "epochs": len(rows),
+            "steps": rows[-1]["step"],
+            **{name: rows[-1][name] for name in names},
+            "seconds": self.seconds,
+            "classes": list(self.classes) or None,
+            "output": self.files.output,
+            "checkpoint": self.files.checkpoint,
+            "plot": self.files.plot,
+            "history": rows,
+        }
+
+    def show(self, out: Screen) -> None:
+        """Print a row for each epoch, and what was written."""
+        rows = self.history.to_json()
+        ranks = {"loss": 0, "accuracy": 0, "validation_loss": 1, "validation_accuracy": 0}
+        named = [n for n in ranks if any(row[n] is not None for row in rows)]
+        shown = [figures(n.replace("_", " "), ranks[n]) for n in named]
+        more = (figures("step", 3), *shown, figures("learning rate", 4), figures("s", 2))
+        table = Table((figures("epoch"), *more))
+        for row in rows[-SHOWN:]:
+            cells = [_percent(row[n]) if "accuracy" in n else number(row[n]) for n in named]
+            rate, seconds = number(row["learning_rate"]), number(row["seconds"])
+            table.add(str(row["epoch"]), str(row["step"]), *cells, rate, seconds)
+        if len(rows) > SHOWN:
+            out.say(f"{len(rows) - SHOWN} epochs ... (all of them with --json)")
+        out.show(table)
+        held = f", {self.samples[1]} held out" if self.samples[1] else ""
+        out.say(f"{self.samples[0]} samples{held} on {self.backend.name}: {self.device}")
+        if self.choice is not None:
+            out.say(f"auto takes {self.choice}")
+        if self.classes:
+            listed = ", ".join(name or "-" for name in self.classes[:SHOWN])
+            others = len(self.classes) - SHOWN
+            out.say(f"classes: {listed}{f' and {others} more' if others > 0 else ''}")
+        for what in ("output", "checkpoint", "plot"):
+            if path := getattr(self.files, what):
+                out.say(f"{what}: {path}")
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{100 * part:.2f}%"
+
 
 T = TypeVar("T")
 DIGITS = "digits"

@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from glnn.device import Program, SharedMemory
-from glnn.doctor.ground import POISON, Ground, Words, count_from, off, scattered
+from glnn.doctor.scratch_program import POISON, Ground, Words, count_from, off, scattered
 from glnn.glsl import expanded, shaders_folder
 
 WALKED, END = 1 << 20, 64  # words that a dispatch writes, and at the ends of such a piece

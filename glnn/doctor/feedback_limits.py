@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from glnn.device import DataTexture
-from glnn.doctor.ground import DRAWN, Ground, count_from, floats, off, scattered
+from glnn.doctor.scratch_program import DRAWN, Ground, count_from, floats, off, scattered
 
 CAPTURED = """out highp vec4 result[%d];
 uniform int first;

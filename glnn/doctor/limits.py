@@ -2,19 +2,230 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import inf
 from time import perf_counter
+from typing import Any
 
 from glnn.device import Capabilities, Device
 from glnn.device.believed import UPWARD, Broken, BrokenLimits
-from glnn.doctor.checks import Checks
-from glnn.doctor.findings import LimitFinding, Limits
-from glnn.doctor.ground import Ground
-from glnn.doctor.probes import Probe, probes
+from glnn.device.capabilities import MINIMUM
+from glnn.doctor import compute_limits, feedback_limits
+from glnn.doctor.checks import Checks, NoVerdict
+from glnn.doctor.scratch_program import Ground
 from glnn.errors import GlnnError, NoRoomError, ShaderError, first_line, raised
 from glnn.settings import Settings
+
+
+@dataclass(frozen=True)
+class LimitFinding:
+    """What was seen of one limit."""
+
+    limit: str
+    """GL's name, as `Capabilities` has it."""
+    axis: int | None
+    """Which of three numbers it is; None where there is one."""
+    what: str
+    """The same for people."""
+    said: int
+    """What the driver states."""
+    holds: int
+    """Up to where every number was right; below `said` where it is broken, or was not tried."""
+    why: str | None = None
+    """What was wrong beyond; None where nothing was."""
+    note: str | None = None
+    """Why it was not tried to its end; None where it was."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing wrong was seen."""
+        return self.why is None
+
+    @property
+    def outcome(self) -> str:
+        """What is to be said of it, in a few words."""
+        if self.why is not None:
+            return f"taken as {self.holds} from now on: {self.why}"
+        if self.note is None:
+            return "holds"
+        whole = "holds" if self.holds == self.said else f"right up to {self.holds}"
+        return f"{whole}: {self.note}"
+
+    @property
+    def sentence(self) -> str:
+        """What follows where it does not hold."""
+        stated = f"The driver states {self.said} {self.what}, and is right"
+        if self.holds > self.said:
+            return f"{stated} from {self.holds} on only: glnn takes that from now on ({self.why})."
+        return f"{stated} up to {self.holds} only: glnn uses no more from now on ({self.why})."
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "ok": self.ok}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What was seen of a device's limits."""
+
+    findings: tuple[LimitFinding, ...]
+    """One for each that was tried."""
+    before: dict[str, Broken]
+    """Those that were seen broken earlier, and lowered as the device opened."""
+    seconds: float
+    """What the tries took."""
+    failed: tuple[NoVerdict, ...] = ()
+    """What there is no verdict on."""
+
+    @property
+    def wrong(self) -> tuple[LimitFinding, ...]:
+        """Those that do not hold."""
+        return tuple(one for one in self.findings if not one.ok)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all hold, and did before, and none was left without a verdict."""
+        return not self.wrong and not self.before and not self.failed
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What follows, in whole sentences."""
+        said = [one.sentence for one in self.wrong]
+        said += [
+            f"{name} is taken as {one.holds}, not {one.said} as the driver states: {one.why}."
+            for name, one in sorted(self.before.items())
+        ]
+        return tuple(said)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "seconds": self.seconds,
+            "findings": [one.to_json() for one in self.findings],
+            "before": {name: asdict(one) for name, one in self.before.items()},
+            "no_verdict": [asdict(one) for one in self.failed],
+            "sentences": list(self.sentences),
+        }
+
+    def lines(self) -> list[str]:
+        """The same as text: a line for each limit, then what follows."""
+        listed = [f"{one.what}: {one.said}, {one.outcome}" for one in self.findings]
+        return [*listed, *self.sentences]
+
+
+GROUPS = 1 << 21
+"""Workgroups that are tried unless all is asked for: more take software renderers seconds."""
+UNIFORMS = 4096
+"""Numbers of uniforms that are tried: kernels have a hundred at the most."""
+NAMES = "xyz"
+
+Try = Callable[[Ground, int], "str | None"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How one limit is tried."""
+
+    limit: str
+    """GL's name, as `Capabilities` has it."""
+    what: str
+    """The same for people."""
+    work: Try
+    """Why so much cannot be had; None where it can."""
+    axis: int | None = None
+    """Which of three numbers it is; None where there is one."""
+    grain: int = 1
+    """What is tried is a multiple of this."""
+    nbytes: float = 0.0
+    """Bytes that each one takes."""
+    most: int | None = None
+    """The most that is tried, whatever is stated, unless all is asked for."""
+    compute: bool = True
+    """Whether it takes compute shaders, else transform feedback."""
+
+    def number(self, offers: Capabilities) -> int:
+        """What `offers` states."""
+        known = getattr(offers, self.limit)
+        return int(known if self.axis is None else known[self.axis])
+
+    @property
+    def guaranteed(self) -> int:
+        """What OpenGL ES 3.1 guarantees; 0 where that is nothing."""
+        known = MINIMUM.get(self.limit, 0)
+        if isinstance(known, tuple):
+            return known[self.axis or 0]
+        return known
+
+
+def probes() -> tuple[Probe, ...]:
+    """All limits that are tried."""
+    return (*_of_compute(), *_of_feedback())
+
+
+def _of_compute() -> Iterator[Probe]:
+    of, size = compute_limits, "max_compute_work_group_size"
+    name, what = "max_compute_work_group_invocations", "invocations of a workgroup"
+    yield Probe(name, what, of.invocations, grain=32)
+    for i in range(3):
+        yield Probe(size, f"{what} along {NAMES[i]}", of.size_along(i), i)
+    name, what = "max_compute_shared_memory_size", "bytes of shared memory"
+    yield Probe(name, what, of.shared_memory, grain=1024)
+    name, what = "max_compute_shader_storage_blocks", "storage blocks of a shader"
+    yield Probe(name, what, of.blocks, most=64)
+    what = "bytes from one beginning of a storage block to the next"
+    yield Probe("shader_storage_buffer_offset_alignment", what, of.alignment)
+    name, what = "max_compute_uniform_components", "numbers of uniforms of a compute shader"
+    yield Probe(name, what, of.uniforms, grain=4, most=UNIFORMS)
+    name = "max_compute_work_group_count"
+    for i in range(3):
+        what = f"workgroups along {NAMES[i]}"
+        yield Probe(name, what, of.count_along(i), i, nbytes=4, most=GROUPS)
+    name, what = "max_shader_storage_block_size", "bytes of a storage block"
+    yield Probe(name, what, of.block_size, grain=1 << 16, nbytes=1)
+
+
+def _of_feedback() -> Iterator[Probe]:
+    of, wide = feedback_limits, 1 << 16
+    rows: tuple[tuple[str, str, Try, int, int, int | None], ...] = (
+        (
+            "max_transform_feedback_interleaved_components",
+            "captured numbers of a vertex",
+            of.components,
+            4,
+            0,
+            256,
+        ),
+        (
+            "max_vertex_texture_image_units",
+            "textures of a vertex shader",
+            of.units,
+            1,
+            0,
+            64,
+        ),
+        (
+            "max_vertex_uniform_components",
+            "numbers of uniforms of a vertex shader",
+            of.uniforms,
+            4,
+            0,
+            UNIFORMS,
+        ),
+        ("max_texture_size", "texels along a side of a texture", of.texture_size, 64, 0, wide),
+        ("max_array_texture_layers", "layers of a texture", of.layers, 16, 0, wide),
+        (
+            "max_texture_buffer_size",
+            "texels of a texture that is a buffer",
+            of.buffer_texels,
+            1024,
+            4,
+            None,
+        ),
+    )
+    for name, what, work, grain, nbytes, most in rows:
+        yield Probe(name, what, work, None, grain, nbytes, most, compute=False)
+
 
 CAP = 256 << 20
 """Bytes that a try may take, unless all is asked for."""

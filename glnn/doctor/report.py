@@ -2,18 +2,427 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
-from glnn.doctor.advice import advice
+import numpy as np
+
+from glnn.device import Device
 from glnn.doctor.checks import NoVerdict
 from glnn.doctor.examination import Examination
-from glnn.doctor.findings import Limits
-from glnn.doctor.functions import FunctionResult
-from glnn.doctor.kernels import KernelResult
-from glnn.doctor.machine import Machine
-from glnn.doctor.measured import Speed
+from glnn.doctor.function_accuracy import FunctionResult
+from glnn.doctor.kernel_accuracy import KernelResult
+from glnn.doctor.limits import Limits
+from glnn.doctor.speed import (
+    CHANNELS,
+    CONV,
+    GPU_BACKENDS,
+    LENET,
+    MATMUL,
+    Contest,
+    Speed,
+    rate,
+    size,
+)
+from glnn.process import processors
+from glnn.settings import noted
+from glnn.span import duration
+from glnn.version import VERSION
+
+DRI, DRM = Path("/dev/dri"), Path("/sys/class/drm")
+CPU_INFO = Path("/proc/cpuinfo")
+NAMED = re.compile(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A file by which programs reach a GPU."""
+
+    name: str
+    """As it is called in /dev/dri."""
+    driver: str | None
+    """The kernel's driver of it; None where the system does not tell."""
+    usable: bool
+    """Whether this process may open it."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine, the versions, and what GL says of the device."""
+
+    system: str
+    """The operating system, as it calls itself."""
+    kernel: str
+    """Its kernel's version."""
+    architecture: str
+    """Of the processor, as the kernel calls it."""
+    processor: str | None
+    """The processor's name; None where the system does not tell."""
+    processors: int
+    """How many this process may use."""
+    memory: int | None
+    """Bytes that the machine has; None where nobody knows."""
+    python: str
+    """Python's version."""
+    glnn: str
+    """glnn's."""
+    numpy: str
+    """NumPy's."""
+    blas: str
+    """The library of NumPy's products, and its version."""
+    moderngl: str
+    """moderngl's version."""
+    cards: tuple[Card, ...]
+    """The GPUs that the kernel offers."""
+    environment: Mapping[str, str]
+    """What the environment asks of glnn and of GL; paths are left out."""
+    vendor: str
+    """GL's."""
+    renderer: str
+    """GL's name of the device."""
+    version: str
+    """GL's, as the driver writes it."""
+    glsl: str
+    """The same of its language."""
+    platform: str
+    """The way by which the context was opened."""
+    mesa: str | None
+    """Mesa's version; None of other drivers."""
+    extensions: tuple[str, ...]
+    """GL's, in alphabetical order."""
+    limits: Mapping[str, Any]
+    """The limits, as glnn takes them."""
+    stated: Mapping[str, Any]
+    """Those that the driver states otherwise."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """The same as text, to be pasted into a report."""
+        cards = ", ".join(
+            f"{one.name} ({one.driver or 'driver unknown'}{'' if one.usable else ', not allowed'})"
+            for one in self.cards
+        )
+        facts = {
+            "system": f"{self.system}, kernel {self.kernel}, {self.architecture}",
+            "processor": f"{self.processor or 'unknown'}, {self.processors} for this process",
+            "memory": "unknown" if self.memory is None else f"{self.memory / 2**30:.1f} GiB",
+            "versions": f"glnn {self.glnn}, Python {self.python}, NumPy {self.numpy} with "
+            f"{self.blas}, moderngl {self.moderngl}",
+            "GPUs of the kernel": cards or "none",
+            "environment": ", ".join(f"{k}={v}" for k, v in self.environment.items()) or "nothing",
+            "GL": f"{self.renderer} by {self.vendor}; {self.version}; {self.glsl}; by "
+            f"{self.platform}",
+            "limits": ", ".join(f"{k} {_number(v)}" for k, v in self.limits.items()),
+            "the driver states": ", ".join(f"{k} {_number(v)}" for k, v in self.stated.items()),
+            "extensions": " ".join(self.extensions),
+        }
+        return [f"{name}: {text}" for name, text in facts.items() if text]
+
+
+def describe_machine(device: Device) -> Machine:
+    """The machine, and what GL says of `device`. Raises what `Device.perform` raises."""
+    offers = device.capabilities
+    limits, stated = offers.limits(), device.stated.limits()
+    return Machine(
+        system=_system(),
+        kernel=platform.release(),
+        architecture=platform.machine(),
+        processor=_processor(),
+        processors=processors(),
+        memory=_memory(),
+        python=f"{platform.python_version()} ({platform.python_implementation()})",
+        glnn=VERSION,
+        numpy=np.__version__,
+        blas=_blas(),
+        moderngl=_version("moderngl"),
+        cards=tuple(_cards()),
+        environment=noted(),
+        vendor=offers.vendor,
+        renderer=offers.renderer,
+        version=offers.version_text,
+        glsl=offers.glsl_text,
+        platform=offers.platform,
+        mesa=mesa(offers.version_text),
+        extensions=tuple(sorted(device.perform(lambda: device.context.extensions))),
+        limits=limits,
+        stated={name: stated[name] for name, value in limits.items() if stated[name] != value},
+    )
+
+
+def mesa(text: str) -> str | None:
+    """Mesa's version in GL's `text`; None where there is none."""
+    found = re.search(r"\bMesa (\S+)", text)
+    return found[1] if found else None
+
+
+def _system() -> str:
+    with suppress(OSError, AttributeError):
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    return f"{platform.system()} {platform.version()}" if platform.system() else "unknown"
+
+
+def _processor() -> str | None:
+    try:
+        found = NAMED.search(CPU_INFO.read_text("utf-8", "replace"))
+    except OSError:
+        return platform.processor() or None
+    return found[1].strip() if found else platform.processor() or None
+
+
+def _memory() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except (OSError, ValueError):
+        return None
+    kib = [line.split()[1] for line in lines if line.startswith("MemTotal:")]
+    return 1024 * int(kib[0]) if kib and kib[0].isdigit() else None
+
+
+def _blas() -> str:
+    try:
+        known: Any = np.show_config(mode="dicts")
+        blas = known["Build Dependencies"]["blas"]
+        return f"{blas['name']} {blas['version']}".strip()
+    except (KeyError, TypeError, AttributeError):  # NumPy before 1.26 only prints it
+        return "a BLAS that is not told"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "of no known version"
+
+
+def _cards() -> Iterator[Card]:
+    """The files in /dev/dri, which Linux has, with the drivers that sysfs tells."""
+    try:
+        names = sorted(path.name for path in DRI.iterdir() if re.match("card|render", path.name))
+    except OSError:
+        return
+    for name in names:
+        driver = None
+        with suppress(OSError):
+            link = DRM / name / "device" / "driver"
+            driver = link.resolve(strict=True).name
+        yield Card(name, driver, os.access(DRI / name, os.R_OK | os.W_OK))
+
+
+def _number(value: Any) -> str:
+    return " x ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+ALIKE = 1.1
+"""Times that differ by less are alike: measures of the same differ as much."""
+SLOW_BUS = 0.1
+"""Of the device's own copies: a way to it below that is slow."""
+SLOW_RATE = 1e9
+"""Bytes a second: a way to the device below that is slow whatever its own copies do."""
+LONG_LAUNCH = 20e-6
+"""Seconds of a launch in a chain from which on many small steps cost more than they compute."""
+LONG_WAIT = 10.0
+"""How many times as long as in a chain a launch that is waited for may take, to be worth a word."""
+LONG_COMPILE = 0.05
+"""Seconds of a new shader from which on that is worth a word."""
+
+BUSY = 1.25
+"""Seconds of the clock for each that a thread computes from which on others keep it waiting."""
+
+Rule = Callable[[Speed], Iterator[str]]
+
+
+def advice(speed: Speed) -> tuple[str, ...]:
+    """What follows from `speed`, in whole sentences, what matters most first."""
+    return tuple(sentence for rule in RULES for sentence in rule(speed))
+
+
+def software(speed: Speed) -> Iterator[str]:
+    """What computes on the CPU is there for tests."""
+    if speed.software:
+        yield f"{speed.software} computes on the CPU: no GPU is used here."
+
+
+def busy(speed: Speed) -> Iterator[str]:
+    """What was measured beside others is worth little."""
+    if speed.waiting > BUSY:
+        yield (
+            "Other programs keep the processors busy (what takes 1 s takes "
+            f"{speed.waiting:.1f} s): measure again when they are done (glnn doctor)."
+        )
+
+
+def network(speed: Speed) -> Iterator[str]:
+    """Where LeNet is to run, by images at once."""
+    for one in speed.of(LENET):
+        images = "one image" if one.size == 1 else f"{one.size} images at once"
+        if one.in_all:
+            yield f"For LeNet, {images}: {_places(one)}."
+
+
+def _places(one: Contest) -> str:
+    """Where it is the fastest, those that are as fast, and the times elsewhere."""
+    first, *others = sorted(one.in_all, key=lambda name: one.in_all[name])
+    least = one.in_all[first]
+    alike = [name for name in others if one.in_all[name] < ALIKE * least]
+    rest = ", ".join(f"{_called(name)} {duration(one.in_all[name])}" for name in others)
+    named = " or ".join(_called(name) for name in [first, *alike])
+    late = f"{' and '.join(map(_called, one.left_out))} would take too long"
+    beside = "".join(f"; {text}" for text in (rest, late if one.left_out else "") if text)
+    return f"{named} ({duration(least)}{beside})"
+
+
+def products(speed: Speed) -> Iterator[str]:
+    """From which size on the GPU is worth it."""
+    contests = [one for one in speed.of(MATMUL) if one.gain is not None]
+    if not contests:
+        slow = [one for one in speed.of(MATMUL) if one.left_out and "cpu" in one.in_all]
+        if slow:
+            yield (
+                f"The CPU is faster for products of n x n: those of n = {slow[0].size} would take "
+                f"{' and '.join(slow[0].left_out)} too long to be measured."
+            )
+        return
+    wins, gpu = _winning(contests), _gpu(speed, "The")
+    what = "products of n x n, from host to host"
+    largest, gain = contests[-1], contests[-1].gain or 1
+    if not wins and gain > 1 / ALIKE:
+        yield f"{gpu} and the CPU are alike for {what}, at n = {largest.size}."
+    elif not wins:
+        yield (
+            f"The CPU is faster for {what}, up to n = {largest.size}, the largest that was measured"
+            f" ({_times(1 / gain)} there)."
+        )
+    elif wins[0] is contests[0]:
+        yield (
+            f"{gpu} is faster for {what}, from n = {wins[0].size} on, the smallest that was "
+            f"measured ({_times(gain)} at {largest.size})."
+        )
+    else:
+        yield (
+            f"The CPU is faster for {what}, or as fast, below n = {wins[0].size}; from there on "
+            f"{_gpu(speed)} is faster ({_times(gain)} at {largest.size})."
+        )
+
+
+def _winning(contests: list[Contest]) -> list[Contest]:
+    """The largest of `contests`, down to the last size at which the GPU is not yet faster."""
+    for i in reversed(range(len(contests))):
+        if (contests[i].gain or 0) < ALIKE:
+            return contests[i + 1 :]
+    return contests
+
+
+def convolutions(speed: Speed) -> Iterator[str]:
+    """Where a convolution is to run."""
+    for one in speed.of(CONV):
+        if one.gain is not None:
+            what = f"{CHANNELS} channels of {one.size} x {one.size}"
+            yield f"For a convolution of {what}: {_places(one)}."
+
+
+def backends(speed: Speed) -> Iterator[str]:
+    """How the two backends compare, by the largest product that both did."""
+    both = [one for one in speed.of(MATMUL) if set(GPU_BACKENDS) <= set(one.on_device)]
+    if not both:
+        return
+    first, second = (both[-1].on_device[name] for name in GPU_BACKENDS)
+    if max(first, second) < ALIKE * min(first, second):
+        yield f"compute and feedback are alike for products of {both[-1].size}."
+        return
+    fast, slow = GPU_BACKENDS if first < second else reversed(GPU_BACKENDS)
+    times = max(first, second) / min(first, second)
+    yield f"{slow} takes {times:.1f} times as long as {fast} for products of {both[-1].size}."
+
+
+def transfers(speed: Speed) -> Iterator[str]:
+    """Whether the ways between host and device are slow."""
+    if not speed.transfers:
+        return
+    largest = speed.transfers[-1]
+    copies = largest.rate("copy")
+    for way, said, so in (
+        ("up", "Uploads", "keep inputs on the device, and give it bytes rather than floats"),
+        ("down", "Downloads", "ask for no more outputs than are needed"),
+    ):
+        found = largest.rate(way)
+        if found < SLOW_RATE or found < SLOW_BUS * copies:
+            yield (
+                f"{said} are slow ({rate(found)} for {size(largest.nbytes)}; the device copies "
+                f"{rate(copies)}): {so}."
+            )
+
+
+def launches(speed: Speed) -> Iterator[str]:
+    """Whether launches cost much, in a chain or waited for."""
+    for one in speed.launches:
+        if one.chained > LONG_LAUNCH:
+            yield (
+                f"A launch by {one.backend} costs {duration(one.chained)}: few large steps, and "
+                "several samples at once, are better than many small ones."
+            )
+        if one.alone > LONG_WAIT * one.chained:
+            yield (
+                f"Waiting for {one.backend} costs {duration(one.alone)}: let several requests be "
+                "under way (run_async)."
+            )
+
+
+def compiling(speed: Speed) -> Iterator[str]:
+    """Whether shaders take long to compile."""
+    keep = "" if speed.keeps else "let glnn keep programs (GLNN_CACHE names a folder), and "
+    for one in speed.compiling:
+        if one.compiled + one.first > LONG_COMPILE:
+            took = duration(one.compiled + one.first)
+            yield (
+                f"A new shader takes {one.backend} {took}: {keep}run a model once before it is "
+                "needed."
+            )
+
+
+def memory(speed: Speed) -> Iterator[str]:
+    """Whether the memory is what the system says."""
+    room = speed.room
+    if room is None or room.fault is None:
+        return
+    told = "" if room.told is None else f", of {size(room.told)} that are free as the system tells"
+    yield f"Only {size(room.confirmed)} of memory could be used{told}: {room.fault}."
+
+
+RULES: tuple[Rule, ...] = (
+    busy,
+    software,
+    memory,
+    network,
+    products,
+    convolutions,
+    backends,
+    transfers,
+    launches,
+    compiling,
+)
+
+
+def _gpu(speed: Speed, article: str = "the") -> str:
+    """What the device is called in sentences: a renderer on the CPU is no GPU."""
+    return speed.software or f"{article} GPU"
+
+
+def _called(name: str) -> str:
+    return "CPU" if name == "cpu" else name
+
+
+def _times(gain: float) -> str:
+    return f"{gain:.1f} times as fast"
+
 
 UNSEEN = "not looked at"
 UNITS = {"compute": ("workgroups", "dispatch"), "feedback": ("vertices", "draw")}

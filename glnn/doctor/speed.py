@@ -2,30 +2,373 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import partial
+from statistics import median
 from time import perf_counter, thread_time, time_ns
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from glnn import data
 from glnn.backends import open_backend
 from glnn.backends.backend import Way
 from glnn.backends.gl import GlBackend
+from glnn.compile import prepare
 from glnn.device import Buffer, Device, SharedMemory, Source
 from glnn.disk import Disk
-from glnn.doctor.checks import Checks
-from glnn.doctor.contests import SIDES, contests, timed
-from glnn.doctor.ground import PIECE, Words, count_from
-from glnn.doctor.measured import GPU_BACKENDS, Compiling, Launching, Room, Speed, Transfer
-from glnn.errors import DeviceError, GlnnError, first_line
+from glnn.doctor.checks import Checks, NoVerdict
+from glnn.doctor.scratch_program import PIECE, Words, count_from
+from glnn.errors import DeviceError, GlnnError, LimitError, UnsupportedOpError, first_line
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Pointwise
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Conv2d, Matmul, Pointwise
 from glnn.kernels.problem import Problem
+from glnn.layers import Conv2d as ConvLayer
+from glnn.layers import Layer, Linear
 from glnn.layout import parse
+from glnn.model import Model, load
 from glnn.process import processors
+from glnn.profiling import time_work
+from glnn.session import InferenceSession
 from glnn.settings import Settings
+from glnn.span import duration
+from glnn.types import TensorType
+
+GPU_BACKENDS = ("compute", "feedback")
+MATMUL, CONV, LENET = "matmul", "conv2d", "lenet"
+CHANNELS = 64
+"""Of the convolution's image and of its result."""
+
+
+@dataclass(frozen=True)
+class Launching:
+    """What launches cost on one backend: the least work, 64 numbers, by the clock on the wall."""
+
+    backend: str
+    """Which."""
+    alone: float
+    """Seconds from asking for one launch to its end, waited for: the median."""
+    chained: float
+    """Seconds of a launch in a chain of `length`, each of which needs the one before it."""
+    length: int
+    """How many those are."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What moving so many bytes takes: medians by the clock, each waited for."""
+
+    nbytes: int
+    """How many."""
+    up: float
+    """Seconds to the device."""
+    down: float
+    """Seconds to the host, of what the device wrote."""
+    copy: float
+    """Seconds within the device's memory."""
+
+    def rate(self, way: str) -> float:
+        """Bytes a second; `way` is up, down or copy."""
+        seconds: float = getattr(self, way)
+        return self.nbytes / max(seconds, 1e-9)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The same work on each backend."""
+
+    what: str
+    """`matmul`, `conv2d` or `lenet`."""
+    size: int
+    """n of a product of n x n, the side of the image of a convolution, the images of LeNet."""
+    flops: int
+    """Operations that it takes, as plain loops have them; 0 where nobody counted."""
+    on_device: Mapping[str, float]
+    """Seconds with all operands in place, by backend; `numpy` is NumPy in this process."""
+    in_all: Mapping[str, float]
+    """Seconds of a session's run, from arrays in the host to arrays there; `cpu` is NumPy, too."""
+    left_out: tuple[str, ...] = ()
+    """Backends whose runs would have taken too long."""
+
+    def rate(self, backend: str) -> float | None:
+        """Operations a second with all operands in place; None where that was not measured."""
+        seconds = self.on_device.get(backend)
+        return self.flops / seconds if seconds and self.flops else None
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast as the CPU the faster GPU backend is, in all; None: unknown."""
+        times = [self.in_all[name] for name in GPU_BACKENDS if name in self.in_all]
+        own = self.in_all.get("cpu")
+        return own / min(times) if own is not None and times else None
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """What the first use of a new shader costs on one backend."""
+
+    backend: str
+    """Which."""
+    compiled: float
+    """Seconds of compiling and linking it, none of it from a cache."""
+    first: float
+    """Seconds of its first run, in which some drivers do the rest."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What of the device's memory could be used."""
+
+    told: int | None
+    """Bytes that are free, as the system tells; None where nobody knows."""
+    tried: int
+    """Bytes that were asked for, all at once."""
+    confirmed: int
+    """Bytes of them that kept what was written to them."""
+    fault: str | None = None
+    """What went wrong with the rest; None where nothing did."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured of a device."""
+
+    software: str | None
+    """What renders on the CPU; None for a GPU."""
+    own_memory: bool
+    """Whether the GPU is known to have memory of its own."""
+    processors: int
+    """Those that this process may use."""
+    launches: tuple[Launching, ...]
+    """By backend."""
+    transfers: tuple[Transfer, ...]
+    """By size, the least first."""
+    contests: tuple[Contest, ...]
+    """By work and size."""
+    compiling: tuple[Compiling, ...]
+    """By backend."""
+    room: Room | None
+    """Of memory; None where that was not tried."""
+    seconds: float
+    """What all of this took."""
+    waiting: float = 1.0
+    """Seconds that a thread which only computes needs for each of its own: above 1, others run."""
+    keeps: bool = True
+    """Whether programs are kept on disk."""
+    failed: tuple[NoVerdict, ...] = ()
+    """What could not be measured, as an exception ended it."""
+
+    def of(self, what: str) -> tuple[Contest, ...]:
+        """The contests of that work, the smallest first."""
+        found = (one for one in self.contests if one.what == what)
+        return tuple(sorted(found, key=lambda one: one.size))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """The same as text, a line for each measure."""
+        found = [
+            f"{one.backend}: a launch {duration(one.alone)} waited for, "
+            f"{duration(one.chained)} in a chain of {one.length}"
+            for one in self.launches
+        ]
+        found += [
+            f"{size(one.nbytes)}: up {rate(one.rate('up'))}, down {rate(one.rate('down'))}, "
+            f"copied {rate(one.rate('copy'))}"
+            for one in self.transfers
+        ]
+        measured = (one for one in self.contests if one.on_device or one.in_all)
+        found += [self._contest(one) for one in measured]
+        found += [
+            f"{one.backend}: a new shader {duration(one.compiled)} to compile, "
+            f"{duration(one.first)} its first run"
+            for one in self.compiling
+        ]
+        if self.room is not None:
+            told = "an unknown amount" if self.room.told is None else size(self.room.told)
+            found.append(
+                f"memory: {told} free as the system tells, {size(self.room.confirmed)} of "
+                f"{size(self.room.tried)} used and right"
+            )
+        return [*found, f"measured in {duration(self.seconds)} on {self.processors} processors"]
+
+    @staticmethod
+    def _contest(one: Contest) -> str:
+        inside = ", ".join(
+            f"{name} {duration(seconds)}"
+            + (f" ({flops / 1e9:.3g} GFLOP/s)" if (flops := one.rate(name)) else "")
+            for name, seconds in one.on_device.items()
+        )
+        whole = ", ".join(f"{name} {duration(seconds)}" for name, seconds in one.in_all.items())
+        left = f"; not run, as too slow: {', '.join(one.left_out)}" if one.left_out else ""
+        placed = f"operands in place {inside}; " if inside else ""
+        return f"{one.what} {one.size}: {placed}in all {whole}{left}"
+
+
+def rate(bytes_a_second: float) -> str:
+    """A rate in GB/s, with three digits."""
+    return f"{bytes_a_second / 1e9:.3g} GB/s"
+
+
+def size(nbytes: int) -> str:
+    """Bytes as people read them."""
+    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if nbytes >= 1 << bits:
+            return f"{nbytes / 2**bits:.4g} {unit}"
+    return f"{nbytes} B"
+
+
+Array = NDArray[Any]
+ENOUGH, MOST_RUNS, LEAST_RUNS = 0.1, 50, 3
+"""Seconds of a measure that are enough; its runs at the most; and at the least."""
+SIDES, IMAGE, IMAGES = (256, 512, 1024), 56, (1, 100)
+"""Of products, of a convolution's image; and how many images LeNet is given at once."""
+LONG, TOO_LONG = 0.3, 0.6
+"""Seconds of a run that is not repeated, and of one that is left out."""
+SCOUT = 64
+"""The side of products by which it is seen what takes too long."""
+LENET_FLOPS = 833_040
+"""Operations of one image by LeNet: its convolutions and products."""
+
+
+def timed(work: Callable[[], object], warm: int = 1) -> float:
+    """Median seconds of `work`, which waits for its own end, by the clock on the wall."""
+    for _ in range(warm):
+        work()
+    times: list[float] = []
+    while len(times) < LEAST_RUNS or (len(times) < MOST_RUNS and sum(times) < ENOUGH):
+        start = perf_counter()
+        work()
+        times.append(perf_counter() - start)
+        if sum(times) > LONG:
+            break
+    return median(times)
+
+
+def contests(
+    device: Device,
+    opened: Sequence[GlBackend],
+    sides: Sequence[int],
+    progress: Callable[[str], None],
+    checks: Checks,
+) -> tuple[Contest, ...]:
+    """Products, a convolution and LeNet, on each backend and on the CPU.
+
+    checks: run each measure, so that what raises an exception is left out.
+    """
+    ring, generator = _Ring(device, opened, checks), np.random.default_rng(2026)
+    progress(f"products of {SCOUT}")
+    ring.hold(MATMUL, SCOUT, *_product(generator, SCOUT), in_all=False)
+    found: list[Contest] = []
+    for n in sides:
+        progress(f"products of {n}")
+        found.append(ring.hold(MATMUL, n, *_product(generator, n)))
+    progress("a convolution")
+    x = generator.standard_normal((1, CHANNELS, IMAGE, IMAGE), dtype=np.float32)
+    w = generator.standard_normal((CHANNELS, CHANNELS, 3, 3), dtype=np.float32)
+    layers: list[Layer] = [ConvLayer(CHANNELS, CHANNELS, 3, padding=1, bias=False)]
+    op, model = Conv2d(padding=(1, 1, 1, 1)), Model.sequential(layers, x.shape[1:])
+    found.append(ring.hold(CONV, IMAGE, op, {"x": x, "weight": w}, model))
+    images = data.digits()[0].astype(np.float32).reshape(-1, 1, 28, 28) / 255
+    for count in IMAGES:
+        progress(f"LeNet, {count}")
+        model = load(data.model("lenet"))
+        found.append(ring.hold(LENET, count, None, {"x": images[:count]}, model))
+    return tuple(found)
+
+
+def _product(generator: np.random.Generator, n: int) -> tuple[Operator, dict[str, Array], Model]:
+    """A product of n x n: the operator, its operands, and a model of it."""
+    a, b = (generator.standard_normal((n, n), dtype=np.float32) for _ in range(2))
+    layers: list[Layer] = [Linear(n, n, bias=False)]
+    return Matmul(), {"x": a, "weight": b}, Model.sequential(layers, (n,))
+
+
+class _Ring:
+    """Holds contests on each backend, but on those that would take too long by what they did."""
+
+    def __init__(self, device: Device, opened: Sequence[GlBackend], checks: Checks) -> None:
+        self._device, self._opened, self._checks = device, opened, checks
+        self._paces: dict[str, float] = {}  # operations a second
+
+    def hold(
+        self,
+        what: str,
+        size: int,
+        op: Operator | None,
+        operands: Mapping[str, Array],
+        model: Model,
+        in_all: bool = True,
+    ) -> Contest:
+        """The times of `op` with all in place, where there is one, and of a run of `model`."""
+        flops = size * LENET_FLOPS
+        if op is not None:
+            types = {name: TensorType.of(array) for name, array in operands.items()}
+            flops = op.cost_of(types).flops
+        fast = [one for one in self._opened if self._suits(one.name, flops)]
+        inside: dict[str, float] = {}
+        if op is not None:
+            placed = {
+                one.name: partial(one.perform, partial(_placed, one, op, operands)) for one in fast
+            }
+            inside = self._times(f"{what} {size}, operands in place", placed)
+            self._paces |= {name: flops / seconds for name, seconds in inside.items()}
+            by_numpy = {"numpy": partial(timed, partial(_by_numpy, op, operands))}
+            inside |= self._times(f"{what} {size}", by_numpy)
+        names = [one.name for one in fast if self._suits(one.name, flops)] if in_all else []
+        whole: dict[str, float] = {}
+        if in_all:
+            runs = {
+                name: partial(_in_all, self._device, name, model, operands["x"])
+                for name in (*names, "cpu")
+            }
+            whole = self._times(f"{what} {size}, in all", runs)
+        left = (one.name for one in self._opened if in_all and one.name not in names)
+        return Contest(what, size, flops, inside, whole, tuple(left))
+
+    def _times(
+        self, what: str, works: Mapping[str, Callable[[], float | None]]
+    ) -> dict[str, float]:
+        """Return the seconds that each of `works` gives, by backend, but of those that raise."""
+        found: dict[str, float] = {}
+        for name, work in works.items():
+            seconds = self._checks.run(f"speed: {what} on {name}", work, None)
+            found |= {} if seconds is None else {name: seconds}
+        return found
+
+    def _suits(self, name: str, flops: int) -> bool:
+        """Whether so much does not take that backend too long."""
+        pace = self._paces.get(name)
+        return pace is None or flops / pace <= TOO_LONG
+
+
+def _by_numpy(op: Operator, operands: Mapping[str, Array]) -> None:
+    Problem.of(op, {name: array.shape for name, array in operands.items()}, {}).compute(operands)
+
+
+def _placed(backend: GlBackend, op: Operator, operands: Mapping[str, Array]) -> float | None:
+    """Seconds of `op` on one backend, once it has run; None where it cannot."""
+    with suppress(UnsupportedOpError, LimitError):
+        work, _ = prepare(op, operands, backend)
+        work()
+        return time_work(backend, work, repeat=3, warm=0.05, hopeless=LONG).seconds
+    return None
+
+
+def _in_all(device: Device, name: str, model: Any, x: Array) -> float | None:
+    """Seconds of a session's run with `x` on the backend `name`; None where it cannot run."""
+    with suppress(UnsupportedOpError, LimitError):
+        session = InferenceSession(model, backend=name, device=None if name == "cpu" else device)
+        feeds = {session.get_inputs()[0].name: x}
+        session.run(None, feeds)  # plans, compiles
+        return timed(partial(session.run, None, feeds), 0)
+    return None
+
 
 T = TypeVar("T")
 CHAIN, FEW = 100, 64

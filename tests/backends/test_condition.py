@@ -14,7 +14,7 @@ from glnn.backends.gl import GlBackend
 from glnn.backends.known import Known
 from glnn.backends.launch import GlLaunch
 from glnn.compile import evaluate
-from glnn.doctor.problems import PROBLEMS
+from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce

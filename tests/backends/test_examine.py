@@ -15,7 +15,7 @@ from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.compile import evaluate
 from glnn.device import Program, Source
-from glnn.doctor.problems import PROBLEMS
+from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.index_map import Axis

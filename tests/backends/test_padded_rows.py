@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glnn.doctor.problems import PROBLEMS
+from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.layout import parse

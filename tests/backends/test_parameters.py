@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from glnn.backends.gl import GlBackend
-from glnn.doctor.problems import PROBLEMS
+from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import LimitError
 from glnn.kernels import library
 from glnn.kernels.admit import fitted, why_not_device

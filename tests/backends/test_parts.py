@@ -8,7 +8,7 @@ import pytest
 
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
-from glnn.doctor.problems import PROBLEMS
+from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import GlnnError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise

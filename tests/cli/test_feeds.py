@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import glnn
-from glnn.cli.at_random import random_feeds, rows_of
-from glnn.cli.feeds import read_feeds
+from glnn.cli.feeds import random_feeds, read_feeds, rows_of
 from glnn.data import digits
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.layers import Embedding

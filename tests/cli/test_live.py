@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from glnn.cli.classes import Best
 from glnn.cli.live import Renewed, Seen, SeenClasses
+from glnn.cli.results import Best
 from glnn.data import digits
 from glnn.errors import ModelError
 from tests.cli.conftest import Glnn

@@ -10,7 +10,7 @@ import pytest
 import rich_click as click
 
 from glnn.cli import app, load
-from glnn.cli.output_files import OutputFile, WritingCommand
+from glnn.cli.options import OutputFile, WritingCommand
 from glnn.layers import Linear
 from glnn.model import Model
 from tests.cli.conftest import Glnn

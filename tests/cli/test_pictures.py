@@ -12,7 +12,7 @@ import pytest
 import glnn
 from glnn import images
 from glnn.cli import sources
-from glnn.cli.classes import Classes, best_of, probabilities
+from glnn.cli.results import Classes, best_of, probabilities
 from glnn.cli.running import Running
 from glnn.cli.sources import Inputs
 from glnn.layers import Conv2d, Flatten, Linear

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from glnn.doctor.advice import advice
-from glnn.doctor.measured import Compiling, Contest, Launching, Room, Speed, Transfer
+from glnn.doctor.report import advice
+from glnn.doctor.speed import Compiling, Contest, Launching, Room, Speed, Transfer
 
 QUIET = Speed(None, False, 4, (), (), (), (), None, 1.0)
 

@@ -19,13 +19,10 @@ from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.compile import evaluate
 from glnn.device import Device, Source
-from glnn.doctor.certificate import Certificates
 from glnn.doctor.checks import Checks
-from glnn.doctor.examination import Scope, examine_device, one_of_each
-from glnn.doctor.forms import Form, forms
-from glnn.doctor.functions import look_at_functions
-from glnn.doctor.kernels import KernelDoctor
-from glnn.doctor.looks import function_looks
+from glnn.doctor.examination import Certificates, Scope, examine_device, one_of_each
+from glnn.doctor.function_accuracy import function_looks, look_at_functions
+from glnn.doctor.kernel_accuracy import Form, KernelDoctor, forms
 from glnn.doctor.report import faults, rows, summary
 from glnn.errors import DeviceError, GlnnError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
@@ -257,7 +254,7 @@ def test_a_kernel_that_raises_is_not_used(own, cached, monkeypatch, error) -> No
     def raising(*given):
         raise error
 
-    monkeypatch.setattr("glnn.doctor.kernels.examine", raising)
+    monkeypatch.setattr("glnn.doctor.kernel_accuracy.examine", raising)
     seen = examine_device(own, NORM)
     assert not seen.ok and seen.kept is None
     assert {one.outcome for one in seen.kernels} == {"not used"}
@@ -270,7 +267,7 @@ def test_what_says_nothing_of_a_kernel_is_no_verdict(own, cached, monkeypatch, e
     def raising(*given):
         raise error
 
-    monkeypatch.setattr("glnn.doctor.kernels.examine", raising)
+    monkeypatch.setattr("glnn.doctor.kernel_accuracy.examine", raising)
     seen = examine_device(own, NORM)
     assert {one.outcome for one in seen.kernels} == {"not looked at"}
 
@@ -279,7 +276,7 @@ def test_a_doctor_can_be_stopped(own, cached, monkeypatch) -> None:
     def stopped(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("glnn.doctor.kernels.examine", stopped)
+    monkeypatch.setattr("glnn.doctor.kernel_accuracy.examine", stopped)
     with pytest.raises(KeyboardInterrupt):
         examine_device(own, NORM)
 
@@ -289,7 +286,7 @@ def test_a_function_that_raises_is_not_used(own, cached, monkeypatch, error) -> 
     def raising(*given):
         raise error
 
-    monkeypatch.setattr("glnn.doctor.functions.run", raising)
+    monkeypatch.setattr("glnn.doctor.function_accuracy.run", raising)
     seen = examine_device(own, Scope(("compute",), None, ("tanh", "exp")))
     assert {one.name for one in seen.functions if one.wrong} == {"tanh", "exp"}
 

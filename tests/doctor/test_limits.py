@@ -15,9 +15,8 @@ from glnn.device import Device, Program, Source
 from glnn.device.believed import Broken, BrokenLimits
 from glnn.device.capabilities import Capabilities
 from glnn.doctor import limits
-from glnn.doctor.ground import count_from, scattered
-from glnn.doctor.limits import probe_limits
-from glnn.doctor.probes import probes
+from glnn.doctor.limits import probe_limits, probes
+from glnn.doctor.scratch_program import count_from, scattered
 
 GROUPS = 300  # that a fake driver runs at the most, along y
 WRAPS = 1 << 18  # words at which another fake begins a storage block anew
@@ -169,7 +168,7 @@ def test_textures_that_show_others_are_found(own, cached, monkeypatch, said) -> 
 
 
 def test_no_memory_says_nothing_of_a_limit(own, cached, monkeypatch) -> None:
-    from glnn.doctor.ground import Ground
+    from glnn.doctor.scratch_program import Ground
     from glnn.errors import NoRoomError
 
     memory = Ground.memory

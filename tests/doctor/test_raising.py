@@ -14,13 +14,11 @@ import pytest
 from glnn import __version__
 from glnn.backends.feedback import Feedback
 from glnn.device import Device
-from glnn.doctor import contests, limits, speed
-from glnn.doctor.advice import advice
-from glnn.doctor.certificate import Certificates
-from glnn.doctor.examination import Scope, examine_device
-from glnn.doctor.functions import run
-from glnn.doctor.limits import probe_limits
-from glnn.doctor.probes import probes
+from glnn.doctor import limits, speed
+from glnn.doctor.examination import Certificates, Scope, examine_device
+from glnn.doctor.function_accuracy import run
+from glnn.doctor.limits import probe_limits, probes
+from glnn.doctor.report import advice
 from glnn.doctor.speed import measure_speed
 from glnn.errors import (
     DeviceError,
@@ -68,23 +66,23 @@ LISTING = {
     "opening": "glnn.doctor.examination.GL",
     "functions": "glnn.doctor.examination.function_looks",
     "kernels": "glnn.doctor.examination.kernels_of",
-    "versions of a kernel": "glnn.doctor.forms._versions",
-    "problems": "glnn.doctor.forms._problems",
-    "reasons against a kernel": "glnn.doctor.forms.why_not",
+    "versions of a kernel": "glnn.doctor.kernel_accuracy._versions",
+    "problems": "glnn.doctor.kernel_accuracy._problems",
+    "reasons against a kernel": "glnn.doctor.kernel_accuracy.why_not",
     "an empty list of verdicts": "glnn.doctor.examination.KernelDoctor",
-    "fingerprints": "glnn.doctor.certificate.fingerprints",
+    "fingerprints": "glnn.doctor.examination.fingerprints",
     "verdicts on disk": "glnn.doctor.examination.Verdicts.load",
 }
 """What is called before and after kernels and functions are looked at."""
 LOOKING = {
-    "the first look": "glnn.doctor.kernels.examine",
-    "the sizes": "glnn.doctor.forms.Form.large",
-    "other problems": "glnn.doctor.forms.Form.others",
-    "a problem": "glnn.doctor.kernels.Trial",
+    "the first look": "glnn.doctor.kernel_accuracy.examine",
+    "the sizes": "glnn.doctor.kernel_accuracy.Form.large",
+    "other problems": "glnn.doctor.kernel_accuracy.Form.others",
+    "a problem": "glnn.doctor.kernel_accuracy.Trial",
 }
 """What is called as a kernel is looked at."""
 MEASURES = ("speed._launching", "speed._transfer", "speed._compiling", "speed._room")
-MEASURES += ("contests._placed", "contests._by_numpy", "contests._in_all")
+MEASURES += ("speed._placed", "speed._by_numpy", "speed._in_all")
 
 errors = pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 
@@ -158,7 +156,7 @@ def test_a_kernel_that_raises(own, cached, monkeypatch, stage, error) -> None:
 
 @errors
 def test_a_function_that_raises(own, cached, monkeypatch, error) -> None:
-    monkeypatch.setattr("glnn.doctor.functions.run", _Raises(error))
+    monkeypatch.setattr("glnn.doctor.function_accuracy.run", _Raises(error))
     seen = examine_device(own, SCOPE)
     assert not seen.ok
     if isinstance(error, MemoryError):
@@ -176,7 +174,7 @@ def test_one_function_without_memory_keeps_the_verdicts_on_others(own, monkeypat
             raise MemoryError
         return run(backend, functions, given, prelude)
 
-    monkeypatch.setattr("glnn.doctor.functions.run", short)
+    monkeypatch.setattr("glnn.doctor.function_accuracy.run", short)
     seen = examine_device(own, SCOPE)
     assert {one.name for one in seen.functions} == {"abs"} and not seen.functions[0].wrong
     assert [one.step for one in seen.failed] == ["exp of float32 on feedback"]
@@ -186,7 +184,7 @@ def test_a_reset_at_a_function_ends_what_is_looked_at(cached, monkeypatch) -> No
     def reset(backend, functions, given, prelude=""):
         raise backend.device._lose("dispatch", "guilty")
 
-    monkeypatch.setattr("glnn.doctor.functions.run", reset)
+    monkeypatch.setattr("glnn.doctor.function_accuracy.run", reset)
     with Device() as device:
         seen = examine_device(device, SCOPE)
     assert seen.lost is not None and "was reset by its driver" in seen.lost
@@ -194,7 +192,9 @@ def test_a_reset_at_a_function_ends_what_is_looked_at(cached, monkeypatch) -> No
 
 
 @errors
-@pytest.mark.parametrize("place", ["glnn.doctor.kernels.examine", "glnn.backends.examine.Trial"])
+@pytest.mark.parametrize(
+    "place", ["glnn.doctor.kernel_accuracy.examine", "glnn.backends.examine.Trial"]
+)
 def test_a_reset_at_a_kernel_says_nothing_of_it(cached, monkeypatch, place, error) -> None:
     """Whatever is raised then: a limit, a shader that is refused, a fault of glnn's own."""
 
@@ -211,7 +211,7 @@ def test_a_reset_at_a_kernel_that_raises_nothing(cached, monkeypatch) -> None:
         backend.device._lose("dispatch", "guilty")
         return False
 
-    monkeypatch.setattr("glnn.doctor.kernels.examine", reset)
+    monkeypatch.setattr("glnn.doctor.kernel_accuracy.examine", reset)
     _lost_at_a_kernel(cached)
 
 
@@ -249,8 +249,8 @@ def test_a_limit_that_raises(own, monkeypatch, stage, error) -> None:
 @pytest.fixture
 def little(monkeypatch) -> None:
     """Little is measured."""
-    monkeypatch.setattr(contests, "IMAGE", 4)
-    monkeypatch.setattr(contests, "ENOUGH", 0.0)
+    monkeypatch.setattr(speed, "IMAGE", 4)
+    monkeypatch.setattr(speed, "ENOUGH", 0.0)
     monkeypatch.setattr(speed, "ROOM", 16 << 20)
     monkeypatch.setattr(speed, "waiting", lambda: 1.0)
 
@@ -258,7 +258,7 @@ def little(monkeypatch) -> None:
 @errors
 @pytest.mark.usefixtures("little")
 def test_what_cannot_be_measured_is_left_out(own, monkeypatch, error) -> None:
-    monkeypatch.setattr(contests, "IMAGES", (1,))
+    monkeypatch.setattr(speed, "IMAGES", (1,))
     for name in MEASURES:
         monkeypatch.setattr(f"glnn.doctor.{name}", _Raises(error))
     found = measure_speed(own, sides=(8,), sizes=(4096,))
@@ -277,7 +277,7 @@ def test_what_cannot_be_measured_is_left_out(own, monkeypatch, error) -> None:
 @errors
 @pytest.mark.usefixtures("little")
 def test_a_backend_that_does_not_open_is_not_measured(own, monkeypatch, error) -> None:
-    monkeypatch.setattr(contests, "IMAGES", ())
+    monkeypatch.setattr(speed, "IMAGES", ())
     monkeypatch.setattr(speed, "open_backend", _Raises(error))
     found = measure_speed(own, sides=(), sizes=(4096,))
     assert found.launches == () and found.room is not None
@@ -311,7 +311,7 @@ def test_the_command_says_it(cli: Glnn, monkeypatch, cached, what, error) -> Non
     assert said in report.read_text("utf-8") and verdict in report.read_text("utf-8")
 
 
-STOPS = [*LISTING.values(), *LOOKING.values(), "glnn.doctor.functions.run"]
+STOPS = [*LISTING.values(), *LOOKING.values(), "glnn.doctor.function_accuracy.run"]
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])

@@ -16,11 +16,9 @@ import pytest
 
 from glnn.device import Device, SharedMemory
 from glnn.device.buffer import Buffer
-from glnn.doctor import contests, machine, speed
-from glnn.doctor.advice import advice
-from glnn.doctor.contests import timed
-from glnn.doctor.machine import describe_machine, mesa
-from glnn.doctor.speed import measure_speed
+from glnn.doctor import report, speed
+from glnn.doctor.report import advice, describe_machine, mesa
+from glnn.doctor.speed import measure_speed, timed
 from glnn.errors import DeviceError
 from glnn.settings import noted
 
@@ -28,9 +26,9 @@ from glnn.settings import noted
 @pytest.fixture
 def small(monkeypatch) -> None:
     """Little of everything."""
-    monkeypatch.setattr(contests, "IMAGE", 4)
-    monkeypatch.setattr(contests, "IMAGES", (2,))
-    monkeypatch.setattr(contests, "ENOUGH", 0.0)
+    monkeypatch.setattr(speed, "IMAGE", 4)
+    monkeypatch.setattr(speed, "IMAGES", (2,))
+    monkeypatch.setattr(speed, "ENOUGH", 0.0)
     monkeypatch.setattr(speed, "CHAIN", 4)
     monkeypatch.setattr(speed, "ROOM", 32 << 20)
 
@@ -105,8 +103,8 @@ def test_memory_that_runs_out_is_told(device, monkeypatch, small) -> None:
 
 
 def test_a_backend_that_is_too_slow_is_left_out(device, monkeypatch, small) -> None:
-    monkeypatch.setattr(contests, "TOO_LONG", 0.0)
-    monkeypatch.setattr(contests, "IMAGES", ())
+    monkeypatch.setattr(speed, "TOO_LONG", 0.0)
+    monkeypatch.setattr(speed, "IMAGES", ())
     found = measure_speed(device, sides=(8, 16), sizes=())
     first, second = found.of("matmul")
     gpu = {one.backend for one in found.launches}
@@ -168,12 +166,12 @@ def test_cards_are_named_with_their_drivers(monkeypatch, tmp_path) -> None:
     (drm / "renderD128" / "device").mkdir(parents=True)
     (tmp_path / "v3d").mkdir()
     (drm / "renderD128" / "device" / "driver").symlink_to(tmp_path / "v3d")
-    monkeypatch.setattr(machine, "DRI", dri)
-    monkeypatch.setattr(machine, "DRM", drm)
-    cards = [(one.name, one.driver) for one in machine._cards()]
+    monkeypatch.setattr(report, "DRI", dri)
+    monkeypatch.setattr(report, "DRM", drm)
+    cards = [(one.name, one.driver) for one in report._cards()]
     assert cards == [("card0", None), ("renderD128", "v3d")]
-    monkeypatch.setattr(machine, "DRI", tmp_path / "none")
-    assert list(machine._cards()) == []
+    monkeypatch.setattr(report, "DRI", tmp_path / "none")
+    assert list(report._cards()) == []
 
 
 @pytest.mark.parametrize(

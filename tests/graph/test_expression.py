@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from glnn.doctor.cases import CASES, points
+from glnn.doctor.function_accuracy import CASES, points
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr, Scalar, call, formula
 from glnn.graph.function import Function

@@ -8,10 +8,16 @@ import pytest
 from glnn.backends.compute import Compute
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
-from glnn.doctor.cases import INTEGER, INTS
 from glnn.doctor.checks import Checks
-from glnn.doctor.functions import look_at_functions, run
-from glnn.doctor.looks import Look, function_looks, unlooked
+from glnn.doctor.function_accuracy import (
+    INTEGER,
+    INTS,
+    Look,
+    function_looks,
+    look_at_functions,
+    run,
+    unlooked,
+)
 from glnn.errors import DeviceError
 from glnn.graph.expression import Arg, call
 from glnn.graph.function import Function

@@ -1,4 +1,4 @@
-"""`--trace`, of the verbs that run a model."""
+"""Options of the verbs that run a model: weights of a file of their own, traces."""
 
 from __future__ import annotations
 
@@ -7,11 +7,32 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from glnn.cli.options import check_writable
-from glnn.cli.output_files import OutputFile
+from glnn.cli.options import OutputFile, check_writable
+from glnn.model import Model, load
 from glnn.profiling import Trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def weights_option(command: Command) -> Command:
+    """`--weights FILE`."""
+    return click.option(
+        "--weights",
+        metavar="FILE",
+        help="The model's parameters by PyTorch's names: .safetensors, .npz, .pt or .pth.",
+    )(command)
+
+
+def load_with(source: str, weights: str | None) -> Model:
+    """The model called `source`, its parameters from the file `weights` where there is one.
+
+    The model's own need not be there then. Raises ModelError for every fault.
+    """
+    if weights is None:
+        return load(source)
+    model = load(source, untrained=True)
+    model.load_state_dict(weights)
+    return model
 
 
 def trace_option(command: Command) -> Command:

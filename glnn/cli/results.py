@@ -1,0 +1,467 @@
+"""Results that `glnn run` tells: numbers, classes of samples, objects in pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.cli.picture_options import Asked
+from glnn.cli.screen import Column, Screen, Table, figures, number
+from glnn.cli.sources import Inputs, Picture
+from glnn.errors import ModelError
+from glnn.images.detection import DetectedObject, Detector
+from glnn.images.drawing import labelled, outlined
+from glnn.images.labels import Labels, labels_of, read_labels
+from glnn.images.place import TAKEN, Place
+from glnn.images.ultralytics import Export
+from glnn.model import Model
+from glnn.tensor_info import TensorInfo, show
+from glnn.types import Array, Shape
+
+MOST_NOTES = 10
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a run gave under a name."""
+
+    name: str
+    """The output's."""
+    shape: Shape
+    """Of its array."""
+    type: str
+    """As NumPy calls it."""
+    least: float | None
+    """None where there are no numbers, as for the next two."""
+    mean: float | None
+    """Of all numbers."""
+    greatest: float | None
+    """Of all numbers."""
+
+    @classmethod
+    def of(cls, name: str, array: Array) -> Output:
+        """What `array` is."""
+        summary = Summary(name)
+        summary.add(array)
+        return summary.output
+
+
+@dataclass
+class Summary:
+    """What runs gave under a name, one after the other."""
+
+    name: str
+    """The output's."""
+    shape: Shape | None = None
+    """Of all arrays behind one another; of the last where they do not fit."""
+    type: str = ""
+    """As NumPy calls it."""
+    least: float | None = None
+    """None as long as there are no numbers."""
+    greatest: float | None = None
+    """None as long as there are no numbers."""
+    total: float = 0.0
+    """Of all numbers."""
+    count: int = 0
+    """Of them."""
+
+    def add(self, array: Array) -> None:
+        """Take what another run gave."""
+        shape, known = tuple(array.shape), self.shape
+        if known is not None and shape and known[1:] == shape[1:]:
+            shape = (known[0] + shape[0], *shape[1:])
+        self.shape, self.type = shape, array.dtype.name
+        if not array.size or array.dtype.kind not in "fiub":
+            return
+        wide = array.astype(np.float64)
+        least, greatest = float(wide.min()), float(wide.max())
+        # NumPy's, so that one that is no number stays so.
+        self.least = least if self.least is None else float(np.minimum(self.least, least))
+        self.greatest = (
+            greatest if self.greatest is None else float(np.maximum(self.greatest, greatest))
+        )
+        with np.errstate(all="ignore"):
+            self.total += float(wide.sum())
+        self.count += wide.size
+
+    @property
+    def output(self) -> Output:
+        """All of it."""
+        mean = self.total / self.count if self.count else None
+        shape = () if self.shape is None else self.shape
+        return Output(self.name, shape, self.type, self.least, mean, self.greatest)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What one run gave."""
+
+    outputs: tuple[Output, ...]
+    """In the model's order."""
+    notes: tuple[str, ...] = ()
+    """What was done to the samples."""
+
+    @classmethod
+    def of(cls, results: Mapping[str, Array], notes: Sequence[str] = ()) -> Outputs:
+        """What a run gave, by the outputs' names."""
+        found = tuple(Output.of(name, np.asarray(array)) for name, array in results.items())
+        return cls(found, tuple(notes))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain dicts, lists and numbers."""
+        return {"outputs": [asdict(one) for one in self.outputs], "notes": list(self.notes)}
+
+    def show(self, out: Screen, where: str) -> None:
+        """Print a row for each."""
+        show_notes(out, self.notes)
+        show_outputs(out, self.outputs)
+        out.say(f"on {where}")
+
+
+def show_notes(out: Screen, notes: Sequence[str]) -> None:
+    """Print the first of what is said of samples."""
+    for note in notes[:MOST_NOTES]:
+        out.say(note)
+    if len(notes) > MOST_NOTES:
+        out.say(f"... and {len(notes) - MOST_NOTES} more notes (all of them with --json)")
+
+
+def show_outputs(out: Screen, outputs: Sequence[Output]) -> None:
+    """Print a row for each."""
+    numbers = (figures("least"), figures("mean", 1), figures("greatest"))
+    rows = Table((Column("output"), Column("shape"), Column("type", 2), *numbers))
+    for one in outputs:
+        values = (number(n) for n in (one.least, one.mean, one.greatest))
+        rows.add(one.name, show(one.shape), one.type, *values)
+    out.show(rows)
+
+
+SHOWN = 10
+NEAR = 1e-3
+"""By how much probabilities may not add up to 1: those of float16 do not by less."""
+
+
+def probabilities(scores: Array) -> Array:
+    """Scores (n, classes) as probabilities in float64: themselves where a row has no negative
+    number and adds up to 1, else their softmax.
+    """
+    wide = scores.astype(np.float64)
+    with np.errstate(all="ignore"):
+        powers = np.exp(wide - wide.max(axis=1, keepdims=True))
+        soft = powers / powers.sum(axis=1, keepdims=True)
+        are = (wide >= 0).all(axis=1) & (abs(wide.sum(axis=1) - 1) <= NEAR)
+    return np.where(are[:, None], wide, soft)
+
+
+@dataclass(frozen=True)
+class Best:
+    """A class that a sample may be of."""
+
+    number: int
+    """The class's."""
+    score: float
+    """What the model gave."""
+    probability: float
+    """Of this class among all."""
+    label: str | None = None
+    """The class's name."""
+
+    @property
+    def name(self) -> str:
+        """What it is called: by its number where nothing else is known."""
+        return str(self.number) if self.label is None else self.label
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as a plain dict."""
+        said = {"class": self.number, "score": self.score, "probability": self.probability}
+        return said if self.label is None else {**said, "label": self.label}
+
+
+def named(
+    file: str | None, metadata: Mapping[str, str], classes: int | str
+) -> tuple[Labels | None, list[str]]:
+    """The names of a model's classes, and what is to be said of them.
+
+    file: where they are; None: in the model's metadata, if anywhere; where they do not fit the
+    number of classes there, they are not taken. Raises ModelError for a file that does not.
+    """
+    found = labels_of(metadata) if file is None else read_labels(file)
+    if found is None or not isinstance(classes, int):
+        return found, []
+    listed = set(found) == set(range(len(found)))
+    if max(found) < classes and not (listed and len(found) < classes):
+        return found, []
+    said = f"{len(found)} names, the model has {classes} classes"
+    if file is None:
+        return None, [f"labels in the model's metadata are not taken: {said}"]
+    raise ModelError(f"{file}: {said}")
+
+
+def best_of(scores: Array, top: int, labels: Labels | None = None) -> list[list[Best]]:
+    """The `top` best classes of each row of scores (n, classes), the best first.
+
+    Raises ModelError where `labels` have a class that the model has not.
+    """
+    if labels is not None and max(labels) >= scores.shape[1]:
+        raise ModelError(
+            f"labels: there is a name of class {max(labels)}, the model has {scores.shape[1]}"
+        )
+    signed = scores.astype(np.float64)  # less than nothing is much to a byte, and no bool
+    order = np.argsort(-signed, axis=1, kind="stable")[:, :top]
+    chances = probabilities(scores)
+    names = {} if labels is None else labels
+    return [
+        [Best(int(c), float(row[c]), float(chance[c]), names.get(int(c))) for c in numbers]
+        for row, chance, numbers in zip(scores, chances, order, strict=True)
+    ]
+
+
+def scores_of(results: Mapping[str, Array], output: str, count: int) -> Array:
+    """What `output` gives for the first `count` samples of a run: (count, classes).
+
+    results: of the run, by the outputs' names. Raises ModelError where it is of another shape.
+    """
+    scores = np.asarray(results[output])[:count]
+    if scores.ndim != 2 or len(scores) != count or not scores.shape[1]:
+        raise ModelError(f"output {output!r} gives no classes, but {scores.shape}")
+    return scores
+
+
+@dataclass
+class Classes:
+    """The best classes of the samples so far."""
+
+    output: str
+    """The output that gives them."""
+    top: int
+    """How many of each are kept."""
+    labels: Labels | None = None
+    """The classes' names."""
+    names: list[str] = field(default_factory=list)
+    """What the samples are called."""
+    best: list[list[Best]] = field(default_factory=list)
+    """Of each sample, the best first."""
+    known: list[Any] = field(default_factory=list)
+    """The right class of each; None where it is not known."""
+    notes: list[str] = field(default_factory=list)
+    """What was done to the samples."""
+    others: dict[str, Summary] = field(default_factory=dict)
+    """What the model gave besides, by the names of its outputs."""
+    scored: bool = False
+    """Whether the scores are no probabilities."""
+
+    def add(self, inputs: Inputs, results: dict[str, Array]) -> list[list[Best]]:
+        """Take the results of a run, and say what the best classes of its samples are.
+
+        results: by the outputs' names, the first `len(inputs.x)` samples of which count. Raises
+        ModelError where the output of the classes is not (n, classes).
+        """
+        count = len(inputs.x)
+        found = best_of(scores_of(results, self.output, count), self.top, self.labels)
+        self.best += found
+        self.names += inputs.names
+        self.notes += inputs.notes
+        self.known += [None] * count if inputs.labels is None else list(inputs.labels)
+        self.scored |= any(one.score != one.probability for row in found for one in row)
+        for name, array in results.items():
+            if name != self.output:
+                batch = np.asarray(array)
+                batched = batch.ndim > 0 and len(batch) > count
+                summary = self.others.setdefault(name, Summary(name))
+                summary.add(batch[:count] if batched else batch)
+        return found
+
+    def draw(self, picture: NDArray[np.uint8], best: Sequence[Best]) -> NDArray[np.uint8]:
+        """Write the classes of a picture on a copy of it."""
+        return labelled(picture, [(one.name, one.probability) for one in best])
+
+    def trim(self) -> None:
+        """Forget samples of which not all was taken, as somebody interrupted it."""
+        count = min(len(self.names), len(self.best), len(self.known))
+        for one in (self.names, self.best, self.known):
+            del one[count:]
+
+    @property
+    def accuracy(self) -> float | None:
+        """How many first ones are right; None where not all are known."""
+        if not self.known or any(label is None for label in self.known):
+            return None
+        pairs = zip(self.best, self.known, strict=True)
+        return float(np.mean([best[0].number == label for best, label in pairs]))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain dicts, lists and numbers."""
+        others = [asdict(one.output) for one in self.others.values()]
+        return {
+            "predictions": [row[0].number for row in self.best],
+            "top": [[one.to_json() for one in row] for row in self.best],
+            "inputs": list(self.names),
+            "accuracy": self.accuracy,
+            "notes": list(self.notes),
+            **({"outputs": others} if others else {}),
+        }
+
+    def show(self, out: Screen, where: str) -> None:
+        """Print the first samples as a table, and what the model gave besides as another."""
+        show_notes(out, self.notes)
+        out.show(self._table())
+        if len(self.names) > SHOWN:
+            out.say(f"... and {len(self.names) - SHOWN} more (all of them with --json)")
+        if self.others:
+            show_outputs(out, [one.output for one in self.others.values()])
+        count = len(self.names)
+        out.say(f"{count} sample{'' if count == 1 else 's'} on {where}")
+        if (accuracy := self.accuracy) is not None:
+            out.say(f"accuracy {100 * accuracy:.2f}%")
+
+    def _table(self) -> Table:
+        labelled = all(label is not None for label in self.known)
+        count = max(len(row) for row in self.best)
+        ranks = [f"{i + 1}." for i in range(count)] if count > 1 else ["class"]
+        value = "probability" if self.scored else "score"
+        heads = [_head(head, i, self.labels is None) for i, head in enumerate(ranks)]
+        pairs = [column for i, head in enumerate(heads) for column in (head, figures(value, i))]
+        first = [figures("label")] if labelled else []
+        rows = Table((Column("input"), *first, *pairs))
+        for name, right, best in list(zip(self.names, self.known, self.best, strict=True))[:SHOWN]:
+            cells = [str(right)] if labelled else []
+            for one in best:
+                cells += [one.name, f"{one.probability if self.scored else one.score:.4f}"]
+            rows.add(name, *cells)
+        return rows
+
+
+def _head(text: str, rank: int, numbered: bool) -> Column:
+    return figures(text, rank) if numbered else Column(text, rank)
+
+
+MOST_ROWS = 40  # objects in a table
+
+
+def detector_of(model: Model, asked: Asked) -> Detector | None:
+    """Make the detector that `model` is, as it was asked for; None where it is none.
+
+    Raises ModelError where something was asked for that only detectors have, or for --labels with
+    another number of classes.
+    """
+    takes = len(model.inputs) == 1 and model.inputs[0].dtype in TAKEN
+    takes = takes and len(model.inputs[0].shape) == 4
+    found = Detector.of(model.output_shapes, model.metadata) if takes else None
+    limits = {"confidence": asked.confidence, "overlap": asked.overlap, "boxes": asked.boxes}
+    given: dict[str, Any] = {name: part for name, part in limits.items() if part is not None}
+    if found is None:
+        if given:
+            why = (*undecoded(model), f"{model.name} does not say that it is one")[0]
+            raise ModelError(f"--{next(iter(given))} is for detectors: {why}")
+        return None
+    if asked.labels is not None:
+        labels = read_labels(asked.labels)
+        if max(labels) >= found.classes:
+            said = f"{max(labels) + 1} names, the model has {found.classes} classes"
+            raise ModelError(f"{asked.labels}: {said}")
+        found = replace(found, labels=labels)
+    if asked.boxes is not None:
+        given["layout"] = given.pop("boxes")
+    return replace(found, **given)
+
+
+def undecoded(model: Model) -> list[str]:
+    """Say why the objects of `model`, of which no detector can be made, are not decoded.
+
+    Empty where its metadata speak of none.
+    """
+    export = Export.of(model.metadata, model.output_shapes.values())
+    if export is None or export.task == "classify":
+        return []
+    if export.task == "obb":
+        return ["oriented boxes (task obb) are not decoded: the outputs are those of the model"]
+    task = export.task or "detect"
+    lacks = "one input of pictures of float32, float16 or uint8, and an output of boxes"
+    return [f"objects (task {task}) are not decoded: expected {lacks} (N, rows, columns)"]
+
+
+def frame_of(x: Array, info: TensorInfo) -> tuple[int, int]:
+    """Height and width of samples `x` of an input."""
+    sides = x.shape[2:4] if Place.of(info).first else x.shape[1:3]
+    return sides[0], sides[1]
+
+
+@dataclass
+class Detections:
+    """Objects in the samples so far."""
+
+    detector: Detector
+    """What reads the model's outputs."""
+    info: TensorInfo
+    """The model's input."""
+    names: list[str] = field(default_factory=list)
+    """What the samples are called."""
+    objects: list[list[DetectedObject]] = field(default_factory=list)
+    """Those of each sample, the best first."""
+    notes: list[str] = field(default_factory=list)
+    """What was done to the samples."""
+
+    def add(self, inputs: Inputs, results: Mapping[str, Array]) -> list[list[DetectedObject]]:
+        """Take the results of a run, and return the objects in its samples.
+
+        Raises ModelError where the outputs are not those of a detector.
+        """
+        sizes = inputs.sizes or (None,) * len(inputs.x)
+        found = self.detector.detect(results, frame_of(inputs.x, self.info), sizes)
+        self.objects += found
+        self.names += inputs.names
+        self.notes += inputs.notes
+        return found
+
+    def draw(self, picture: Picture, found: Sequence[DetectedObject]) -> Picture:
+        """Draw the objects of a picture on a copy of it."""
+        return outlined(picture, found)
+
+    def trim(self) -> None:
+        """Forget samples of which not all was taken, as somebody interrupted it."""
+        count = min(len(self.names), len(self.objects))
+        del self.names[count:], self.objects[count:]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same as plain dicts, lists and numbers."""
+        return {
+            "task": self.detector.export.task or "detect",
+            "inputs": list(self.names),
+            "objects": [[one.to_json() for one in row] for row in self.objects],
+            "confidence": self.detector.confidence,
+            "overlap": self.detector.overlap,
+            "notes": list(self.notes),
+        }
+
+    def show(self, out: Screen, where: str) -> None:
+        """Print a row for each object of the first samples."""
+        show_notes(out, self.notes)
+        masks = any(one.mask for row in self.objects for one in row)
+        points = any(one.keypoints for row in self.objects for one in row)
+        box = (figures(head) for head in ("left", "top", "right", "bottom"))
+        more = [figures("area", 1)] if masks else []
+        more += [figures("keypoints", 1)] if points else []
+        table = Table((Column("input"), Column("class"), figures("score"), *box, *more))
+        rows = [
+            (name, one)
+            for name, objects in zip(self.names, self.objects, strict=True)
+            for one in objects or (None,)
+        ]
+        for name, one in rows[:MOST_ROWS]:
+            table.add(name, *(("nothing",) if one is None else _cells(one, masks, points)))
+        out.show(table)
+        if len(rows) > MOST_ROWS:
+            out.say(f"... and {len(rows) - MOST_ROWS} more (all of them with --json)")
+        samples, found = len(self.names), sum(map(len, self.objects))
+        count = f"{found} object{'' if found == 1 else 's'} in {samples} "
+        out.say(f"{count}sample{'' if samples == 1 else 's'} on {where}")
+
+
+def _cells(one: DetectedObject, masks: bool, points: bool) -> list[str]:
+    cells = [one.label, f"{one.score:.4f}", *(f"{side:.1f}" for side in one.box)]
+    cells += [str(one.mask.area) if one.mask else "-"] if masks else []
+    return cells + ([str(len(one.keypoints))] if points else [])

@@ -1,0 +1,592 @@
+"""Every scalar function by itself, held against float64, or against whole numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from glnn.backends.gl import GlBackend
+from glnn.device import Buffer, Source
+from glnn.doctor.checks import Checks
+from glnn.errors import ShaderError, first_line, raised
+from glnn.glsl import included, shaders_folder
+from glnn.graph.expression import Arg, Call, call
+from glnn.graph.functions import FUNCTIONS
+from glnn.kernels.generate.expression import function
+from glnn.layout import parse
+from glnn.types import Array, DType
+
+LARGEST = 3.4028234663852886e38
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+SPECIAL = np.array(
+    [
+        *(0.0, 1.0, 2.0, 3.0, 0.5, 1.5, 2.5, 0.25, 7.0, 1e-3, 1e-20, 1e-40, 1.2e-38, 0.99999994),
+        *(1.0000001, 4194303.5, 8388607.5, 8388609.0, 16777217.0, 2.1474836e9, 2.1474837e9, 3e9),
+        *(1e5, 1e10, 1e20, 1e30, LARGEST, np.inf, np.nan, 127.5, 128.0, 255.4, 88.72283, 88.72284),
+        *(89.4, 103.97, 104.1, 65504.0, 65519.0, 65520.0, 2.9802322e-8, 2.9802326e-8, 6.1e-5),
+    ],
+    np.float32,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function against float64.
+
+    expected: of the arguments in float64. ulps: how many units in the last place it may be off, of
+    the result or of `least`, whichever is larger. over: the domain of each argument; all floats and
+    special values are tried besides, unless the case is `bounded` to it.
+    """
+
+    name: str
+    expected: Callable[..., Any]
+    ulps: float = 0.5
+    over: tuple[tuple[float, float], ...] = ((-20.0, 20.0),)
+    least: float = 0.0
+    bounded: bool = False
+
+
+def erf(x: Any) -> Any:
+    """The error function in float64, which NumPy has not."""
+    return np.asarray(_erf(x), np.float64)
+
+
+def _half(x: Any) -> Any:
+    return np.asarray(x, np.float32).astype(np.float16)
+
+
+def _saturated(low: int, high: int) -> Callable[[Any], Any]:
+    return lambda x: np.clip(np.trunc(np.where(np.isnan(x), 0, x)), low, high)
+
+
+def _log_sigmoid(x: Any) -> Any:
+    return np.where(np.isnan(x), x, -np.logaddexp(0, -x))
+
+
+TWO = ((-20.0, 20.0), (-20.0, 20.0))
+POSITIVE = ((0.01, 20.0),)
+UNIT = ((-1.0, 1.0),)
+ONE_AND_SLOPE = ((-20.0, 20.0), (0.1, 2.0))
+CASES = (
+    Case("add", lambda a, b: a + b, 1, TWO),
+    Case("sub", lambda a, b: a - b, 1, TWO),
+    Case("mul", lambda a, b: a * b, 1, TWO),
+    Case("div", lambda a, b: a / b, 3, TWO, bounded=True),
+    Case("quotient", lambda a, b: a / b, 0.5, TWO, bounded=True),
+    Case("fmod", np.fmod, 0.5, TWO),
+    Case("remainder", np.remainder, 1, TWO, 1e-29),  # what is less may be 0 to a driver
+    Case("neg", lambda a: -a),
+    Case("abs", np.abs),
+    Case("sign", np.sign),
+    Case("reciprocal", lambda a: 1 / a, 3),
+    Case("square", lambda a: a * a, 1),
+    Case("sqrt", np.sqrt, 3, POSITIVE),
+    Case("rsqrt", lambda a: 1 / np.sqrt(a), 3, POSITIVE),
+    Case("pow", np.power, 3, ((0.0, 20.0), (-20.0, 20.0))),
+    Case("maximum", np.maximum, 0.5, TWO),
+    Case("minimum", np.minimum, 0.5, TWO),
+    Case("clip", lambda a, b, c: np.minimum(np.maximum(a, b), c), 0.5, (*TWO, (-5.0, 20.0))),
+    Case("ceil", np.ceil),
+    Case("floor", np.floor),
+    Case("trunc", np.trunc),
+    Case("round", np.round),
+    Case("lerp", lambda a, b, c: a + c * (b - a), 4, (*TWO, (0.0, 1.0)), 20.0, True),
+    Case("exp", np.exp, 3, ((-104.0, 89.0),)),
+    Case("exp2", np.exp2, 3, ((-150.0, 128.0),)),
+    Case("expm1", np.expm1, 4, ((-20.0, 89.0),)),
+    Case("log", np.log, 3, POSITIVE),
+    Case("log2", np.log2, 3, POSITIVE),
+    Case("log1p", np.log1p, 3, ((-1.0, 20.0),)),
+    Case("sin", np.sin, 3, ((-400.0, 400.0),)),
+    Case("cos", np.cos, 3, ((-400.0, 400.0),)),
+    Case("tan", np.tan, 5, ((-400.0, 400.0),)),
+    Case("asin", np.arcsin, 4, UNIT),
+    Case("acos", np.arccos, 4, UNIT),
+    Case("atan", np.arctan, 4),
+    Case("atan2", np.arctan2, 4, TWO),
+    Case("sinh", np.sinh, 6, ((-90.0, 90.0),)),
+    Case("cosh", np.cosh, 6, ((-90.0, 90.0),)),
+    Case("tanh", np.tanh, 8),
+    Case("asinh", np.arcsinh, 4),
+    Case("acosh", np.arccosh, 4, ((1.0, 20.0),)),
+    Case("atanh", np.arctanh, 4, UNIT),
+    Case("erf", lambda a: erf(a), 3, ((-5.0, 5.0),)),
+    Case("sigmoid", lambda a: 1 / (1 + np.exp(-a)), 200),  # the built-in exp: 3 + 2 |x|
+    Case("equal", lambda a, b: a == b, 0, TWO),
+    Case("not_equal", lambda a, b: a != b, 0, TWO),
+    Case("less", lambda a, b: a < b, 0, TWO),
+    Case("less_equal", lambda a, b: a <= b, 0, TWO),
+    Case("greater", lambda a, b: a > b, 0, TWO),
+    Case("greater_equal", lambda a, b: a >= b, 0, TWO),
+    Case("isnan", np.isnan, 0),
+    Case("isinf", np.isinf, 0),
+    Case("isfinite", np.isfinite, 0),
+    Case("cast_float32", lambda a: a),
+    Case("cast_float16", _half, 0),
+    Case("cast_int32", _saturated(-(2**31), 2**31 - 1)),
+    Case("cast_int8", _saturated(-128, 127), 0),
+    Case("cast_uint8", _saturated(0, 255), 0),
+    Case("cast_bool", lambda a: a != 0, 0),
+    Case("relu", lambda a: np.maximum(a, 0)),
+    Case("leaky_relu", lambda a, b: np.where(a > 0, a, a * b), 1, ONE_AND_SLOPE),
+    Case("relu6", lambda a: np.minimum(np.maximum(a, 0), 6)),
+    Case("hardtanh", lambda a, b, c: np.minimum(np.maximum(a, b), c), 0.5, (*TWO, (-5.0, 20.0))),
+    Case("thresholded_relu", lambda a, b: np.where(a <= b, 0, a), 0.5, ONE_AND_SLOPE),
+    Case("elu", lambda a, b: np.where(a > 0, a, b * np.expm1(a)), 4, ONE_AND_SLOPE),
+    Case(
+        "celu", lambda a, b: np.where(a > 0, a, b * np.expm1(a / b)), 20, ONE_AND_SLOPE, 0.1, True
+    ),
+    Case(
+        "selu",
+        lambda a: 1.0507009873554805 * np.where(a > 0, a, 1.6732632423543772 * np.expm1(a)),
+        *(4, ((-20.0, 20.0),)),
+    ),
+    Case("gelu", lambda a: a * (1 + erf(a / 2**0.5)) / 2, 4, least=2.0),
+    Case(
+        "gelu_tanh",
+        lambda a: a / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (a + 0.044715 * a**3))),
+        *(8, ((-20.0, 20.0),), 1.0, True),
+    ),
+    Case("silu", lambda a: a / (1 + np.exp(-a)), 10, ((-40.0, 40.0),), 1e-3, True),
+    Case("mish", lambda a: a * np.tanh(np.logaddexp(0, a)), 10, ((-40.0, 40.0),), 0.1, True),
+    Case(
+        "softplus",
+        lambda a, b, c: np.where(a * b > c, a, np.log1p(np.exp(a * b)) / b),
+        *(12, ((-20.0, 20.0), (0.5, 2.0), (20.0, 30.0)), 0.1, True),
+    ),
+    Case("softsign", lambda a: a / (1 + np.abs(a)), 4, bounded=True),
+    Case("log_sigmoid", _log_sigmoid, 6, ((-80.0, 80.0),), bounded=True),
+    Case(
+        "hardsigmoid",
+        lambda a, b, c: np.clip(a * b + c, 0, 1),
+        *(4, ((-20.0, 20.0), (0.1, 0.3), (0.3, 0.6)), 2.0, True),
+    ),
+    Case("hardswish", lambda a: a * np.clip(a / 6 + 0.5, 0, 1), 6, least=3.0, bounded=True),
+    Case("tanhshrink", lambda a: a - np.tanh(a), 6, least=1.0, bounded=True),
+    Case("hardshrink", lambda a, b: np.where(np.abs(a) <= b, 0, a), 0.5, ONE_AND_SLOPE),
+    Case("softshrink", lambda a, b: a - np.clip(a, -b, b), 1, ONE_AND_SLOPE, bounded=True),
+)
+
+
+INTS = np.array(
+    [*range(-9, 10), 31, 32, 33, 100, 127, 128, 255, 256, 46341, 2**31 - 1, -(2**31), -(2**31) + 1],
+    np.int64,
+)
+INTEGER: Mapping[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: np.where(b == 0, 0, np.sign(a * b) * (abs(a) // np.maximum(abs(b), 1))),
+    "fmod": lambda a, b: np.where(b == 0, 0, np.sign(a) * (abs(a) % np.maximum(abs(b), 1))),
+    "remainder": lambda a, b: np.where(
+        b == 0, 0, a - b * np.floor(a / np.where(b, b, 1)).astype(int)
+    ),
+    "pow": lambda a, b: np.array(
+        [
+            pow(int(x), int(y), 2**32) if y >= 0 else int(x) ** abs(int(y)) if abs(x) == 1 else 0
+            for x, y in zip(a, b)
+        ]
+    ),
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "bitwise_and": lambda a, b: a & b,
+    "bitwise_or": lambda a, b: a | b,
+    "bitwise_xor": lambda a, b: a ^ b,
+    "left_shift": lambda a, b: np.where((b < 0) | (b > 31), 0, a << np.clip(b, 0, 31)),
+    "right_shift": lambda a, b: a >> np.where((b < 0) | (b > 31), 31, b),
+    "equal": lambda a, b: a == b,
+    "less": lambda a, b: a < b,
+    "greater_equal": lambda a, b: a >= b,
+    "not_equal": lambda a, b: a != b,
+    "less_equal": lambda a, b: a <= b,
+    "greater": lambda a, b: a > b,
+    "clip": lambda a, b: np.minimum(np.maximum(a, b), 0),  # nothing is the third
+    "neg": lambda a: -a,
+    "abs": abs,
+    "sign": np.sign,
+    "square": lambda a: a * a,
+    "bitwise_not": lambda a: -1 - a,
+    "cast_float32": lambda a: a.astype(np.float32).view(np.int32),
+    "cast_bool": lambda a: a != 0,
+    "cast_int32": lambda a: a,
+    "cast_int8": lambda a: a,
+    "cast_uint8": lambda a: a,
+}
+"""What functions of integers give, in integers without end: the type's own bits are kept."""
+BOOLS: Mapping[str, Callable[..., Any]] = {
+    "logical_and": lambda a, b, c: a & b,
+    "logical_or": lambda a, b, c: a | b,
+    "logical_xor": lambda a, b, c: a ^ b,
+    "logical_not": lambda a, b, c: 1 - a,
+    "equal": lambda a, b, c: a == b,
+    "not_equal": lambda a, b, c: a != b,
+    "where": lambda a, b, c: np.where(a, b, c),
+    "cast_int32": lambda a, b, c: a,
+    "cast_bool": lambda a, b, c: a,
+    "cast_float32": lambda a, b, c: a,
+    "cast_int8": lambda a, b, c: a,
+    "cast_uint8": lambda a, b, c: a,
+}
+"""What functions of bools, 0 and 1, give."""
+
+
+def points(case: Case, arguments: int) -> list[np.ndarray[Any, Any]]:
+    """Where the function is looked at: as many numbers of float32 for each argument."""
+    generator = np.random.default_rng(len(case.name))
+    inside = [np.linspace(*over, 8191) for over in case.over]
+    found = [
+        np.asarray(generator.permutation(i) if n else i, np.float32) for n, i in enumerate(inside)
+    ]
+    if case.bounded:
+        return found
+    signed = np.concatenate([SPECIAL, -SPECIAL])
+    if arguments == 1:
+        whole = np.arange(0, 2**32, 2**32 // 24571, dtype=np.uint64).astype(np.uint32)
+        quarters = (np.arange(1, 4000) * (np.pi / 2)).astype(np.float32)
+        more = [[signed, whole.view(np.float32), quarters, SPECIAL + 1]]
+    else:
+        some = np.array(np.meshgrid(*[signed] * min(arguments, 2)), np.float32).reshape(2, -1)
+        any_bits = generator.integers(0, 2**32, (arguments, 4096), np.uint32).view(np.float32)
+        more = [[*([some[n]] if n < 2 else [some[0][::-1]]), any_bits[n]] for n in range(arguments)]
+    return [np.concatenate([one, *others]) for one, others in zip(found, more, strict=True)]
+
+
+SOME = 16  # functions of one program, as compiling takes longest
+LEAST = 2.0**-126  # the least number that is not subnormal: below, GL promises nothing
+INTEGERS = (DType.int32, DType.uint8, DType.int8)
+
+
+@dataclass(frozen=True)
+class Look:
+    """A function, of arguments of one type, that is to be looked at."""
+
+    name: str
+    """As the table has it."""
+    dtype: DType
+    """Of its arguments."""
+    given: Array
+    """(n, 4), float32: the bits of its arguments."""
+    expected: tuple[Array, ...]
+    """(n,) each: any of these may be; of floats the second is of subnormal arguments taken as 0."""
+    case: Case | None = None
+    """How far off floats may be; None where every bit counts."""
+
+    @property
+    def arity(self) -> int:
+        """How many arguments it takes."""
+        return FUNCTIONS[self.name].arity
+
+    @property
+    def text(self) -> tuple[str, str]:
+        """The GLSL of the function, and that of a float of its value for the arguments `v`."""
+        called = f"f_{self.name}"
+        made = function(_call(self.name), [self.dtype] * self.arity, called)
+        lanes = [f"v.{lane}" for lane in "xyzw"[: self.arity]]
+        if self.dtype.kind == "float":
+            return made, f"float({called}({', '.join(lanes)}))"
+        bits = [f"floatBitsToInt({lane})" for lane in lanes]
+        if self.dtype is DType.bool:  # true is anything but 0
+            return made, f"float({called}({', '.join(f'7 * {one}' for one in bits)}))"
+        value = f"{called}({', '.join(bits)})"
+        whole = FUNCTIONS[self.name].gives != "float32"
+        return made, f"intBitsToFloat({value})" if whole else value
+
+
+def function_looks(names: Sequence[str] | None = None) -> list[list[Look]]:
+    """What there is to look at, a program each. names: of these functions alone."""
+    kinds = (
+        [_of_floats(case) for case in CASES],
+        *([_of_integers(n, dtype) for n in INTEGER] for dtype in INTEGERS),
+        [_of_bools(name) for name in BOOLS],
+    )
+    found = ([look for look in kind if names is None or look.name in names] for kind in kinds)
+    return [looks[i : i + SOME] for looks in found for i in range(0, len(looks), SOME)]
+
+
+def unlooked() -> Iterator[str]:
+    """The functions of the table that no program here looks at."""
+    known = {case.name for case in CASES} | set(INTEGER) | set(BOOLS)
+    yield from (name for name in FUNCTIONS if name not in known)
+
+
+def _call(name: str) -> Call:
+    return call(name, *(Arg(i) for i in range(FUNCTIONS[name].arity)))
+
+
+@cache
+def _of_floats(case: Case) -> Look:
+    arity = FUNCTIONS[case.name].arity
+    some = points(case, arity)
+    given = np.zeros((len(some[0]), 4), np.float32)
+    for i, one in enumerate(some):
+        given[:, i] = one
+    flushed = np.where(np.abs(given) < LEAST, np.copysign(0, given), given)
+    with np.errstate(all="ignore"):
+        exact, other = (
+            np.asarray(case.expected(*rows.T[:arity].astype(np.float64)), np.float64)
+            for rows in (given, flushed)
+        )
+    return Look(case.name, DType.float32, given, (exact, other), case)
+
+
+@cache
+def _of_integers(name: str, dtype: DType) -> Look:
+    limits = np.iinfo(dtype.numpy)
+    inside = INTS[(limits.min <= INTS) & (limits.max >= INTS)]
+    a, b = (grid.reshape(-1) for grid in np.meshgrid(inside, inside))
+    given = np.zeros((len(a), 4), np.int32)
+    given[:, 0], given[:, 1] = a, b
+    result = _call(name).infer([dtype] * FUNCTIONS[name].arity)
+    exact = np.asarray(INTEGER[name](*(a, b)[: FUNCTIONS[name].arity])).astype(np.int64)
+    width = result.numpy if result.kind == "int" else np.dtype(np.int32)
+    expected = exact.astype(width).astype(np.int32)
+    return Look(name, dtype, given.view(np.float32), (expected,))
+
+
+@cache
+def _of_bools(name: str) -> Look:
+    bits = [[i & 1, (i >> 1) & 1, (i >> 2) & 1, 0] for i in range(8)]
+    given = np.array(bits, np.int32)
+    expected = np.asarray(BOOLS[name](*given.T[:3])).astype(np.int32)
+    return Look(name, DType.bool, given.view(np.float32), (expected,))
+
+
+GROUP = 64  # invocations
+MOST = 1024  # of a launch: larger ones may be wrong, which no function is to blame for
+CLOSE = 1e-5  # of a result: what is off by less is not precise, and not wrong
+COMPUTE = """
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer In { vec4 x[]; };
+layout(std430, binding = 1) buffer Out { float result[]; };
+uniform int which;
+uniform int first;
+void main() {
+    int i = first + int(gl_GlobalInvocationID.x);
+    vec4 v = x[i];
+    float found = 0.0;
+"""
+FEEDBACK = """
+in highp vec4 x;
+out highp float result;
+uniform int which;
+void main() {
+    vec4 v = x;
+    float found = 0.0;
+"""
+ENDS = {"compute": "    result[i] = found;\n}\n", "feedback": "    result = found;\n}\n"}
+
+
+@dataclass(frozen=True)
+class FunctionFault:
+    """A value of a function that is wrong."""
+
+    given: tuple[float, ...]
+    """Its arguments."""
+    got: float
+    """What came."""
+    expected: float
+    """What should."""
+    count: int
+    """How many values are wrong, of those that were looked at."""
+
+    @property
+    def text(self) -> str:
+        """What is wrong, in a few words."""
+        given = ", ".join(f"{one:.9g}" for one in self.given)
+        others = "" if self.count < 2 else f", and {self.count - 1} other values are wrong"
+        return f"of {given} it is {self.got:.9g}, not {self.expected:.9g}{others}"
+
+
+@dataclass(frozen=True)
+class FunctionResult:
+    """What was seen of a function on one backend."""
+
+    backend: str
+    """Which."""
+    name: str
+    """The function's."""
+    dtype: str
+    """Of its arguments."""
+    values: int
+    """How many were looked at."""
+    ulps: float
+    """How far off the farthest right one is, in units of the last place; 0 for integers."""
+    allowed: float
+    """How far off they are on drivers that are known."""
+    flushes: bool
+    """Whether subnormal numbers are 0 to it, as GL allows."""
+    fault: FunctionFault | None
+    """What is wrong; None where nothing is."""
+    failure: str | None = None
+    """Why it could not be run; None where it could."""
+
+    @property
+    def wrong(self) -> str | None:
+        """Why it is not used; None where it is."""
+        return self.failure or (self.fault.text if self.fault else None)
+
+    @property
+    def imprecise(self) -> bool:
+        """Whether it is less precise than elsewhere, and right within 1e-5."""
+        return self.wrong is None and self.ulps > self.allowed
+
+
+def look_at_functions(
+    backend: GlBackend, looks: Sequence[Look], checks: Checks
+) -> list[FunctionResult]:
+    """What is seen of `looks`, in one program; each in one of its own where that fails.
+
+    Only in the thread that opened the device. checks: run the single ones. Raises DeviceError
+    where the device is lost, and MemoryError, which says nothing of a function.
+    """
+    try:
+        found = run(backend, [look.text for look in looks], [look.given for look in looks])
+    except Exception as error:  # a driver may fail at anything; each is looked at by itself then
+        if backend.device.lost is not None:
+            raise
+        if len(looks) > 1:
+            return list(_one_by_one(backend, looks, checks))
+        if isinstance(error, MemoryError):
+            raise
+        refused = isinstance(error, ShaderError)
+        why = f"it does not compile: {first_line(error)}" if refused else raised(error)
+        return [_result(backend.name, looks[0], 0.0, False, None, why)]
+    return [_judged(backend.name, look, got) for look, got in zip(looks, found, strict=True)]
+
+
+def _one_by_one(
+    backend: GlBackend, looks: Sequence[Look], checks: Checks
+) -> Iterator[FunctionResult]:
+    """What is seen of each of `looks` in a program of its own, until the device is lost."""
+    for look in looks:
+        step = step_of([look], backend.name)
+        yield from checks.run(step, partial(look_at_functions, backend, [look], checks), [])
+        if backend.device.lost is not None:
+            return
+
+
+def step_of(looks: Sequence[Look], backend: str) -> str:
+    """Return what looking at these functions in one program is called."""
+    if len(looks) == 1:
+        return f"{looks[0].name} of {looks[0].dtype.value} on {backend}"
+    return f"{len(looks)} functions of {looks[0].dtype.value} on {backend}"
+
+
+def run(
+    backend: GlBackend,
+    functions: Sequence[tuple[str, str]],
+    given: Sequence[Array],
+    prelude: str = "",
+) -> list[Array]:
+    """The value of each of `functions`, (n,), for each row of what it is `given`, (n, 4).
+
+    functions: texts, and calls of v. Raises ShaderError where they do not compile.
+    """
+    device, stage = backend.device, backend.name
+    device.activate()
+    program = backend.compile(_source(backend, functions, prelude))
+    found = []
+    for which, rows in enumerate(given):
+        count = -(-len(rows) // GROUP) * GROUP
+        padded = np.zeros((count, 4), np.float32)
+        padded[: len(rows)] = rows
+        x, out = Buffer((count, 4), parse("R")), Buffer((count,), parse("R"))
+        x.set(padded)
+        out.push(device).write(np.full(out.size, np.nan, np.float32))
+        if stage == "compute":
+            x.push(device).bind_to_storage_buffer(0)
+            out.push(device).bind_to_storage_buffer(1)
+        else:
+            array = program.vertices({"x": (x.push(device), 4)})
+        for first in range(0, count, MOST):
+            part, told = min(MOST, count - first), {"which": which, "first": first}
+            program.set({name: told[name] for name in told if name in program.uniforms})
+            if stage == "compute":
+                program.dispatch((part // GROUP, 1, 1))
+            else:
+                program.capture(array, part, 1, out.push(device), first, first * program.stride)
+        device.barrier()
+        out.wrote()
+        found.append(out.pull()[: len(rows)].copy())
+    return found
+
+
+def _source(backend: GlBackend, functions: Sequence[tuple[str, str]], prelude: str) -> Source:
+    """All of `functions` in one shader, of which `which` says what is computed."""
+    body = "".join(text for text, _ in functions)
+    body += COMPUTE if backend.name == "compute" else FEEDBACK
+    for i, (_, value) in enumerate(functions):
+        body += f"    if (which == {i}) found = {value};\n"
+    header = backend.device.capabilities.header(backend.name) + prelude
+    lines = [(line, "(header)", i) for i, line in enumerate(header.splitlines(), 1)]
+    lines += included(body + ENDS[backend.name], "functions", shaders_folder(), set())
+    text = "\n".join(line for line, _, _ in lines) + "\n"
+    return Source("functions", text, tuple((file, number) for _, file, number in lines))
+
+
+def _judged(backend: str, look: Look, got: Array) -> FunctionResult:
+    """What `got` says of the function."""
+    if look.case is None:
+        bits = got.astype(np.int32) if look.dtype is DType.bool else got.view(np.int32)
+        wrong = bits != look.expected[0]
+        return _result(backend, look, 0.0, False, _first(look, bits, wrong))
+    exact, flushed = look.expected
+    case = look.case
+    own, other = off(got, exact, case.least), off(got, flushed, case.least)
+    away = np.minimum(own, other)
+    close = np.zeros(len(got), bool)
+    if case.ulps >= 1:  # of what is rounded or compared every bit counts
+        for one in look.expected:
+            with np.errstate(all="ignore"):
+                scale = np.maximum(np.abs(one), max(case.least, LEAST))
+                close |= np.isfinite(got) & (np.abs(got - one) <= CLOSE * scale)
+    wrong = (away > case.ulps) & ~close
+    flushes = bool(((own > case.ulps) & (other <= case.ulps)).any())
+    ulps = float(away[~wrong].max(initial=0.0))
+    return _result(backend, look, ulps, flushes, _first(look, got, wrong, away))
+
+
+def _result(
+    backend: str,
+    look: Look,
+    ulps: float,
+    flushes: bool,
+    fault: FunctionFault | None,
+    failure: str | None = None,
+) -> FunctionResult:
+    allowed = look.case.ulps if look.case else 0.0
+    own = look.name, look.dtype.value, len(look.given)
+    return FunctionResult(backend, *own, ulps, allowed, flushes, fault, failure)
+
+
+def _first(look: Look, got: Array, wrong: Array, away: Array | None = None) -> FunctionFault | None:
+    """The value that is farthest off, or the first of those that are `wrong`."""
+    if not wrong.any():
+        return None
+    place = int(np.argmax(wrong if away is None else np.where(wrong, away, -1.0)))
+    floats = look.dtype.kind == "float"
+    given = look.given[place] if floats else look.given.view(np.int32)[place]
+    arguments = tuple(float(one) for one in given[: look.arity])
+    expected = float(look.expected[0][place])
+    return FunctionFault(arguments, float(got[place]), expected, int(wrong.sum()))
+
+
+def off(got: Array, exact: Array, least: float) -> Array:
+    """How far `got` is off, in units of the last place of what is `exact`, or of `least`."""
+    with np.errstate(all="ignore"):
+        near = exact.astype(np.float32)
+        unit = np.spacing(np.maximum(np.abs(near), np.float32(max(least, LEAST))))
+        unit = np.where(np.isinf(near), 2.0**104, unit).astype(np.float64)
+        away = np.abs(got.astype(np.float64) - exact) / unit
+    tiny = (np.abs(exact) < LEAST) & (np.abs(got) <= LEAST)
+    away[tiny | (np.isinf(got) & (got == near)) | (np.isnan(got) & np.isnan(exact))] = 0.0
+    close = np.isinf(near) & np.isfinite(exact)  # rounds to infinity: the largest number is near
+    away[close] = np.where(np.abs(got[close]) >= 3.40282e38, 0.0, np.inf)
+    away[np.isnan(away)] = np.inf
+    return np.asarray(away)

@@ -1,0 +1,714 @@
+"""Every kernel that a backend may choose, held against NumPy in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from glnn.backends.examine import examine, wrong_again
+from glnn.backends.gl import GlBackend
+from glnn.backends.trial import Fault, Trial
+from glnn.compile import evaluate
+from glnn.errors import (
+    DeviceError,
+    LimitError,
+    ShaderError,
+    ShapeError,
+    UnsupportedOpError,
+    first_line,
+    raised,
+)
+from glnn.graph.epilogue import BIASED, Epilogue
+from glnn.graph.error import relative_error
+from glnn.graph.expression import Arg, call
+from glnn.graph.operator import Operands, Operator, Shapes
+from glnn.graph.operators import (
+    Concat,
+    Conv2d,
+    Conv2dInputGradient,
+    Conv2dWeightGradient,
+    CumSum,
+    LocalResponseNorm,
+    Matmul,
+    Normalize,
+    Perceptron,
+    Pointwise,
+    Pool2d,
+    Pool2dGradient,
+    PooledConv2d,
+    Recurrence,
+    RecurrentStep,
+    Reduce,
+    Resample,
+    SeparableConv2d,
+    Sobel,
+    Softmax,
+    Subsample,
+)
+from glnn.graph.operators.attention import Attention, Walk
+from glnn.graph.operators.gather import Gather
+from glnn.graph.operators.im2row import Im2row
+from glnn.graph.operators.matmul_parts import MatmulParts
+from glnn.graph.operators.matmul_sum import MatmulSum
+from glnn.graph.operators.move import Transpose
+from glnn.graph.operators.pack import Pack
+from glnn.graph.operators.pad import Pad
+from glnn.graph.operators.reorder import Reorder
+from glnn.graph.operators.scatter import ScatterElements, ScatterND
+from glnn.graph.operators.shift_add import ShiftAdd
+from glnn.graph.operators.winograd_input import WinogradInput
+from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.graph.operators.zero import Zero
+from glnn.graph.prologue import Prologue
+from glnn.kernels.admit import fitted
+from glnn.kernels.generate.generators import GENERATORS
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.library import declared
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import why_not
+from glnn.kernels.verdicts import (
+    ALWAYS,
+    Verdict,
+    Verdicts,
+    allowed,
+    kernel_key,
+    program_key,
+    sizes_key,
+    verdict_key,
+)
+from glnn.layout.layout import PACKED
+from glnn.types import Array, DType, Shape, TensorType
+
+RELU, TANH = (Epilogue(call(name, Arg(0))) for name in ("relu", "tanh"))
+SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
+BIASED_TANH = BIASED.then(TANH)
+
+# Queries, keys and values of three heads in rows, as one product has made them; and each by itself.
+ATTENTION = Attention(2, 3, 37, 37, 11, 11, tuple(Walk(33 * i, 3663, 11, 99) for i in range(3)))
+APART = Walk(0, 1656, 8, 24), Walk(0, 1608, 536, 8), Walk(0, 2412, 804, 12)
+ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
+
+INDEX = TensorType((45,), DType.int32)
+
+
+def _given(**operands: TensorType | Shape) -> Operands:
+    """What has integers among its operands."""
+    return operands
+
+
+Small = tuple[Operator, Operands] | tuple[Operator, Operands, Epilogue]
+"""An operator, its operands' shapes (types where not all are float32), perhaps an epilogue."""
+
+
+def _layers(widths: tuple[int, ...], functions: tuple[str, ...], *x: int) -> Small:
+    op = Perceptron(widths, tuple(call(name, Arg(0)) for name in functions))
+    return op, {"x": x, **op.sides(x[1])}
+
+
+PROBLEMS: Mapping[str, Sequence[Small]] = {
+    "matmul": [
+        (Matmul(), {"x": (67, 37), "weight": (131, 37), "e1": (131,)}, BIASED_TANH),
+        (Matmul(), {"x": (3 * 67, 37), "weight": (3, 131, 37)}),
+        (Matmul(), {"x": (131 * 7, 69), "weight": (131, 9, 69), "e1": (9,)}, BIASED_TANH),
+    ],
+    "matmul_parts": [
+        (MatmulParts(3), {"x": (67, 37), "weight": (131, 37)}),
+        (MatmulParts(9, "columns"), {"x": (67, 36), "weight": (131, 36)}),
+        (MatmulParts(37, "transposed"), {"x": (67, 37), "weight": (131, 37)}),
+    ],
+    "matmul_sum": [
+        (MatmulSum(3), {"x": (3 * 67, 131), "e1": (131,)}, BIASED_TANH),
+        (MatmulSum(9, "columns"), {"x": (1, 131, 67, 9), "e1": (67, 131)}, SUMMED),
+    ],
+    "attention": [
+        (ATTENTION, {"q": (2, 37, 99), "k": (2, 37, 99), "v": (2, 37, 99)}),
+        (
+            replace(ATTENTION, at=(*ATTENTION.at, Walk(0, 0, 37 * 37, 37)), zeros=True),
+            {"q": (2, 37, 99), "k": (2, 37, 99), "v": (2, 37, 99), "mask": (3, 37, 37)},
+        ),
+        (ROWS_ATTENTION, {"q": (2, 69, 24), "k": (2, 3, 67, 8), "v": (2, 3, 67, 12)}),
+    ],
+    "pointwise": [
+        (Pointwise(call("add", Arg(0), Arg(1))), {"x0": (37, 131), "x1": (131,)}),
+        (Pointwise(call("sigmoid", Arg(0))), {"x0": (37, 131)}),
+        (Pointwise(call("mul", Arg(0), Arg(1))), {"x0": (2, 37, 11, 9), "x1": (37, 1, 1)}),
+    ],
+    "pack": [(Pack(), {"x": TensorType((67, 37), DType.int8)})],
+    "sobel": [(Sobel(), {"x": TensorType((73, 131), DType.uint8)})],
+    "softmax": [(Softmax(), {"x": (37, 131)})],
+    "reduce": [
+        (Reduce("sum", (1,)), {"x0": (37, 131)}),
+        (Reduce("mean", (0,), True), {"x0": (37, 131)}),
+        (Reduce("max", (0, 2)), {"x0": (5, 37, 9)}),
+        (Reduce("sum", (1,)), {"x0": (3, 1031)}),
+        (Reduce("sum", (0,)), {"x0": (1031, 7)}),
+    ],
+    "resample": [
+        (
+            Resample(1),
+            _given(x=(3, 37, 11), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
+        ),
+        (
+            Resample(0),
+            _given(x=(37, 12), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
+        ),
+    ],
+    "normalize": [
+        (Normalize(dims=1), {"x": (37, 131), "weight": (131,), "bias": (131,)}),
+        (Normalize(groups=3), {"x": (2, 6, 11, 9), "weight": (6,), "bias": (6,)}),
+    ],
+    "cum_sum": [
+        (CumSum(1), {"x": (37, 131)}),
+        (CumSum(0, exclusive=True, reverse=True), {"x": (37, 131)}),
+    ],
+    "recurrence": [
+        (
+            Recurrence((call("tanh", call("add", Arg(0), Arg(1))), Arg(2)), 1, 35),
+            {"x": (2, 3, 5, 1, 36), "weight": (2, 1, 36, 36), "state": (2, 5, 9, 2, 4)},
+        ),
+        (
+            Recurrence((call("tanh", call("add", Arg(0), Arg(1))),), 0, 35, 3),
+            {"x": (1, 4, 5, 1, 36), "weight": (5, 1, 36, 36), "state": (3, 5, 9, 2, 4)},
+        ),
+    ],
+    "recurrent_step": [
+        (
+            RecurrentStep((call("tanh", call("add", Arg(0), Arg(1))), Arg(2)), 1, 1, 35),
+            {"x": (2, 3, 5, 1, 36), "weight": (2, 1, 36, 36), "state": (2, 5, 9, 2, 4)},
+        ),
+    ],
+    "perceptron": [
+        _layers((9, 131), ("relu", "sigmoid"), 3, 37, 1, 1),
+        _layers((1031, 3), ("abs", "neg"), 2, 131),
+        _layers((129, 7, 37), ("relu", "tanh", "neg"), 3, 131),
+    ],
+    "pooled_conv2d": [
+        (
+            PooledConv2d((2, 1), (1, 1, 1, 1)),
+            {"x": (2, 5, 11, 9), "weight": (7, 5, 3, 3), "e1": (7,)},
+            BIASED,
+        ),
+        (PooledConv2d(mode="average"), {"x": (2, 17, 13, 11), "weight": (37, 17, 3, 3)}),
+    ],
+    "pool2d": [
+        (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),
+        (Pool2d("average", None), {"x": (2, 37, 11, 9)}),
+    ],
+    "pool2d_gradient": [
+        (
+            Pool2dGradient(Pool2d("max", (3, 2), (2, 1)), (11, 9)),
+            {
+                **{"dy": (2, 5, 5, 8), "x": (2, 5, 11, 9), "y": (2, 5, 5, 8)},
+                **{"e1": (2, 5, 11, 9)},
+            },
+            SUMMED.then(RELU),
+        ),
+        (Pool2dGradient(Pool2d("average", None), (11, 9)), {"dy": (2, 37, 1, 1)}),
+    ],
+    "conv2d_input_gradient": [
+        (
+            Conv2dInputGradient((11, 9), (2, 1), (1, 1, 1, 1), groups=2),
+            {"dy": (2, 8, 6, 9), "weight": (8, 3, 3, 3), "e1": (2, 6, 11, 9)},
+            SUMMED.then(RELU),
+        ),
+        (
+            Conv2dInputGradient((7, 9), (2, 1), (1, 0, 0, 1)),
+            {"dy": (2, 37, 3, 9), "weight": (37, 19, 3, 2), "e1": (2, 19, 7, 9)},
+            SUMMED.then(RELU),
+        ),
+    ],
+    "conv2d_weight_gradient": [
+        (
+            Conv2dWeightGradient((3, 3), (2, 1), (1, 1, 1, 1), groups=2),
+            {"x": (2, 6, 11, 9), "dy": (2, 8, 6, 9)},
+        ),
+        (  # two tiles of output channels and more of the others
+            Conv2dWeightGradient((3, 2), padding=(1, 0, 0, 1), parts=3),
+            {"x": (2, 37, 7, 9), "dy": (2, 67, 6, 9)},
+        ),
+        (  # in parts
+            Conv2dWeightGradient((1, 3), (2, 1)),
+            {"x": (3, 19, 33, 5), "dy": (3, 17, 17, 3)},
+        ),
+    ],
+    "subsample": [
+        (
+            Subsample((2, 3)),
+            {"x": (2, 37, 11, 9), "weight": (37,), "bias": (37,)},
+            TANH,
+        )
+    ],
+    "local_response_norm": [(LocalResponseNorm(5, 0.5), {"x": (2, 37, 11, 9)})],
+    "concat": [
+        (Concat(), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
+        (Concat(), {"x0": (2, 36, 11, 9), "x1": (2, 8, 11, 9), "x2": (2, 4, 11, 9)}),
+        (Concat(0), {"x0": (4, 3), "x1": (1, 3), "x2": (7, 3), "x3": (4, 3)}),
+    ],
+    "reorder": [
+        (Reorder("R", "C 4 2 C"), {"x": (37, 131)}),
+        (Reorder("C", "R4"), {"x": (37, 131)}),
+        (Reorder("R", "nhwC4c"), {"x": (2, 37, 11, 9)}),
+        (Reorder("nhwC4c", "R"), {"x": (2, 37, 11, 9)}),
+        (Reorder("R", "nChw4c"), {"x": (2, 37, 11, 9)}),
+        (Reorder("nChw4c", "R"), {"x": (2, 37, 11, 9)}),
+        (Reorder("nhwC4c", "nChw4c"), {"x": (2, 37, 11, 9)}),
+    ],
+    "conv2d": [
+        (
+            Conv2d((2, 1), (1, 1, 1, 1)),
+            {"x": (2, 5, 11, 9), "weight": (7, 5, 3, 3), "e1": (7,)},
+            BIASED,
+        ),
+        (Conv2d(groups=2), {"x": (2, 6, 11, 9), "weight": (8, 3, 3, 3), "e1": (8,)}, BIASED),
+        (  # channels last, a whole tile of pixels and another of output channels begun
+            Conv2d(padding=(1, 0, 0, 1)),
+            {"x": (2, 7, 11, 9), "weight": (33, 7, 3, 3), "e1": (2, 33, 10, 8)},
+            SUMMED.then(RELU),
+        ),
+        (
+            Conv2d((1, 2), (1, 1, 1, 1), groups=17),
+            {"x": (2, 17, 11, 9), "weight": (17, 1, 3, 3), "e1": (17,)},
+            BIASED,
+        ),
+        (  # groups of whole quads
+            Conv2d((2, 1), (1, 0, 0, 1), groups=3),
+            {"x": (2, 24, 11, 9), "weight": (12, 8, 3, 3), "e1": (12,)},
+            BIASED,
+        ),
+    ],
+    "separable_conv2d": [
+        (
+            SeparableConv2d((2, 1), (1, 1, 0, 1), prologue=Prologue(RELU.expr)),
+            {
+                **{"x": (2, 37, 11, 9), "depthwise": (37, 1, 3, 3), "weight": (35, 37, 1, 1)},
+                **{"e1": (2, 35, 5, 9)},
+            },
+            SUMMED,
+        ),
+        (  # more channels than shared memory holds at a time
+            SeparableConv2d(),
+            {"x": (1, 1031, 3, 5), "depthwise": (1031, 1, 3, 3), "weight": (7, 1031, 1, 1)},
+        ),
+    ],
+    "im2row": [
+        (Im2row((3, 2), (2, 1), (1, 0, 0, 1)), {"x": (2, 7, 11, 9)}),
+        (Im2row((1, 1)), {"x": (1, 37, 5, 9), "into": (45, 37)}),
+    ],
+    "gather": [
+        (Gather(1), _given(x=(5, 37, 9), index=INDEX)),
+        (Gather(), _given(x=(37, 64), index=INDEX)),
+    ],
+    "scatter": [
+        (ScatterElements(0, "add"), _given(x=(700,), index=INDEX, updates=(45,))),
+        (
+            ScatterND(),
+            _given(x=(37, 19), index=TensorType((45, 1), DType.int32), updates=(45, 19)),
+        ),
+    ],
+    "move": [
+        (Pad((0, 0, 1, 0), (0, 0, 2, 3)), {"x": (2, 37, 11, 9)}),
+        (Transpose((0, 2, 1)), {"x": (2, 67, 45)}),
+    ],
+    "zero": [(Zero((67, 131)), {}), (Zero((67, 131), "R 2 4 R"), {})],
+    "shift_add": [
+        (
+            ShiftAdd((2, 11, 9), (3, 2), (1, 0, 0, 1)),
+            {"x": (2 * 11 * 9, 6 * 37), "e1": (37,)},
+            BIASED_TANH,
+        )
+    ],
+    "winograd_input": [
+        (WinogradInput(tile, (1, 0, 0, 1)), {"x": (2, 37, 11, 9)}) for tile in (2, 4)
+    ],
+    "winograd_output": [
+        (
+            WinogradOutput((2, 7, 6), tile),
+            {"x": (rows, 37), "e1": (37,), "e2": (2, 37, 7, 6)},
+            BIASED.then(SUMMED).then(TANH),
+        )
+        for tile, rows in ((2, 16 * 2 * 4 * 3), (4, 36 * 2 * 2 * 2))
+    ],
+}
+
+
+COUNTS, QUICK_COUNTS = (1, 3, 7, 127, 129), (1, 3, 7)
+"""Samples, and numbers of a sum: those of a quick look as well."""
+LARGE, QUICK_LARGE = 1 << 17, 1 << 15
+"""Numbers of a large result; of a quick look at what workgroups compute, which may take long."""
+EPILOGUES: Sequence[Epilogue] = (BIASED.then(RELU), RELU, BIASED, SUMMED, BIASED_TANH)
+SMALL: Mapping[str, Sequence[tuple[Operator, Operands]]] = {
+    "matmul": [
+        (Matmul(), {"x": (1, 1), "weight": (1, 1)}),
+        (Matmul(), {"x": (3, 7), "weight": (127, 7)}),
+        (Matmul(), {"x": (127, 129), "weight": (3, 129)}),
+        (Matmul(), {"x": (1, 1031), "weight": (129, 1031)}),
+    ],
+    "conv2d": [
+        (Conv2d(), {"x": (1, 1, 1, 1), "weight": (1, 1, 1, 1)}),
+        (Conv2d(), {"x": (1, 3, 7, 13), "weight": (127, 3, 1, 1)}),
+        (Conv2d(padding=(1, 1, 1, 1)), {"x": (3, 4, 17, 7), "weight": (8, 4, 3, 3)}),
+        (Conv2d(padding=(2, 2, 2, 2)), {"x": (1, 1, 13, 11), "weight": (7, 1, 5, 5)}),
+    ],
+    "conv2d_input_gradient": [
+        (
+            Conv2dInputGradient((7, 9), (1, 1), (1, 0, 0, 1)),
+            {"dy": (1, 33, 7, 9), "weight": (33, 16, 2, 2)},
+        ),
+    ],
+    "softmax": [(Softmax(), {"x": (3, 1)}), (Softmax(log=True), {"x": (7, 129)})],
+    "normalize": [(Normalize(dims=1), {"x": (3, 7), "weight": (7,), "bias": (7,)})],
+    "reduce": [
+        (Reduce("sum", (1,)), {"x0": (129, 127)}),
+        (Reduce("max", (0,)), {"x0": (127, 3)}),
+        (Reduce("mean", (2, 3)), {"x0": (3, 7, 13, 11)}),
+    ],
+    "pool2d": [
+        (Pool2d("max", (2, 2), (2, 2)), {"x": (1, 3, 7, 13)}),
+        (Pool2d("average", (3, 3), (1, 1)), {"x": (3, 4, 7, 13)}),
+    ],
+}
+"""More problems than PROBLEMS has, of sizes that are awkward: one, primes, one beside a tile's."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A kernel, and a problem that it is looked at with."""
+
+    kernel: Kernel
+    """With the parameters that it would run with."""
+    problem: Problem
+    """Which."""
+    plain: bool = False
+    """Whether the kernel cannot be used at all where this is wrong: no epilogue, all are floats."""
+    first: bool = False
+    """Whether it is the one that is looked at in many sizes, and in a large launch."""
+    name: str | None = None
+    """Of a kernel made of stages: what runs it."""
+    quick: bool = False
+    """Whether it is seen with fewer sizes, and in smaller launches."""
+
+    @property
+    def what(self) -> str:
+        """The kernel and the sizes, for people."""
+        sizes = " ".join(str(shape) for shape in self.problem.shapes.values())
+        return f"{self.kernel.op} by {self.kernel.name} of {sizes}"
+
+    def others(self, backend: GlBackend) -> Iterator[Problem]:
+        """The problem itself, and those of awkward sizes that the same program computes."""
+        yield self.problem
+        known, offers = {self.problem}, backend.device.capabilities
+        program = program_key(self.kernel, self.problem, offers)
+        counts = QUICK_COUNTS if self.quick else COUNTS
+        for problem in _resized(self.problem, counts) if self.first else ():
+            if problem in known or why_not(self.kernel, problem, offers) is not None:
+                continue
+            known.add(problem)
+            if program_key(self.kernel, problem, offers) == program:
+                yield problem
+
+    def large(self, backend: GlBackend) -> Problem:
+        """The same of as many samples as a large result has; itself where none would have it."""
+        op, output = self.problem.op, self.problem.output
+        if not (self.first and op.samples and self.problem.along) or 0 in output:
+            return self.problem
+        large = QUICK_LARGE if self.quick and backend.name == "compute" else LARGE
+        count = max(large // max(self.each, 1), output[0])
+        found = self.problem.of_samples(count)
+        offers = backend.device.capabilities
+        able = why_not(self.kernel, found, offers) is None
+        same = able and program_key(self.kernel, found, offers) == program_key(
+            self.kernel, self.problem, offers
+        )
+        return found if same else self.problem
+
+    @cached_property
+    def each(self) -> int:
+        """The numbers of a sample's result."""
+        size = 1
+        for extent in self.problem.output[1:]:
+            size *= extent
+        return size
+
+
+def forms(backend: GlBackend, ops: Sequence[str] | None = None, full: bool = False) -> list[Form]:
+    """What there is to look at on `backend`, kernels that are chosen first before others.
+
+    ops: of these alone. full: with every epilogue, and those kernels that run by name only.
+    """
+    kernels = kernels_of(backend, ops, full)
+    return [form for kernel in kernels for form in forms_of(backend, kernel, full)]
+
+
+def kernels_of(
+    backend: GlBackend, ops: Sequence[str] | None = None, full: bool = False
+) -> list[Kernel]:
+    """Return the kernels of `backend`, those that are chosen first before others; as `forms`."""
+    kernels = [k for k in declared() if k.backend == backend.name and (full or not k.document)]
+    kernels = [k for k in kernels if ops is None or k.op in ops]
+    return sorted(kernels, key=lambda k: (k.op, -k.priority))
+
+
+def forms_of(backend: GlBackend, kernel: Kernel, full: bool = False) -> list[Form]:
+    """Return the forms of one kernel, with each set of parameters that it may have here."""
+    return [form for one in _versions(backend, kernel) for form in _of(backend, one, full)]
+
+
+def _versions(backend: GlBackend, kernel: Kernel) -> list[Kernel]:
+    """`kernel` with the parameters that this device may have it run with."""
+    offers = backend.device.capabilities
+    own = fitted(kernel, offers)
+    if own is None:
+        return []
+    made = [choice.made(kernel) for choice in backend.tuned.choices.values()]
+    tuned = [one for one in made if one is not None and one.defaults != own.defaults]
+    return [own, *dict.fromkeys(tuned)]
+
+
+def _of(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator[Form]:
+    """The forms of `kernel`, the simplest first, each program once for its way to read operands."""
+    offers, known, first = backend.device.capabilities, set[object](), True
+    for problem in _problems(kernel, full):
+        try:
+            adapted = problem.adapted(kernel)
+        except UnsupportedOpError:
+            continue
+        if why_not(adapted, problem, offers) is not None:
+            continue
+        plain = problem.epilogue is None and not problem.halves and not problem.bytes
+        if kernel.stages:
+            if problem not in known:
+                yield Form(adapted, problem, plain, name=kernel.name)
+            known.add(problem)
+            continue
+        try:
+            key = program_key(adapted, problem, offers), problem.given
+        except LimitError:
+            continue
+        sized = key if first or not plain else (*key, problem.operands)
+        if sized not in known:
+            yield Form(adapted, problem, plain, first)
+            first = False
+        known |= {key, sized}
+
+
+def _problems(kernel: Kernel, full: bool) -> Iterator[Problem]:
+    """What `kernel` may compute, the simplest first."""
+    given = [(op, own) for op, own, *_ in PROBLEMS.get(kernel.op, ())]
+    given += SMALL.get(kernel.op, ())
+    if kernel.generate:
+        examples = GENERATORS[kernel.generate].examples().values()
+        given = [(op, types) for op, types in examples if op.name == kernel.op] + given
+    bare = []
+    for op, operands in given:
+        own = {name: one for name, one in operands.items() if name in op.names(len(operands))}
+        types = {n: o if isinstance(o, TensorType) else TensorType(o) for n, o in own.items()}
+        narrow = [name for name, one in types.items() if one.dtype.narrow]
+        bare.append(Problem.of(op, types, dict.fromkeys(narrow, PACKED.name)))
+    yield from bare
+    for problem in bare if full else bare[:1]:
+        yield from _lying(kernel, problem)
+        smaller = [(name, DType.float16) for name in kernel.halves]
+        for name, dtype in (*smaller, *((name, DType.int8) for name in kernel.bytes)):
+            if name in problem.types and problem.types[name].dtype is DType.float32:
+                yield problem.stored({name}, dtype)
+    if kernel.epilogue:
+        for problem in bare if full else bare[:1]:
+            for epilogue in EPILOGUES if full else EPILOGUES[:2]:
+                if made := _finished(problem, epilogue):
+                    yield made
+
+
+def _finished(problem: Problem, epilogue: Epilogue) -> Problem | None:
+    """`problem` with that epilogue; None where it can have none such."""
+    try:
+        extra = {name: TensorType(s) for name, s in epilogue.shapes(problem.output).items()}
+        types = {**dict(problem.operands), **extra}
+        return Problem.of(problem.op, types, problem.layouts, epilogue)
+    except (ShapeError, IndexError):
+        return None
+
+
+def _lying(kernel: Kernel, problem: Problem) -> Iterator[Problem]:
+    """`problem` with each operand that is computed in every layout that `kernel` takes it in."""
+    for name in problem.own:
+        texts = kernel.layouts.get(name, ())
+        for text in texts if len(texts) > 1 and name not in problem.op.parameters else ():
+            yield problem.lying({**problem.layouts, name: text})
+
+
+def _resized(problem: Problem, counts: Sequence[int]) -> Iterator[Problem]:
+    """`problem` with these counts of samples, and with sums of as many numbers."""
+    for count in counts:
+        if problem.op.samples and problem.along:
+            yield problem.of_samples(count)
+        if problem.op.deepens:
+            shapes: Shapes = problem.op.of_depth(problem.shapes, count)
+            yield problem.resized(shapes)
+
+
+@dataclass
+class KernelResult:
+    """What was seen of a kernel on one backend."""
+
+    backend: str
+    """Which."""
+    op: str
+    """What it computes."""
+    kernel: str
+    """Its name."""
+    parameters: Mapping[str, int]
+    """What it ran with."""
+    problems: int = 0
+    """How many it computed."""
+    part: int | None = None
+    """The most vertices or workgroups of one launch that is right; None where any is."""
+    wrong: dict[str, str] = field(default_factory=dict)
+    """Of what is not used, by the problem that showed it, what was wrong."""
+    whole: bool = False
+    """Whether no program of the kernel is used: it was wrong in its simplest form."""
+    left: dict[str, str] = field(default_factory=dict)
+    """What could not be looked at, and why."""
+
+    @property
+    def reason(self) -> str:
+        """What was wrong first; nothing where nothing was."""
+        return next(iter(self.wrong.values()), "")
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing wrong was seen."""
+        return not self.wrong and self.part is None
+
+    @property
+    def outcome(self) -> str:
+        """What is to be said of it, in a few words."""
+        if self.whole:
+            return "not used"
+        if self.wrong:
+            return "not used for some"
+        if self.part is not None:
+            return f"in parts of {self.part}"
+        return "right" if self.problems else "not looked at"
+
+
+class KernelDoctor:
+    """Looks at the kernels of `backend`, and collects the verdicts on them.
+
+    The backend begins with those verdicts only that are on functions, and keeps none on disk.
+    """
+
+    def __init__(self, backend: GlBackend, functions: Mapping[str, Verdict]) -> None:
+        self.backend = backend
+        file = backend.verdicts.file
+        backend.verdicts = Verdicts(replace(file, path=None), dict(functions))
+        self.results: dict[str, KernelResult] = {}
+        self.looked: set[str] = set()  # the keys of verdicts on all that was looked at to its end
+
+    def look(self, form: Form) -> None:
+        """See whether `form` is right, in launches of any size; the verdict is the backend's.
+
+        Only in the thread that opened the device. Raises DeviceError and MemoryError, which say
+        nothing of the kernel: there is no verdict on it then. Nor is there where the device is
+        lost, whatever was raised.
+        """
+        kernel, problem, device = form.kernel, form.problem, self.backend.device
+        result = self._result(kernel)
+        known = self.backend.verdicts.find(kernel, problem, device.capabilities)
+        if known.wrong is not None:  # a function of it, or all of the kernel
+            if not result.whole:
+                result.left[form.what] = known.wrong
+            return
+        try:
+            wrong = self._stages(form) if form.name else self._whole(form, result)
+        except Exception as error:  # glnn's fault or the driver's: a kernel that raises is not used
+            if device.lost is not None or isinstance(error, (DeviceError, MemoryError)):
+                result.left[form.what] = raised(error)
+                raise
+            if isinstance(error, LimitError):
+                result.left[form.what] = str(error)
+                return
+            refused = isinstance(error, ShaderError)
+            wrong = f"it does not compile: {first_line(error)}" if refused else raised(error)
+        if device.lost is not None:
+            result.left[form.what] = device.lost
+            raise DeviceError(device.lost)
+        self.looked |= {kernel_key(kernel)} if form.name else {kernel_key(kernel), self._key(form)}
+        if wrong is not None:
+            result.wrong[form.what] = wrong
+            self._doubt(form, wrong)
+
+    def _key(self, form: Form) -> str:
+        """Of a verdict on the program of `form`."""
+        return (
+            f"{program_key(form.kernel, form.problem, self.backend.device.capabilities)} {ALWAYS}"
+        )
+
+    def _result(self, kernel: Kernel) -> KernelResult:
+        key = kernel_key(kernel)
+        own = kernel.backend, kernel.op, kernel.name, dict(kernel.defaults)
+        return self.results.setdefault(key, KernelResult(*own))
+
+    def _whole(self, form: Form, result: KernelResult) -> str | None:
+        """What is wrong with a kernel that is one program."""
+        backend, offers = self.backend, self.backend.device.capabilities
+        kernel, large = form.kernel, form.large(backend)
+        told: list[Fault] = []
+        wrong = examine(backend, [(kernel, large)], lambda *of: told.append(of[2]))
+        verdict = backend.verdicts.find(kernel, large, offers)
+        if wrong or verdict.wrong is not None:
+            # In its place comes one on all of the program: see `_doubt`.
+            for key in (verdict_key, sizes_key):
+                backend.verdicts.found.pop(key(kernel, large, offers), None)
+            return told[-1].text if told else verdict.wrong
+        if verdict.part is not None:
+            result.part = min(verdict.part, result.part or verdict.part)
+        for other in form.others(backend):
+            trial = Trial(backend, kernel, other, spoiled=False, whole=True)
+            trial.look(verdict.part, verdict.pace)
+            result.problems += 1
+            fault = trial.fault
+            del trial  # its memory is free for the next
+            if fault is not None and wrong_again(
+                backend, kernel, other, False, verdict.part, verdict.pace
+            ):
+                return fault.text
+        return None
+
+    def _stages(self, form: Form) -> str | None:
+        """What is wrong with the result of a kernel that is made of stages."""
+        operands = numbers(form.problem)
+        op, epilogue = form.problem.op, form.problem.epilogue
+        got = evaluate(op, operands, self.backend, form.name, epilogue)
+        precise = {
+            name: array.astype(np.float64) if array.dtype.kind == "f" else array
+            for name, array in operands.items()
+        }
+        expected = form.problem.compute(precise)
+        error = relative_error(got.astype(np.float64), expected.astype(np.float64))
+        self._result(form.kernel).problems += 1
+        most = allowed(form.kernel, form.problem)
+        return None if error <= most else f"its stages together are off by {error:.1e}"
+
+    def _doubt(self, form: Form, why: str) -> None:
+        """Have what was wrong not used: the kernel, or that program of it."""
+        verdicts, offers = self.backend.verdicts, self.backend.device.capabilities
+        whole = form.plain and not form.kernel.generate
+        self._result(form.kernel).whole |= whole
+        key = kernel_key(form.kernel) if whole or form.name else self._key(form)
+        verdicts.keep({key: Verdict(wrong=f"its results on {offers.renderer} are wrong: {why}")})
+
+
+def numbers(problem: Problem) -> dict[str, Array]:
+    """Random operands of `problem`: floats of about 1, and small integers."""
+    generator = np.random.default_rng(11)
+    found: dict[str, Array] = {}
+    for name, one in problem.operands:
+        if one.dtype.kind == "float":
+            array: Array = generator.standard_normal(one.shape).astype(one.dtype.numpy)
+        else:
+            array = generator.integers(0, 2, one.shape).astype(one.dtype.numpy)
+        found[name] = problem.op.trial(name, array, problem.own)
+    return found
