@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from itertools import count, pairwise
 from math import gcd, prod
 from typing import Any, TypeGuard, TypeVar, cast
@@ -66,6 +67,8 @@ class Trace:
     """Closer bounds of symbols and quotients, which follow from the guards."""
     pinned: bool = False
     """Whether something took the number of a SymInt, so that it holds for little but its hints."""
+    _ranges: dict[Expr, Bounds] = field(default_factory=dict)
+    """What `range` found since something was learned."""
 
     def symbol(self, name: str, hint: int, bounds: Bounds) -> int:
         """A new symbol, or the only size that is within its bounds.
@@ -75,6 +78,7 @@ class Trace:
         if not bounds[0] <= hint <= bounds[1]:
             raise ValueError(f"symbol {name!r}: {hint} is not within {bounds}")
         self.bounds[name] = bounds
+        self._ranges.clear()
         if bounds[0] == bounds[1]:
             return hint
         return cast(int, SymInt(self, (((name,), 1),), hint))
@@ -86,6 +90,12 @@ class Trace:
 
     def range(self, expr: Expr) -> Bounds:
         """Between which numbers `expr` lies for all sizes within the bounds."""
+        found = self._ranges.get(expr)
+        if found is None:
+            found = self._ranges[expr] = self._range(expr)
+        return found
+
+    def _range(self, expr: Expr) -> Bounds:
         low, high = self._sum(expr)
         for monomial, factor in expr:  # n times a // n is a less a remainder, 0 to n - 1
             atom = monomial[0] if len(monomial) == 1 else ""
@@ -166,6 +176,7 @@ class Trace:
         else:
             low = max(low, place + answer)
         self.known[monomial[0]] = low, high
+        self._ranges.clear()
 
     def _atom(self, atom: Atom) -> Bounds:
         ends = self._plain(atom)
@@ -217,6 +228,7 @@ def _sorted(terms: Mapping[Monomial, int]) -> Expr:
     return tuple(sorted(((m, f) for m, f in terms.items() if f), key=repr))
 
 
+@lru_cache(maxsize=1 << 12)
 def _plus(left: Expr, right: Expr, factor: int = 1) -> Expr:
     terms = dict(left)
     for monomial, times in right:
@@ -224,6 +236,7 @@ def _plus(left: Expr, right: Expr, factor: int = 1) -> Expr:
     return _sorted(terms)
 
 
+@lru_cache(maxsize=1 << 12)
 def _times(left: Expr, right: Expr) -> Expr:
     terms: dict[Monomial, int] = {}
     for some, a in left:
@@ -482,7 +495,9 @@ def same(left: object, right: object) -> bool:
     No guard is made: it is for those who may also treat equal sizes as different ones.
     """
     if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and (left is right or all(map(same, left, right)))
+    if type(left) is int and type(right) is int:
+        return left == right
     if not is_integer(left) or not is_integer(right):
         return left == right
     if isinstance(left, SymInt) and isinstance(right, SymInt) and left.trace is not right.trace:
@@ -495,6 +510,8 @@ def same(left: object, right: object) -> bool:
 
 def divides(unit: int, size: int) -> bool:
     """Return True where `size` is a multiple of `unit` whatever the symbols' sizes are."""
+    if type(size) is int and type(unit) is int:
+        return size % unit == 0
     if isinstance(unit, SymInt) and not isinstance(size, SymInt):
         return same(size, 0)
     return same(size % unit, 0)
@@ -508,6 +525,8 @@ def at_most(size: int, most: int) -> bool:
 
 def common_unit(size: Any, unit: int) -> int:
     """The greatest divisor of `unit` that divides `size` whatever the symbols' sizes are."""
+    if type(size) is int:
+        return gcd(size, unit)
     return next(n for n in range(unit, 0, -1) if unit % n == 0 and divides(n, size))
 
 
@@ -525,6 +544,8 @@ def as_constant(size: Any) -> int:
 
 def is_integer(value: object) -> TypeGuard[int]:
     """Return True for ints that are no bools, and for SymInts."""
+    if type(value) is int:
+        return True
     return isinstance(value, SymInt) or (isinstance(value, int) and not isinstance(value, bool))
 
 
@@ -613,6 +634,12 @@ class Substitution:
             parts = [self(part) for part in value]
             same = all(a is b for a, b in zip(parts, value, strict=True))
             return value if same else type(value)(parts)
+        names = _parts(type(value))  # type: ignore[arg-type]
+        if names:
+            given = {name: getattr(value, name) for name in names}
+            parts_ = {name: self(part) for name, part in given.items()}
+            same = all(part is given[name] for name, part in parts_.items())
+            return value if same else replace(value, **parts_)
         if isinstance(value, Mapping):
             pairs = {self(k): self(v) for k, v in value.items()}
             items = zip(pairs.items(), value.items(), strict=True)
@@ -622,9 +649,10 @@ class Substitution:
             found = np.empty(value.shape, object)
             found.reshape(-1)[:] = [self(one) for one in value.reshape(-1)]
             return found
-        if not is_dataclass(value) or isinstance(value, type):
-            return value
-        given = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
-        parts_ = {name: self(part) for name, part in given.items()}
-        same = all(part is given[name] for name, part in parts_.items())
-        return value if same else replace(value, **parts_)
+        return value
+
+
+@lru_cache(maxsize=1 << 10)
+def _parts(kind: type) -> tuple[str, ...]:
+    """What the dataclass `kind` is made of; nothing of any other type."""
+    return tuple(one.name for one in fields(kind) if one.init) if is_dataclass(kind) else ()

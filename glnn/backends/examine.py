@@ -52,6 +52,7 @@ def examine(
     """
     offers, verdicts = backend.device.capabilities, backend.verdicts
     wrong, new, written = False, dict[str, Verdict](), perf_counter()
+    wide = dict[str, Verdict]()
     try:
         for kernel, problem in asked:
             assert isinstance(kernel, Kernel)
@@ -59,7 +60,7 @@ def examine(
             known = verdicts.find(kernel, problem, offers)
             if known.covers(launch):
                 continue
-            found = _verdict(backend, kernel, problem, launch, known, tell)
+            found = _verdict(backend, kernel, problem, launch, known, wide, tell)
             name = f"{kernel.op}/{kernel.name}"
             LOG.info("examined %s in a launch of %s: %s", name, launch[:3], found.outcome)
             # One that is wrong is so at these sizes: others are looked at by themselves.
@@ -83,14 +84,22 @@ def _verdict(
     problem: Problem,
     launch: Launched,
     known: Verdict,
+    wide: dict[str, Verdict],
     tell: Tell | None,
 ) -> Verdict:
-    """What is found of `kernel`, of which `known` is known. Raises what preparing it raises."""
+    """What is found of `kernel`, of which `known` is known. Raises what preparing it raises.
+
+    wide: by program, the launches in which its results were right, for sums of any length.
+    """
+    program = program_key(kernel, problem, backend.device.capabilities)
     where, part = backend.device.capabilities.renderer, known.part
+    covered = not backend.watched and wide.get(program, Verdict()).covers(launch)
     wrong = f"its results on {where} are wrong, off by"
     try:
         trial: Trial | None = None
-        for seen, spoiled in _seen(backend, kernel, problem, launch):
+        for seen, spoiled in _seen(backend, kernel, problem, launch, known):
+            if covered and part is None and (trial or known.right):
+                break  # sums of this length were seen
             trial = None  # its memory is free for the next
             trial = Trial(backend, kernel, seen, spoiled=spoiled)
             error, right = trial.look(part, known.pace)
@@ -115,15 +124,18 @@ def _verdict(
                 error, right = trial.look(max(sent // 2, 1), known.pace)
                 if right is not None:
                     return Verdict(wrong=f"{wrong} {error:.1e} in launches of {max(sent // 2, 1)}")
-        assert trial is not None
-        pace = trial.pace() if backend.watched else None
-        if backend.watched and trial.look(part, pace)[1] is not None:  # as long as may be now
-            part, pace = sent, None
+        pace = None
+        if trial and backend.watched:
+            pace = trial.pace()
+            if trial.look(part, pace)[1] is not None:  # as long as may be now
+                part, pace = sent, None
     except Exception:  # of a lost device anything may be raised
         if backend.device.lost is not None:
             key = verdict_key(kernel, problem, backend.device.capabilities)
             backend.verdicts.keep({key: Verdict(wrong=f"{where} was reset while it ran")})
         raise
+    if part is None:
+        wide[program] = wide.get(program, Verdict()).and_right(launch)
     return Verdict(known.right, part, pace).and_right(launch)
 
 
@@ -159,10 +171,11 @@ def wrong_again(
 
 
 def _seen(
-    backend: Examined, kernel: Kernel, problem: Problem, launch: Launched
+    backend: Examined, kernel: Kernel, problem: Problem, launch: Launched, known: Verdict
 ) -> Iterator[tuple[Problem, bool]]:
     """The problems that `kernel` is seen with, and whether special values are among the operands:
-    few results of whole sums, with such; and a launch as large as asked, of short sums, without.
+    few results of whole sums, with such, where `known` has none that were right; and a launch as
+    large as asked, of short sums, without.
     """
     offers = backend.device.capabilities
     program = program_key(kernel, problem, offers)
@@ -177,17 +190,20 @@ def _seen(
         return fits(other) and within(launch, backend.launched(kernel, other))
 
     whole, own = problem.op.undivided(problem.own)
-    if enough(undivided := replace(problem, op=whole).resized(own)):
-        problem = undivided
+    if whole is not problem.op and enough(one := replace(problem, op=whole).resized(own)):
+        problem = one
     op, shapes = problem.op, problem.own
     depth = op.depth(shapes)
+    large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
+    large = large if large is problem or enough(large) else problem
+    if known.right:
+        yield large, False
+        return
     few: dict[str, Shape] = dict(shapes)
     if problem.output[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
     deep = [op.of_depth(few, one, few=True) for one in (upper(depth), depth)]
     small = next(filter(fits, map(problem.resized, chain(map(op.smaller, deep), deep))), problem)
-    large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
-    large = large if enough(large) else problem
     if spoilable(problem) or (op.deepens and small != large):  # else it would tell nothing more
         yield small, True
     yield large, False

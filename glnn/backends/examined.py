@@ -37,7 +37,14 @@ class Examined(Backend):
 
     def launched(self, kernel: Kernel, problem: Problem) -> Launched:
         """Return that launch, as verdicts have it."""
-        return (*self.launch_size(kernel, problem), self.cut_axes(kernel, problem))
+        key = "launched", kernel, self.device.capabilities
+        if key not in problem.memo:
+            problem.memo[key] = (
+                *self.launch_size(kernel, problem),
+                self.cut_axes(kernel, problem),
+            )
+        found: Launched = problem.memo[key]
+        return found
 
     @abstractmethod
     def part(self, kernel: Kernel, problem: Problem) -> int | None:

@@ -126,7 +126,8 @@ class GlBackend(Programs):
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         if self._trusts:
             return False
-        pairs = list(asked)
+        pairs = [(one, problem) for one, problem in asked if isinstance(one, Kernel)]
+        pairs.sort(key=lambda pair: -prod(self.launched(*pair)[:3]))  # they cover smaller ones
         with report_work("examining", total=len(pairs)) as work:
             return examine(self, work.counted(pairs))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from math import prod
 
@@ -211,7 +212,7 @@ def _operands(
     problem: Problem, shapes: Mapping[str, Shape], spoiled: bool, reach: int, seed: int
 ) -> dict[str, Array]:
     """Random operands of these shapes: floats up to `reach`, integers up to 100 times that."""
-    generator = np.random.default_rng(2026 + seed)
+    generator, stream, at = np.random.default_rng(2026 + seed), _stream(seed), 0
     found: dict[str, Array] = {}
     for name, shape in shapes.items():
         kind = problem.types[name].dtype
@@ -225,16 +226,22 @@ def _operands(
                     least = 0 if reach == 1 else max(-most, least)
             numbers: Array = generator.integers(least, most + 1, shape)
         else:
-            size = prod(shape)
-            numbers = np.asarray(generator.random(min(size, RANDOM), dtype=np.float32))
-            numbers *= 2 * reach
-            numbers -= reach
-            numbers = np.resize(numbers, shape) if size > RANDOM else numbers.reshape(shape)
+            start, size = at % RANDOM, prod(shape)
+            own, at = stream[start : start + size], at + size
+            if len(own) < size:
+                own = np.resize(np.concatenate((stream[start:], stream[:start])), size)
+            numbers = own.reshape(shape) * np.float32(reach)
         made = problem.op.trial(name, np.asarray(numbers, kind.numpy), problem.shapes)
         if spoiled and name in spoilable(problem):
             _spoil(made, 1 + seed)
         found[name] = made
     return found
+
+
+@lru_cache(maxsize=1)
+def _stream(seed: int) -> Array:
+    """Random floats between -1 and 1, which operands have over and over."""
+    return np.random.default_rng(seed).random(RANDOM, np.float32) * 2 - 1
 
 
 def _spoil(array: Array, seed: int) -> None:
@@ -245,7 +252,7 @@ def _spoil(array: Array, seed: int) -> None:
             row.reshape(-1)[generator.integers(row.size)] = value
     elif array.size > 1:
         flat = array.reshape(-1)
-        places = generator.permutation(flat.size)[: min(flat.size // 2, len(SPECIAL))]
+        places = generator.choice(flat.size, min(flat.size // 2, len(SPECIAL)), replace=False)
         flat[places] = SPECIAL[: len(places)]
 
 

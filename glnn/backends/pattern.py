@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.device import Buffer, Device
 from glnn.device.copying import Part
-from glnn.device.pieces import repeat
+from glnn.device.pieces import PIECE, repeat
 from glnn.layout import Layout
 from glnn.types import Array, Shape
 
@@ -89,18 +89,22 @@ class Pattern:
     def at(self, packed: Array, first: int, last: int) -> Array:
         """The numbers from `first` up to `last` of memory that has these periods."""
         run, start = divmod(first, self.length)
-        count, start = last - first, start % self.period
-        if last > (run + 1) * self.length:
-            runs, places = np.divmod(np.arange(first, last), self.length)
-            return np.asarray(packed[runs, places % self.period])
+        count = last - first
+        if start + count > self.length:
+            runs = packed[run : -(-last // self.length)]
+            whole = runs.take(np.arange(self.length) % self.period, axis=1).reshape(-1)
+            return np.asarray(whole[start : start + count])
+        start %= self.period
         if start + count <= self.period:
             return np.asarray(packed[run, start : start + count])
         return _cycled(packed[run], start, count)
 
     def fill(self, device: Device, buffer: Buffer, packed: Array) -> None:
         """Have the memory of `buffer` hold these periods over and over."""
+        if self.runs > 1 and packed.itemsize * self.size <= PIECE:
+            packed = self.at(packed, 0, self.size)[None]
+        size = packed.itemsize * self.size // len(packed)
         for run, numbers in enumerate(packed):
-            size = packed.itemsize * self.length
             repeat(device, buffer, (run * size, (run + 1) * size), numbers)
         buffer.wrote()
 

@@ -29,11 +29,12 @@ def squares(got: Array, expected: Array) -> tuple[float, float]:
     if np.isfinite(distance) and np.isfinite(norm):  # so are all elements
         return distance, norm
     finite = np.isfinite(expected)
-    rest = ~finite
-    if not np.array_equal(got[rest], expected[rest], equal_nan=True):
-        return float("inf"), 0.0
-    wide = expected[finite].astype(np.float64)
-    away = got[finite].astype(np.float64) - wide
+    if not finite.all():
+        if not np.array_equal(got[~finite], expected[~finite], equal_nan=True):
+            return float("inf"), 0.0
+        return squares(np.where(finite, got, 0), np.where(finite, expected, 0))
+    wide = expected.astype(np.float64)
+    away = got.astype(np.float64) - wide
     distance = float(np.vdot(away, away))
     return distance if np.isfinite(distance) else float("inf"), float(np.vdot(wide, wide))
 

@@ -134,6 +134,8 @@ class Node:
         inputs = tuple(v and instead.get(v, v) for v in self.inputs)
         outputs = tuple(instead.get(v, v) for v in self.outputs)
         extras = tuple(instead.get(v, v) for v in self.extras)
+        if (inputs, outputs, extras) == (self.inputs, self.outputs, self.extras):
+            return self
         return replace(self, inputs=inputs, outputs=outputs, extras=extras)
 
     def infer(

@@ -237,7 +237,7 @@ class Operator(ABC):
         if len(given) > len(names):
             raise ShapeError(f"{self.name}: expected operands {self.operands}, got {len(given)}")
         found = {n: one for n, one in zip(names, given, strict=False) if one is not None}
-        if missing := [n for n in names if n in self.needed and n not in found]:
+        if missing := [n for n in names if n not in found and n in self.needed]:
             raise ShapeError(f"{self.name}: the operand {missing[0]} is missing")
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -236,9 +236,9 @@ class Kernel:
         one = self.operands.get(name) or self.operands.get(name.rstrip("0123456789") + MANY)
         return one is not None and one.strips
 
-    def check_names(self, key: str, names: Iterable[str], known: Iterable[str]) -> None:
+    def check_names(self, key: str, names: Iterable[str], known: Container[str]) -> None:
         """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""
-        if unknown := set(names) - set(known):
+        if unknown := [name for name in names if name not in known]:
             with _said(self.declaration, self.name):
                 raise DeclarationError(f"{self.op} has no {sorted(unknown)[0]}", key)
 

@@ -303,9 +303,14 @@ class Problem:
         """How the first input lies."""
         return self.lies.first
 
+    @cached_property
+    def _first(self) -> str:
+        """The first operand's name; empty where it has none."""
+        return next(iter(self.op.names(len(self.operands))), "")
+
     def fits(self, kernel: Kernel) -> bool:
         """Whether `kernel` takes the first input as it lies."""
-        first = next(iter(self.op.names(len(self.operands))), "")
+        first = self._first
         if first not in kernel.layouts:
             return True
         key = "fits", kernel.wants(first), kernel.takes_strips(first)  # all that it depends on

@@ -2,9 +2,7 @@
 // Convolution by transform feedback with any number of groups: a vertex computes four neighbouring
 // elements of the planar result, one by one.
 #include "common/window.glsl"
-#ifndef GROUPS
-#define GROUPS 1
-#endif
+#include "conv2d/groups.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;

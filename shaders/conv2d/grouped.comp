@@ -14,9 +14,7 @@
 #endif
 #include "common/launch.glsl"
 #include "common/window.glsl"
-#ifndef GROUPS
-#define GROUPS 1
-#endif
+#include "conv2d/groups.glsl"
 #ifndef WEIGHT_HALF
 #define WEIGHT_HALF 0
 #endif

@@ -19,6 +19,7 @@
 #define SHARE 4
 #endif
 #include "common/launch.glsl"
+#include "conv2d/groups.glsl"
 #include "conv2d/nhwc.glsl"
 #include "conv2d/line.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;

@@ -26,6 +26,7 @@
 #define RAGGED 1
 #endif
 #include "common/launch.glsl"
+#include "conv2d/groups.glsl"
 #include "conv2d/nhwc.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 

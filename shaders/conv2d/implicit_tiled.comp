@@ -24,6 +24,7 @@
 #define AHEAD 0
 #endif
 #include "common/launch.glsl"
+#include "conv2d/groups.glsl"
 #include "conv2d/nhwc.glsl"
 #include "common/tile.glsl"
 

@@ -1,9 +1,6 @@
 // What convolutions of channels-last images share: the geometry, the last quad of channels, and what
 // is done to four sums before they are stored.
 #include "common/window.glsl"
-#ifndef GROUPS
-#define GROUPS 1
-#endif
 #include "common/first_of.glsl"
 #include "common/x.glsl"
 #include "conv2d/weight.glsl"

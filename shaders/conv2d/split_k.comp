@@ -22,6 +22,7 @@
 #endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
+#include "conv2d/groups.glsl"
 #include "conv2d/nhwc.glsl"
 // As many slices as make 32 invocations share a run of quads and take it in turns: they read x side
 // by side, and a slice seldom goes on to another tap.

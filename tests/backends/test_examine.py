@@ -13,6 +13,7 @@ import glnn.ops
 from glnn import InferenceSession
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
+from glnn.backends.trial import Trial
 from glnn.compile import evaluate
 from glnn.device import Program, Source
 from glnn.doctor.kernel_accuracy import PROBLEMS
@@ -125,6 +126,51 @@ def test_a_larger_launch_is_seen_anew(examined, rng) -> None:
     assert examined.verdicts.found == {key: before}, "a smaller one need not be seen"
     evaluate(op, {"x0": rng((640, 640))}, examined)
     assert examined.verdicts.found[key].right > before.right
+
+
+@pytest.fixture
+def looks(monkeypatch) -> list[bool]:
+    """Whether special values were among the operands, of each look at a kernel."""
+    found: list[bool] = []
+    look = Trial.look
+
+    def looked(self, *asked):
+        found.append(self._known.spoiled)
+        return look(self, *asked)
+
+    monkeypatch.setattr(Trial, "look", looked)
+    return found
+
+
+def test_launches_that_grow_are_seen_once(examined, looks) -> None:
+    """The largest comes first, and it covers the others."""
+    problems = [Problem.of(SIGMOID, {"x0": (rows, 64)}, {}) for rows in (64, 640, 128)]
+    assert not examined.examine([(examined.choose(one), one) for one in problems])
+    assert looks == [True, False]
+
+
+def test_a_larger_launch_of_sums_that_were_seen_needs_no_special_values(examined, looks) -> None:
+    for rows in (64, 640):
+        evaluate(SIGMOID, {"x0": np.ones((rows, 64), np.float32)}, examined)
+    assert looks == [True, False, False]
+
+
+def test_sums_of_several_lengths_are_seen_in_one_large_launch(examined, looks) -> None:
+    """Each length is seen with few results; how large a launch may be depends on the program."""
+    name = "cross_rm_rm" if examined.name == "compute" else "feedback"
+    shapes = [{"x": (rows, k), "weight": (64, k)} for rows, k in ((320, 512), (640, 128), (64, 96))]
+    problems = [Problem.of(Matmul(), one, {}) for one in shapes]
+    assert not examined.examine([(examined.choose(one, name), one) for one in problems])
+    assert looks == [True, False, True]
+    assert len(examined.verdicts.found) == 2
+
+
+def test_depthwise_convolutions_of_any_channels_are_one_program(examined) -> None:
+    name = "depthwise_fetched" if examined.name == "compute" else "feedback_depthwise"
+    for c in (32, 64):
+        problem = Problem.of(Conv2d(groups=c), {"x": (1, c, 9, 9), "weight": (c, 1, 3, 3)}, {})
+        assert not examined.examine([(examined.choose(problem, name), problem)])
+    assert len(examined.verdicts.found) == 1
 
 
 def test_what_reaches_over_an_edge_is_seen_anew(examined, rng, monkeypatch) -> None:

@@ -8,12 +8,15 @@ import pytest
 
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import MANY, UNIT, fewer
-from glnn.graph.operators import Conv2d, Gather, Matmul, Pointwise, Pool2d
+from glnn.graph.operators import Conv2d, Gather, Matmul, Normalize, Pointwise, Pool2d, Resample
 
 OPERATORS = {
     "conv": (Conv2d((2, 1), (3, 3, 3, 3)), {"x": (1, 3, 224, 161), "weight": (8, 3, 7, 7)}),
     "grouped": (Conv2d(groups=6), {"x": (1, 6, 90, 30), "weight": (6, 1, 5, 5)}),
     "pool": (Pool2d("max", (3, 3), (2, 2), (1, 1, 1, 1)), {"x": (1, 5, 112, 77)}),
+    "channels": (Pool2d("average", None), {"x": (1, 960, 7, 9)}),
+    "rows": (Normalize(dims=1), {"x": (1, 56, 60, 96), "weight": (96,), "bias": (96,)}),
+    "resized": (Resample(2), {"x": (1, 41, 20, 80), "index": (2, 320), "weight": (2, 320)}),
     "product": (Matmul(), {"x": (36 * 100, 64), "weight": (36, 10, 64)}),
     "pointwise": (Pointwise(call("add", Arg(0), Arg(1))), {"x0": (2, 99, 60), "x1": (99, 1)}),
 }

@@ -12,7 +12,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.blockwise import runs
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Shapes
+from glnn.graph.operator import Shapes, fewer
 from glnn.symint import divides
 from glnn.types import Array, Shape
 
@@ -114,6 +114,12 @@ class Normalize(Contraction):
     def along(self, shapes: Shapes) -> tuple[str, ...]:
         """Samples are computed by themselves but where they are normalised together."""
         return () if self.dims == len(shapes["x"]) else ("x",)
+
+    def smaller(self, shapes: Shapes) -> Shapes:
+        if self.dims is None:
+            return shapes
+        x, split = shapes["x"], len(shapes["x"]) - self.dims
+        return {**shapes, "x": (*map(fewer, x[:split]), *x[split:])}
 
     def depth(self, shapes: Shapes) -> int:
         return self.grouped(shapes["x"])[-1]

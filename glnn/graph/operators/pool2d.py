@@ -12,7 +12,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.gathering import FEW, Gathering
-from glnn.graph.operator import Reference, Shapes, Types, rank
+from glnn.graph.operator import Reference, Shapes, Types, fewer, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.types import Array, Shape
@@ -95,10 +95,10 @@ class Pool2d(Contraction):
         return n, c, oh, ow
 
     def smaller(self, shapes: Shapes) -> Shapes:
-        if self.kernel is None:
-            return shapes
         n, c, *size = shapes["x"]
-        return {"x": (n, c, *windows.fewer(size, self.shape_of(shapes)[2:], self.stride))}
+        if self.kernel is not None:
+            size = [*windows.fewer(size, self.shape_of(shapes)[2:], self.stride)]
+        return {"x": (n, fewer(c), *size)}
 
     def _shared(self, size: Pair) -> Pair:
         """How many windows share an image of `size`, down and across."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.blockwise import runs
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.operator import Cost, Known, Operator, Shapes, Types, fewer
 from glnn.graph.operators.gather import in_range
 from glnn.graph.operators.move import normalised, whole_numbers
 from glnn.symint import divides
@@ -77,6 +77,11 @@ class Resample(Operator):
         taps = given["index"].shape[0]
         moved = count + prod(given["x"].shape) + 2 * prod(given["index"].shape)
         return Cost(2 * taps * count, 4 * moved)
+
+    def smaller(self, shapes: Shapes) -> Shapes:
+        x, (taps, count), axis = shapes["x"], shapes["index"], self.axis % len(shapes["x"])
+        some = (*map(fewer, x[:axis]), x[axis], *map(fewer, x[axis + 1 :]))
+        return {"x": some, **dict.fromkeys(("index", "weight"), (taps, fewer(count)))}
 
     def depth(self, shapes: Shapes) -> int:
         return shapes["index"][0]
