@@ -175,11 +175,11 @@ class Compute(GlBackend):
             operands = [bound[name] for name in names]
             counts = {k: v for k, v in launch.uniforms.items() if is_integer(v)}
             groups = self._groups(kernel, {**sizes, **counts})
-            yield from _in_parts(operands, own, groups, most, after=launch.after)
+            yield from in_parts(operands, own, groups, most, after=launch.after)
         if made is not None and made.launches:
             return
         if split is None:
-            yield from _in_parts([*bound.values()], uniforms, self._groups(kernel, sizes), most)
+            yield from in_parts([*bound.values()], uniforms, self._groups(kernel, sizes), most)
             return
         for part in split.parts(problem.shapes):
             ranges = [
@@ -188,7 +188,7 @@ class Compute(GlBackend):
             ]
             changed = {name: part.sizes.get(name, value) for name, value in uniforms.items()}
             groups = self._groups(kernel, {**sizes, **part.sizes})
-            yield from _in_parts(ranges, changed, groups, most)
+            yield from in_parts(ranges, changed, groups, most)
 
     def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
         """The workgroups along x, y and z, also those that a walk in strides stands for."""
@@ -237,7 +237,7 @@ class Compute(GlBackend):
         return groups[0], groups[1], groups[2]
 
 
-def _in_parts(
+def in_parts(
     buffers: Sequence[Range],
     uniforms: Mapping[str, Uniform],
     groups: Groups,

@@ -168,8 +168,13 @@ class Feedback(GlBackend):
         if most is None:
             yield Draw(vertices, instances, 0, 0, 0)
             return
-        together = max(most // max(greatest(vertices), 1), 1)  # one, of which it captures parts
-        for instance, last in parts_of(instances, together):
-            for first, end in parts_of(vertices, most):
-                offset = (instance * vertices + first) * program.stride
-                yield Draw(end - first, last - instance, first, instance, offset)
+        yield from draws_of(vertices, instances, most, program.stride)
+
+
+def draws_of(vertices: int, instances: int, most: int, stride: int) -> Iterator[Draw]:
+    """Yield draws of at most `most` vertices, each of which captures `stride` bytes."""
+    together = max(most // max(greatest(vertices), 1), 1)  # one, of which it captures parts
+    for instance, last in parts_of(instances, together):
+        for first, end in parts_of(vertices, most):
+            offset = (instance * vertices + first) * stride
+            yield Draw(end - first, last - instance, first, instance, offset)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from math import prod
+from typing import Any
 
+import numpy as np
 import pytest
 
-from glnn.backends.compute import Compute
-from glnn.backends.feedback import Feedback
+from glnn.backends.compute import Compute, in_parts
+from glnn.backends.feedback import Feedback, draws_of
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import GlnnError
 from glnn.graph.expression import Arg, call
@@ -17,6 +20,7 @@ from glnn.kernels.admit import fitted, why_not_device
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Verdict
 from glnn.settings import Settings
+from glnn.symint import Substitution, Trace
 from tests.backends.harness import BACKENDS, TOLERANCE, run_kernel, taken
 from tests.oracle import error
 from tests.problems import numbers, precise
@@ -50,6 +54,34 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
         assert error(got, expected) <= max(TOLERANCE, kernel.tolerance)
         parts += prod(backend.launch_size(one, problem)) > 1
     assert parts, "no launch was large enough to be made in parts"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_of_an_open_launch_are_right_for_every_size(seed) -> None:
+    """Each has no more than is right, and together they have every group once."""
+    draw, trace = random.Random(seed), Trace()
+    ends = draw.randrange(1, 4), draw.randrange(5, 9)
+    n = trace.symbol("n", draw.randint(*ends), ends)
+    axes: list[Any] = [n, n // 3 + 1, draw.randrange(1, 4), 9 - n, n * 2]
+    groups = tuple(draw.sample(axes, 3))
+    most = draw.choice((1, 2, 7, 30))
+    dispatches = list(in_parts([], {"first_group": (0, 0, 0)}, groups, most))
+    draws = list(draws_of(*groups[:2], most, 4))
+    for size in range(ends[0], ends[1] + 1):
+        at = Substitution.of({"n": size})
+        seen = np.zeros(at(groups), int)
+        for one in dispatches:
+            part = at(one.groups)
+            assert prod(part) <= most
+            first = at(one.uniforms["first_group"])
+            seen[tuple(slice(a, a + b) for a, b in zip(first, part, strict=True))] += 1
+        assert (seen == 1).all()
+        captured = list[int]()
+        for draw_ in draws:
+            assert at(draw_.vertices * draw_.instances) <= most
+            count, start = at(draw_.vertices * draw_.instances), at(draw_.offset) // 4
+            captured += range(start, start + count)
+        assert sorted(captured) == list(range(prod(at(groups[:2]))))
 
 
 def _launches(backend, monkeypatch) -> list[int]:

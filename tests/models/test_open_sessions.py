@@ -12,6 +12,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache, partial
 from itertools import product
 from multiprocessing import get_context
@@ -25,8 +26,9 @@ from numpy.typing import NDArray
 import glnn
 from glnn.backends import NAMES
 from glnn.device import Device, faults
+from glnn.device.bound_commands import BoundCommands
 from glnn.device.window import WindowContext
-from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError
+from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError, UnsupportedOpError
 from glnn.runtime.buffer_set import BufferSet
 from tests.models.test_threads import available, in_threads
 from tests.test_stress import MEGABYTE, objects, resident
@@ -506,3 +508,41 @@ def test_a_driver_without_memory_to_grow(
         assert little.failed > before
         for length in (20, 100):
             run(2, length)
+
+
+LEAST = [
+    {"max_compute_work_group_count": (40, 40, 40)},
+    {"max_shader_storage_block_size": 1 << 15},
+    {"max_texture_buffer_size": 1 << 10},
+    {"max_texture_buffer_size": 0, "max_texture_size": 2048, "max_array_texture_layers": 1},
+]
+"""Limits that sizes of a range may exceed where those at hand did not."""
+
+
+@pytest.mark.parametrize("limits", LEAST, ids=lambda one: next(iter(one)))
+def test_sizes_beyond_a_limit_of_the_device(
+    name: str, device: Device | None, limits: dict[str, Any], monkeypatch: Any
+) -> None:
+    """They have another plan or are refused: GL meets no error and no block that is too large."""
+    if device is None:
+        pytest.skip("NumPy has no limits")
+    device.capabilities = lowered = replace(device.capabilities, **limits)
+    bind, bound = BoundCommands._bind, list[int]()
+
+    def noted(commands: Any, buffer: int, binding: int, first: int, nbytes: int) -> Any:
+        bound.append(commands.buffer(buffer).size - first if nbytes == -1 else nbytes)
+        return bind(commands, buffer, binding, first, nbytes)
+
+    monkeypatch.setattr(BoundCommands, "_bind", noted)
+    session = glnn.InferenceSession(model(), name, device=device)
+    refused = list[int]()
+    for length in (33, 127, 40, 126, 34, 140, 500, 130, 511, 36):
+        feeds = given(2, length)
+        try:
+            check(session.run(None, feeds), feeds)
+        except (LimitError, UnsupportedOpError) as error:
+            assert not isinstance(error, DeviceError), error
+            refused.append(length)
+    assert not {33, 40, 34, 36}.intersection(refused), refused
+    assert max(bound, default=0) <= lowered.max_shader_storage_block_size
+    assert session._executor.regimes  # type: ignore[union-attr]
