@@ -166,7 +166,7 @@ def test_sums_of_several_lengths_are_seen_in_one_large_launch(examined, looks) -
 
 
 def test_depthwise_convolutions_of_any_channels_are_one_program(examined) -> None:
-    name = "depthwise_fetched" if examined.name == "compute" else "feedback_depthwise"
+    name = "depthwise" if examined.name == "compute" else "feedback_depthwise"
     for c in (32, 64):
         problem = Problem.of(Conv2d(groups=c), {"x": (1, c, 9, 9), "weight": (c, 1, 3, 3)}, {})
         assert not examined.examine([(examined.choose(problem, name), problem)])
