@@ -84,7 +84,7 @@ def _compared(found: Mapping[str, Found], what: str) -> dict[str, Any]:
         "here": _median(here), "there": _median(there), "ratio": _ratio(here, there), "rounds": [],
         "peer": _median(peer), "over_peer": _ratio(here, peer),
     }  # fmt: skip
-    if here and there:
+    if here and there and all(there):
         row["rounds"] = [a / b for a, b in zip(here, there, strict=True)]
     return row
 
@@ -94,7 +94,7 @@ def _median(values: list[float] | None) -> float | None:
 
 
 def _ratio(one: list[float] | None, other: list[float] | None) -> float | None:
-    return median(one) / median(other) if one and other else None
+    return median(one) / median(other) if one and other and median(other) else None
 
 
 def show(

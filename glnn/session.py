@@ -140,11 +140,10 @@ class InferenceSession(Remade):
     passes are left out that make one step of several, so that each can be timed.
     priority, wait: of the device that is shared, see `Device`; None is what the environment says.
 
-    A model is planned once for each batch, or range of other open sizes; the last few plans are
-    kept. Any thread may use a session. It can be pickled, as what it was made of: a file by its
-    path, unless it was given a device. Raises ModelError for a model that does not load,
-    DeviceError where the backend does not open. A weight that float16 does not hold is a
-    ShapeError where it is planned or run.
+    A model is planned once for each range of open sizes; the last few plans are kept. Any thread
+    may use a session. It can be pickled, as what it was made of: a file by its path, unless it was
+    given a device. Raises ModelError for a model that does not load, DeviceError where the backend
+    does not open. A weight that float16 does not hold is a ShapeError where it is planned or run.
 
     Where plans of the model were stored, they run without its being loaded, and without the parts
     of glnn that read models and make plans. The model is loaded when something else is asked for.

@@ -172,7 +172,7 @@ class Plans:
         """own: see Plan."""
         self._graph, self._shared, self._own = graph, shared, own
         self._kept: OrderedDict[_Key, Plan | Cut] = OrderedDict()
-        self._regimes = Regimes(batches=True)
+        self._regimes = Regimes()
         self._lock = ProcessLock()
 
     @property

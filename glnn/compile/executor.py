@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Any
@@ -199,6 +200,8 @@ def _why_not(plan: Plan) -> str | None:
 
 
 PLANS_KEPT = 4
+REPEATS = 32
+"""Runs of the same sizes, one after the other, for which a plan with kernels of its own pays."""
 Known = tuple[dict[str, Any], bool, int]
 """What a plan is for beside shapes.
 
@@ -218,10 +221,10 @@ class Executor:
     see `Plan`. without: names of passes that are left out. plans: how many are kept. weights: those
     that it shares with another executor. states, updates: see `Plan`; the graph says their sizes.
 
-    Plans are made once for each set of input shapes; the last few are kept, and share the weights.
-    Where more than the batch is open, or numbers of inputs decide sizes, one plan serves a range of
-    sizes (`Regimes`): it is bound to those of a run. Any thread may use it. Raises DeviceError
-    where the backend does not open.
+    One plan serves a range of sizes (`Regimes`) where some are open, or numbers of inputs decide
+    them: it is bound to those of a run. Sizes that come again and again get a plan of their own; so
+    does what cannot be planned for a range. The last few are kept, and all share the weights. Any
+    thread may use it. Raises DeviceError where the backend does not open.
     """
 
     def __init__(
@@ -256,6 +259,8 @@ class Executor:
         """Plans for ranges of sizes, by the last two members of `Known`."""
         self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
         self._weights = Weights(self.backend, graph) if weights is None else weights
+        self._repeats = 0
+        """How often the inputs had the shapes of those before, one after the other."""
         self.saving: Saving | None = None
         """What keeps new plans on disk, where they are kept."""
 
@@ -374,7 +379,12 @@ class Executor:
         if latest is not None and latest[0] == shapes and latest[2].backend is backend:
             contents = {name: content(array) for name, array in told.items()}
             if latest[1] == (contents, small, revision()):
-                return latest[2]
+                plan, self._repeats = latest[2], self._repeats + 1
+                if self._repeats == REPEATS and _was_chosen_for_others(plan, feeds):
+                    with suppress(LimitError, MemoryError):  # then there is no room for another
+                        return self._plan(backend, shapes, False, told=told, small=small)
+                return plan
+        self._repeats = 0
         given = None if exact else feeds
         return self._plan(backend, shapes, False, told=told, small=small, feeds=given)
 
@@ -560,6 +570,11 @@ class Executor:
                 self._weights = Weights(renewed, self.graph)
                 self.backend = renewed  # last: from here on others take it without the lock
             return self.backend
+
+
+def _was_chosen_for_others(plan: Plan | Cut, feeds: Mapping[str, Array]) -> bool:
+    """Return True where the kernels of `plan` were chosen for other sizes than those of `feeds`."""
+    return isinstance(plan, Plan) and plan.executable.sizes(feeds) != plan.chosen_for
 
 
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import log2
 from time import perf_counter
 from typing import Any
 
@@ -25,6 +24,7 @@ from glnn.choice import TIE, Choice
 from glnn.compile.cpu_fallback import Hosted
 from glnn.compile.executor import Executor, Saving
 from glnn.compile.plan import Plan
+from glnn.compile.regimes import range_name
 from glnn.device import Capabilities, Device
 from glnn.errors import (
     DeviceError,
@@ -421,10 +421,9 @@ class Fastest:
 
 
 def shape_class(shapes: Mapping[str, Shape]) -> str:
-    """What shapes alike have in common: sizes to the nearest power of two."""
+    """What shapes alike have in common: the ranges that their sizes are planned for."""
     return ",".join(
-        f"{name}={'x'.join(str(2 ** round(log2(size)) if size else 0) for size in shape)}"
-        for name, shape in sorted(shapes.items())
+        f"{name}={'x'.join(map(range_name, shape))}" for name, shape in sorted(shapes.items())
     )
 
 

@@ -196,6 +196,8 @@ class Plan(Runner):
                 {one.name: states[one.name] for one in self.outline.carried} if states else {},
             )
             executable = self._emitted.executable
+            self.chosen_for = domain.sizes
+            """The sizes of the symbols that kernels were chosen for."""
             Runner.__init__(
                 self,
                 executable,
@@ -251,7 +253,7 @@ class Plan(Runner):
                         return outline, emit(outline, self._weights, io(outline), domain)
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
-        given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        given = ", ".join(f"{name} {tuple(map(hint, shape))}" for name, shape in shapes.items())
         where = f"{self.graph.name} for {given} on {self.backend.name}"
         took = duration(self.made[-1].seconds)
         LOG.info("planned %s: %d steps, %d bytes, %s", where, len(self.steps), self.nbytes, took)

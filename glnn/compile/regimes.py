@@ -33,17 +33,13 @@ def open_shape(value: Value, dims: Mapping[str, int]) -> Shape:
     return tuple(dims[_name(value, i, d)] if isinstance(d, str) else d for i, d in pairs)
 
 
-def symbols(
-    graph: Graph, shapes: Mapping[str, Shape], *, batches: bool = False
-) -> dict[str, int] | None:
+def symbols(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int] | None:
     """Return the sizes of the open dimensions of inputs of `shapes`, by symbol.
 
-    None where a symbol stands for two sizes or a size is 0, and where a range gains nothing: all
-    sizes are 1, or (unless `batches`) the batch alone is open. A program has few batches, and wants
-    the fastest kernels for each.
+    None where a symbol stands for two sizes or a size is 0, and where all are 1, which is a range
+    by itself.
     """
     found: dict[str, int] = {}
-    batch = not batches
     for value in graph.inputs:
         if len(value.type.dims) != len(shapes[value.name]):  # only a run tells its rank
             return None
@@ -52,8 +48,7 @@ def symbols(
                 continue
             if found.setdefault(_name(value, axis, dim), size) != size or not size:
                 return None
-            batch = batch and axis == 0
-    return None if batch or all(size == 1 for size in found.values()) else found
+    return None if all(size == 1 for size in found.values()) else found
 
 
 def bounds_of(size: int) -> tuple[int, int]:
@@ -62,6 +57,12 @@ def bounds_of(size: int) -> tuple[int, int]:
     while size >= FACTOR * low:
         low *= FACTOR
     return (1, 1) if size == 1 else (low, FACTOR * low - 1)
+
+
+def range_name(size: int) -> str:
+    """Return what people are told of the range that `size` is in: 1, 2-7, 8-31, ..."""
+    low, high = bounds_of(size)
+    return str(size) if size < low or low == high else f"{low}-{high}"
 
 
 def _has_one_size_each(graph: Graph, shapes: Mapping[str, Shape]) -> bool:
@@ -95,8 +96,6 @@ class OpenSizes:
         graph: Graph,
         shapes: Mapping[str, Shape],
         told: Mapping[str, Array],
-        *,
-        batches: bool = False,
     ) -> OpenSizes | None:
         """Return those for inputs of `shapes`; None where a range gains nothing: see `symbols`.
 
@@ -104,7 +103,7 @@ class OpenSizes:
         """
         if any(array.dtype.kind not in "iu" or (array < 0).any() for array in told.values()):
             return None
-        sizes = symbols(graph, shapes, batches=batches)
+        sizes = symbols(graph, shapes)
         if sizes is None:
             if not told or not _has_one_size_each(graph, shapes):
                 return None
@@ -156,12 +155,12 @@ MOST_PINNED = (
 class Regimes:
     """A list of plans that serve a range of sizes each, the one used last first.
 
-    Not for several threads at once. batches: whether there are any where the batch alone is open.
+    Not for several threads at once.
     """
 
-    def __init__(self, *, batches: bool = False) -> None:
+    def __init__(self) -> None:
         self.plans: list[Plan] = []
-        self._batches, self._pinned = batches, 0
+        self._pinned = 0
 
     def find(self, feeds: Mapping[str, Array]) -> Plan | None:
         """Return the plan whose guards admit inputs such as `feeds`, if there is one."""
@@ -189,7 +188,7 @@ class Regimes:
         with SymInts (`cut.single`). options: those of Plan.
         """
         exhausted = self._pinned >= MOST_PINNED
-        sizes = None if exhausted else OpenSizes.of(graph, shapes, told, batches=self._batches)
+        sizes = None if exhausted else OpenSizes.of(graph, shapes, told)
         if sizes is None:
             return None
         try:

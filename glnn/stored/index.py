@@ -280,9 +280,9 @@ class Index:
         return all(one.unchanged() for one in self.files)
 
     def find(self, shapes: Mapping[str, Shape], small: bool) -> StoredPlan | None:
-        """Return the plan for inputs of `shapes`, or None."""
+        """Return the plan for inputs of `shapes`, that of just these where there is one."""
         found = (one for one in self.plans if one.small == small and one.range.admits(shapes))
-        return next(found, None)
+        return min(found, key=lambda one: len(one.range.symbols), default=None)
 
     def data(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""

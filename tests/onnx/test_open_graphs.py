@@ -11,7 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from glnn import InferenceSession
+from glnn.compile.executor import REPEATS
 from glnn.compile.plan import Plan
+from glnn.errors import LimitError
 from tests.onnx.open_graphs import wrong_of
 from tests.onnx.regimes import faults
 
@@ -462,3 +464,67 @@ def _read(node: onnx.NodeProto) -> Iterator[str]:
     for attribute in node.attribute:
         for one in attribute.g.node:
             yield from _read(one)
+
+
+BATCH = """(float[N, 3, 8, 9] x) => (float[N, 5] y) <float[4, 3, 3, 3] a, float[60, 5] b> {
+    c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, a)  d = Relu (c)
+    e = MaxPool <kernel_shape = [2, 2], strides = [1, 1]> (d)
+    f = Flatten (d)  h = Flatten (e)  g = Concat <axis = 1> (f, h)
+    i = Slice (g, zero, sixty, one)  j = Gemm (i, b)  y = Softmax (j)
+}"""
+
+
+def _of_batches() -> bytes:
+    """Return a model of which the batch alone is open."""
+    made = parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> g {BATCH}')
+    draw = np.random.default_rng(2)
+    arrays = {
+        "a": draw.standard_normal((4, 3, 3, 3), np.float32) / 4,
+        "b": draw.standard_normal((60, 5), np.float32) / 8,
+        **{name: np.array([number]) for name, number in (("zero", 0), ("sixty", 60), ("one", 1))},
+    }
+    del made.graph.initializer[:]
+    made.graph.initializer.extend(numpy_helper.from_array(a, k) for k, a in arrays.items())
+    content: bytes = made.SerializeToString()
+    return content
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+def test_batches_are_planned_for_ranges(backend, planned, rng) -> None:
+    """1 to 37 and back: 1, 2 to 7, 8 to 31 and 32 on."""
+    import onnxruntime
+
+    content = _of_batches()
+    session = InferenceSession(content, backend)
+    theirs = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    for batch in (*range(1, 38), 29, 13, 2, 101):
+        x = rng((batch, 3, 8, 9))
+        (got,), (expected,) = session.run(None, {"x": x}), theirs.run(None, {"x": x})
+        np.testing.assert_allclose(got, expected, 1e-4, 1e-5, err_msg=str(batch))
+    assert len(planned) == 4
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute"])
+def test_a_batch_that_comes_again_and_again_gets_its_own_plan(backend, planned, rng) -> None:
+    """Whose kernels are chosen for it, once; unless the range's were so already."""
+    session = InferenceSession(_of_batches(), backend)
+    results, x = {}, rng((30, 3, 8, 9))
+    for batch in (8, 30, 8, 30):
+        for _ in range(2 * REPEATS):
+            (results[batch],) = session.run(None, {"x": x[:batch]})
+    assert len(planned) == 2
+    assert [type(one["x"][0]) is int for one in planned] == [False, True]
+    np.testing.assert_allclose(results[8], results[30][:8], 1e-5)
+
+
+def test_where_there_is_no_room_for_another_plan_the_range_s_goes_on(monkeypatch, rng) -> None:
+    session = InferenceSession(_of_batches(), "cpu")
+    session.run(None, {"x": rng((8, 3, 8, 9))})
+
+    def refuse(*_: object) -> None:
+        raise LimitError("too little memory")
+
+    monkeypatch.setattr("glnn.compile.plan.check_host", refuse)
+    x = rng((20, 3, 8, 9))
+    found = [session.run(None, {"x": x})[0] for _ in range(2 * REPEATS)]
+    assert all(np.array_equal(one, found[0]) for one in found)
