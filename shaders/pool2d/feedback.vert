@@ -3,6 +3,14 @@
 #include "pool2d/windows.glsl"
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
+#if WHOLE || SHARED  // windows may be large, and llvmpipe leaves loops after 65,535 turns in all
+#define TURN 4
+#else
+#define TURN 1
+#endif
+#define TAP(kx) { \
+    int ix = left + (kx) * DILATION_W; \
+    if ((kx) < width && ix >= 0 && ix < w) value = joined(value, texel(x, plane + iy * w + ix)); }
 uniform highp X_SAMPLER x;
 uniform int c, h, w, oh, ow;
 
@@ -16,9 +24,11 @@ vec4 vector(int i) {
     for (int ky = 0; ky < height; ++ky) {
         int iy = top + ky * DILATION_H;
         if (iy < 0 || iy >= h) continue;
-        for (int kx = 0; kx < width; ++kx) {
-            int ix = left + kx * DILATION_W;
-            if (ix >= 0 && ix < w) value = joined(value, texel(x, plane + iy * w + ix));
+        for (int kx = 0; kx < width; kx += TURN) {
+            TAP(kx)
+#if TURN > 1
+            TAP(kx + 1) TAP(kx + 2) TAP(kx + 3)
+#endif
         }
     }
 #if MODE == 1

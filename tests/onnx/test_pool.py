@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
+from glnn import InferenceSession
+from glnn.errors import DeviceError
 from tests.onnx.runtime import check, node_model
 
 
@@ -80,3 +83,21 @@ def test_unpool_puts_each_number_back() -> None:
     found = np.zeros(x.size, np.float32)
     found[places.ravel()] = y.ravel()
     np.testing.assert_array_equal(back, found.reshape(x.shape))
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_a_window_of_many_pixels(backend, op) -> None:
+    """A vertex computes 16 numbers of 32,000 pixels each: llvmpipe's loops have 65,535 turns."""
+    ends = [helper.make_tensor_value_info(one, 1, ["N", 4, "H", "W"]) for one in "xy"]
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "net", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.random.default_rng(0).standard_normal((5, 4, 200, 160), np.float32) + 1
+    expected = x.mean((2, 3), keepdims=True, dtype="f8")
+    if op == "GlobalMaxPool":
+        expected = x.max((2, 3), keepdims=True)
+    try:
+        session = InferenceSession(model.SerializeToString(), backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5)
