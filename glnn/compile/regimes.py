@@ -101,7 +101,7 @@ class OpenSizes:
 
         told: the inputs whose numbers decide sizes or branches.
         """
-        if any(array.dtype.kind not in "iu" or (array < 0).any() for array in told.values()):
+        if any(array.dtype.kind not in "iu" for array in told.values()):
             return None
         sizes = symbols(graph, shapes)
         if sizes is None:
@@ -133,6 +133,7 @@ class OpenSizes:
             for place, one in enumerate(int(one) for one in array.flat):
                 symbol = f"{name}[{place}]"
                 ends = (0, FEW - 1) if one < FEW else bounds_of(one)
+                ends = (one, one) if one < 0 else ends  # from the end, or what is left, as -1 is
                 made.flat[place] = trace.symbol(symbol, one, ends)
                 found[symbol] = Symbol(symbol, name, place, *ends, is_number=True)
                 sizes[symbol] = one

@@ -130,7 +130,8 @@ class Symbol:
     def __post_init__(self) -> None:
         numbers = self.axis, self.low, self.high
         texts = isinstance(self.name, str) and isinstance(self.input, str)
-        if not texts or any(type(one) is not int or one < 0 for one in numbers):
+        whole = texts and all(type(one) is int for one in numbers)
+        if not whole or min(numbers[: 1 if self.is_number else 3]) < 0:
             raise FormatError(f"there is no open dimension {self!r:.200}")
 
 

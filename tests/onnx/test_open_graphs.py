@@ -528,3 +528,27 @@ def test_where_there_is_no_room_for_another_plan_the_range_s_goes_on(monkeypatch
     x = rng((20, 3, 8, 9))
     found = [session.run(None, {"x": x})[0] for _ in range(2 * REPEATS)]
     assert all(np.array_equal(one, found[0]) for one in found)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+def test_sizes_stay_open_where_numbers_are_negative(backend, planned, rng) -> None:
+    """Each negative number has plans of its own, which serve ranges of all else."""
+    import onnxruntime
+
+    made = parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
+        cut (float[N, L] x, int64[1] begin, int64[1] end) => (float[N, A] y) {
+            one = Constant <value = int64[1] {1}> ()
+            part = Slice (x, begin, end, one)
+            y = Tanh (part)
+        }""")
+    content = made.SerializeToString()
+    session = InferenceSession(content, backend)
+    theirs = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    for length in (37, 41, 53, 101, 126):
+        for end in (-1, -2, length):
+            x = rng((2 + length % 5, length))
+            feeds = {"x": x, "begin": np.array([length % 7]), "end": np.array([end])}
+            (got,), (expected,) = session.run(None, feeds), theirs.run(None, feeds)
+            np.testing.assert_allclose(got, expected, 1e-5, 1e-5, err_msg=f"{length}, {end}")
+    assert len(planned) <= 5
+    assert not session._executor._plans  # type: ignore[union-attr]
