@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, Generic, TypeVar, cast
 
-from glnn.symint import Atom, Expr, SymFloat, SymInt
+import numpy as np
+
+from glnn.symint import SIMPLE, Atom, Expr, SymFloat, SymInt
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,82 @@ class SizeTable:
         if isinstance(value, Mapping):
             return {name: self.size(one) for name, one in value.items()}
         return value
+
+
+class Template(Generic[T]):
+    """Makes what consists of tuples, mappings and dataclasses, with the numbers of a binding.
+
+    Where the sizes are is looked up once, and what is made is not checked again: it is as the
+    template, whose guards admit the numbers.
+    """
+
+    def __init__(self, value: T, sizes: SizeTable) -> None:
+        self._value, self._make = value, _maker(value, sizes)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether sizes are in it."""
+        return self._make is not None
+
+    def __call__(self, numbers: Sequence[int]) -> T:
+        """Return it with these numbers of the table's expressions."""
+        return self._value if self._make is None else cast(T, self._make(numbers))
+
+
+Maker = Callable[[Sequence[int]], Any]
+
+
+def _maker(value: Any, sizes: SizeTable) -> Maker | None:
+    """Return what makes `value` of numbers; None where no sizes are in it."""
+    if isinstance(value, SymInt):
+        return itemgetter(sizes.size(value).index)
+    if isinstance(value, SymFloat):
+        index = sizes.size(value).index
+        return lambda numbers: float(numbers[index])
+    if isinstance(value, SIMPLE):
+        return None
+    if isinstance(value, Mapping):
+        value, kind = tuple(value.items()), dict
+    elif is_dataclass(value) and not isinstance(value, type):
+        return _dataclass_maker(value, sizes)
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        change = Template(tuple(value.reshape(-1)), sizes)
+        array, found = value, change.is_open
+        return (lambda numbers: _filled(array, change(numbers))) if found else None
+    else:
+        kind = type(value)
+    if not isinstance(value, (tuple, list)):
+        return None
+    parts = [(one, _maker(one, sizes)) for one in value]
+    if all(make is None for _, make in parts):
+        return None
+    return lambda numbers: kind([one if make is None else make(numbers) for one, make in parts])
+
+
+def _filled(array: Any, numbers: Any) -> Any:
+    found = np.empty(array.shape, object)
+    found.reshape(-1)[:] = numbers
+    return found
+
+
+def _dataclass_maker(value: Any, sizes: SizeTable) -> Maker | None:
+    kind: type[Any] = type(value)
+    given = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+    makers = {name: make for name, one in given.items() if (make := _maker(one, sizes))}
+    if not makers:
+        return None
+    others = vars(value).keys() - given.keys()
+    if any(not isinstance(getattr(kind, name, None), cached_property) for name in others):
+        return lambda numbers: replace(value, **{k: make(numbers) for k, make in makers.items()})
+
+    def made(numbers: Sequence[int]) -> Any:
+        found = object.__new__(kind)
+        found.__dict__.update(given)
+        for name, make in makers.items():
+            found.__dict__[name] = make(numbers)
+        return found
+
+    return made
 
 
 def depends(value: Any) -> bool:

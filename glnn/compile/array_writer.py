@@ -24,6 +24,8 @@ from glnn.symint import Substitution, SymInt, hint, is_symbolic, same
 from glnn.types import Array, DType
 
 WIDE = np.dtype(np.float64)
+MOVES = "reshape", "transpose", "broadcast_to", "flip", "tile", "roll", "cut", "gather"
+"""Functions that move numbers: of a large table they are given no wider copy."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class ArrayWriter:
         self._written: list[ArrayCall] = []
         self._dtypes: list[np.dtype[Any]] = []
         """Of the results of calls."""
+        self._widened: dict[int, int] = {}
+        """By the place of a cast to WIDE that of the floats that it widens."""
         self._results: dict[str, int] = {}
         self._nbytes: Any = 0
 
@@ -95,6 +99,9 @@ class ArrayWriter:
 
         dtype: of the result; None for that of what it reads first.
         """
+        if function in MOVES and reads[0] in self._widened:
+            narrow = self._call(function, (self._widened[reads[0]], *reads[1:]), attributes)
+            return self._cast(narrow, WIDE)
         known = self._sizes.size(attributes)
         key = function, reads, repr(known)
         if key not in self._calls:
@@ -106,7 +113,10 @@ class ArrayWriter:
     def _cast(self, place: int, dtype: Any) -> int:
         if self._dtype(place) == dtype:
             return place
-        return self._call("cast", (place,), (np.dtype(dtype).name,), dtype)
+        found = self._call("cast", (place,), (np.dtype(dtype).name,), dtype)
+        if dtype == WIDE and self._dtype(place).kind == "f":
+            self._widened[found] = place
+        return found
 
     def _constant(self, key: Hashable, array: Array) -> int:
         if key not in self._numbers:

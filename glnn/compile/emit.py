@@ -30,13 +30,14 @@ from glnn.device.program import Program
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.graph.operators import If, Loop
+from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
 from glnn.progress_bar import report_work
 from glnn.runtime.array_program import ArrayProgram
 from glnn.runtime.buffer_set import BufferSet, DeviceWeight, Resources
 from glnn.runtime.executable import Block, Executable, IOSpec, StateSlot, Symbol, TensorSlot
 from glnn.runtime.store import HostStore, Store
-from glnn.size_table import SizeTable
+from glnn.size_table import SizeTable, Template
 from glnn.symint import Guard, Substitution, hint
 from glnn.types import Array
 
@@ -394,7 +395,8 @@ class _Emitter:
         }
         if not self.on_device:
             numbers = {name: self._kept[store] for name, store in kept.items()}
-            return CpuStep(entry, self.backend, sized, numbers)
+            problem = Template(entry.problem, self.encoder.sizes)
+            return CpuStep(entry, self.backend, sized, numbers, problem)
         operands: dict[str, Operand] = {k: self._part(name) for k, name in task.operands.items()}
         for name in sized:
             slot = self._sized[task.parameters[name], self._layout(entry, name), True]
@@ -450,7 +452,7 @@ class EntryStep:
     @property
     def tensors(self) -> Sequence[str]:
         """The tensors that it reads and writes."""
-        return (*self.entry.tensors, *self.sized_weights.values())
+        return tuple(self.entry.tensors)
 
     @cached_property
     def sized(self) -> bool:
@@ -501,13 +503,17 @@ class CpuStep(EntryStep):
 
     numbers: Mapping[str, int]
     """The number of the weight of each operand that no run changes."""
+    problem: Template[Problem]
+
+    @property
+    def sized(self) -> bool:
+        """Whether it computes something else for other sizes."""
+        return self.problem.is_open
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
         entry, task = self.entry, self.entry.task
-        problem = entry.problem
-        if problem.hinted is not problem:
-            problem = buffers.change(problem)  # the guards admit what was inferred of SymInts
+        problem = self.problem(buffers.numbers)
         tensors = {**task.operands, **self.sized_weights}
         stores: dict[str, Operand] = {k: buffers.store(v) for k, v in tensors.items()}
         for name, number in self.numbers.items():

@@ -128,15 +128,15 @@ class ArrayProgram:
     @cached_property
     def known(self) -> Sequence[Array | None]:
         """The results of calls that need no sizes, None for the others, then the constants."""
-        read = {i for one, needs in zip(self.calls, self.needs) if needs for i in one.reads}
-        read |= set(self.results.values())
-        found: list[Any] = [None] * len(self.calls) + list(self.constants[::-1])
+        found: list[Any] = [None] * len(self.calls) + [*self.constants[::-1]]
         for i, one in enumerate(self.calls):
             if not self.needs[i]:
                 found[i] = one.called(*[found[at] for at in one.reads], *one.attributes)
-        return [one if i in read else None for i, one in enumerate(found[: len(self.calls)])] + [
-            *self.constants[::-1]
-        ]
+        read = {at for one, needs in zip(self.calls, self.needs) if needs for at in one.reads}
+        for i in range(len(self.calls)):
+            if i not in read and i not in self.results.values():
+                found[i] = None
+        return found
 
 
 NO_ARRAYS = ArrayProgram()

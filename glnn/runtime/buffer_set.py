@@ -317,7 +317,7 @@ class BufferSet:
 
     def _forget_stores(self, now: _Arrangement) -> None:
         """Drop the stores of tensors whose sizes or places differ between bindings."""
-        for name in self.executable.open_slots & now.stores.keys():
+        for name in self.executable.open_slots & now.stores.keys() - self._on_host.keys():
             del now.stores[name]
             now.owners.pop(self.executable.slots[name].memory, None)
 

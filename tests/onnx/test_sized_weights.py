@@ -168,3 +168,22 @@ def test_what_depends_on_other_sizes_is_not_computed_again() -> None:
 def test_programs_speak_of_what_is_there(calls, results) -> None:
     with pytest.raises(FormatError):
         ArrayProgram((np.array(3),), tuple(calls), results).check(2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_of_a_large_table_no_wider_copy_is_kept(backend, monkeypatch) -> None:
+    """What is looked up is widened, not the table."""
+    content = onnx.parser.parse_model(f"""{HEAD} g (float[1, P, 8] x) => (float[A, B, C] y)
+        <float[4000, 8] table, int64 zero = {{0}}, int64 one = {{1}}> {{
+            s = Shape (x)  n = Gather <axis = 0> (s, one)  r = Range (zero, n, one)
+            w = Gather <axis = 0> (table, r)  t = Tanh (w)  y = Mul (x, t) }}""")
+    table = np.random.default_rng(0).standard_normal((4000, 8), np.float32)
+    content.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    session = InferenceSession(content.SerializeToString(), backend)
+    for size in (20, 23):
+        x = np.ones((1, size, 8), np.float32)
+        (y,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(y[0], np.tanh(table[:size]), rtol=1e-5, atol=1e-6)
+    (plan,) = session._executor.regimes  # type: ignore[union-attr]
+    kept = [one for one in plan.executable.sized.known if one is not None]
+    assert plan.executable.sized.results and sum(one.nbytes for one in kept) < 1.5 * table.nbytes

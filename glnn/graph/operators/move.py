@@ -21,6 +21,8 @@ from glnn.symint import is_integer
 from glnn.types import MOST, Array, Dim, Shape, TensorType
 
 MOST_RANK = 8
+OFTEN = 8
+"""Runs after which places are looked up, not moved: to find them takes as long as some runs."""
 
 
 class Move(Operator):
@@ -69,11 +71,19 @@ class Move(Operator):
         return (np.asarray(self.moved(x), order="C"),)  # which keeps a rank of 0
 
     def specialized(self, types: Types) -> Reference:
-        x = self.named(types)["x"]
-        gather = Gathering.of(self.moved, x.shape, x.dtype.numpy, self.value)
-        if gather is not None:
-            return lambda x: (gather(x),)
-        return lambda x: (np.asarray(self.moved(x), order="C"),)
+        x, runs = self.named(types)["x"], 0
+        gather: Gathering | None = None
+
+        def move(x: Array | None) -> tuple[Array, ...]:
+            nonlocal gather, runs
+            runs += 1
+            if runs == OFTEN:
+                gather = Gathering.of(self.moved, shape, dtype, self.value)
+            assert x is not None
+            return (np.asarray(self.moved(x), order="C") if gather is None else gather(x),)
+
+        shape, dtype = x.shape, x.dtype.numpy
+        return move
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
         x = shapes["x"]
