@@ -57,8 +57,8 @@ class Template(Generic[T]):
     template, whose guards admit the numbers.
     """
 
-    def __init__(self, value: T, sizes: SizeTable) -> None:
-        self._value, self._make = value, _maker(value, sizes)
+    def __init__(self, value: T, sizes: SizeTable | None = None) -> None:
+        self._value, self._make = value, maker(value, sizes)
 
     @property
     def is_open(self) -> bool:
@@ -73,11 +73,16 @@ class Template(Generic[T]):
 Maker = Callable[[Sequence[int]], Any]
 
 
-def _maker(value: Any, sizes: SizeTable) -> Maker | None:
-    """Return what makes `value` of numbers; None where no sizes are in it."""
-    if isinstance(value, SymInt):
+def maker(value: Any, sizes: SizeTable | None = None) -> Maker | None:
+    """Return what makes `value` of numbers; None where no sizes are in it.
+
+    sizes: the table of the SymInts in it, if there are some.
+    """
+    if isinstance(value, SizeIndex):
+        return itemgetter(value.index)
+    if sizes is not None and isinstance(value, SymInt):
         return itemgetter(sizes.size(value).index)
-    if isinstance(value, SymFloat):
+    if sizes is not None and isinstance(value, SymFloat):
         index = sizes.size(value).index
         return lambda numbers: float(numbers[index])
     if isinstance(value, SIMPLE):
@@ -94,7 +99,7 @@ def _maker(value: Any, sizes: SizeTable) -> Maker | None:
         kind = type(value)
     if not isinstance(value, (tuple, list)):
         return None
-    parts = [(one, _maker(one, sizes)) for one in value]
+    parts = [(one, maker(one, sizes)) for one in value]
     if all(make is None for _, make in parts):
         return None
     return lambda numbers: kind([one if make is None else make(numbers) for one, make in parts])
@@ -106,10 +111,10 @@ def _filled(array: Any, numbers: Any) -> Any:
     return found
 
 
-def _dataclass_maker(value: Any, sizes: SizeTable) -> Maker | None:
+def _dataclass_maker(value: Any, sizes: SizeTable | None) -> Maker | None:
     kind: type[Any] = type(value)
     given = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
-    makers = {name: make for name, one in given.items() if (make := _maker(one, sizes))}
+    makers = {name: make for name, one in given.items() if (make := maker(one, sizes))}
     if not makers:
         return None
     others = vars(value).keys() - given.keys()

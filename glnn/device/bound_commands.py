@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from glnn.device.command_buffer import Command, CommandBuffer, FormatError, UniformValue
 from glnn.device.device import BARRIERS, Device
@@ -12,11 +12,18 @@ from glnn.device.functions import Command as Call
 from glnn.device.members import Value
 from glnn.device.program import Program
 from glnn.device.texture import DataTexture
-from glnn.size_table import depends, number
+from glnn.size_table import Maker, depends, maker, number
+
+T = TypeVar("T")
 
 
 def _unbound() -> None:
     raise FormatError("commands must be bound before they run")
+
+
+def _makers(values: Iterable[tuple[T, Any]]) -> list[tuple[T, Maker]]:
+    """Return those of `values` in which sizes are, by their keys, as what makes them."""
+    return [(key, make) for key, one in values if (make := maker(one)) is not None]
 
 
 class Shown(Protocol):
@@ -59,7 +66,7 @@ class BoundCommands:
                 self._written.append(command)
         self._makers = [self._maker(command) for command in self._written]
         self._set_parts = [
-            (i, commands.uniforms[i], [n for n, v in commands.uniforms[i].items() if depends(v)])
+            (i, commands.uniforms[i], _makers(commands.uniforms[i].items()))
             for i in sorted(self._open_sets)
         ]
         self._open = [i for i, one in enumerate(self._written) if self._is_open(one)]
@@ -90,24 +97,26 @@ class BoundCommands:
         were replaced, so that all calls are made.
         """
         self._numbers, self._functions = numbers, host
-        for i, values, names in self._set_parts:
+        for i, values, open_values in self._set_parts:
             known: dict[str, Any] = dict(values)
-            for name in names:
-                known[name] = number(values[name], numbers)
+            for name, value in open_values:
+                known[name] = value(numbers)
             self._sets[i] = known
         for i in range(len(self._makers)) if others else self._open:
             make, arguments, places = self._makers[i]
             if places:
                 arguments = list(arguments)
-                for place in places:
-                    arguments[place] = number(arguments[place], numbers)
+                for place, value in places:
+                    arguments[place] = value(numbers)
             self._calls[i] = make(self, *arguments)
         self._bound_anew = True
 
-    def _maker(self, command: Command) -> tuple[Callable[..., Call], list[Any], list[int]]:
+    def _maker(
+        self, command: Command
+    ) -> tuple[Callable[..., Call], list[Any], list[tuple[int, Maker]]]:
         """Return what makes a command's call, its arguments, and which of these are open."""
         name, *arguments = command
-        places = [i for i, one in enumerate(arguments) if depends(one)]
+        places = _makers(enumerate(arguments))
         return getattr(type(self), f"_{name}"), arguments, places  # bound methods would be a circle
 
     def __call__(self) -> None:

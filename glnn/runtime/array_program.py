@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from glnn.array_functions import FUNCTIONS
 from glnn.device.command_buffer import FormatError, plain, size_of
 from glnn.host_memory import check_memory
-from glnn.size_table import Size, number, places
+from glnn.size_table import Size, Template, number, places
 from glnn.types import Array
 
 KINDS = "biuf"  # of NumPy's numbers that files have
@@ -32,9 +32,9 @@ class ArrayCall:
     """What it is given behind these: plain data, with a SizeIndex for each size."""
 
     @cached_property
-    def is_open(self) -> bool:
-        """Whether a size is among its attributes."""
-        return any(True for _ in places(self.attributes))
+    def given(self) -> Template[tuple[Any, ...]]:
+        """Gives the attributes."""
+        return Template(self.attributes)
 
     @cached_property
     def called(self) -> Callable[..., Array]:
@@ -178,10 +178,8 @@ class SizedArrays:
         with np.errstate(all="ignore"):
             values: list[Any] = list(program.known)
             for at, call, spent in program.order(names):
-                attributes = call.attributes
-                if call.is_open:
-                    attributes = number(attributes, numbers)
-                values[at] = call.called(*[values[i] for i in call.reads], *attributes)
+                reads = [values[i] for i in call.reads]
+                values[at] = call.called(*reads, *call.given(numbers))
                 for i in spent:
                     values[i] = None
         return {name: np.asarray(values[program.results[name]], order="C") for name in names}
