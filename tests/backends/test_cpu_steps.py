@@ -7,7 +7,15 @@ import pytest
 
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Pad, Pointwise, Pool2d, Recurrence, RecurrentStep
+from glnn.graph.operators import (
+    Pad,
+    Pointwise,
+    Pool2d,
+    Recurrence,
+    RecurrentStep,
+    Slice,
+    Transpose,
+)
 from glnn.layers import GRU, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid
 from glnn.model import Model
 from glnn.ops import conv2d
@@ -72,7 +80,7 @@ def test_few_numbers_are_padded(fill: float) -> None:
     pad = Pad((1, -1), (0, 2), "constant", fill)
     work = pad.specialized([TensorType(x.shape)])
     expected = np.array([[fill] * 4, [1, 2, fill, fill], [4, 5, fill, fill]], np.float32)
-    for factor in (1, 2):
+    for factor in range(1, 12):
         (found,) = work(x * factor)
         inside = np.isin(expected, x[:, 1:]) & (np.arange(4) < 2) & (np.arange(3)[:, None] > 0)
         np.testing.assert_array_equal(found, np.where(inside, factor * expected, expected))
@@ -106,3 +114,13 @@ def test_few_columns_of_a_convolution(groups: int, samples: int) -> None:
     weight = rng.standard_normal((6, 4 // groups, 3, 2)).astype(np.float32)
     found = conv2d(x, weight, stride=2, padding=1, groups=groups, backend="cpu")
     np.testing.assert_allclose(found, correlation(x, weight, groups, 2, 1), rtol=1e-5, atol=1e-5)
+
+
+def test_moves_are_alike_however_often_they_run(rng) -> None:
+    """Places are looked up once a move has run some times."""
+    pad, turn = Pad((1, 0), (2, 1), "constant", 3), Slice((4, 0), (-9, 2), (0, 1), (-2, 1))
+    for op in (pad, turn, Transpose((1, 0))):
+        work = op.specialized([TensorType((5, 3))])
+        for _ in range(12):
+            x = rng((5, 3))
+            assert np.array_equal(work(x)[0], op.moved(x))
