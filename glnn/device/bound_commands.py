@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -12,7 +14,7 @@ from glnn.device.functions import Command as Call
 from glnn.device.members import Value
 from glnn.device.program import Program
 from glnn.device.texture import DataTexture
-from glnn.size_table import Maker, depends, maker, number
+from glnn.size_table import Maker, Size, SizeIndex, depends, maker, number
 
 T = TypeVar("T")
 
@@ -31,6 +33,107 @@ class Shown(Protocol):
 
     textures: list[DataTexture]
     arrays: list[Any]
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The numbers of buffers, textures and vertex arrays that are others than before."""
+
+    buffers: AbstractSet[int]
+    textures: AbstractSet[int]
+    arrays: AbstractSet[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.buffers or self.textures or self.arrays)
+
+    def touches(self, command: Command) -> bool:
+        """Return True where the call of `command` has one of them."""
+        name, *arguments = command
+        if name == "bind":
+            return arguments[0] in self.buffers
+        if name in ("texture", "refresh"):
+            return arguments[-1] in self.textures
+        if name == "copy":
+            return arguments[0] in self.buffers or arguments[2] in self.buffers
+        return name == "capture" and (arguments[0] in self.arrays or arguments[-1] in self.buffers)
+
+
+class _Changes:
+    """The calls that another binding changes, with all that their arguments need but the numbers.
+
+    Most of them write one integer, bind a range of bytes or dispatch: those take a third of a
+    microsecond each here. count: of the numbers of a binding.
+    """
+
+    def __init__(self, count: int, device: Device) -> None:
+        self.others: list[int] = []
+        """The places of all other calls."""
+        self._most = device.capabilities.max_compute_work_group_count
+        self._uniforms: list[tuple[int, Callable[..., object], int, int]] = []
+        self._ranges: list[tuple[int, Callable[..., object], int, int, int, int]] = []
+        self._dispatches: list[tuple[int, Callable[..., object], int, int, int]] = []
+        self._count = count
+        self._constants: dict[int, int] = {}
+
+    def _place(self, size: Size) -> int:
+        """Return the place of a size among the numbers of a binding and the constants behind."""
+        if isinstance(size, SizeIndex):
+            return size.index
+        return self._count + self._constants.setdefault(size, len(self._constants))
+
+    def add_uniform(self, call: int, program: Program, name: str, value: object) -> bool:
+        """Add the call of that place; return False where it is none of an integer."""
+        member = program.integer(name) if isinstance(value, SizeIndex) else None
+        if member is None or not isinstance(value, SizeIndex):
+            return False
+        self._uniforms.append((call, *member, value.index))
+        return True
+
+    def add_range(self, call: int, buffer: Any, binding: int, first: Size, nbytes: Size) -> bool:
+        """Add the call of that place; return False where it binds the rest of a buffer."""
+        if nbytes == -1:
+            return False
+        ends = self._place(first), self._place(nbytes)
+        bind = buffer.mglo.bind_to_storage_buffer  # what its Python would call
+        self._ranges.append((call, bind, buffer.size, binding, *ends))
+        return True
+
+    def add_dispatch(self, call: int, program: Program, groups: Sequence[Size]) -> bool:
+        """Add the call of that place; return False where the program dispatches nothing."""
+        if program.stride:
+            return False
+        run, _ = program.dispatching((0, 0, 0))
+        x, y, z = map(self._place, groups)
+        self._dispatches.append((call, run, x, y, z))
+        return True
+
+    def write(self, numbers: Sequence[int], calls: list[Call]) -> list[int]:
+        """Put the calls for these numbers into `calls`, and return the places of those left.
+
+        Among these are calls that are wrong for these numbers: what makes them says why.
+        """
+        values = [*numbers, *self._constants]
+        left = list(self.others)
+        for call, write, location, place in self._uniforms:
+            value = values[place]
+            if -(1 << 31) <= value < 1 << 31:
+                calls[call] = write, (location, value)
+            else:
+                left.append(call)
+        for call, bind, size, binding, begin, length in self._ranges:
+            first, nbytes = values[begin], values[length]
+            if first >= 0 <= nbytes and first + nbytes <= size:
+                calls[call] = bind, (binding, first, nbytes)
+            else:
+                left.append(call)
+        most_x, most_y, most_z = self._most
+        for call, run, x, y, z in self._dispatches:
+            groups = values[x], values[y], values[z]
+            if 0 <= groups[0] <= most_x and 0 <= groups[1] <= most_y and 0 <= groups[2] <= most_z:
+                calls[call] = run, groups
+            else:
+                left.append(call)
+        return left
 
 
 class BoundCommands:
@@ -69,32 +172,32 @@ class BoundCommands:
             (i, commands.uniforms[i], _makers(commands.uniforms[i].items()))
             for i in sorted(self._open_sets)
         ]
-        self._open = [i for i, one in enumerate(self._written) if self._is_open(one)]
+        self._open = [i for i, one in enumerate(self._written) if self._is_open(i, one)]
+        self._changes: _Changes | None = None
         self._calls: list[Call] = [(_unbound, ())] * len(self._written)
         self.checked = False
         """Whether it ran with GL asked for errors behind each step; never with GLNN_DEBUG."""
         self._bound_anew = False
 
-    def _is_open(self, command: Command) -> bool:
+    def _is_open(self, place: int, command: Command) -> bool:
         """Return True where the call of a command must be made anew for other sizes."""
         name, *arguments = command
         if name == "uniforms":
             return not self._open_sets.isdisjoint(arguments[1:])
         if name == "refresh":
             return depends(self._commands.textures[arguments[0]].words)
-        return name == "host" or depends(command)
+        return name == "host" or bool(self._makers[place][2])
 
     def bind(
         self,
         numbers: Sequence[int],
         host: Sequence[Callable[[], None]] = (),
-        *,
-        others: bool = True,
+        replaced: Replaced | None = None,
     ) -> None:
         """Make the calls that depend on sizes, for these numbers of the table of expressions.
 
-        host: the functions of `host` commands. others: whether buffers, textures or vertex arrays
-        were replaced, so that all calls are made.
+        host: the functions of `host` commands. replaced: what is another than for the binding
+        before; None for the first one, by which all calls are made.
         """
         self._numbers, self._functions = numbers, host
         for i, values, open_values in self._set_parts:
@@ -102,7 +205,16 @@ class BoundCommands:
             for name, value in open_values:
                 known[name] = value(numbers)
             self._sets[i] = known
-        for i in range(len(self._makers)) if others else self._open:
+        anew: list[int] = []
+        if replaced is None:
+            anew += range(len(self._makers))
+        else:
+            if replaced:
+                anew += (i for i, one in enumerate(self._written) if replaced.touches(one))
+            if self._changes is None or replaced:
+                self._changes = self._changes_of_open()
+            anew += self._changes.write(numbers, self._calls)
+        for i in anew:
             make, arguments, places = self._makers[i]
             if places:
                 arguments = list(arguments)
@@ -110,6 +222,24 @@ class BoundCommands:
                     arguments[place] = value(numbers)
             self._calls[i] = make(self, *arguments)
         self._bound_anew = True
+
+    def _changes_of_open(self) -> _Changes:
+        """Return the calls that depend on sizes, of the buffers that are bound now."""
+        found = _Changes(len(self._numbers), self._device)
+        for i in self._open:
+            name, *arguments = self._written[i]
+            known = False
+            if name == "uniform":
+                program, uniform, value = arguments
+                known = found.add_uniform(i, self._programs[program], uniform, value)
+            elif name == "bind":
+                buffer, binding, first, nbytes = arguments
+                known = found.add_range(i, self.buffer(buffer), binding, first, nbytes)
+            elif name == "dispatch":
+                known = found.add_dispatch(i, self._programs[arguments[0]], arguments[1:])
+            if not known:
+                found.others.append(i)
+        return found
 
     def _maker(
         self, command: Command

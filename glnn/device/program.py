@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from glnn.device.building import any_shader, compute_program, feedback_program, owned
 from glnn.device.device import Device
 from glnn.device.functions import Command
-from glnn.device.members import Value, check_compute, check_feedback, check_uniforms, uniforms
+from glnn.device.members import INT, Value, check_compute, check_feedback, check_uniforms, uniforms
 from glnn.device.source import Source
 from glnn.errors import DeviceError, LimitError
 from glnn.span import Span
@@ -170,6 +170,13 @@ class Program:
     def writing(self, name: str, value: Value) -> Command:
         """What writes one of its uniforms, while it is the current program."""
         return self._members[name].writing(self._gl, value)
+
+    def integer(self, name: str) -> tuple[Callable[..., object], int] | None:
+        """Return what writes a uniform of one int, and its location; None where it is none."""
+        member = self._members[name]
+        if member.kind != INT or member.count != 1:
+            return None
+        return self._gl.quick("glUniform1i"), member.place
 
     def resume(
         self, first: Mapping[str, Value], last: Mapping[str, Value], back: list[Command]

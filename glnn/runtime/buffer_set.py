@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from glnn.device import Buffer, DataTexture, Device, SharedMemory
-from glnn.device.bound_commands import BoundCommands
+from glnn.device.bound_commands import BoundCommands, Replaced
 from glnn.device.command_buffer import CommandBuffer, TextureView, VertexInput
 from glnn.device.memory import MEMORIES
 from glnn.device.program import Program
@@ -227,17 +227,19 @@ class BufferSet:
         if found is not None and found.made_for == made_for:
             return found
         buffers = self._buffers()
-        others = found is None or found.parts.buffers != buffers
+        before: Mapping[int, Any] | None = None
         if found is None:
             parts = _DeviceParts(buffers, self._shared.weights)
             found = self._arrangements[key] = _Arrangement(parts)
+        else:
+            before = found.parts.buffers
         found.made_for = None  # until all of it is
         found.parts.buffers = buffers
         try:
             if self.device is not None:
-                self._bind_device(found, self.device, others)
+                self._bind_device(found, self.device, before)
             else:
-                self._bind_cpu(found, others)
+                self._bind_cpu(found, before is None)
         except BaseException:  # nobody knows which of it is bound, and to what
             self._now = None
             self._sized = SizedArrays(self.executable.sized)
@@ -262,36 +264,51 @@ class BufferSet:
         for name, array in (arrays | self._on_host).items():
             self.store(name).put(array)
 
-    def _bind_device(self, now: _Arrangement, device: Device, others: bool) -> None:
+    def _bind_device(
+        self, now: _Arrangement, device: Device, before: Mapping[int, Any] | None
+    ) -> None:
+        """Bind the commands, for the memory that there is. before: what there was, by block."""
         commands, executable = self.executable.commands, self.executable
-        count = len(executable.blocks)
-
         parts, buffer = now.parts, now.parts.buffer
-
-        def array(one: VertexInput) -> Any:
-            attributes = {name: (buffer(place), floats) for name, place, floats in one.attributes}
-            return self._shared.programs[one.program].vertices(attributes)
-
-        if others:
+        known = {} if before is None else before
+        buffers = {place for place, one in parts.buffers.items() if known.get(place) is not one}
+        if before is None:
             for place in _bound(executable):
-                if place >= count:
+                if place >= len(executable.blocks):
                     buffer(place)  # before its textures, which are made of it then
             parts.textures = [self._texture(now, i) for i in range(len(commands.textures))]
-            parts.arrays = [array(one) for one in commands.arrays]
+            parts.arrays = [self._array(now, one) for one in commands.arrays]
+            replaced = None
+        else:
+            textures = {i for i, one in enumerate(commands.textures) if one.buffer in buffers}
+            shown = parts.textures
+            textures |= {i for i, one in self._open_views if not self._shows(shown[i], one)}
+            for i in textures:
+                parts.textures[i] = self._texture(now, i)
+            arrays = {
+                i
+                for i, one in enumerate(commands.arrays)
+                if any(place in buffers for _, place, _ in one.attributes)
+            }
+            for i in arrays:
+                parts.arrays[i] = self._array(now, commands.arrays[i])
+            replaced = Replaced(buffers, textures, arrays)
+        if buffers:
             now.stores.clear()
             now.owners.clear()
         else:
-            grown = [i for i, one in self._open_views if not self._shows(parts.textures[i], one)]
-            for i in grown:
-                parts.textures[i] = self._texture(now, i)
-            others = bool(grown)
             self._forget_stores(now)
-        self._bind_host(now, others)
+        self._bind_host(now, bool(buffers))
         bound = now.commands
         if not isinstance(bound, BoundCommands):
             bound = BoundCommands(device, commands, self._shared.programs, buffer, parts)
             now.commands = bound
-        bound.bind(self.numbers, now.host, others=others)
+        bound.bind(self.numbers, now.host, replaced)
+
+    def _array(self, now: _Arrangement, one: VertexInput) -> Any:
+        buffer = now.parts.buffer
+        attributes = {name: (buffer(place), floats) for name, place, floats in one.attributes}
+        return self._shared.programs[one.program].vertices(attributes)
 
     def _bind_host(self, now: _Arrangement, others: bool) -> None:
         """Bind the host's steps that depend on sizes; all where `others`, as memory is another."""
