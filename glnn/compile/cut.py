@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from glnn.backends import Backend
 from glnn.compile.cpu_fallback import LATE, Hosted
+from glnn.compile.emit import Domain
 from glnn.compile.memory_budget import Outline
-from glnn.compile.plan import Plan
+from glnn.compile.plan import EXACT, Plan
 from glnn.compile.regimes import Regimes
 from glnn.compile.states import States
 from glnn.compile.weights import Weights
@@ -55,6 +56,7 @@ class _Shared:
         own: Mapping[str, str],
         *,
         by_numbers: bool = True,
+        domain: Domain = EXACT,
     ) -> Plan | Cut:
         """That of a part; see `planned`."""
         return planned(
@@ -68,11 +70,15 @@ class _Shared:
             told=told,
             own=own,
             by_numbers=by_numbers,
+            domain=domain,
         )
 
 
 class Cut:
-    """A graph on one backend for one set of input shapes, in parts."""
+    """A graph on one backend, in parts.
+
+    It serves the input shapes that its first part does, whose guards are those of the split, too.
+    """
 
     def __init__(
         self,
@@ -109,6 +115,19 @@ class Cut:
         own = _hosted(self._now) if self.backend.device else ()
         parts = (self._tail, *self._bodies.values())
         return (*self._head.hosted, *own, *(op for part in parts for op in part.hosted))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it serves a range of sizes."""
+        return self._head.is_open
+
+    def admits(self, feeds: Mapping[str, Array]) -> bool:
+        """Return True where its first part can run inputs such as `feeds`."""
+        return self._head.admits(feeds)
+
+    def was_chosen_for_others(self, feeds: Mapping[str, Array]) -> bool:
+        """Return True where that part's kernels were chosen for other sizes."""
+        return self._head.was_chosen_for_others(feeds)
 
     def inside(
         self,
@@ -172,7 +191,7 @@ class Plans:
         """own: see Plan."""
         self._graph, self._shared, self._own = graph, shared, own
         self._kept: OrderedDict[_Key, Plan | Cut] = OrderedDict()
-        self._regimes = Regimes()
+        self._regimes = Regimes[Plan | Cut]()
         self._lock = ProcessLock()
 
     @property
@@ -214,22 +233,17 @@ class Plans:
         types: Mapping[str, TensorType],
         feeds: Mapping[str, Array],
         told: Mapping[str, Array],
-    ) -> Plan | None:
+    ) -> Plan | Cut | None:
         """The plan for open sizes that such inputs are among, if there can be one."""
         if any(type.holds for type in types.values()):
             return None
-        shared = self._shared
         return self._regimes.find(feeds) or self._regimes.add(
             self._graph,
             {name: array.shape for name, array in feeds.items()},
             told,
-            single,
-            backend=shared.backend,
-            weights=shared.weights,
-            precision=shared.precision,
-            samples=shared.samples,
-            without=shared.without,
-            own=self._own,
+            lambda types, told, domain: self._shared.plan(
+                self._graph, types, told, self._own, domain=domain
+            ),
         )
 
 
@@ -255,21 +269,27 @@ def planned(
     by_numbers: bool = True,
     states: States | None = None,
     updates: Mapping[str, str] | None = None,
+    domain: Domain = EXACT,
 ) -> Plan | Cut:
     """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
     same; UnsupportedOpError where kernels are named, or states given, for what comes in parts.
     told: the numbers of inputs that sizes depend on. samples: None where `graph` says by symbols of
     its inputs. by_numbers: whether what depends on numbers that the first part computes, or is
     given, is planned for these; else the host computes it, and the same plan does for all numbers.
+    domain: see Plan; the parts of what comes in parts serve the range, too.
     """
     weights = Weights(backend) if weights is None else weights
     shapes = {name: type.shape for name, type in types.items()}
     samples = samples_of(graph, shapes) if samples is None else samples
     told = deepcopy(told)  # they become constants of the plan, and are the caller's to change
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
-        graph = fixed_captures(known_branches(opened(graph, types, told)))
+        declared, graph = graph, opened(graph, types, told)
+        has_sizes = domain.symbols and graph is not declared  # as SymInts that a run cannot compute
+        graph = fixed_captures(known_branches(graph))
         if late := _late(graph, types, told):
             why = _why(graph, late)
+            if has_sizes:
+                raise UnsupportedOpError(f"{why}, which functions of the model's own lead to")
             if kernels:
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
             if states is not None:
@@ -278,7 +298,7 @@ def planned(
             shared = _Shared(backend, weights, precision, samples, without)
             if own is None:
                 own = {value.name: f"input {value.name!r}" for value in graph.inputs}
-            head = shared.plan(first, types, told, own)
+            head = shared.plan(first, types, told, own, domain=domain)
             outputs = first.outputs
             return Cut(graph, late, head, outputs, shared, told or (), own, by_numbers=by_numbers)
         graph = expanded(graph, types, told)
@@ -295,6 +315,7 @@ def planned(
         own=own,
         states=states,
         updates=updates,
+        domain=domain,
     )
 
 

@@ -7,13 +7,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from traceback import clear_frames
 from typing import Any
 
 from glnn.arrays import all_small
 from glnn.backends import Backend, open_backend, opened
 from glnn.compile.cpu_fallback import Hosted
-from glnn.compile.cut import Cut, planned, single
+from glnn.compile.cut import Cut, planned
 from glnn.compile.plan import Plan
 from glnn.compile.regimes import Regimes
 from glnn.compile.states import States
@@ -255,7 +256,7 @@ class Executor:
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
-        self._regimes: dict[tuple[Any, ...], Regimes] = {}
+        self._regimes: dict[tuple[Any, ...], Regimes[Plan | Cut]] = {}
         """Plans for ranges of sizes, by the last two members of `Known`."""
         self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
         self._weights = Weights(self.backend, graph) if weights is None else weights
@@ -265,7 +266,7 @@ class Executor:
         """What keeps new plans on disk, where they are kept."""
 
     @property
-    def regimes(self) -> tuple[Plan, ...]:
+    def regimes(self) -> tuple[Plan | Cut, ...]:
         """The plans that serve a range of sizes each."""
         return tuple(plan for regimes in self._regimes.values() for plan in regimes.plans)
 
@@ -317,7 +318,7 @@ class Executor:
             except (LimitError, MemoryError) as error:
                 clear_frames(error.__traceback__)  # whoever keeps it keeps no plan and its memory
                 full = isinstance(error, (NoRoomError, MemoryError))
-                of_range = isinstance(plan, Plan) and plan.executable.symbols
+                of_range = plan is not None and plan.is_open
                 if exact or not (of_range or (full and (self._plans or self.regimes))):
                     raise
                 LOG.debug("%s: %s", self.graph.name, error)
@@ -380,7 +381,7 @@ class Executor:
             contents = {name: content(array) for name, array in told.items()}
             if latest[1] == (contents, small, revision()):
                 plan, self._repeats = latest[2], self._repeats + 1
-                if self._repeats == REPEATS and _was_chosen_for_others(plan, feeds):
+                if self._repeats == REPEATS and plan.was_chosen_for_others(feeds):
                     with suppress(LimitError, MemoryError):  # then there is no room for another
                         return self._plan(backend, shapes, False, told=told, small=small)
                 return plan
@@ -473,7 +474,7 @@ class Executor:
             plan = self._plans.get(key)
             if known[1:] not in self._regimes:  # those of other kernels are found no more
                 self._regimes = {k: v for k, v in self._regimes.items() if k[-1] == known[-1]}
-            regimes = self._regimes.setdefault(known[1:], Regimes())
+            regimes = self._regimes.setdefault(known[1:], Regimes[Plan | Cut]())
             if plan is None and feeds is not None:
                 plan = regimes.find(feeds)
             if plan is None:
@@ -484,6 +485,19 @@ class Executor:
                     graph = with_small_inputs(graph, told or ())
                 saving = None if keep or outputs or contents else self.saving
                 types = graph.input_types(shapes)
+                make = partial(
+                    planned,
+                    graph,
+                    backend,
+                    kernels=self._kernels,
+                    keep=keep,
+                    weights=self._weights,
+                    precision=self._precision,
+                    samples=samples_of(graph, shapes),
+                    without=self._without,
+                    states=self._states,
+                    updates=self._updates,
+                )
                 with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
                     try:
                         if feeds is not None:
@@ -491,29 +505,9 @@ class Executor:
                                 graph,
                                 shapes,
                                 told or {},
-                                lambda *asked: backend.perform(lambda: single(*asked)),
-                                backend=backend,
-                                kernels=self._kernels,
-                                weights=self._weights,
-                                precision=self._precision,
-                                samples=samples_of(graph, shapes),
-                                without=self._without,
-                                states=self._states,
-                                updates=self._updates,
+                                lambda types, told, domain: make(types, told=told, domain=domain),
                             )
-                        plan = plan or planned(
-                            graph,
-                            backend,
-                            types,
-                            self._kernels,
-                            keep=keep,
-                            weights=self._weights,
-                            precision=self._precision,
-                            without=self._without,
-                            told=told,
-                            states=self._states,
-                            updates=self._updates,
-                        )
+                        plan = plan or make(types, told=told)
                     except ShapeError as error:
                         advice = nearby_sizes(graph, types, told)
                         advice += missing_numbers(graph, types, told)
@@ -523,7 +517,7 @@ class Executor:
                 elif saving is not None:
                     self._weights.release()
                 self._log_hosted(plan.hosted)
-                if isinstance(plan, Cut) or not plan.executable.symbols:
+                if not plan.is_open:
                     self._plans[key] = plan
                     if len(self._plans) > self._kept:
                         self._plans.popitem(last=False)
@@ -570,11 +564,6 @@ class Executor:
                 self._weights = Weights(renewed, self.graph)
                 self.backend = renewed  # last: from here on others take it without the lock
             return self.backend
-
-
-def _was_chosen_for_others(plan: Plan | Cut, feeds: Mapping[str, Array]) -> bool:
-    """Return True where the kernels of `plan` were chosen for other sizes than those of `feeds`."""
-    return isinstance(plan, Plan) and plan.executable.sizes(feeds) != plan.chosen_for
 
 
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:

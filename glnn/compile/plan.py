@@ -262,6 +262,20 @@ class Plan(Runner):
         """Return True where its kernels are right for these sizes of its symbols: see `Seen`."""
         return sizes == self._sizes or self.seen.covers(sizes)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it serves a range of sizes."""
+        return bool(self.executable.symbols)
+
+    def admits(self, feeds: Mapping[str, Array]) -> bool:
+        """Return True where it can run inputs such as `feeds`, and its kernels are right there."""
+        executable = self.executable
+        return executable.admits(feeds) and self.right_for(executable.sizes(feeds))
+
+    def was_chosen_for_others(self, feeds: Mapping[str, Array]) -> bool:
+        """Return True where its kernels were chosen for other sizes than those of `feeds`."""
+        return self.executable.sizes(feeds) != self.chosen_for
+
     @cached_property
     def seen(self) -> Seen:
         """The sizes for which its kernels were seen to be right."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from glnn.compile.emit import Domain
-from glnn.compile.plan import Plan
 from glnn.errors import DeviceError, LimitError, ShapeError
 from glnn.graph.graph import Graph, Value
 from glnn.process import COLLECTOR
@@ -153,21 +152,30 @@ MOST_PINNED = (
 )
 
 
-class Regimes:
+class OfRange(Protocol):
+    """A plan, or a graph in parts, that serves a range of sizes."""
+
+    def admits(self, feeds: Mapping[str, Array]) -> bool:
+        """Return True where it is for inputs such as `feeds`."""
+
+
+P = TypeVar("P", bound=OfRange)
+
+
+class Regimes(Generic[P]):
     """A list of plans that serve a range of sizes each, the one used last first.
 
     Not for several threads at once.
     """
 
     def __init__(self) -> None:
-        self.plans: list[Plan] = []
+        self.plans: list[P] = []
         self._pinned = 0
 
-    def find(self, feeds: Mapping[str, Array]) -> Plan | None:
+    def find(self, feeds: Mapping[str, Array]) -> P | None:
         """Return the plan whose guards admit inputs such as `feeds`, if there is one."""
         for i, plan in enumerate(self.plans):
-            executable = plan.executable
-            if executable.admits(feeds) and plan.right_for(executable.sizes(feeds)):
+            if plan.admits(feeds):
                 if i:
                     self.plans.insert(0, self.plans.pop(i))
                 return plan
@@ -179,22 +187,19 @@ class Regimes:
         graph: Graph,
         shapes: Mapping[str, Shape],
         told: Mapping[str, Array],
-        single: Callable[[Graph, Mapping[str, TensorType], Mapping[str, Array]], Graph],
-        **options: Any,
-    ) -> Plan | None:
+        make: Callable[[Mapping[str, TensorType], Mapping[str, Array], Domain], P],
+    ) -> P | None:
         """Return a new plan for a range of sizes around those of inputs of `shapes`.
 
         None where the graph has no open sizes, or cannot be planned with SymInts. told: the inputs
-        whose numbers decide sizes. single: gives the graph that is planned, for types and numbers
-        with SymInts (`cut.single`). options: those of Plan.
+        whose numbers decide sizes. make: makes the plan for types and numbers with SymInts.
         """
         exhausted = self._pinned >= MOST_PINNED
         sizes = None if exhausted else OpenSizes.of(graph, shapes, told)
         if sizes is None:
             return None
         try:
-            whole = single(graph, graph.input_types(sizes.shapes), sizes.told)
-            plan = Plan(whole, shapes=sizes.shapes, domain=sizes.domain, **options)
+            plan = make(graph.input_types(sizes.shapes), sizes.told, sizes.domain)
         except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
             LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
             # Sizes that do not fit, or are too large, are so without SymInts, too.

@@ -552,3 +552,61 @@ def test_sizes_stay_open_where_numbers_are_negative(backend, planned, rng) -> No
             np.testing.assert_allclose(got, expected, 1e-5, 1e-5, err_msg=f"{length}, {end}")
     assert len(planned) <= 5
     assert not session._executor._plans  # type: ignore[union-attr]
+
+
+PARTS = {
+    "NonZero": """g (float[H, W] x) => (int64[two, n] y, float[n] z)
+        <float least = {0.3}> {
+        a = Relu (x)  b = Greater (a, least)  y = NonZero (b)  t = Transpose <perm = [1, 0]> (y)
+        v = GatherND (a, t)  s = Mul (v, v)  z = Add (s, least) }""",
+    "NonMaxSuppression": """g (float[1, 2, H, W] x) => (float[n, four] y, int64[n, three] k)
+        <float[1] overlap = {0.4}, float[1] least = {0.2}, int64[1] most = {20},
+        int64[1] zero = {0}, float[4] grow = {-0.2, -0.2, 0.2, 0.2}, int64[3] pairs = {1, -1, 2},
+        int64 two = {2}, int64[3] one = {1, 1, -1}> {
+        a = Sigmoid (x)  b = Transpose <perm = [0, 2, 3, 1]> (a)  c = Reshape (b, pairs)
+        d = Concat <axis = 2> (c, c)  boxes = Add (d, grow)
+        e = ReduceMax <axes = [2], keepdims = 0> (c)  scores = Reshape (e, one)
+        k = NonMaxSuppression (boxes, scores, most, overlap, least)
+        i = Gather <axis = 1> (k, two)  f = Squeeze (boxes, zero)  g = Gather <axis = 0> (f, i)
+        y = Mul (g, g) }""",
+    "numbers that decide sizes": """g (float[H, W] x, int64[1] end) => (int64[two, n] y, float[m] z)
+        <float least = {0.3}, int64[1] zero = {0}> {
+        r = Relu (x)  a = Slice (r, zero, end, zero)  b = Greater (a, least)  y = NonZero (b)
+        t = Transpose <perm = [1, 0]> (y)  s = Shape (a)  e = Expand (least, s)  f = Add (a, e)
+        v = GatherND (f, t)  z = Slice (v, zero, end, zero) }""",
+    "the sizes behind": """g (float[H, W] x) => (float[H, W] y) <float least = {0.3}> {
+        b = Greater (x, least)  i = NonZero (b)  c = Cast <to = 1> (i)
+        m = ReduceSum <keepdims = 0> (c)  s = Shape (x)  e = Expand (m, s)  y = Add (e, x) }""",
+}
+"""Graphs with sizes that only a run tells, which are planned in parts."""
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_serve_a_range_of_sizes(backend, name, planned, rng) -> None:
+    """Each part is bound to sizes that come anew, and each had been planned for every height."""
+    import onnxruntime
+
+    text = f'<ir_version: 9, opset_import: ["": 17]> {PARTS[name]}'
+    content = parser.parse_model(text).SerializeToString()
+    session = InferenceSession(content, backend)
+    theirs = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+
+    def check(height: int, width: int) -> None:
+        shape = (1, 2, height, width) if name == "NonMaxSuppression" else (height, width)
+        feeds = {"x": rng(shape)}
+        if name == "numbers that decide sizes":
+            feeds["end"] = np.array([-(-height // 2)])
+        pairs = zip(session.run(None, feeds), theirs.run(None, feeds), strict=True)
+        for got, expected in pairs:
+            assert got.dtype == expected.dtype
+            np.testing.assert_allclose(got, expected, 1e-4, 1e-4, err_msg=f"{height}, {width}")
+
+    for height, width in [(17, 17), (31, 29), (16, 30)]:
+        check(height, width)
+    before = len(planned)
+    for height, width in [(19, 23), (30, 18), (29, 31), (18, 22), (25, 16)]:
+        check(height, width)
+    assert len(planned) <= before + 1, planned  # a count of another range
+    for height, width in [(1, 1), (1, 13), (14, 1), (37, 41), (2, 60), (19, 23)]:
+        check(height, width)
