@@ -274,4 +274,9 @@ def _same(old: Value | None, new: Value) -> bool:
     """Return True where a uniform is `new` already; -0 is not 0, nor a float an int."""
     if old is new:
         return True
-    return (type(old) is type(new) is int and old == new) or repr(old) == repr(new)
+    kind = type(old)
+    if kind is not type(new) or old != new:
+        return False
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        return all(map(_same, old, new))
+    return kind is int or repr(old) == repr(new)
