@@ -362,7 +362,7 @@ class Executor:
         return self.with_room(feeds, backend, begin)
 
     def settle(self) -> None:
-        """See `glnn.runtime.stored.Executing`."""
+        """See `glnn.runtime.run.Executing`."""
         if self.saving is not None and self.saving.waiting:
             self.saving.settle()
 
@@ -465,11 +465,9 @@ class Executor:
         contents = {name: content(array) for name, array in (told or {}).items()}
         known = contents, small, revision()
         key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), *known[1:]
-        if self._states is not None:
-            shapes = {
-                **shapes,
-                **{name: self._states[name].type.shape for name in self._states.names},
-            }
+        fed = shapes
+        if (states := self._states) is not None:
+            shapes = {**shapes, **{name: states[name].type.shape for name in states.names}}
         with self._lock:
             plan = self._plans.get(key)
             if known[1:] not in self._regimes:  # those of other kernels are found no more
@@ -523,7 +521,7 @@ class Executor:
                         self._plans.popitem(last=False)
             if key in self._plans:
                 self._plans.move_to_end(key)
-            self._latest = None if keep or outputs else (shapes, known, plan)
+            self._latest = None if keep or outputs else (fed, known, plan)
         return plan
 
     def _log_hosted(self, hosted: tuple[Hosted, ...]) -> None:

@@ -174,11 +174,24 @@ class BufferSet:
     def _rebind(self, sizes: tuple[int, ...]) -> BufferSet:
         """Evaluate the expressions, have memory for them, and bind the commands. Return itself."""
         numbers = self.executable.numbers(sizes)
-        self._grow(sizes, numbers)
-        self.sizes, self.numbers, self._now = sizes, numbers, None
-        self._generation = self._shared.generation
-        self._now = self._arranged()
+        self._now = None
+        for one in self._arrangements.values():  # they share tables of sizes, and bodies
+            one.made_for = None
+        try:
+            self._grow(sizes, numbers)
+            self.sizes, self.numbers = sizes, numbers
+            self._generation = self._shared.generation
+            self._now = self._arranged()
+        except BaseException:
+            self._forget()
+            raise
         return self
+
+    def _forget(self) -> None:
+        """Take nothing for bound, nor any table for uploaded: memory of theirs may be new."""
+        self._now = None
+        self._arrangements.clear()
+        self._sized = SizedArrays(self.executable.sized)
 
     def _doubled(self) -> tuple[StateMemory, ...]:
         """The states that a run reads in one memory and writes to another."""
@@ -234,16 +247,14 @@ class BufferSet:
         else:
             before = found.parts.buffers
         found.made_for = None  # until all of it is
-        found.parts.buffers = buffers
         try:
+            found.parts.buffers = buffers
             if self.device is not None:
                 self._bind_device(found, self.device, before)
             else:
                 self._bind_cpu(found, before is None)
         except BaseException:  # nobody knows which of it is bound, and to what
-            self._now = None
-            self._sized = SizedArrays(self.executable.sized)
-            del self._arrangements[key]
+            self._forget()
             raise
         found.made_for = made_for
         return found

@@ -489,6 +489,35 @@ def test_one_plan_serves_a_range_of_sizes(options) -> None:
         session.run(None, {"x": x, "z": z[..., :1]}, states=states)
 
 
+def test_tables_of_sizes_are_those_of_the_run_where_states_change_places(options) -> None:
+    """On feedback each update goes to the other of two memories, with commands for each.
+
+    The table of 5 was not uploaded again for a third run of 5, as the commands were bound to that.
+    """
+    text = """net (float[1, t, 2] x, float[1, 1, 2] s) => (float[1, t, 2] y, float[1, 1, 2] n)
+     <int64[1] axis = {1}, int64 first = {0}, int64 step = {1}, int64[2] ends = {0, 2}> {
+      dims = Shape(x)  length = Gather(dims, step)  places = Range(first, length, step)
+      last = Sub(length, places)  column = Cast<to = 1>(last)  rows = Unsqueeze(column, ends)
+      scaled = Mul(x, rows)  y = Add(scaled, s)  sum = ReduceSum(y, axis)  n = Tanh(sum)
+    }"""
+    first, rng = {"s": np.ones((1, 1, 2), F32)}, np.random.default_rng(0)
+    theirs, session = Runtime(made(text), {"s": "n"}, first), session_of(made(text), options)
+    states = session.make_states({"s": "n"}, first)
+    for length in (5, 3, 5, 3, 5, 5, 3, 4):
+        x = rng.standard_normal((1, length, 2)).astype(F32)
+        alike(session.run(None, {"x": x}, states=states)[0], theirs.step(x=x)[0])
+        check(states, theirs)
+
+
+def test_steps_of_a_stream_find_the_plan_of_the_step_before(options, monkeypatch) -> None:
+    session = session_of(made(NET), options)
+    states, x = session.make_states(PAIRS, INITIAL), inputs(1)[0]
+    session.run(None, {"x": x}, states=states)
+    executor = states._plans._executor
+    monkeypatch.setattr(executor, "_plan", None)  # which looks through the plans
+    session.run(None, {"x": x}, states=states)
+
+
 def test_a_cache_of_one_size_generates_as_onnx_runtime(options) -> None:
     """A head of attention over a cache that has room for all, written at a position."""
     text = """net (float[1, 4] x, int64[1, 1] pos, float[8, 4] past_key_values.0.key)
