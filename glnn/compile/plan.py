@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -374,31 +375,44 @@ class Seen:
         measures = dict.fromkeys(n.expr for n in every if isinstance(n, SymInt))
         symbols = [one.name for one in executable.symbols]
         self._measure = compiled(tuple(measures), symbols)
-        # Where groups of threads divide the sizes, nothing was seen of groups that are cut short.
-        self._most = self._measure(sizes) if all(n % 2 for n in sizes) or not measures else None
+        self._most: tuple[int, ...] | None = None if measures else ()
+        self._note(sizes)
+
+    def _note(self, sizes: tuple[int, ...]) -> None:
+        """Take smaller sizes for right, too, unless groups of threads may divide these.
+
+        Then nothing was seen of groups that are cut short.
+        """
+        pairs = zip(sizes, self._executable.symbols, strict=True)
+        cut = all(size % 2 or one.low == one.high for size, one in pairs)
+        if cut and all(map(ge, sizes, self._largest)):
+            self._largest, self._most = sizes, self._measure(sizes)
 
     def covers(self, sizes: tuple[int, ...]) -> bool:
         """Return True where they are right for these sizes; they are looked at where need be.
 
         Raises NoRoomError where there is no memory to do that.
         """
-        measured = self._measure(sizes)
-        if self._most is not None and all(map(le, measured, self._most)):
+        if self._most is not None and all(map(le, self._measure(sizes), self._most)):
             return True
+        with suppress(LimitError):  # less may do
+            if self._look(self._larger(sizes)):
+                return True
+        return self._look(sizes)
+
+    def _larger(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return odd sizes within the symbols' bounds, larger than these where possible."""
         each = zip(sizes, self._largest, self._executable.symbols, strict=True)
-        slack = [max(most, min(n + n // SLACK | 1, one.high)) for n, most, one in each]
-        for more in (tuple(slack), sizes):
-            try:
-                if not self._executable.holds(more) or not self._right(more):
-                    continue
-            except LimitError:  # less may do
-                if more is sizes:
-                    raise
-                continue
-            if all(map(ge, more, self._largest)):
-                self._largest, self._most = more, self._measure(more)
-            return True
-        return False
+        return tuple(
+            one.high if one.low == one.high else max(most, (min(n + n // SLACK, one.high) - 1) | 1)
+            for n, most, one in each
+        )
+
+    def _look(self, sizes: tuple[int, ...]) -> bool:
+        if not self._executable.holds(sizes) or not self._right(sizes):
+            return False
+        self._note(sizes)
+        return True
 
     def _right(self, sizes: tuple[int, ...]) -> bool:
         names = [one.name for one in self._executable.symbols]
@@ -407,11 +421,18 @@ class Seen:
 
     @property
     def executable(self) -> Executable:
-        """The executable for no larger sizes than were seen."""
+        """The executable for no other sizes than were seen, or are covered by these."""
         if self._most == ():  # nothing need be seen
             return self._executable
+        if self._most is None:
+            with suppress(LimitError):
+                self._look(self._larger(self._largest))
         pairs = zip(self._executable.symbols, self._largest, strict=True)
-        symbols = (replace(one, high=min(one.high, most)) for one, most in pairs)
+        exact = self._most is None
+        symbols = (
+            replace(one, low=most if exact else one.low, high=min(one.high, most))
+            for one, most in pairs
+        )
         return replace(self._executable, symbols=tuple(symbols))
 
 

@@ -99,10 +99,10 @@ class _Changes:
         return True
 
     def add_dispatch(self, call: int, program: Program, groups: Sequence[Size]) -> bool:
-        """Add the call of that place; return False where the program dispatches nothing."""
-        if program.stride:
+        """Add the call of that place; return False where it takes more than numbers of groups."""
+        run, arguments = program.dispatching((0, 0, 0))
+        if program.stride or arguments != (0, 0, 0):
             return False
-        run, _ = program.dispatching((0, 0, 0))
         x, y, z = map(self._place, groups)
         self._dispatches.append((call, run, x, y, z))
         return True

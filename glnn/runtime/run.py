@@ -192,4 +192,4 @@ class Executing(Protocol):
         """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
 
     def settle(self) -> None:
-        """Hand new plans to the saver, once a run gave results. ThreadSafeRun `perform`."""
+        """Hand new plans to the saver, once a run gave results. Inside `perform`."""
