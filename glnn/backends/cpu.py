@@ -14,7 +14,7 @@ from glnn.device.command_encoder import BlockPart
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
-from glnn.kernels.reference import prepared
+from glnn.kernels.reference import Preparation
 from glnn.layout import Layout, parse
 from glnn.runtime.store import HostStore, Store
 from glnn.types import DType, Shape, as_float
@@ -31,23 +31,18 @@ class HostStep:
     """A step made ready.
 
     compute: gives the result for an array of each operand. operands: where these are, shapes:
-    theirs, and out: where the result is put.
+    theirs, None where the arrays have these anyway, and out: where the result is put.
     """
 
     def __init__(
         self,
         compute: Callable[[Sequence[NDArray[Any]]], NDArray[Any]],
         operands: tuple[Store, ...],
-        shapes: tuple[Shape, ...],
+        shapes: tuple[Shape | None, ...],
         out: Store,
     ) -> None:
         self._compute, self._out = compute, out
-        self._stores = operands
-        self.resize(shapes)
-
-    def resize(self, shapes: tuple[Shape, ...]) -> None:
-        """Take operands of other shapes from now on."""
-        self._operands = tuple(zip(self._stores, shapes, strict=True))
+        self._operands = tuple(zip(operands, shapes, strict=True))
 
     def __call__(self) -> None:
         with np.errstate(all="ignore"):  # what overflows or is not defined is inf or NaN
@@ -58,7 +53,8 @@ class HostStep:
         arrays = []
         for store, shape in self._operands:
             array = store.pull()
-            arrays.append(array if array.shape == shape else array.reshape(shape))
+            known = shape is None or array.shape == shape
+            arrays.append(array if known else array.reshape(shape))
         self._out.set(self._compute(arrays))
 
 
@@ -112,10 +108,10 @@ class Cpu(Backend):
         own: bool = False,
     ) -> Launch:
         types = dict(problem.operands)
-        names = tuple(operands)
-        given = {name: types[name] for name in names}
-        compute = prepared(problem.op, given, problem.results[0], problem.epilogue)
-        shapes = tuple(given[name].shape for name in names)
+        given = {name: types[name] for name in operands}
+        make = Preparation(problem.op, given, problem.results[0], problem.epilogue)
+        compute = make(problem.op, make.types, problem.epilogue)
+        shapes = tuple(one.shape for one in given.values())
         stores = tuple(one for one in operands.values() if not isinstance(one, BlockPart))
         assert not isinstance(out, BlockPart)  # there are no blocks
         return HostStep(compute, stores, shapes, out)

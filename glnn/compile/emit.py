@@ -7,6 +7,7 @@ that are not known before.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -28,18 +29,19 @@ from glnn.device.command_encoder import BlockPart, CommandEncoder
 from glnn.device.memory import LEAST
 from glnn.device.program import Program
 from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.graph.operators import If, Loop
-from glnn.kernels.problem import Problem
+from glnn.kernels.reference import Preparation
 from glnn.layout import Layout, parse
 from glnn.progress_bar import report_work
 from glnn.runtime.array_program import ArrayProgram
 from glnn.runtime.buffer_set import BufferSet, DeviceWeight, Resources
 from glnn.runtime.executable import Block, Executable, IOSpec, StateSlot, Symbol, TensorSlot
 from glnn.runtime.store import HostStore, Store
-from glnn.size_table import SizeTable, Template
+from glnn.size_table import Size, SizeTable, Template
 from glnn.symint import Guard, Substitution, hint
-from glnn.types import Array
+from glnn.types import Array, Shape, TensorType, widened
 
 
 @dataclass(frozen=True)
@@ -394,9 +396,7 @@ class _Emitter:
             if name not in sized
         }
         if not self.on_device:
-            numbers = {name: self._kept[store] for name, store in kept.items()}
-            problem = Template(entry.problem, self.encoder.sizes)
-            return CpuStep(entry, self.backend, sized, numbers, problem)
+            return self._cpu_step(entry, sized, {k: self._kept[one] for k, one in kept.items()})
         operands: dict[str, Operand] = {k: self._part(name) for k, name in task.operands.items()}
         for name in sized:
             slot = self._sized[task.parameters[name], self._layout(entry, name), True]
@@ -406,6 +406,41 @@ class _Emitter:
         states = self.outline is not None and bool(self.outline.carried)
         out = self._part(task.output)
         return self.backend.prepare(entry.choice, entry.problem, operands, out, states)
+
+    def _cpu_step(
+        self, entry: Entry, sized: Mapping[str, str], numbers: Mapping[str, int]
+    ) -> CpuStep:
+        """Return a step of the `cpu` backend. numbers: of the weights that no run changes."""
+        problem, hinted, task = entry.problem, entry.problem.hinted, entry.task
+        sizes, order = self.encoder.sizes, (*task.operands, *sized, *numbers)
+        given = {name: hinted.types[name] for name in order}
+        make = Preparation(hinted.op, given, hinted.results[0], hinted.epilogue)
+        types = make.types
+        if not make.any_sizes:
+            own = {name: widened(problem.types[name]) for name in problem.own}
+            types = tuple(problem.op.positional(own))
+        shapes: list[Shape | None] = []
+        for name in order:
+            wanted = sizes.size(problem.types[name].shape)
+            if name in task.operands:
+                found = self._array_shapes[self.schedule.tensors[task.operands[name]].memory]
+            else:
+                found = {sizes.size(task.parameters[name].shape)}
+            shapes.append(None if found == {wanted} else _reshaped(wanted))
+        parts = Template((problem.op, types, problem.epilogue), sizes)
+        return CpuStep(entry, self.backend, sized, numbers, make, parts, Template(tuple(shapes)))
+
+    @cached_property
+    def _array_shapes(self) -> Mapping[str, set[tuple[Size, ...]]]:
+        """Return the shapes of the tensors in each memory, and of what steps write to it."""
+        found: dict[str, set[tuple[Size, ...]]] = defaultdict(set)
+        size, tensors = self.encoder.sizes.size, self.schedule.tensors
+        for one in tensors.values():
+            found[one.memory].add(size(one.shape))
+        for entry in self.schedule.entries:
+            for name, type in zip((entry.task.output, *entry.task.more), entry.problem.results):
+                found[tensors[name].memory].add(size(type.shape))
+        return found
 
     def _sized_names(self, entry: Entry) -> dict[str, str]:
         """Return the tensors that are an entry's weights that follow from sizes, by operand."""
@@ -438,6 +473,14 @@ class _Emitter:
                 launched.update(self.schedule.tensors[name].memory for name in outs)
         tensors = self.schedule.tensors
         return frozenset(name for name in set_here if tensors[name].memory not in launched)
+
+
+def _reshaped(shape: Shape) -> Shape:
+    """Return what to reshape an array to that `shape`: NumPy finds its only open size itself."""
+    known = [one for one in shape if isinstance(one, int)]
+    if len(known) != len(shape) - 1 or 0 in known:
+        return shape
+    return tuple([one if isinstance(one, int) else -1 for one in shape])
 
 
 @dataclass(frozen=True, eq=False)
@@ -503,24 +546,25 @@ class CpuStep(EntryStep):
 
     numbers: Mapping[str, int]
     """The number of the weight of each operand that no run changes."""
-    problem: Template[Problem]
+    preparation: Preparation
+    parts: Template[tuple[Operator, tuple[TensorType | None, ...], Epilogue | None]]
+    """The operator, the types of its operands, where it depends on these, and the epilogue."""
+    shapes: Template[tuple[Shape | None, ...]]
+    """What operands are reshaped to; None for arrays that have no other shape anyway."""
 
     @property
     def sized(self) -> bool:
         """Whether it computes something else for other sizes."""
-        return self.problem.is_open
+        return self.parts.is_open or self.shapes.is_open
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
-        entry, task = self.entry, self.entry.task
-        problem = self.problem(buffers.numbers)
-        tensors = {**task.operands, **self.sized_weights}
-        stores: dict[str, Operand] = {k: buffers.store(v) for k, v in tensors.items()}
-        for name, number in self.numbers.items():
-            stores[name] = buffers.weight(number).store
-        out = buffers.store(task.output)
-        made = self.backend.prepare(entry.choice, problem, stores, out)
-        return made.perform if isinstance(made, NumpyStep) else made
+        tensors, store = {**self.entry.task.operands, **self.sized_weights}, buffers.store
+        stores = [store(one) for one in tensors.values()]
+        stores += [buffers.weight(number).store for number in self.numbers.values()]
+        compute = self.preparation(*self.parts(buffers.numbers))
+        shapes = self.shapes(buffers.numbers)
+        return NumpyStep(compute, tuple(stores), shapes, store(self.entry.task.output)).perform
 
 
 @dataclass(frozen=True, eq=False)

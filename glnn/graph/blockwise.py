@@ -40,25 +40,21 @@ def evaluated(
 
 
 def compiled(
-    expr: Expr, dtypes: Sequence[np.dtype[Any]], shape: Shape, dtype: np.dtype[Any] | None = None
-) -> Callable[..., Array] | None:
-    """Return what evaluates `expr` of arrays of `dtypes`, which broadcast to `shape`, in one go.
+    expr: Expr, dtypes: Sequence[np.dtype[Any]], dtype: np.dtype[Any]
+) -> Callable[..., Array]:
+    """Return what evaluates `expr` of arrays of `dtypes` in one go, as a new array of `dtype`.
 
-    dtype: of the result; None is the expression's. Its results are new arrays. None where they are
-    of so many numbers that blocks of them fit a cache, and `evaluated` is to be taken.
+    It is called with the shape that these broadcast to, and them. Of more than NUMBERS numbers
+    `evaluated` is faster: blocks of them fit a cache.
     """
-    if prod(shape) > NUMBERS:
-        return None
     value = CompiledExpression.of(expr, tuple(dtypes))
-    wanted = value.dtype if dtype is None else dtype
-    if shape and value.fresh and value.dtype == wanted:
+    fresh = value.fresh and value.dtype == dtype
 
-        def compute(*arrays: Array) -> Array:
-            found = value(*arrays)
-            return found if found.shape == shape else _spread(found, shape, wanted)
+    def compute(shape: Shape, *arrays: Array) -> Array:
+        found = value(*arrays)
+        return found if fresh and shape and found.shape == shape else _spread(found, shape, dtype)
 
-        return compute
-    return lambda *arrays: _spread(value(*arrays), shape, wanted)
+    return compute
 
 
 def _spread(found: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:

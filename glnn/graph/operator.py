@@ -105,6 +105,8 @@ class Operator(ABC):
     bytes: ClassVar[tuple[str, ...]] = ()
     table: ClassVar[bool] = False
     array_function: ClassVar[str] = ""
+    any_sizes: ClassVar[bool] = False
+    """Whether what `specialized` returns takes arrays of other sizes, of as many dimensions."""
 
     @property
     def array_attributes(self) -> tuple[Any, ...]:

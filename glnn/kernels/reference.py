@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from glnn.graph.blockwise import compiled
+from glnn.graph.blockwise import NUMBERS, compiled
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Cost, Operator
 from glnn.types import ON_GPU, Array, DType, TensorType, as_float, widened
@@ -40,63 +40,97 @@ def computed(
         return tuple(map(as_float, op.concluded(finish, *op.positional(floats))))
 
 
-def prepared(
-    op: Operator,
-    operands: Mapping[str, TensorType],
-    result: TensorType,
-    epilogue: Epilogue | None,
-) -> Callable[[Sequence[Array]], Array]:
-    """Return what computes the first result of `op` as `computed` does, its epilogue's too.
+Compute = Callable[[Sequence[Array]], Array]
 
-    operands: the types of the arrays that it is given, in the order in which it is given them.
-    result: the type of what it gives. What follows from types alone is found here. It is called
-    within `np.errstate`, by one thread at a time; it does not write to a result again.
+
+class Preparation:
+    """How the first result of `op` is computed as `computed` does, its epilogue's too.
+
+    operands: the types of the arrays that are given, in the order in which they are given. result:
+    the type of the first result. What follows from these but for their sizes is found here, once.
     """
-    names, extra = tuple(operands), epilogue.names if epilogue else ()
-    types = {name: widened(one) for name, one in operands.items()}
-    own = {name: one for name, one in types.items() if name not in extra}
-    plain = all(one.dtype in PLAIN for one in operands.values())
-    finish: Callable[..., Array] | None = None
-    if plain and epilogue is not None:
-        finish = _finish(epilogue, widened(result), [types[name] for name in extra])
-        plain = finish is not None
-    if not plain or type(op).concluded is not Operator.concluded:
-        return lambda arrays: computed(op, dict(zip(names, arrays, strict=True)), epilogue)[0]
-    compute = op.specialized(op.positional(own))
-    order = op.positional({name: names.index(name) for name in own})
-    beside = [names.index(name) for name in extra]
-    if order == list(range(len(names))) and finish is None:
-        return lambda arrays: as_float(compute(*arrays)[0])
 
-    def perform(arrays: Sequence[Array]) -> Array:
-        found = compute(*[None if place is None else arrays[place] for place in order])[0]
-        if finish is not None:
-            found = finish(found, *[arrays[place] for place in beside])
-        return as_float(found)
+    def __init__(
+        self,
+        op: Operator,
+        operands: Mapping[str, TensorType],
+        result: TensorType,
+        epilogue: Epilogue | None,
+    ) -> None:
+        self._names, extra = tuple(operands), epilogue.names if epilogue else ()
+        types = {name: widened(one) for name, one in operands.items()}
+        own = {name: one for name, one in types.items() if name not in extra}
+        self._plain = (
+            all(one.dtype in PLAIN for one in operands.values())
+            and type(op).concluded is Operator.concluded
+        )
+        self.any_sizes = (
+            not self._plain or op.any_sizes or type(op).specialized is Operator.specialized
+        )
+        """Whether it is the same for operands of other sizes."""
+        self.types: tuple[TensorType | None, ...] = tuple(op.positional(own))
+        """Of the operator's own operands."""
+        self._order = op.positional({name: self._names.index(name) for name in own})
+        self._beside = [self._names.index(name) for name in extra]
+        self._result, self._extra = widened(result), [types[name] for name in extra]
+        self._epilogue, self._finish = epilogue, self._finished(epilogue)
 
-    return perform
+    def _finished(self, epilogue: Epilogue | None) -> Callable[..., Array] | None:
+        if epilogue is None or not self._plain:
+            return None
+        return _finish(epilogue, self._result, self._extra)
+
+    def __call__(
+        self, op: Operator, types: Sequence[TensorType | None], epilogue: Epilogue | None
+    ) -> Compute:
+        """Return what computes it with the sizes of an operator like `op` and of such `types`.
+
+        It is called within `np.errstate`, by one thread at a time, and does not write to a result
+        again.
+        """
+        names, order, beside = self._names, self._order, self._beside
+        finish = self._finish if epilogue is self._epilogue else self._finished(epilogue)
+        if not self._plain:
+            return lambda arrays: computed(op, dict(zip(names, arrays, strict=True)), epilogue)[0]
+        compute = op.specialized(types)
+        if finish is None:
+            if order == [*range(len(names))]:
+                return lambda arrays: as_float(compute(*arrays)[0])
+            return lambda arrays: as_float(
+                compute(*[None if place is None else arrays[place] for place in order])[0]
+            )
+
+        def perform(arrays: Sequence[Array]) -> Array:
+            given = [None if place is None else arrays[place] for place in order]
+            first = compute(*given)[0]
+            return as_float(finish(first, given, *[arrays[place] for place in beside]))
+
+        return perform
 
 
 def _finish(
     epilogue: Epilogue, result: TensorType, extra: Sequence[TensorType]
-) -> Callable[..., Array] | None:
+) -> Callable[..., Array]:
     """Return what `epilogue` does to a result of that type beside operands of the types `extra`.
 
-    None for a result of many numbers, which is better changed in its place.
+    It is given these behind the operator's own, which it does not write to.
     """
-    shape, dtype = result.shape, result.dtype.numpy
+    dtype, rank = result.dtype.numpy, len(result.dims)
     dtypes = [dtype, *(one.dtype.numpy for one in extra)]
-    value = compiled(epilogue.expr, dtypes, shape, dtype)
-    channel = (-1, *(1,) * (len(shape) - 2))
+    value = compiled(epilogue.expr, dtypes, dtype)
+    channel = (-1, *(1,) * (rank - 2))
     turned = [i for i, extent in enumerate(epilogue.extents) if extent == "channel"]
-    if value is None or len(shape) == 2 or not turned:
-        return value
+    if rank == 2:
+        turned = []
 
-    def finish(first: Array, *operands: Array) -> Array:
+    def finish(first: Array, own: Sequence[Array | None], *operands: Array) -> Array:
+        if first.size > NUMBERS:  # which are better changed in their place
+            fresh = first.flags.owndata and all(first is not array for array in own)
+            return epilogue.evaluate(first, *operands, in_place=fresh)
         given = list(operands)
         for i in turned:
             given[i] = given[i].reshape(channel)
-        return value(first, *given)
+        return value(first.shape, first, *given)
 
     return finish
 

@@ -18,7 +18,7 @@ from glnn.errors import LimitError, NoRoomError
 from glnn.runtime.array_program import SizedArrays
 from glnn.runtime.executable import Executable, HostStep, TensorSlot
 from glnn.runtime.store import HostStore, Store
-from glnn.size_table import depends, number
+from glnn.size_table import Maker, depends, maker, number
 from glnn.symint import Substitution
 from glnn.types import Array, Shape, TensorType
 
@@ -98,6 +98,8 @@ class _Arrangement:
     """The host's steps."""
     owners: dict[str, Store] = field(default_factory=dict)
     """The store of each memory of the host's, which views share."""
+    open_stores: list[tuple[HostStore, Maker]] = field(default_factory=list)
+    """Those of them whose shape depends on sizes, with what makes it."""
     commands: Callable[[], None] = lambda: None
     made_for: tuple[object, ...] | None = None
     """The sizes of the symbols, and the generation of memory, that it is bound to."""
@@ -307,6 +309,7 @@ class BufferSet:
         if buffers:
             now.stores.clear()
             now.owners.clear()
+            now.open_stores.clear()
         else:
             self._forget_stores(now)
         self._bind_host(now, bool(buffers))
@@ -325,10 +328,10 @@ class BufferSet:
         """Bind the host's steps that depend on sizes; all where `others`, as memory is another."""
         self._now = now  # what they look for tensors in
         self._set_sized()
-        steps, open_slots = self.executable.host, self.executable.open_slots
-        for i, step in enumerate(steps):
-            if others or not now.host[i:] or step.sized or not open_slots.isdisjoint(step.tensors):
-                now.host[i : i + 1] = [step.bound(self)]
+        steps = self.executable.host
+        anew = range(len(steps)) if others or not now.host else self.executable.open_steps
+        for i in anew:
+            now.host[i : i + 1] = [steps[i].bound(self)]
 
     def _bind_cpu(self, now: _Arrangement, others: bool) -> None:
         """Bind all steps on a backend without a device: they are the host's."""
@@ -344,10 +347,11 @@ class BufferSet:
         now.commands = perform
 
     def _forget_stores(self, now: _Arrangement) -> None:
-        """Drop the stores of tensors whose sizes or places differ between bindings."""
-        for name in self.executable.open_slots & now.stores.keys() - self._on_host.keys():
+        """Drop or resize the stores of tensors whose sizes or places differ between bindings."""
+        for name in self.executable.open_buffers & now.stores.keys():
             del now.stores[name]
-            now.owners.pop(self.executable.slots[name].memory, None)
+        for store, shape in now.open_stores:
+            store.resize(shape(self.numbers))
 
     def _texture(self, now: _Arrangement, place: int) -> DataTexture:
         """Return the texture of that number, large enough for the last binding."""
@@ -431,7 +435,13 @@ class BufferSet:
     def _made(self, now: _Arrangement, slot: TensorSlot) -> Store:
         shape: Shape = number(slot.shape, self.numbers)
         if slot.block is None or self.device is None:
-            return now.owners.setdefault(slot.memory, HostStore(shape, slot.dtype))
+            found = now.owners.get(slot.memory)
+            if found is None:
+                found = now.owners[slot.memory] = HostStore(shape, slot.dtype)
+                make = maker(slot.shape)
+                if make is not None and slot.name not in self._on_host:
+                    now.open_stores.append((found, make))
+            return found
         layout = self.change(slot.layout) if self.executable.symbols else slot.layout
         memory, words = now.parts.buffers[slot.block], number(slot.words, self.numbers)
         offset = number(slot.offset, self.numbers)

@@ -336,14 +336,22 @@ class Executable:
         return [command[1] for command in self.commands.commands if command[0] == "step"]
 
     @cached_property
-    def open_slots(self) -> frozenset[str]:
-        """The tensors whose sizes or places depend on the symbols."""
+    def open_buffers(self) -> frozenset[str]:
+        """The tensors on a device whose sizes or places depend on the symbols."""
         open_memories = {
             one.memory
             for one in self.slots.values()
-            if depends((*one.shape, one.words, one.offset))
+            if one.block is not None and depends((*one.shape, one.words, one.offset))
         }
         return frozenset(n for n, one in self.slots.items() if one.memory in open_memories)
+
+    @cached_property
+    def open_steps(self) -> Sequence[int]:
+        """The places of the host's steps that are bound anew for other sizes."""
+        names = self.open_buffers
+        return [
+            i for i, one in enumerate(self.host) if one.sized or not names.isdisjoint(one.tensors)
+        ]
 
     @cached_property
     def _numbers(self) -> Callable[[Sequence[int]], tuple[int, ...]]:

@@ -38,24 +38,31 @@ class Store(Protocol):
 
 
 class HostStore:
-    """A tensor in the host's memory."""
+    """A tensor in the host's memory, of zeros until it is set."""
 
     def __init__(self, shape: Shape, dtype: DType = DType.float32) -> None:
-        self.shape, self.dtype = shape, dtype
-        self.array: NDArray[Any] = np.zeros(shape, dtype.numpy)
+        self.dtype = dtype
+        self.resize(shape)
+
+    def resize(self, shape: Shape) -> None:
+        """Be of another shape from now on."""
+        self.shape = shape
+        self._array: NDArray[Any] | None = None  # most are set before somebody reads them
 
     @property
     def nbytes(self) -> int:
-        return self.array.nbytes
+        return self.pull().nbytes
 
     def set(self, array: NDArray[Any]) -> None:
-        self.array = array
+        self._array = array
 
     def pull(self) -> NDArray[Any]:
-        return self.array
+        if self._array is None:
+            self._array = np.zeros(self.shape, self.dtype.numpy)
+        return self._array
 
     def put(self, array: NDArray[Any]) -> None:
-        self.array = array
+        self._array = array
 
     def ask(self) -> None:
         pass  # it is here
@@ -64,9 +71,10 @@ class HostStore:
         pass  # it is nowhere else
 
     def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        array = self.pull()
         if out is None:
-            return np.array(self.array)  # it may be a view of an input, the caller's own
-        np.copyto(out, self.array.reshape(out.shape), casting="unsafe")
+            return np.array(array)  # it may be a view of an input, the caller's own
+        np.copyto(out, array.reshape(out.shape), casting="unsafe")
         return out
 
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glnn.compile.emit import CpuStep
+from glnn.graph.blockwise import NUMBERS
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import (
+    Concat,
+    Matmul,
     Pad,
     Pointwise,
     Pool2d,
     Recurrence,
     RecurrentStep,
+    Reduce,
     Slice,
     Transpose,
 )
+from glnn.kernels.reference import Preparation, computed
 from glnn.layers import GRU, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid
 from glnn.model import Model
 from glnn.ops import conv2d
@@ -124,3 +131,73 @@ def test_moves_are_alike_however_often_they_run(rng) -> None:
         for _ in range(12):
             x = rng((5, 3))
             assert np.array_equal(work(x)[0], op.moved(x))
+
+
+def test_only_steps_that_depend_on_sizes_are_bound_anew(monkeypatch, rng) -> None:
+    """A product, its sum with a row, maxima and two views of one open size are for all of them."""
+    onnx = pytest.importorskip("onnx")
+    text = """<ir_version: 9, opset_import: ["": 20]>
+    g (float[1, P, 8] x, float[8, 4] w, float[4] b) => (float[A, B] y, float[C, D, E, F] z)
+    <int64[2] flat = {-1, 4}, int64[4] apart = {0, 0, 2, 2}> {
+        p = MatMul (x, w)  a = Add (p, b)  r = Softmax (a)  y = Reshape (r, flat)
+        s = Reshape (a, apart)  z = Transpose <perm = [0, 2, 1, 3]> (s) }"""
+    session = InferenceSession(onnx.parser.parse_model(text).SerializeToString(), "cpu")
+    bound: list[CpuStep] = []
+    bind = CpuStep.bound
+    monkeypatch.setattr(CpuStep, "bound", lambda s, own: bound.append(s) or bind(s, own))
+    w, b = rng((8, 4)), rng(4)
+    counts = []
+    for length in (9, 13, 11, 30):
+        bound.clear()
+        x = rng((1, length, 8))
+        y, z = session.run(None, {"x": x, "w": w, "b": b})
+        a = x[0] @ w + b
+        powers = np.exp(a - a.max(1, keepdims=True))
+        np.testing.assert_allclose(y, powers / powers.sum(1, keepdims=True), rtol=1e-4)
+        turned = a.reshape(1, length, 2, 2).transpose(0, 2, 1, 3)
+        np.testing.assert_allclose(z, turned, rtol=1e-4, atol=1e-5)
+        counts.append(len(bound))
+    first, *others = counts
+    assert first >= 3 and not any(others), counts
+
+
+SUMMED = Pointwise(call("add", Arg(0), Arg(1)))
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "others"),
+    [
+        (Matmul(), [(3, 4), (5, 4)], [(7, 2), (1, 2)]),
+        (Matmul(), [(6, 4), (2, 5, 4)], [(9, 2), (3, 1, 2)]),
+        (Matmul(), [(6, 4), (2, 5, 4)], [(0, 2), (0, 1, 2)]),
+        (Concat(1), [(2, 3), (2, 1)], [(4, 1), (4, 6)]),
+        (SUMMED, [(2, 1), (3,)], [(4, 6), (6,)]),
+        (SUMMED, [(2, 1), (3,)], [(300, 1), (500,)]),
+        (Reduce("mean", (1,)), [(2, 3, 2)], [(4, 5, 1)]),
+        (Reduce("sum", (0, 2), keepdims=False), [(2, 3, 2)], [(4, 0, 1)]),
+        (Slice((0, 1), (9, 9), (0, 1), (1, 2)), [(3, 4)], [(5, 9)]),
+        (Transpose((1, 0)), [(3, 4)], [(2, 7)]),
+    ],
+)  # fmt: skip
+def test_what_is_made_for_some_sizes_is_for_others(op, shapes, others, rng) -> None:
+    """Also once it has run often, and back at the sizes it was made for."""
+    assert op.any_sizes
+    work = op.specialized([TensorType(shape) for shape in shapes])
+    for some in [*[shapes] * 9, *[others] * 9, shapes]:
+        arrays = [rng(shape) for shape in some]
+        (found,), (expected,) = work(*arrays), op.reference(*arrays)
+        assert found.shape == expected.shape and found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 5, NUMBERS])
+def test_an_epilogue_is_for_all_sizes(rows: int, rng) -> None:
+    op, done = Matmul(), Epilogue(call("add", call("relu", Arg(0)), Arg(1)), ("channel",))
+    (name,) = done.names
+    types = {"x": TensorType((3, 4)), "weight": TensorType((2, 4)), name: TensorType((2,))}
+    make = Preparation(op, types, TensorType((3, 2)), done)
+    assert make.any_sizes
+    arrays = [rng((rows, 4)), rng((2, 4)), rng(2)]
+    found = make(op, make.types, done)(arrays)
+    expected, *_ = computed(op, dict(zip(types, arrays, strict=True)), done)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -25,6 +25,7 @@ class Concat(Operator):
 
     name: ClassVar[str] = "concat"
     variadic: ClassVar[bool] = True
+    any_sizes: ClassVar[bool] = True
     passes: ClassVar[tuple[str, ...]] = ("x",)
     spoiled: ClassVar[tuple[str, ...]] = ("x0",)
     array_function: ClassVar[str] = "concat"

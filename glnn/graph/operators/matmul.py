@@ -30,6 +30,7 @@ class Matmul(Prologued):
     has_epilogue: ClassVar[bool] = True
     name: ClassVar[str] = "matmul"
     deepens: ClassVar[bool] = True
+    any_sizes: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
     halves: ClassVar[tuple[str, ...]] = ("x", "weight")
     bytes: ClassVar[tuple[str, ...]] = ("weight",)
@@ -57,7 +58,7 @@ class Matmul(Prologued):
         weight = weight.swapaxes(-1, -2)
         if weight.ndim == 2:
             return np.asarray(x @ weight)
-        matrices = x.reshape(len(weight), len(x) // len(weight), x.shape[1])
+        matrices = x.reshape(len(weight), len(x) // max(len(weight), 1), x.shape[1])
         return np.asarray((matrices @ weight).reshape(len(x), weight.shape[-1]))
 
     def specialized(self, types: Types) -> Reference:
@@ -67,9 +68,13 @@ class Matmul(Prologued):
             return self.reference
         if len(weight.shape) == 2:
             return lambda x, weight: (np.matmul(x, weight.T),)
-        (m, k), (batch, n, _) = x.shape, weight.shape
-        stack = batch, m // max(batch, 1), k
-        return lambda x, weight: (np.matmul(x.reshape(stack), weight.swapaxes(1, 2)).reshape(m, n),)
+
+        def stacked(x: Array, weight: Array) -> tuple[Array, ...]:
+            (m, k), (batch, n, _) = x.shape, weight.shape
+            matrices = x.reshape(batch, m // max(batch, 1), k)
+            return (np.matmul(matrices, weight.swapaxes(1, 2)).reshape(m, n),)
+
+        return stacked
 
     def flops(self, shapes: Shapes) -> int:
         m, n = self.shape_of(shapes)

@@ -33,6 +33,7 @@ class Move(Operator):
     """
 
     name: ClassVar[str] = "move"
+    any_sizes: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     passes: ClassVar[tuple[str, ...]] = ("x",)
 
@@ -71,18 +72,19 @@ class Move(Operator):
         return (np.asarray(self.moved(x), order="C"),)  # which keeps a rank of 0
 
     def specialized(self, types: Types) -> Reference:
-        x, runs = self.named(types)["x"], 0
+        runs, shape = 0, None  # the runs of arrays of that shape
         gather: Gathering | None = None
 
         def move(x: Array | None) -> tuple[Array, ...]:
-            nonlocal gather, runs
+            nonlocal gather, runs, shape
+            assert x is not None
+            if x.shape != shape:
+                gather, runs, shape = None, 0, x.shape
             runs += 1
             if runs == OFTEN:
-                gather = Gathering.of(self.moved, shape, dtype, self.value)
-            assert x is not None
+                gather = Gathering.of(self.moved, shape, x.dtype, self.value)
             return (np.asarray(self.moved(x), order="C") if gather is None else gather(x),)
 
-        shape, dtype = x.shape, x.dtype.numpy
         return move
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.blockwise import compiled, evaluated
+from glnn.graph.blockwise import NUMBERS, compiled, evaluated
 from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Call, Expr
 from glnn.graph.interval import Interval
@@ -27,6 +27,8 @@ from glnn.symint import is_symbolic
 from glnn.types import Array, DType, Shape, TensorType
 
 MOST_DIMS = 8
+MOST_BROADCAST = 32
+"""The arrays that `np.broadcast` takes at most."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Pointwise(Operator):
     name: ClassVar[str] = "pointwise"
     variadic: ClassVar[bool] = True
     samples: ClassVar[bool] = True
+    any_sizes: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = tuple(f"x{i}" for i in range(64))
 
     @property
@@ -71,12 +74,18 @@ class Pointwise(Operator):
 
     def specialized(self, types: Types) -> Reference:
         there = [one for one in types if one is not None]
-        shape = broadcast({f"x{i}": one.shape for i, one in enumerate(there)})
         wanted = self.infer(types)[0].dtype.numpy  # of numbers alone NumPy makes another type
-        compute = compiled(self.expr, [one.dtype.numpy for one in there], shape, wanted)
-        if compute is None or len(there) < len(types):
+        if len(there) < len(types) or len(there) > MOST_BROADCAST:
             return self.reference
-        return lambda *arrays: (compute(*arrays),)
+        compute = compiled(self.expr, [one.dtype.numpy for one in there], wanted)
+
+        def perform(*arrays: Any) -> tuple[Array, ...]:
+            whole = np.broadcast(*arrays)
+            if whole.size > NUMBERS:
+                return (evaluated(self.expr, arrays, whole.shape, wanted),)
+            return (compute(whole.shape, *arrays),)
+
+        return perform
 
     def result_dtype(self, given: list[DType]) -> DType:
         """The type of the result, where float32 may be given as float64 for a precise reference."""

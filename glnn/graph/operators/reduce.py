@@ -39,6 +39,7 @@ class Reduce(Operator):
     """
 
     name: ClassVar[str] = "reduce"
+    any_sizes: ClassVar[bool] = True
     variadic: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x0",)
     kind: Kind
@@ -116,31 +117,30 @@ class Reduce(Operator):
 
     def specialized(self, types: Types) -> Reference:
         given = [one for one in types if one is not None]
-        (result,) = self.infer(types)
-        x, wanted = given[0].shape, result.dtype.numpy
+        wanted = self.infer(types)[0].dtype.numpy
         before = CompiledExpression.of(self.prologue, tuple(one.dtype.numpy for one in given))
         kind = before.dtype.kind
         if self.parts or kind != "f" or (not before.fresh and self.prologue != X):
             return self.reference
         axes, after = (
-            axes_of("reduce", self.axes, len(x)),
+            axes_of("reduce", self.axes, len(given[0].dims)),
             CompiledExpression.of(self.finish, (before.dtype,)),
         )
         exact = np.dtype(np.float64) if before.dtype == np.float32 else before.dtype
         join: Any = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-        reduce = partial(join[self._base].reduce, axis=axes)
+        reduce = partial(join[self._base].reduce, axis=axes, keepdims=self.keepdims)
         if self._base in ("sum", "prod"):
             reduce = partial(reduce, dtype=exact)
-        count = np.asarray(self.count or prod(x[axis] for axis in axes), before.dtype)
-        mean, dtype, shape = self.kind == "mean", before.dtype, result.shape
+        mean, dtype = self.kind == "mean", before.dtype
 
         def compute(*arrays: Array) -> tuple[Array, ...]:
-            values = before(*arrays)
-            if values.shape != x:
-                values = np.broadcast_to(values, x)
+            shape, values = arrays[0].shape, before(*arrays)
+            if values.shape != shape:
+                values = np.broadcast_to(values, shape)
             whole = np.asarray(reduce(values), dtype)
-            found = after(whole / count if mean else whole)
-            return (np.asarray(found, wanted).reshape(shape),)
+            if mean:
+                whole = whole / np.asarray(self.count or prod(shape[i] for i in axes), dtype)
+            return (np.asarray(after(whole), wanted).reshape(whole.shape),)
 
         return compute
 
