@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from glnn.backends import Backend
 from glnn.compile.cpu_fallback import LATE, Hosted
@@ -29,7 +30,8 @@ from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, op
 from glnn.graph.passes.index_bounds import source_of
 from glnn.process import COLLECTOR, ProcessLock
 from glnn.runtime.run import check_out
-from glnn.types import Array, DType, TensorType, content
+from glnn.symint import Substitution, SymInt, is_symbolic
+from glnn.types import UNKNOWN, Array, DType, TensorType, content
 
 PLANS_KEPT = 4  # of each part
 
@@ -283,13 +285,9 @@ def planned(
     samples = samples_of(graph, shapes) if samples is None else samples
     told = deepcopy(told)  # they become constants of the plan, and are the caller's to change
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
-        declared, graph = graph, opened(graph, types, told)
-        has_sizes = domain.symbols and graph is not declared  # as SymInts that a run cannot compute
-        graph = fixed_captures(known_branches(graph))
+        graph = fixed_captures(known_branches(opened(graph, types, told)))
         if late := _late(graph, types, told):
             why = _why(graph, late)
-            if has_sizes:
-                raise UnsupportedOpError(f"{why}, which functions of the model's own lead to")
             if kernels:
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
             if states is not None:
@@ -298,8 +296,10 @@ def planned(
             shared = _Shared(backend, weights, precision, samples, without)
             if own is None:
                 own = {value.name: f"input {value.name!r}" for value in graph.inputs}
+            outputs: Sequence[Value] = first.outputs
+            if domain.symbols:
+                graph, late, outputs = _of_any_size(graph, late, outputs)
             head = shared.plan(first, types, told, own, domain=domain)
-            outputs = first.outputs
             return Cut(graph, late, head, outputs, shared, told or (), own, by_numbers=by_numbers)
         graph = expanded(graph, types, told)
     return Plan(
@@ -429,7 +429,7 @@ def _planned_next(graph: Graph, node: Node, known: frozenset[str]) -> bool:
 def _head(graph: Graph, late: Sequence[Node]) -> Graph:
     """The nodes that are not `late`, for the outputs and for what those that are will read."""
     made = {value for node in late for value in node.outputs}
-    read = [value for node in late for value in node.reads if graph.changes(value)]
+    read = [value for node in late for value in node.reads if _changes(graph, value)]
     wanted = dict.fromkeys(value for value in (*graph.outputs, *read) if value not in made)
     nodes = tuple(node for node in graph.nodes if node not in late)
     return Graph(nodes, graph.inputs, tuple(wanted), graph.name)
@@ -443,7 +443,54 @@ def _tail(graph: Graph, nodes: Sequence[Node], before: Sequence[Node]) -> Graph:
     made = {value for node in nodes for value in node.outputs}
     there = {value for node in before for value in node.outputs}
     read = dict.fromkeys(value for node in nodes for value in node.reads if value not in made)
-    inputs = tuple(value for value in read if value in there or graph.changes(value))
+    inputs = tuple(value for value in read if value in there or _changes(graph, value))
     fixed = [value for value in read if value not in inputs]
     outputs = tuple(value for value in dict.fromkeys(graph.outputs) if value in made)
     return Graph((*ordered(fixed, graph.producers), *nodes), inputs, outputs, graph.name)
+
+
+def _changes(graph: Graph, value: Value) -> bool:
+    """Whether a run may change `value`: so does one with other sizes what follows from these."""
+    if graph.changes(value):
+        return True
+    made_of = (read for node in ordered((value,), graph.producers) for read in node.reads)
+    return any(map(_follows_from_sizes, (value, *made_of)))
+
+
+def _follows_from_sizes(value: Value) -> bool:
+    return value.kind is Kind.CONSTANT and is_symbolic(value.data)  # type: ignore[arg-type]
+
+
+def _of_any_size(
+    graph: Graph, late: Sequence[Node], given: Sequence[Value]
+) -> tuple[Graph, list[Node], tuple[Value, ...]]:
+    """What is `late` of `graph` as a graph without SymInts, its nodes that are late, and `given`.
+
+    given: the outputs of the first part, its inputs. Raises UnsupportedOpError where something else
+    than types holds SymInts, as a body that was built for these sizes.
+    """
+    rest = replace(_tail(graph, late, ()), inputs=tuple(given), outputs=graph.outputs)
+    change = _WithoutSizes(graph, given)
+    return change(rest), [change(node) for node in late], change(tuple(given))
+
+
+class _WithoutSizes(Substitution):
+    """Makes sizes that are SymInts unknown again, and inputs of the constants made of these."""
+
+    def __init__(self, graph: Graph, given: Iterable[Value]) -> None:
+        super().__init__(self._refused)
+        self._name = graph.name
+        self._given = frozenset(filter(_follows_from_sizes, given))
+
+    def _refused(self, size: SymInt) -> int:
+        raise UnsupportedOpError(f"{self._name} was taken apart for the size {size.hint}")
+
+    def _made(self, value: Any) -> Any:
+        if isinstance(value, TensorType):
+            dims = tuple(UNKNOWN if isinstance(dim, SymInt) else dim for dim in value.dims)
+            return replace(value, dims=dims)
+        if isinstance(value, Value) and value.kind is Kind.VARIABLE:
+            return value
+        if isinstance(value, Value) and value in self._given:
+            return Value(value.name, self(value.type))
+        return super()._made(value)
