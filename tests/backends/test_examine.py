@@ -371,6 +371,24 @@ def test_larger_sizes_of_a_range_are_seen_anew(examined, rng, request, fault, mo
     assert session._executor.regimes
 
 
+def test_stored_plans_are_for_sizes_that_were_looked_at(examined, rng, monkeypatch) -> None:
+    """Of whole groups of threads alone nothing was seen of groups that are cut short."""
+    pool = helper.make_node("GlobalAveragePool", ["x"], ["m"])
+    nodes = [pool, helper.make_node("Sub", ["x", "m"], ["y"])]
+    ends = [helper.make_tensor_value_info(one, 1, [1, 2, 8, "W"]) for one in "xy"]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = InferenceSession(model.SerializeToString(), examined.name, device=examined.device)
+    session.run(None, {"x": rng((1, 2, 8, 64))})
+    (plan,) = session._executor.regimes
+    with monkeypatch.context() as patch:
+        patch.setattr(type(plan.seen), "_look", lambda self, sizes: False)
+        (exact,) = plan.seen.executable.symbols
+        assert (exact.low, exact.high) == (64, 64)
+    (symbol,) = plan.seen.executable.symbols
+    assert symbol.low < 64 < symbol.high and symbol.high % 2
+
+
 @pytest.mark.parametrize("rows", [5, 40])
 def test_sums_that_end_early_where_they_are_long(examined, rng, monkeypatch, rows) -> None:
     """llvmpipe itself leaves a loop after some 65,535 turns."""
