@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 from glnn.device.command_buffer import Command, CommandBuffer, FormatError, UniformValue
@@ -61,8 +62,8 @@ class Replaced:
 class _Changes:
     """The calls that another binding changes, with all that their arguments need but the numbers.
 
-    Most of them write one integer, bind a range of bytes or dispatch: those take a third of a
-    microsecond each here. count: of the numbers of a binding.
+    Most of them write one integer, bind a range of bytes, dispatch or capture: those take a third
+    of a microsecond each here. count: of the numbers of a binding.
     """
 
     def __init__(self, count: int, device: Device) -> None:
@@ -72,6 +73,7 @@ class _Changes:
         self._uniforms: list[tuple[int, Callable[..., object], int, int]] = []
         self._ranges: list[tuple[int, Callable[..., object], int, int, int, int]] = []
         self._dispatches: list[tuple[int, Callable[..., object], int, int, int]] = []
+        self._captures: list[tuple[Any, ...]] = []
         self._count = count
         self._constants: dict[int, int] = {}
 
@@ -107,6 +109,18 @@ class _Changes:
         self._dispatches.append((call, run, x, y, z))
         return True
 
+    def add_capture(
+        self, call: int, program: Program, array: Any, out: Any, most: float, ends: Sequence[Size]
+    ) -> bool:
+        """Add the call of that place.
+
+        most: the vertices that there are. ends: vertices, instances, first, offset.
+        """
+        draw, (targets, kind, *_) = program.capturing(array, 0, 0, out)
+        places = map(self._place, ends)
+        self._captures.append((call, draw, targets, kind, program.stride, out.size, most, *places))
+        return True
+
     def write(self, numbers: Sequence[int], calls: list[Call]) -> list[int]:
         """Put the calls for these numbers into `calls`, and return the places of those left.
 
@@ -131,6 +145,13 @@ class _Changes:
             groups = values[x], values[y], values[z]
             if 0 <= groups[0] <= most_x and 0 <= groups[1] <= most_y and 0 <= groups[2] <= most_z:
                 calls[call] = run, groups
+            else:
+                left.append(call)
+        for call, draw, targets, kind, stride, size, most, *ends in self._captures:
+            vertices, instances, first, to = (values[place] for place in ends)
+            fits = first + vertices <= most and to + vertices * instances * stride <= size
+            if fits and vertices >= 0 <= instances and first >= 0 <= to:
+                calls[call] = draw, (targets, kind, vertices, first, instances, to)
             else:
                 left.append(call)
         return left
@@ -237,6 +258,12 @@ class BoundCommands:
                 known = found.add_range(i, self.buffer(buffer), binding, first, nbytes)
             elif name == "dispatch":
                 known = found.add_dispatch(i, self._programs[arguments[0]], arguments[1:])
+            elif name == "capture":
+                array, *ends, out = arguments
+                inputs = self._commands.arrays[array]
+                rows = (self.buffer(b).size // (4 * n) for _, b, n in inputs.attributes)
+                draw = self._programs[inputs.program], self._shown.arrays[array], self.buffer(out)
+                known = found.add_capture(i, *draw, min(rows, default=inf), ends)
             if not known:
                 found.others.append(i)
         return found
