@@ -21,7 +21,7 @@ from glnn.process import ProcessLock
 from glnn.remade import Remade
 from glnn.runtime.options import Options
 from glnn.runtime.requests import Requests
-from glnn.runtime.run import Executing
+from glnn.runtime.runner import Executing
 from glnn.span import duration
 from glnn.stored.plan_cache import PlanCache, StoredModel
 from glnn.stored.runs import StoredRuns

@@ -29,7 +29,7 @@ from glnn.graph.operators.control import Control
 from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened, samples_of
 from glnn.graph.passes.index_bounds import source_of
 from glnn.process import COLLECTOR, ProcessLock
-from glnn.runtime.run import check_out
+from glnn.runtime.runner import check_out
 from glnn.symint import Substitution, SymInt, is_symbolic
 from glnn.types import UNKNOWN, Array, DType, TensorType, content
 

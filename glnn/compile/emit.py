@@ -19,12 +19,11 @@ import numpy as np
 from glnn.backends.backend import Backend, Launch, Operand, Way
 from glnn.backends.cpu import HostStep as NumpyStep
 from glnn.backends.launch import encode, in_levels
-from glnn.compile.array_writer import ArrayWriter
 from glnn.compile.memory_budget import Outline
 from glnn.compile.memory_planner import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry, Tensor
-from glnn.compile.weights import Key, Weight, Weights
+from glnn.compile.weights import ArrayWriter, Key, Weight, Weights
 from glnn.device.command_encoder import BlockPart, CommandEncoder
 from glnn.device.memory import LEAST
 from glnn.device.program import Program

@@ -26,7 +26,7 @@ from glnn.graph.passes import Pass, samples_of
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
 from glnn.process import ProcessLock, memory
-from glnn.runtime.run import FinishedRun, Run, run_within, within_memory
+from glnn.runtime.runner import FinishedRun, Run, run_within, within_memory
 from glnn.runtime.store import T
 from glnn.settings import Settings
 from glnn.stored.plan_cache import PlanWriter
@@ -362,7 +362,7 @@ class Executor:
         return self.with_room(feeds, backend, begin)
 
     def settle(self) -> None:
-        """See `glnn.runtime.run.Executing`."""
+        """See `glnn.runtime.runner.Executing`."""
         if self.saving is not None and self.saving.waiting:
             self.saving.settle()
 

@@ -39,7 +39,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
 from glnn.kernels.predict import pace
 from glnn.progress_bar import report_work
-from glnn.runtime.run import FinishedRun, Run, ThreadSafeRun, unaliased
+from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun, unaliased
 from glnn.runtime.store import T
 from glnn.settings import BACKENDS, Settings
 from glnn.stored.plan_cache import PlanWriter

@@ -24,7 +24,7 @@ from glnn.graph.operators import Pointwise
 from glnn.host_memory import out_of_memory
 from glnn.process import ProcessLock
 from glnn.runtime.requests import Requests
-from glnn.runtime.run import FinishedRun, Run, ThreadSafeRun
+from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun
 from glnn.runtime.store import T
 from glnn.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
 from glnn.types import UNKNOWN, Array, DType, TensorType, narrowed

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 import numpy as np
 
 from glnn.process import GL_PROCESS, THIS, ProcessLock
-from glnn.runtime.run import Executing, Run
+from glnn.runtime.runner import Executing, Run
 from glnn.types import Array
 
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded

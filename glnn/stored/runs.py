@@ -10,8 +10,7 @@ from glnn.device import Device
 from glnn.device.command_buffer import FormatError
 from glnn.errors import DeviceError, LimitError
 from glnn.process import ProcessLock
-from glnn.runtime.run import Executing, FinishedRun, Run, run_within
-from glnn.runtime.runner import Runner
+from glnn.runtime.runner import Executing, FinishedRun, Run, Runner, run_within
 from glnn.runtime.store import OnDevice, T
 from glnn.stored.plan_cache import StoredModel
 from glnn.types import Array, Shape

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.compile.array_writer import ArrayWriter
-from glnn.compile.weights import Weight
+from glnn.compile.weights import ArrayWriter, Weight
 from glnn.device.command_buffer import FormatError
 from glnn.graph import constant
 from glnn.graph.operator import Operator

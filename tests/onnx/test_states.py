@@ -16,7 +16,7 @@ from onnx import parser
 from glnn.compile import Plan
 from glnn.device import Device
 from glnn.errors import DeviceError, LimitError, ModelError, ShapeError, UnsupportedOpError
-from glnn.runtime.run import InFlightRun
+from glnn.runtime.runner import InFlightRun
 from glnn.session import InferenceSession
 from tests.models.test_open_sessions import interrupted
 
