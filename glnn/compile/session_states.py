@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import cached_property
 from typing import TypeVar
 
@@ -22,8 +23,8 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Pointwise
 from glnn.host_memory import out_of_memory
-from glnn.process import ProcessLock
-from glnn.runtime.requests import Requests
+from glnn.process import THIS, ProcessLock
+from glnn.runtime.requests import SERVING, Requests
 from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun
 from glnn.runtime.store import T
 from glnn.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
@@ -79,6 +80,7 @@ class SessionStates:
         self._torn = False
         """Whether the last run was stopped while it updated them."""
         self.parked: States | None = None  # the content, while another stream runs
+        self._asked_for: dict[int, list[Future[list[Array]]]] = {}  # by process: none in a fork
 
     def __repr__(self) -> str:
         """Each state with its shape and the output that updates it."""
@@ -133,11 +135,13 @@ class SessionStates:
                     got = f"a {array.dtype} array of shape {array.shape}"
                 raise ShapeError(f"state {name!r} is {TensorType.of(first)}, got {got}")
         copies = {name: np.array(array) for name, array in arrays.items()}
+        self._wait_for_requests()
         with self._lock:
             self._pending.update(copies)
 
     def reset(self) -> None:
         """Have the states be what they were at first from the next run on."""
+        self._wait_for_requests()
         with self._lock:
             self._pending = dict(self._initial)
 
@@ -147,7 +151,18 @@ class SessionStates:
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Future[list[Array]]:
         """Ask for a run; see `Requests.submit`."""
-        return self._requests.submit(feeds, outputs, out)
+        future = self._requests.submit(feeds, outputs, out)
+        before = self._asked_for.get(THIS.id, [])
+        self._asked_for[THIS.id] = [*(one for one in before if not one.done()), future]
+        return future
+
+    def _wait_for_requests(self) -> None:
+        """Wait for what was asked for by `submit`: a stream goes on in the order of its calls.
+
+        Not in the thread that does it, as in a callback of a future: there the call goes first.
+        """
+        if threading.current_thread().name != SERVING:
+            wait(self._asked_for.get(THIS.id, ()))
 
     @cached_property
     def _requests(self) -> Requests:
@@ -166,6 +181,7 @@ class SessionStates:
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
         """Run the model once, updating the states; see `Executing`."""
+        self._wait_for_requests()
         names = None if outputs is None else tuple(outputs)
         executor = self._chosen(feeds)
         try:

@@ -21,6 +21,8 @@ from glnn.types import Array
 
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
 LOOK = 1e-4  # seconds after which whoever waits for the device looks for further requests
+SERVING = "glnn requests"
+"""The name of the threads that do what was asked for."""
 EXIT_SECONDS = 10.0  # that the process's end waits for what was asked for
 
 
@@ -126,7 +128,7 @@ class Requests:
             if queue is None:
                 queue = SimpleQueue()
                 serving = partial(_serve, queue)
-                thread = threading.Thread(target=serving, name="glnn requests", daemon=True)
+                thread = threading.Thread(target=serving, name=SERVING, daemon=True)
                 thread.start()
                 self._queues[THIS.id] = queue
                 weakref.finalize(self, _end, queue, thread)

@@ -37,6 +37,15 @@ def test_slices(backend: str, starts, ends, axes, steps) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("start", "end", "count"), [(-5, -9, 1), (-4, MOST, 0), (-9, 1, 0)])
+def test_slices_backwards_from_before_the_first_place(backend: str, start, end, count) -> None:
+    """They begin at the first place, as ONNX Runtime's do: it had been the last one."""
+    x = floats(3, 7)
+    operands = [x, *map(whole, (start, end, 0, -2))]
+    check("Slice", operands, backend, x[:count], opset=13)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_padding(backend: str) -> None:
     x, pads = floats(3, 5) * 9, whole(-1, 1, 1, -1)
     for mode in ("reflect", "edge", "wrap"):

@@ -518,6 +518,27 @@ def test_steps_of_a_stream_find_the_plan_of_the_step_before(options, monkeypatch
     session.run(None, {"x": x}, states=states)
 
 
+@pytest.mark.parametrize("then", ["run", "write", "reset"])
+def test_a_stream_goes_on_in_the_order_of_its_calls(options, then) -> None:
+    """Of those that do not wait, too: `run` had gone before a run that was asked for earlier."""
+    text = """net (float[1] x, float[1] s) => (float[1] y, float[1] n)
+     <float[1] two = {2}> { n = Add(s, x)  d = Mul(s, two)  y = Add(d, x) }"""
+    session = session_of(made(text), options)
+    states, xs = session.make_states({"s": "n"}), np.array([[1], [10], [100]], F32)
+    session.run(None, {"x": xs[2]}, states=states)  # with which auto has chosen
+    for _ in range(20):
+        states.write({"s": np.zeros(1, F32)})
+        asked = [session.run_async(None, {"x": x}, states=states) for x in xs[:2]]
+        if then == "write":
+            states.write({"s": np.full(1, 5, F32)})
+        elif then == "reset":
+            states.reset()
+        last = session.run(None, {"x": xs[2]}, states=states)[0]
+        before = {"run": 11, "write": 5, "reset": 0}[then]
+        assert [one.result(60)[0].tolist() for one in asked] == [[1], [12]]
+        assert last.tolist() == [2 * before + 100]
+
+
 def test_a_cache_of_one_size_generates_as_onnx_runtime(options) -> None:
     """A head of attention over a cache that has room for all, written at a position."""
     text = """net (float[1, 4] x, int64[1, 1] pos, float[8, 4] past_key_values.0.key)

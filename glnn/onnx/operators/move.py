@@ -76,7 +76,8 @@ def _slice(
         slice_bounds(x.type.shape[axis], a, b, s)
         for a, b, s, axis in zip(first, last, by, whole, strict=True)
     ]
-    low = tuple(a for a, _ in bounds)
+    # A slice that begins before the first place and goes backwards begins at that, says ONNX.
+    low = tuple(a if a >= 0 else 0 for a, _ in bounds)
     # Where a slice goes backwards to the first place, -1 would be the last one.
     high = tuple(b if b >= 0 else -x.type.shape[axis] - 1 for (_, b), axis in zip(bounds, whole))
     return call(Slice(low, high, whole, by), x)
