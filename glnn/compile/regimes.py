@@ -36,7 +36,8 @@ def symbols(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int] | None:
     """Return the sizes of the open dimensions of inputs of `shapes`, by symbol.
 
     None where a symbol stands for two sizes or a size is 0, and where all are 1, which is a range
-    by itself.
+    by itself; also where a known size is another one, as in parts of a graph whose types say of
+    min(length, 3) that it is 3.
     """
     found: dict[str, int] = {}
     for value in graph.inputs:
@@ -44,8 +45,9 @@ def symbols(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int] | None:
             return None
         for axis, (dim, size) in enumerate(zip(value.type.dims, shapes[value.name], strict=True)):
             if not isinstance(dim, str):
-                continue
-            if found.setdefault(_name(value, axis, dim), size) != size or not size:
+                if dim != size:
+                    return None
+            elif found.setdefault(_name(value, axis, dim), size) != size or not size:
                 return None
     return None if all(size == 1 for size in found.values()) else found
 
@@ -71,7 +73,8 @@ def _has_one_size_each(graph: Graph, shapes: Mapping[str, Shape]) -> bool:
         if len(value.type.dims) != len(shapes[value.name]):
             return False
         for dim, size in zip(value.type.dims, shapes[value.name], strict=True):
-            if isinstance(dim, str) and dim != UNKNOWN and found.setdefault(dim, size) != size:
+            known = found.setdefault(dim, size) if isinstance(dim, str) else dim
+            if dim != UNKNOWN and known != size:
                 return False
     return True
 

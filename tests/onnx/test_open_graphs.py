@@ -661,3 +661,9 @@ def test_captures_of_other_sizes_are_made_from_what_is_known_of_them(monkeypatch
         counts.append(len(made))
     first, *others, _ = counts
     assert first and not any(others), counts
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+def test_parts_whose_types_say_a_size_that_only_most_runs_have(backend) -> None:
+    """min(length, 3) is 3 by the types of the file; a plan for that was given shorter ones."""
+    assert not [one for seed in (2010007, 2010082) for one in wrong_of(seed, backend, 12)]
