@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from glnn.symint import SIMPLE, Atom, Expr, SymFloat, SymInt
+from glnn.symint import SIMPLE, Atom, Expr, Substitution, SymFloat, SymInt
 
 T = TypeVar("T")
 
@@ -117,6 +117,9 @@ def _dataclass_maker(value: Any, sizes: SizeTable | None) -> Maker | None:
     makers = {name: make for name, one in given.items() if (make := maker(one, sizes))}
     if not makers:
         return None
+    if sizes is not None and not kind.__dataclass_params__.eq:  # as values of a graph: each once
+        table = sizes
+        return lambda numbers: Substitution(lambda one: numbers[table.size(one).index])(value)
     others = vars(value).keys() - given.keys()
     if any(not isinstance(getattr(kind, name, None), cached_property) for name in others):
         return lambda numbers: replace(value, **{k: make(numbers) for k, make in makers.items()})

@@ -30,7 +30,7 @@ from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, op
 from glnn.graph.passes.index_bounds import source_of
 from glnn.process import COLLECTOR, ProcessLock
 from glnn.runtime.runner import check_out
-from glnn.symint import Substitution, SymInt, is_symbolic
+from glnn.symint import Substitution, SymInt, hint, is_symbolic
 from glnn.types import UNKNOWN, Array, DType, TensorType, content
 
 PLANS_KEPT = 4  # of each part
@@ -285,9 +285,14 @@ def planned(
     samples = samples_of(graph, shapes) if samples is None else samples
     told = deepcopy(told)  # they become constants of the plan, and are the caller's to change
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
+        whole = graph
         graph = fixed_captures(known_branches(opened(graph, types, told)))
         if late := _late(graph, types, told):
             why = _why(graph, late)
+            if any(one.is_number for one in domain.symbols):
+                at_hand = Substitution(hint)
+                if not _late_at_hand(whole, at_hand(types), at_hand(told)):
+                    raise UnsupportedOpError(f"{why} unless the numbers of inputs are known")
             if kernels:
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
             if states is not None:
@@ -317,6 +322,14 @@ def planned(
         updates=updates,
         domain=domain,
     )
+
+
+def _late_at_hand(
+    graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None
+) -> bool:
+    """Return True where `graph` comes in parts for these types and numbers, without SymInts."""
+    graph = fixed_captures(known_branches(opened(graph, types, told)))
+    return bool(_late(graph, types, told))
 
 
 def single(

@@ -112,11 +112,14 @@ class _Changes:
     def add_capture(
         self, call: int, program: Program, array: Any, out: Any, most: float, ends: Sequence[Size]
     ) -> bool:
-        """Add the call of that place.
+        """Add the call of that place; return False where it takes more than numbers.
 
         most: the vertices that there are. ends: vertices, instances, first, offset.
         """
-        draw, (targets, kind, *_) = program.capturing(array, 0, 0, out)
+        draw, arguments = program.capturing(array, 0, 0, out)
+        targets, kind = arguments[:2]
+        if not isinstance(targets, list):
+            return False
         places = map(self._place, ends)
         self._captures.append((call, draw, targets, kind, program.stride, out.size, most, *places))
         return True

@@ -74,13 +74,13 @@ def test_a_fork_in_the_middle_has_the_collector_as_it_was() -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 28, 28), (1, 1, 27, 28)])
 def test_plans_are_made_so(shape, monkeypatch) -> None:
     seen: list[int] = []
-    of = cut.samples_of
+    plan = cut.Plan
 
-    def asked(*arguments):
+    def asked(*arguments, **options):
         seen.append(gc.get_threshold()[0])
-        return of(*arguments)
+        return plan(*arguments, **options)
 
-    monkeypatch.setattr(cut, "samples_of", asked)
+    monkeypatch.setattr(cut, "Plan", asked)
     session = InferenceSession("lenet", "cpu")
     feeds = {session.get_inputs()[0].name: np.zeros(shape, np.float32)}
     try:
