@@ -286,12 +286,12 @@ def planned(
     told = deepcopy(told)  # they become constants of the plan, and are the caller's to change
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
         whole = graph
-        graph = fixed_captures(known_branches(opened(graph, types, told)))
+        graph = _with_known_branches(graph, types, told)
         if late := _late(graph, types, told):
             why = _why(graph, late)
             if any(one.is_number for one in domain.symbols):
-                at_hand = Substitution(hint)
-                if not _late_at_hand(whole, at_hand(types), at_hand(told)):
+                at_hand = Substitution(hint)((types, told))
+                if not _late(_with_known_branches(whole, *at_hand), *at_hand):
                     raise UnsupportedOpError(f"{why} unless the numbers of inputs are known")
             if kernels:
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
@@ -324,12 +324,11 @@ def planned(
     )
 
 
-def _late_at_hand(
+def _with_known_branches(
     graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None
-) -> bool:
-    """Return True where `graph` comes in parts for these types and numbers, without SymInts."""
-    graph = fixed_captures(known_branches(opened(graph, types, told)))
-    return bool(_late(graph, types, told))
+) -> Graph:
+    """Return `graph` with functions and branches that `types` and `told` decide in their places."""
+    return fixed_captures(known_branches(opened(graph, types, told)))
 
 
 def single(
@@ -339,7 +338,7 @@ def single(
 
     Raises UnsupportedOpError where sizes that only a run tells make it several plans.
     """
-    graph = fixed_captures(known_branches(opened(graph, types, told)))
+    graph = _with_known_branches(graph, types, told)
     if late := _late(graph, types, told):
         raise UnsupportedOpError(f"{_why(graph, late)}, so there is no single plan")
     return expanded(graph, types, told)
@@ -355,7 +354,7 @@ def outlined(
 
     Nothing is allocated. The arguments are those of `planned`, which raises the same.
     """
-    graph = fixed_captures(known_branches(opened(graph, types, told)))
+    graph = _with_known_branches(graph, types, told)
     late = _late(graph, types, told)
     first = expanded(_head(graph, late) if late else graph, types, told)
     shapes = {name: type.shape for name, type in types.items()}

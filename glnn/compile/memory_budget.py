@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 from glnn.backends import Backend, Choice
@@ -308,7 +309,7 @@ class Outline:
         """The steps, those of bodies too."""
         return (step for _, outline in self.walk() for step in outline.steps)
 
-    @property
+    @cached_property
     def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes, of a plan for a GPU."""
         return tuple(Hosted(step.layer, step.op.label, step.why) for step in self.every if step.why)

@@ -32,24 +32,22 @@ def open_shape(value: Value, dims: Mapping[str, int]) -> Shape:
     return tuple(dims[_name(value, i, d)] if isinstance(d, str) else d for i, d in pairs)
 
 
-def symbols(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int] | None:
+def _sizes(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int] | None:
     """Return the sizes of the open dimensions of inputs of `shapes`, by symbol.
 
-    None where a symbol stands for two sizes or a size is 0, and where all are 1, which is a range
-    by itself; also where a known size is another one, as in parts of a graph whose types say of
-    min(length, 3) that it is 3.
+    None where an input has another rank, a symbol stands for two sizes, or a known size is another
+    one, as in parts of a graph whose types say of min(length, 3) that it is 3.
     """
     found: dict[str, int] = {}
     for value in graph.inputs:
         if len(value.type.dims) != len(shapes[value.name]):  # only a run tells its rank
             return None
         for axis, (dim, size) in enumerate(zip(value.type.dims, shapes[value.name], strict=True)):
-            if not isinstance(dim, str):
-                if dim != size:
-                    return None
-            elif found.setdefault(_name(value, axis, dim), size) != size or not size:
+            if isinstance(dim, str):
+                dim = found.setdefault(_name(value, axis, dim), size)
+            if dim != size:
                 return None
-    return None if all(size == 1 for size in found.values()) else found
+    return found
 
 
 def bounds_of(size: int) -> tuple[int, int]:
@@ -64,19 +62,6 @@ def range_name(size: int) -> str:
     """Return what people are told of the range that `size` is in: 1, 2-7, 8-31, ..."""
     low, high = bounds_of(size)
     return str(size) if size < low or low == high else f"{low}-{high}"
-
-
-def _has_one_size_each(graph: Graph, shapes: Mapping[str, Shape]) -> bool:
-    """Return True where `shapes` have the inputs' ranks, and one size for each named dimension."""
-    found: dict[str, int] = {}
-    for value in graph.inputs:
-        if len(value.type.dims) != len(shapes[value.name]):
-            return False
-        for dim, size in zip(value.type.dims, shapes[value.name], strict=True):
-            known = found.setdefault(dim, size) if isinstance(dim, str) else dim
-            if dim != UNKNOWN and known != size:
-                return False
-    return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +84,18 @@ class OpenSizes:
         shapes: Mapping[str, Shape],
         told: Mapping[str, Array],
     ) -> OpenSizes | None:
-        """Return those for inputs of `shapes`; None where a range gains nothing: see `symbols`.
+        """Return those for inputs of `shapes`; None where these do not fit or gain nothing.
 
+        A range gains nothing where no number decides and a size is 0, or all are 1.
         told: the inputs whose numbers decide sizes or branches.
         """
         if any(array.dtype.kind not in "iu" for array in told.values()):
             return None
-        sizes = symbols(graph, shapes)
+        sizes = _sizes(graph, shapes)
         if sizes is None:
-            if not told or not _has_one_size_each(graph, shapes):
+            return None
+        if 0 in sizes.values() or all(size == 1 for size in sizes.values()):
+            if not told:
                 return None
             sizes = {}
         exact = {

@@ -168,32 +168,27 @@ class BufferSet:
         Raises NoRoomError where too little memory is free for these.
         """
         known = self._now is not None and sizes == self.sizes
-        if not known or self._generation != self._shared.generation:
-            self._rebind(sizes)
-        elif self._shared.states:
-            self._now = self._arranged()
+        try:
+            if not known or self._generation != self._shared.generation:
+                self._rebind(sizes)
+            elif self._shared.states:
+                self._now = self._arranged()
+        except BaseException:  # nobody knows what is bound, and tables may lie in new memory
+            self._now = None
+            self._arrangements.clear()
+            self._sized = SizedArrays(self.executable.sized)
+            raise
 
-    def _rebind(self, sizes: tuple[int, ...]) -> BufferSet:
-        """Evaluate the expressions, have memory for them, and bind the commands. Return itself."""
+    def _rebind(self, sizes: tuple[int, ...]) -> None:
+        """Evaluate the expressions, have memory for them, and bind the commands."""
         numbers = self.executable.numbers(sizes)
         self._now = None
         for one in self._arrangements.values():  # they share tables of sizes, and bodies
             one.made_for = None
-        try:
-            self._grow(sizes, numbers)
-            self.sizes, self.numbers = sizes, numbers
-            self._generation = self._shared.generation
-            self._now = self._arranged()
-        except BaseException:
-            self._forget()
-            raise
-        return self
-
-    def _forget(self) -> None:
-        """Take nothing for bound, nor any table for uploaded: memory of theirs may be new."""
-        self._now = None
-        self._arrangements.clear()
-        self._sized = SizedArrays(self.executable.sized)
+        self._grow(sizes, numbers)
+        self.sizes, self.numbers = sizes, numbers
+        self._generation = self._shared.generation
+        self._now = self._arranged()
 
     def _doubled(self) -> tuple[StateMemory, ...]:
         """The states that a run reads in one memory and writes to another."""
@@ -249,15 +244,11 @@ class BufferSet:
         else:
             before = found.parts.buffers
         found.made_for = None  # until all of it is
-        try:
-            found.parts.buffers = buffers
-            if self.device is not None:
-                self._bind_device(found, self.device, before)
-            else:
-                self._bind_cpu(found, before is None)
-        except BaseException:  # nobody knows which of it is bound, and to what
-            self._forget()
-            raise
+        found.parts.buffers = buffers
+        if self.device is not None:
+            self._bind_device(found, self.device, before)
+        else:
+            self._bind_cpu(found, before is None)
         found.made_for = made_for
         return found
 
