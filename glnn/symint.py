@@ -69,6 +69,8 @@ class Trace:
     """Whether something took the number of a SymInt, so that it holds for little but its hints."""
     _ranges: dict[Expr, Bounds] = field(default_factory=dict)
     """What `range` found since something was learned."""
+    _first_ranges: dict[Expr, Bounds] = field(default_factory=dict)
+    _quotients: dict[tuple[Expr, Expr], tuple[Expr, Expr]] = field(default_factory=dict)
 
     def symbol(self, name: str, hint: int, bounds: Bounds) -> int:
         """A new symbol, or the only size that is within its bounds.
@@ -93,6 +95,25 @@ class Trace:
         found = self._ranges.get(expr)
         if found is None:
             found = self._ranges[expr] = self._range(expr)
+        return found
+
+    def first_range(self, expr: Expr) -> Bounds:
+        """The range of `expr` when it was first asked for, which later guards may have narrowed.
+
+        One question has one answer in a plan: the texture that a step's kernel was chosen with
+        must be the one that its program, which is written later, declares.
+        """
+        return self._first_ranges.setdefault(expr, self.range(expr))
+
+    def quotient(self, left: Expr, right: Expr) -> tuple[Expr, Expr]:
+        """The quotient that is certain, and the rest that is to be divided, as first found."""
+        found = self._quotients.get((left, right))
+        if found is None:
+            whole, rest = _divided(left, right)
+            low, high = self.range(rest)
+            if low >= 0 and high < self.range(right)[0]:  # the rest is always less
+                rest = ()
+            found = self._quotients[left, right] = whole, rest
         return found
 
     def _range(self, expr: Expr) -> Bounds:
@@ -349,10 +370,7 @@ class SymInt:
             return int(self if of is None else of) // int(by)
         if self.trace.range(right)[0] <= 0:  # a guard: it is not 0 here
             self._is("<", _plus((), right, -1), -b)
-        whole, rest = _divided(left, right)
-        low, high = self.trace.range(rest)
-        if low >= 0 and high < self.trace.range(right)[0]:  # the rest is always less
-            rest = ()
+        whole, rest = self.trace.quotient(left, right)
         if not rest:
             return self._made(whole, a // b)
         atom: Atom = (rest, right)
@@ -471,7 +489,7 @@ def hint(size: Any) -> int:
 def ends_of(size: Any) -> Bounds:
     """The least and the greatest number that a size may be within the bounds of its symbols."""
     if isinstance(size, SymInt):
-        return size.trace.range(size.expr)
+        return size.trace.first_range(size.expr)
     return int(size), int(size)
 
 
@@ -504,7 +522,7 @@ def same(left: object, right: object) -> bool:
         return False
     difference: Any = left - right
     if isinstance(difference, SymInt):
-        return difference.trace.range(difference.expr) == (0, 0)
+        return difference.trace.first_range(difference.expr) == (0, 0)
     return bool(difference == 0)
 
 

@@ -667,3 +667,8 @@ def test_captures_of_other_sizes_are_made_from_what_is_known_of_them(monkeypatch
 def test_parts_whose_types_say_a_size_that_only_most_runs_have(backend) -> None:
     """min(length, 3) is 3 by the types of the file; a plan for that was given shorter ones."""
     assert not [one for seed in (2010007, 2010082) for one in wrong_of(seed, backend, 12)]
+
+
+def test_a_step_whose_guards_come_after_its_kernel_was_chosen() -> None:
+    """A size was known as even only when programs were written: they read another texture."""
+    assert wrong_of(3_070_027, "feedback", 10) == []

@@ -228,6 +228,16 @@ def test_a_guard_is_asked_once_for_what_it_decides() -> None:
     assert len(trace.guards) == 3
 
 
+def test_a_question_has_one_answer_whatever_is_learned_later() -> None:
+    trace = Trace()
+    w = trace.symbol("w", 48, (32, 127))
+    even, half = divides(2, w), w // 2
+    assert not even and not same(half, w - half) and not at_most(w, 48) and greatest(w) == 127
+    assert w == 48 and w == 2 * half  # guards, by which all of it is so
+    assert not divides(2, w) and not same(half, w - half) and greatest(w) == 127
+    assert w // 2 == half and not w > 48 and trace.range(w.expr) == (48, 48)
+
+
 def test_a_constant_is_a_guard_and_no_pin() -> None:
     trace = Trace()
     w = trace.symbol("w", 48, (32, 127))
