@@ -27,6 +27,15 @@ from glnn.types import DType, TensorType
 NEVER = float("inf")
 NOTHING = 1e-12
 """What is left of a capacity that was used up, as numbers are rounded."""
+LATE = "sizes that only a run tells"
+"""Why the host computes what is planned in parts."""
+LEFT = "between steps of the host's: to the device and back takes longer"
+"""Why the host computes what a kernel could."""
+LARGE = "made of constants alone, and much larger than these: no plan keeps it"
+"""Why the host computes what no run changes, in each run."""
+HOST, DEVICE = "host", "device"
+FEW = 1 << 12
+"""Numbers of an operand that no run changes, up to which the host reads it in each run."""
 
 
 class LeastCut:
@@ -75,15 +84,6 @@ class LeastCut:
         return before
 
 
-LATE = "sizes that only a run tells"
-"""Why the host computes what is planned in parts."""
-LEFT = "between steps of the host's: to the device and back takes longer"
-"""Why the host computes what a kernel could."""
-
-LARGE = "made of constants alone, and much larger than these: no plan keeps it"
-"""Why the host computes what no run changes, in each run."""
-
-
 @dataclass(frozen=True)
 class Hosted:
     """A step that the host computes."""
@@ -116,11 +116,6 @@ def why(operator: Operator, types: Iterable[TensorType], backend: Backend) -> st
         return f"{' and '.join(dtype.value for dtype in others)} is the host's"
     given = ", ".join(dict.fromkeys(t.dtype.value for t in types))
     return f"{backend.name} has no kernel for it of {given}"
-
-
-HOST, DEVICE = "host", "device"
-FEW = 1 << 12
-"""Numbers of an operand that no run changes, up to which the host reads it in each run."""
 
 
 @dataclass

@@ -42,6 +42,8 @@ from glnn.size_table import Size, SizeTable, Template
 from glnn.symint import Guard, Substitution, hint
 from glnn.types import Array, Shape, TensorType, widened
 
+NOTHING = IOSpec((), ())
+
 
 @dataclass(frozen=True)
 class Body:
@@ -137,9 +139,6 @@ def _loop(called: Called, op: Loop) -> Launch:
 def _put(store: Store, number: int | bool) -> None:
     """One number into `store`."""
     store.put(np.full(store.shape, number, store.dtype.numpy))
-
-
-NOTHING = IOSpec((), ())
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,21 @@ STEPS = (2, 4, 8, 16, 32, 64, 128)
 LEAST_RANK = 3  # of inputs whose sizes are looked at: the first is the batch, the next the channels
 
 Types = Mapping[str, TensorType]
+LOG = logging.getLogger(__name__)
+MOST_WAITING = 4
+"""Plans that wait for their first results."""
+PLANS_KEPT = 4
+REPEATS = 32
+"""Runs of the same sizes, one after the other, for which a plan with kernels of its own pays."""
+Known = tuple[dict[str, Any], bool, int]
+"""What a plan is for beside shapes.
+
+The numbers of inputs that decide sizes (`Graph.told`), by name; whether int64 inputs are small
+(`arrays.all_small`); the revision of the kernels that there are.
+"""
+HELD = 256 << 20  # bytes of packed weights that are held until they are stored
+SHARE = 16  # of the process's memory, where that is little
+MOST_NAMED = 8  # operators that a warning names, and layers of each
 
 
 def nearby_sizes(graph: Graph, types: Types, told: Mapping[str, Array] | None = None) -> str:
@@ -105,11 +120,6 @@ def _listed(shapes: Mapping[str, Shape], types: Types) -> str:
     return ", ".join(
         f"{name} {there}" for name, there in shapes.items() if there != types[name].shape
     )
-
-
-LOG = logging.getLogger(__name__)
-MOST_WAITING = 4
-"""Plans that wait for their first results."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,20 +208,6 @@ def _why_not(plan: Plan) -> str | None:
     if plan.sized_outputs:
         return "an output follows from sizes alone"
     return executable.why_not_saved
-
-
-PLANS_KEPT = 4
-REPEATS = 32
-"""Runs of the same sizes, one after the other, for which a plan with kernels of its own pays."""
-Known = tuple[dict[str, Any], bool, int]
-"""What a plan is for beside shapes.
-
-The numbers of inputs that decide sizes (`Graph.told`), by name; whether int64 inputs are small
-(`arrays.all_small`); the revision of the kernels that there are.
-"""
-HELD = 256 << 20  # bytes of packed weights that are held until they are stored
-SHARE = 16  # of the process's memory, where that is little
-MOST_NAMED = 8  # operators that a warning names, and layers of each
 
 
 class Executor:

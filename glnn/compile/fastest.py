@@ -61,6 +61,8 @@ REFUSALS = (LimitError, UnsupportedOpError, ShaderError)
 """What a backend raises that cannot compute a model, on this device at all."""
 
 Clock = Callable[[], float]
+LOG = logging.getLogger(__name__)
+WIDE = "it may refuse int64 numbers beyond int32's"
 
 
 @dataclass
@@ -174,10 +176,6 @@ def warm_seconds(
         if sum(times) > LONG:
             break
     return min(times), ""
-
-
-LOG = logging.getLogger(__name__)
-WIDE = "it may refuse int64 numbers beyond int32's"
 
 
 class Fastest:

@@ -47,6 +47,9 @@ from glnn.types import DType, Shape, widened
 TRIES = 8  # plans that are looked at in each way where memory is short
 Taken = Mapping[int, int]
 """The place of an option, by the place of its decision."""
+SMALL = 1 << 14  # floats of what shares no memory where launches may change places
+Key = tuple[str, str]
+"""What goes before the names of a body, as `Outline.walk` has it, and a tensor there."""
 
 
 class Needing(Protocol):
@@ -240,11 +243,6 @@ def _descended(budget: Budget, decided: Callable[[Taken], T], available: int) ->
                 break
             aim = (least + never) // 2
     return (taken := budget.least()), decided(taken)
-
-
-SMALL = 1 << 14  # floats of what shares no memory where launches may change places
-Key = tuple[str, str]
-"""What goes before the names of a body, as `Outline.walk` has it, and a tensor there."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,9 @@ from glnn.span import Span, Spans, duration
 from glnn.symint import Substitution, SymInt, hint
 from glnn.types import Array, DType, Shape, widened
 
+LOG = logging.getLogger(__name__)
+EXACT = Domain()
+
 
 def check(outline: Outline, available: int | None) -> None:
     """Raise LimitError where `outline` needs more than the `available` bytes.
@@ -104,10 +107,6 @@ def _most(outline: Outline) -> str:
 
 def _mib(nbytes: int, digits: int = 1) -> str:
     return f"{nbytes / 2**20:.{digits}f} MiB"
-
-
-LOG = logging.getLogger(__name__)
-EXACT = Domain()
 
 
 class Plan(Runner):

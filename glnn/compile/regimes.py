@@ -19,6 +19,10 @@ from glnn.types import UNKNOWN, Array, Shape, TensorType
 
 FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
 FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on
+LOG = logging.getLogger(__name__)
+MOST_REGIMES = 16
+MOST_PINNED = 2
+"""Plans that failed with SymInts, or hold for little but one size: then no more are made."""
 
 
 def _name(value: Value, axis: int, dim: str) -> str:
@@ -134,13 +138,6 @@ class OpenSizes:
     def domain(self) -> Domain:
         """The sizes for which a plan with these symbols holds."""
         return Domain(self.symbols, self.sizes, lambda: tuple(self.trace.guards))
-
-
-LOG = logging.getLogger(__name__)
-MOST_REGIMES = 16
-MOST_PINNED = (
-    2  # plans that failed with SymInts, or hold for little but one size: then no more are made
-)
 
 
 class OfRange(Protocol):

@@ -58,6 +58,10 @@ LEAST = 4 << 20  # bytes in all: below, a thread takes longer than it saves
 MOST = 512 << 20  # bytes that are ready or being made
 SHARE = 8  # of the process's memory, where that is little
 MOST_THREADS = 4
+LOG = logging.getLogger(__name__)
+WIDE = np.dtype(np.float64)
+MOVES = "reshape", "transpose", "broadcast_to", "flip", "tile", "roll", "cut", "gather"
+"""Functions that move numbers: of a large table they are given no wider copy."""
 
 
 @dataclass
@@ -168,9 +172,6 @@ class Ahead(Generic[Name, Result]):
         for thread in self._threads:
             thread.join()
         self._items.clear()
-
-
-LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -401,11 +402,6 @@ class Weights:
             for kept in list(self._kept.values()):
                 kept.renew(self._backend)
             self._assigned = assigned
-
-
-WIDE = np.dtype(np.float64)
-MOVES = "reshape", "transpose", "broadcast_to", "flip", "tile", "roll", "cut", "gather"
-"""Functions that move numbers: of a large table they are given no wider copy."""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ OPENING = ("device", "gpu", "limits")
 """Options that say which device is opened."""
 FileState = tuple[str, int, int]
 """A file: where, its bytes, and when it was changed, in nanoseconds since 1970."""
+FORM = 3  # of the index; another one is not read
+MOST_PLANS = 12  # of a model: the latest
+PLAIN = "biuf"
+"""The kinds of NumPy's numbers that arrays are stored of."""
 
 
 @dataclass(frozen=True)
@@ -184,12 +188,6 @@ def _files(
                 yield entry.path, known.st_size, known.st_mtime_ns
         except OSError:
             yield entry.path, -1, 0
-
-
-FORM = 3  # of the index; another one is not read
-MOST_PLANS = 12  # of a model: the latest
-PLAIN = "biuf"
-"""The kinds of NumPy's numbers that arrays are stored of."""
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,14 @@ from glnn.stored.index import (
 from glnn.tensor_info import ModelInfo
 from glnn.types import Array, Shape
 
+LOG = logging.getLogger(__name__)
+INDEX = "index"
+"""The part of an entry that says what there is."""
+LEFT = 600.0  # seconds after which weights that no plan names are not being written any more
+PIECE = 32 << 20  # bytes of a part: several threads look at a large weight's checksums
+MOST_THREADS = 8
+"""Threads that look at checksums: more read no faster than memory."""
+
 
 class PackedWeight:
     """A weight on `device`, as its words lie in memory: a buffer, copies in textures, or both.
@@ -127,11 +135,6 @@ def available(device: Device) -> int | None:
     """Return the bytes that plans may take on `device`; None where nobody knows."""
     allowed = Settings.from_environment().memory
     return device.memory_available() if allowed is None else allowed
-
-
-LOG = logging.getLogger(__name__)
-INDEX = "index"
-"""The part of an entry that says what there is."""
 
 
 @dataclass(frozen=True)
@@ -209,10 +212,6 @@ def _open_and_stat(
         if looking.ident is not None:
             looking.join()
     return device, found[0]
-
-
-LEFT = 600.0  # seconds after which weights that no plan names are not being written any more
-PIECE = 32 << 20  # bytes of a part: several threads look at a large weight's checksums
 
 
 class PackedWords(Protocol):
@@ -427,10 +426,6 @@ def _interrupted() -> bool:
     """Return True where the process ends by Ctrl-C."""
     kind = getattr(sys, "last_type", None)
     return kind is not None and issubclass(kind, KeyboardInterrupt)
-
-
-MOST_THREADS = 8
-"""Threads that look at checksums: more read no faster than memory."""
 
 
 class StoredModel:
