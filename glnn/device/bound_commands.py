@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from ctypes import Array, c_int
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import Any, Protocol, TypeVar
 
@@ -13,9 +14,9 @@ from glnn.device.command_buffer import Command, CommandBuffer, FormatError, Unif
 from glnn.device.device import BARRIERS, Device
 from glnn.device.functions import Command as Call
 from glnn.device.members import Value
-from glnn.device.program import Program
+from glnn.device.program import Program, UniformUse
 from glnn.device.texture import DataTexture
-from glnn.size_table import Maker, Size, SizeIndex, depends, maker, number
+from glnn.size_table import Maker, Size, SizeIndex, Template, depends, maker, number
 
 T = TypeVar("T")
 
@@ -27,6 +28,10 @@ def _unbound() -> None:
 def _makers(values: Iterable[tuple[T, Any]]) -> list[tuple[T, Maker]]:
     """Return those of `values` in which sizes are, by their keys, as what makes them."""
     return [(key, make) for key, one in values if (make := maker(one)) is not None]
+
+
+def _is_int32(value: object) -> bool:
+    return type(value) is int and -(1 << 31) <= value < 1 << 31
 
 
 class Shown(Protocol):
@@ -59,18 +64,125 @@ class Replaced:
         return name == "capture" and (arguments[0] in self.arrays or arguments[-1] in self.buffers)
 
 
+class _UniformValues(Mapping[str, Value]):
+    """A set of uniforms in one binding, made of `numbers` when somebody looks at it."""
+
+    def __init__(self, make: Template[Mapping[str, Value]], numbers: Sequence[int]) -> None:
+        self._make, self._numbers = make, numbers
+
+    @cached_property
+    def _values(self) -> Mapping[str, Value]:
+        return self._make(self._numbers)
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class _SizedUniforms:
+    """The calls that write uniforms of which some follow from sizes, put into `calls` once.
+
+    A binding changes the numbers that they write, in the place where these lie. written: the
+    commands whose calls these are; sets: the sets of uniforms that they speak of.
+    """
+
+    def __init__(
+        self,
+        written: Sequence[Command],
+        sets: Sequence[Mapping[str, Any]],
+        programs: Sequence[Program],
+        calls: list[Call],
+    ) -> None:
+        self.places: set[int] = set()
+        """The places of the calls."""
+        self._programs = programs
+        self._ints: list[tuple[Array[c_int], int, int]] = []
+        """Where the integers lie that a binding changes, and the places of their expressions."""
+        self._makers: list[tuple[Program, str, Maker]] = []
+        """What makes the value of each uniform."""
+        self._others: list[tuple[list[Call], int, Program, str, Maker]] = []
+        """The calls that write others than integers: they are made anew."""
+        self._uses: list[tuple[UniformUse, Template[Any], Template[Any]]] = []
+        open_sets = frozenset(i for i, one in enumerate(sets) if depends(one))
+        for place, (name, *arguments) in enumerate(written):
+            if name == "uniform" and depends(arguments[2]):
+                self._write(calls, place, *arguments)
+            elif name == "uniforms" and not open_sets.isdisjoint(arguments[1:]):
+                program, first, last = arguments
+                use = self._use(program, sets[first], sets[last])
+                calls[place] = programs[program].resume, (use,)
+            else:
+                continue
+            self.places.add(place)
+
+    def _write(self, calls: list[Call], place: int, number: int, name: str, value: Any) -> None:
+        """Put what writes a uniform of a program into `calls`."""
+        program, make = self._programs[number], maker(value)
+        if make is None:
+            calls[place] = program.writing(name, value)
+            return
+        values = value if isinstance(value, tuple) else (value,)
+        ints = (c_int * len(values))()
+        call = program.writing_ints(name, ints)
+        if call is None or not all(isinstance(one, SizeIndex) or _is_int32(one) for one in values):
+            self._others.append((calls, place, program, name, make))
+            return
+        calls[place] = call
+        self._makers.append((program, name, make))
+        for i, one in enumerate(values):
+            if isinstance(one, SizeIndex):
+                self._ints.append((ints, i, one.index))
+            else:
+                ints[i] = one
+
+    def _use(self, number: int, first: Mapping[str, Any], last: Mapping[str, Any]) -> UniformUse:
+        """Return what sets `first` of a program, behind `last` or whatever is set."""
+        program = self._programs[number]
+        first, last = (one if depends(one) else program.known(one) for one in (first, last))
+        use = UniformUse(first, last, [], [])
+        for name, value in first.items():
+            other = name not in last or repr(last[name]) != repr(value)
+            if name in program.uniforms and (other or depends(value)):
+                use.sized.append((_unbound, ()))
+                self._write(use.sized, len(use.sized) - 1, number, name, value)
+                if other:
+                    use.back.append((_unbound, ()))
+                    self._write(use.back, len(use.back) - 1, number, name, value)
+        self._uses.append((use, Template(first), Template(last)))
+        return use
+
+    def bind(self, numbers: Sequence[int]) -> None:
+        """Have the calls write what follows from these numbers of the table of expressions."""
+        if self._ints and not (_is_int32(min(numbers)) and _is_int32(max(numbers))):
+            for program, name, make in self._makers:  # raises what is wrong with that uniform
+                program.writing(name, make(numbers))
+        for ints, i, place in self._ints:
+            ints[i] = numbers[place]
+        for calls, i, program, name, make in self._others:
+            calls[i] = program.writing(name, make(numbers))
+        for use, first, last in self._uses:
+            one = _UniformValues(first, numbers) if first.is_open else use.first
+            if last.is_open:
+                use.last = one if use.last is use.first else _UniformValues(last, numbers)
+            use.first = one
+
+
 class _Changes:
     """The calls that another binding changes, with all that their arguments need but the numbers.
 
-    Most of them write one integer, bind a range of bytes, dispatch or capture: those take a third
-    of a microsecond each here. count: of the numbers of a binding.
+    Most of them bind a range of bytes, dispatch or capture: those take a third of a microsecond
+    each here. count: of the numbers of a binding.
     """
 
     def __init__(self, count: int, device: Device) -> None:
         self.others: list[int] = []
         """The places of all other calls."""
         self._most = device.capabilities.max_compute_work_group_count
-        self._uniforms: list[tuple[int, Callable[..., object], int, int]] = []
         self._ranges: list[tuple[int, Callable[..., object], int, int, int, int]] = []
         self._dispatches: list[tuple[int, Callable[..., object], int, int, int]] = []
         self._captures: list[tuple[Any, ...]] = []
@@ -82,14 +194,6 @@ class _Changes:
         if isinstance(size, SizeIndex):
             return size.index
         return self._count + self._constants.setdefault(size, len(self._constants))
-
-    def add_uniform(self, call: int, program: Program, name: str, value: object) -> bool:
-        """Add the call of that place; return False where it is none of an integer."""
-        member = program.integer(name) if isinstance(value, SizeIndex) else None
-        if member is None or not isinstance(value, SizeIndex):
-            return False
-        self._uniforms.append((call, *member, value.index))
-        return True
 
     def add_range(self, call: int, buffer: Any, binding: int, first: Size, nbytes: Size) -> bool:
         """Add the call of that place; return False where it binds the rest of a buffer."""
@@ -131,12 +235,6 @@ class _Changes:
         """
         values = [*numbers, *self._constants]
         left = list(self.others)
-        for call, write, location, place in self._uniforms:
-            value = values[place]
-            if -(1 << 31) <= value < 1 << 31:
-                calls[call] = write, (location, value)
-            else:
-                left.append(call)
         for call, bind, size, binding, begin, length in self._ranges:
             first, nbytes = values[begin], values[length]
             if first >= 0 <= nbytes and first + nbytes <= size:
@@ -182,8 +280,6 @@ class BoundCommands:
         self.buffer, self._shown = buffer, shown
         self._functions: Sequence[Callable[[], None]] = ()
         self._numbers: Sequence[int] = ()
-        self._sets: list[Any] = list(commands.uniforms)
-        self._open_sets = frozenset(i for i, one in enumerate(commands.uniforms) if depends(one))
         self._steps: list[tuple[str, int]] = []
         self._written: list[Command] = []
         for command in commands.commands:
@@ -192,13 +288,10 @@ class BoundCommands:
             else:
                 self._written.append(command)
         self._makers = [self._maker(command) for command in self._written]
-        self._set_parts = [
-            (i, commands.uniforms[i], _makers(commands.uniforms[i].items()))
-            for i in sorted(self._open_sets)
-        ]
+        self._calls: list[Call] = [(_unbound, ())] * len(self._written)
+        self._sized = _SizedUniforms(self._written, commands.uniforms, programs, self._calls)
         self._open = [i for i, one in enumerate(self._written) if self._is_open(i, one)]
         self._changes: _Changes | None = None
-        self._calls: list[Call] = [(_unbound, ())] * len(self._written)
         self.checked = False
         """Whether it ran with GL asked for errors behind each step; never with GLNN_DEBUG."""
         self._bound_anew = False
@@ -206,8 +299,8 @@ class BoundCommands:
     def _is_open(self, place: int, command: Command) -> bool:
         """Return True where the call of a command must be made anew for other sizes."""
         name, *arguments = command
-        if name == "uniforms":
-            return not self._open_sets.isdisjoint(arguments[1:])
+        if place in self._sized.places:
+            return False
         if name == "refresh":
             return depends(self._commands.textures[arguments[0]].words)
         return name == "host" or bool(self._makers[place][2])
@@ -224,14 +317,10 @@ class BoundCommands:
         before; None for the first one, by which all calls are made.
         """
         self._numbers, self._functions = numbers, host
-        for i, values, open_values in self._set_parts:
-            known: dict[str, Any] = dict(values)
-            for name, value in open_values:
-                known[name] = value(numbers)
-            self._sets[i] = known
+        self._sized.bind(numbers)
         anew: list[int] = []
         if replaced is None:
-            anew += range(len(self._makers))
+            anew += (i for i in range(len(self._makers)) if i not in self._sized.places)
         else:
             if replaced:
                 anew += (i for i, one in enumerate(self._written) if replaced.touches(one))
@@ -253,10 +342,7 @@ class BoundCommands:
         for i in self._open:
             name, *arguments = self._written[i]
             known = False
-            if name == "uniform":
-                program, uniform, value = arguments
-                known = found.add_uniform(i, self._programs[program], uniform, value)
-            elif name == "bind":
+            if name == "bind":
                 buffer, binding, first, nbytes = arguments
                 known = found.add_range(i, self.buffer(buffer), binding, first, nbytes)
             elif name == "dispatch":
@@ -334,15 +420,10 @@ class BoundCommands:
             raise FormatError(f"{nbytes} bytes from {first} of a buffer of {buffer.size}")
 
     def _uniforms(self, program: int, first: int, last: int) -> Call:
-        used = self._programs[program]
-        begin, end = (self._set(used, one) for one in (first, last))
-        if first == last:
-            return used.set, (begin,)
-        return used.resume, (begin, end, used.changes(end, begin))
-
-    def _set(self, program: Program, place: int) -> Mapping[str, Value]:
-        found = self._sets[place]
-        return found if place in self._open_sets else program.known(found)
+        used, sets = self._programs[program], self._commands.uniforms
+        known: Any = sets[first], sets[last]  # of numbers alone
+        begin, end = map(used.known, known)
+        return used.resume, (UniformUse(begin, end, used.changes(end, begin)),)
 
     def _uniform(self, program: int, name: str, value: UniformValue) -> Call:
         found: Any = value

@@ -18,7 +18,7 @@ from glnn.device.timeline import Fence
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
 from glnn.process import alone
-from glnn.types import DType, TensorType
+from glnn.types import DType
 
 if TYPE_CHECKING:
     import moderngl
@@ -54,14 +54,14 @@ class Buffer:
         self.shape = shape
         self.dtype: DType = dtype
         self.layout = layout
-        self.words = layout.words(TensorType(shape, dtype))
+        self._number = layout.number(dtype)  # what each is there
+        self._used = layout.size(shape)
+        self.words = -(-self._used * self._number.itemsize // 4)
         """What the array takes of its memory."""
         self.size = max(self.words, capacity or 0, LEAST)
         self.nbytes = 4 * self.size
         self.pushes = 0
         self.pulls = 0
-        self._number = layout.number(dtype)  # what each is there
-        self._used = layout.size(shape)
         self._count = prod(shape)
         self._cuts = parts_in_words(self._count, self._number.itemsize)  # in which it is copied
         self._dense = layout.name in ("R", "packed")  # padding is behind the last number only

@@ -62,6 +62,16 @@ class Uniform:
         content = (c_char * len(packed)).from_buffer_copy(packed)
         return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, content)
 
+    def writing_ints(self, gl: Functions, ints: ctypes.Array[c_int]) -> Command | None:
+        """What gives it the numbers that are in `ints` when that is called.
+
+        None where it takes more of them, or others than int32's.
+        """
+        components, letter, ending = WRITTEN.get(self.kind, UNIT)
+        if letter != "i" or len(ints) < self.components:
+            return None
+        return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, ints)
+
     @property
     def components(self) -> int:
         """The numbers that it holds."""

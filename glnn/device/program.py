@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ctypes
+from collections.abc import Mapping
+from ctypes import c_int
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from glnn.device.building import any_shader, compute_program, feedback_program, owned
 from glnn.device.device import Device
 from glnn.device.functions import Command
-from glnn.device.members import INT, Value, check_compute, check_feedback, check_uniforms, uniforms
+from glnn.device.members import Value, check_compute, check_feedback, check_uniforms, uniforms
 from glnn.device.source import Source
 from glnn.errors import DeviceError, LimitError
 from glnn.span import Span
@@ -20,6 +23,19 @@ if TYPE_CHECKING:
 
 POINTS = 0
 MOST_KNOWN = 64  # sets of uniforms of a program
+
+
+@dataclass(eq=False)
+class UniformUse:
+    """The uniforms that commands want of a program before they write single ones, and behind."""
+
+    first: Mapping[str, Value]
+    last: Mapping[str, Value]
+    """`first`, and what the commands write; the same mapping where they write nothing."""
+    back: list[Command]
+    """What writes `first` where `last` was set."""
+    sized: list[Command] = field(default_factory=list)
+    """What writes `first` where the `last` of other sizes was set."""
 
 
 class Program:
@@ -49,6 +65,7 @@ class Program:
         self._device, self._gl = device, device.functions
         self.name, self.glo, self.stride = name, program, 0
         self._last: Mapping[str, Value] | None = None
+        self._last_use: UniformUse | None = None
         self._known: dict[str, Mapping[str, Value]] = {}  # what commands set, by its text
         self._use = self._gl.quick("glUseProgram")
         with owned(device, program):
@@ -143,7 +160,7 @@ class Program:
         if values is self._last:
             return
         self._usable()
-        before, self._last = self._last or {}, None
+        before, self._last, self._last_use = self._last or {}, None, None
         self._use(self.glo)
         for function, arguments in self.changes(before, values):
             function(*arguments)
@@ -171,31 +188,34 @@ class Program:
         """What writes one of its uniforms, while it is the current program."""
         return self._members[name].writing(self._gl, value)
 
-    def integer(self, name: str) -> tuple[Callable[..., object], int] | None:
-        """Return what writes a uniform of one int, and its location; None where it is none."""
-        member = self._members[name]
-        if member.kind != INT or member.count != 1:
-            return None
-        return self._gl.quick("glUniform1i"), member.place
+    def writing_ints(self, name: str, ints: ctypes.Array[c_int]) -> Command | None:
+        """Return what writes one of its uniforms by what is in `ints` then.
 
-    def resume(
-        self, first: Mapping[str, Value], last: Mapping[str, Value], back: list[Command]
-    ) -> None:
-        """Set `first`, by `back` alone where `last` was set before, and note that `last` follows.
+        None where it takes more numbers, or others than int32's.
+        """
+        return self._members[name].writing_ints(self._gl, ints)
+
+    def resume(self, use: UniformUse) -> None:
+        """Set `use.first`, by as little as tells it from what is set, and note that `last` follows.
 
         For `BoundCommands`, which write what is between the two themselves.
         """
-        if self._last is last:
-            self._use(self.glo)
-            for function, arguments in back:
-                function(*arguments)
+        if self._last is use.last:
+            commands = use.back
+        elif self._last_use is use:
+            commands = use.sized
         else:
-            self.set(first)
-        self._last = last
+            self.set(use.first)
+            commands = []
+        if commands:
+            self._use(self.glo)
+            for function, arguments in commands:
+                function(*arguments)
+        self._last, self._last_use = use.last, use
 
     def forget(self) -> None:
         """Take no uniform to be set."""
-        self._last = None
+        self._last = self._last_use = None
 
     def using(self) -> Command:
         """What makes it the current program, as running it does by itself."""

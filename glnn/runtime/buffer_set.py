@@ -120,8 +120,8 @@ class BufferSet:
         self._sized = SizedArrays(executable.sized)
         self._on_host: dict[str, Array] = {}
         """Of the tensors that follow from sizes those that the host reads."""
-        views = enumerate(executable.commands.textures)
-        self._open_views = [(i, view) for i, view in views if depends(view.words)]
+        makers = ((i, maker(one.words)) for i, one in enumerate(executable.commands.textures))
+        self._open_views = [(i, make) for i, make in makers if make is not None]
         self._turning = self._doubled()
         updated = [one for one in executable.states if one.after is not None]
         self._in_place = self.device is not None and not all(one.blocks[1:] for one in updated)
@@ -284,14 +284,16 @@ class BufferSet:
             parts.arrays = [self._array(now, one) for one in commands.arrays]
             replaced = None
         else:
-            textures = {i for i, one in enumerate(commands.textures) if one.buffer in buffers}
-            shown = parts.textures
-            textures |= {i for i, one in self._open_views if not self._shows(shown[i], one)}
+            shown, numbers = parts.textures, self.numbers
+            textures = {i for i, words in self._open_views if shown[i].words < words(numbers)}
+            if buffers:
+                views = enumerate(commands.textures)
+                textures |= {i for i, one in views if one.buffer in buffers}
             for i in textures:
                 parts.textures[i] = self._texture(now, i)
             arrays = {
                 i
-                for i, one in enumerate(commands.arrays)
+                for i, one in enumerate(commands.arrays if buffers else ())
                 if any(place in buffers for _, place, _ in one.attributes)
             }
             for i in arrays:
@@ -433,7 +435,8 @@ class BufferSet:
                 if make is not None and slot.name not in self._on_host:
                     now.open_stores.append((found, make))
             return found
-        layout = self.change(slot.layout) if self.executable.symbols else slot.layout
+        is_open = slot.name in self.executable.open_layouts
+        layout = self.change(slot.layout) if is_open else slot.layout
         memory, words = now.parts.buffers[slot.block], number(slot.words, self.numbers)
         offset = number(slot.offset, self.numbers)
         return Buffer(shape, layout, capacity=words, memory=memory, dtype=slot.dtype, offset=offset)

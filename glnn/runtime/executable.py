@@ -20,7 +20,7 @@ from glnn.errors import ModelError, ShapeError, shown
 from glnn.layout import Layout, parse
 from glnn.runtime.array_program import NO_ARRAYS, ArrayProgram
 from glnn.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, places
-from glnn.symint import ORDER, Expr, Guard, SymInt, check
+from glnn.symint import ORDER, Expr, Guard, Substitution, SymInt, check
 from glnn.types import Array, DType, Shape, TensorType
 
 
@@ -344,6 +344,13 @@ class Executable:
             if one.block is not None and depends((*one.shape, one.words, one.offset))
         }
         return frozenset(n for n, one in self.slots.items() if one.memory in open_memories)
+
+    @cached_property
+    def open_layouts(self) -> frozenset[str]:
+        """The tensors on a device whose layouts depend on the symbols."""
+        hinted = Substitution(lambda one: one.hint)
+        slots = self.slots.items()
+        return frozenset(n for n, one in slots if hinted(one.layout) is not one.layout)
 
     @cached_property
     def open_steps(self) -> Sequence[int]:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from glnn.backends.launch import Shown
 from glnn.device import Buffer, Device, Program
-from glnn.device.bound_commands import BoundCommands
+from glnn.device.bound_commands import BoundCommands, Replaced
 from glnn.device.command_encoder import CommandEncoder, place
 from glnn.errors import DeviceError
 from glnn.layout import parse
+from glnn.size_table import compiled
+from glnn.symint import SymFloat, Trace
 
 MakeProgram = Callable[[Device], Program]
+NOTHING = Replaced(frozenset(), frozenset(), frozenset())
 
 
 class Work:
@@ -33,16 +38,16 @@ class Work:
             self.buffers[name].set(np.zeros(4, np.float32))
         return self.buffers[name]
 
-    def scale(self, source: str, target: str, factor: float) -> None:
+    def scale(self, source: str, target: str, factor: float, count: int = 4) -> None:
         read, written = self.buffer(source), self.buffer(target)
         self.encoder.step(f"{source} to {target}")
         self.encoder.uses([place(read), place(written)], [place(written)])
         self.encoder.bind(read, 0)
         self.encoder.bind(written, 1)
-        self.encoder.uniforms(self.program, {"count": 4, "factor": factor})
+        self.encoder.uniforms(self.program, {"count": count, "factor": factor})
         self.encoder.dispatch(self.program, (1, 1, 1))
 
-    def bound(self, *host: Callable[[], None]) -> BoundCommands:
+    def bound(self, *host: Callable[[], None], numbers: tuple[int, ...] = ()) -> BoundCommands:
         """What was asked for until now, to be run."""
         commands, parts = self.encoder.finish(), list(self.encoder.parts.values())
         buffers = [part for part in parts if isinstance(part, Buffer)]
@@ -50,7 +55,7 @@ class Work:
         found = BoundCommands(
             device, commands, programs, lambda place: buffers[place].push(device), Shown()
         )
-        found.bind((), host)
+        found.bind(numbers, host)
         return found
 
     def value(self, name: str) -> float:
@@ -175,6 +180,48 @@ def test_what_comes_between_may_change_all(work: Work, device: Device) -> None:
     for _ in range(2):
         commands()
         assert [work.value(name) for name in "bcd"] == [2, 2, 3]
+
+
+def test_uniforms_of_sizes_are_written_by_lists_made_once(
+    work: Work, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A binding compares no sets of uniforms, whatever is between them."""
+    w: Any = Trace().symbol("W", 7, (1, 99))
+    for source, target, factor in (("a", "b", w), ("b", "c", 2), ("c", "d", w + 1), ("d", "e", 3)):
+        work.scale(source, target, SymFloat.of(factor), count=4 * w)
+    numbers = compiled(work.encoder.sizes.expressions, ["W"])
+    commands = work.bound(numbers=numbers((7,)))
+    compared: list[Any] = []
+    changes = Program.changes
+    monkeypatch.setattr(
+        Program, "changes", lambda *given: compared.append(given) or changes(*given)
+    )
+    for bound, size in enumerate((7, 2, 2, 5, 3)):
+        commands.bind(numbers((size,)), replaced=NOTHING)
+        for _ in range(2):
+            work.start("a", 1.0)
+            commands()
+            assert work.value("e") == size * 2 * (size + 1) * 3
+        assert bool(compared) is (not bound)
+        compared.clear()
+    work.program.set({"count": 1, "factor": 100.0})  # another one's
+    for size in (4, 4, 6):
+        commands.bind(numbers((size,)), replaced=NOTHING)
+        commands()
+        assert work.value("e") == size * 2 * (size + 1) * 3
+    commands.bind(numbers((8,)), replaced=NOTHING)
+    commands.bind(numbers((9,)), replaced=NOTHING)  # which no run was between
+    commands()
+    assert work.value("e") == 9 * 2 * 10 * 3
+
+
+def test_a_uniform_that_no_int_holds_is_refused(work: Work) -> None:
+    w: Any = Trace().symbol("W", 7, (1, 1 << 20))
+    work.scale("a", "b", 2.0, count=w * 4096)
+    numbers = compiled(work.encoder.sizes.expressions, ["W"])
+    commands = work.bound(numbers=numbers((7,)))
+    with pytest.raises(struct.error):
+        commands.bind(numbers((1 << 20,)), replaced=NOTHING)
 
 
 def test_after_an_interruption_all_is_set_again(work: Work) -> None:
