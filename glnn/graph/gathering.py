@@ -12,7 +12,34 @@ from glnn.types import Array, Shape
 
 FEW = 1 << 14
 """Numbers up to which places are kept: they take twice to eight times as many bytes as these."""
+OFTEN = 8
+"""Runs after which places are looked up, not moved: to find them takes as long as some runs."""
 BEYOND = 1 << 40  # what the places of a second look lie behind those of the first
+
+
+def for_shapes(
+    general: Callable[..., Any], make: Callable[..., Callable[..., Any] | None], runs: int = OFTEN
+) -> Callable[..., Any]:
+    """Return a function of arrays that does what `general` does, whatever their shapes are.
+
+    Where the same shapes came `runs` times, one after the other, what `make` gives for such arrays
+    does it, if that is not None.
+    """
+    shapes: list[Shape] = []
+    came, special = 0, None
+
+    def perform(*arrays: Array) -> Any:
+        nonlocal shapes, came, special
+        given = [one.shape for one in arrays]
+        if given != shapes:
+            shapes, came, special = given, 0, None
+        if came < runs:
+            came += 1
+            if came == runs:
+                special = make(*arrays)
+        return general(*arrays) if special is None else special(*arrays)
+
+    return perform
 
 
 class Gathering:

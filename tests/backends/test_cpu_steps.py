@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from glnn.compile.emit import CpuStep
+from glnn.graph import operators
 from glnn.graph.blockwise import NUMBERS
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
@@ -123,6 +124,24 @@ def test_few_columns_of_a_convolution(groups: int, samples: int) -> None:
     np.testing.assert_allclose(found, correlation(x, weight, groups, 2, 1), rtol=1e-5, atol=1e-5)
 
 
+def test_convolutions_are_alike_however_often_they_run(rng) -> None:
+    """To the last bit, also where places were looked up."""
+    draw = np.random.default_rng(3)
+    for _ in range(60):
+        n, groups, share, own, *sides = draw.integers(1, 4, 8)
+        high, wide = draw.integers(max(*sides[:2]), 12, 2)
+        kernel, padding = sides[:2], draw.integers(0, 2, 4)
+        shapes = (n, groups * share, high, wide), (groups * own, share, *kernel)
+        op = operators.Conv2d(
+            tuple(map(int, sides[2:])), tuple(map(int, padding)), groups=int(groups)
+        )
+        work = op.specialized([TensorType(tuple(map(int, one))) for one in shapes])
+        x, weight = map(rng, shapes)
+        first, *others = (work(x, weight)[0] for _ in range(12))
+        for one in others:
+            assert np.array_equal(one, first), shapes
+
+
 def test_moves_are_alike_however_often_they_run(rng) -> None:
     """Places are looked up once a move has run some times."""
     pad, turn = Pad((1, 0), (2, 1), "constant", 3), Slice((4, 0), (-9, 2), (0, 1), (-2, 1))
@@ -177,6 +196,11 @@ SUMMED = Pointwise(call("add", Arg(0), Arg(1)))
         (Reduce("sum", (0, 2), keepdims=False), [(2, 3, 2)], [(4, 0, 1)]),
         (Slice((0, 1), (9, 9), (0, 1), (1, 2)), [(3, 4)], [(5, 9)]),
         (Transpose((1, 0)), [(3, 4)], [(2, 7)]),
+        (operators.Conv2d(), [(1, 3, 5, 4), (2, 3, 3, 2)], [(2, 3, 40, 50), (4, 3, 1, 1)]),
+        (operators.Conv2d((2, 1), (1, 0, 1, 1), groups=3), [(2, 3, 5, 4), (6, 1, 3, 2)],
+         [(1, 3, 9, 7), (6, 1, 3, 2)]),
+        (Pool2d("average", (3, 2), (2, 1), (1, 0, 1, 1)), [(1, 3, 5, 4)], [(2, 1, 70, 60)]),
+        (Pool2d("max", None), [(1, 3, 5, 4)], [(2, 1, 9, 6)]),
     ],
 )  # fmt: skip
 def test_what_is_made_for_some_sizes_is_for_others(op, shapes, others, rng) -> None:

@@ -8,6 +8,7 @@ from math import prod
 from typing import ClassVar
 
 from glnn.errors import ShapeError
+from glnn.graph.gathering import for_shapes
 from glnn.graph.operator import Reference, Shapes, Types, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.convolving import Convolving
@@ -29,6 +30,7 @@ class Conv2d(Convolving):
 
     name: ClassVar[str] = "conv2d"
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
+    any_sizes: ClassVar[bool] = True
     halves: ClassVar[tuple[str, ...]] = ("weight",)
     bytes: ClassVar[tuple[str, ...]] = ("weight",)
     groups: int = 1
@@ -71,12 +73,19 @@ class Conv2d(Convolving):
         x, weight = given["x"], given["weight"]
         if self.prologue is not None or x.dtype is not weight.dtype:
             return self.reference
-        *_, oh, ow = self.convolved({"x": x.shape, "weight": weight.shape})
         geometry = self.stride, self.padding, self.dilation, self.groups
-        few = few_correlated(x.shape, weight.shape, (oh, ow), *geometry, x.dtype.numpy)
-        if few is not None:
-            return lambda x, weight: (few(x, weight),)
-        return lambda x, weight: (correlated(x, weight, (oh, ow), *geometry),)
+
+        def convolve(x: Array, weight: Array) -> tuple[Array, ...]:
+            return (correlated(x, weight, self.windows(x.shape, weight.shape), *geometry),)
+
+        def of_shapes(x: Array, weight: Array) -> Reference:
+            out = self.windows(x.shape, weight.shape)
+            few = few_correlated(x.shape, weight.shape, out, *geometry, x.dtype)
+            if few is not None:
+                return lambda x, weight: (few(x, weight),)
+            return lambda x, weight: (correlated(x, weight, out, *geometry),)
+
+        return for_shapes(convolve, of_shapes)
 
     def flops(self, shapes: Shapes) -> int:
         out = self.convolved(shapes)

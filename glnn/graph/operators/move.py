@@ -14,15 +14,13 @@ import numpy as np
 
 from glnn.array_functions import cut
 from glnn.errors import ShapeError, shown
-from glnn.graph.gathering import Gathering
+from glnn.graph.gathering import Gathering, for_shapes
 from glnn.graph.index_map import Axis, IndexMap
 from glnn.graph.operator import Cost, Few, Known, Operator, Reference, Shapes, Types
 from glnn.symint import is_integer
 from glnn.types import MOST, Array, Dim, Shape, TensorType
 
 MOST_RANK = 8
-OFTEN = 8
-"""Runs after which places are looked up, not moved: to find them takes as long as some runs."""
 
 
 class Move(Operator):
@@ -72,20 +70,14 @@ class Move(Operator):
         return (np.asarray(self.moved(x), order="C"),)  # which keeps a rank of 0
 
     def specialized(self, types: Types) -> Reference:
-        runs, shape = 0, None  # the runs of arrays of that shape
-        gather: Gathering | None = None
+        def move(x: Array) -> tuple[Array, ...]:
+            return (np.asarray(self.moved(x), order="C"),)
 
-        def move(x: Array | None) -> tuple[Array, ...]:
-            nonlocal gather, runs, shape
-            assert x is not None
-            if x.shape != shape:
-                gather, runs, shape = None, 0, x.shape
-            runs += 1
-            if runs == OFTEN:
-                gather = Gathering.of(self.moved, shape, x.dtype, self.value)
-            return (np.asarray(self.moved(x), order="C") if gather is None else gather(x),)
+        def looked_up(x: Array) -> Reference | None:
+            gather = Gathering.of(self.moved, x.shape, x.dtype, self.value)
+            return None if gather is None else lambda x: (gather(x),)
 
-        return move
+        return for_shapes(move, looked_up)
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
         x = shapes["x"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
-from glnn.graph.gathering import FEW, Gathering
+from glnn.graph.gathering import FEW, Gathering, for_shapes
 from glnn.graph.operator import Reference, Shapes, Types, fewer, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
@@ -34,6 +34,7 @@ class Pool2d(Contraction):
     """
 
     name: ClassVar[str] = "pool2d"
+    any_sizes: ClassVar[bool] = True
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     mode: str = "max"
@@ -144,28 +145,27 @@ class Pool2d(Contraction):
         return result
 
     def specialized(self, types: Types) -> Reference:
-        x = self.named(types)["x"]
-        shape, dtype = self.shape_of({"x": x.shape}), x.dtype.numpy
-        taps = prod(self.reach({"x": x.shape}))
-        if self.kernel is None or not 0 < taps * prod(shape) <= FEW:
+        if self.kernel is None:
             return self.reference
+        return for_shapes(self.reference, self._looked_up, 1)  # its sums are of another order
+
+    def _looked_up(self, x: Array) -> Reference | None:
+        """Return what pools arrays like `x`, where they are of few numbers."""
+        shape, reach = self.shape_of({"x": x.shape}), self.reach({"x": x.shape})
+        taps = prod(reach)
+        if not 0 < taps * prod(shape) <= FEW:
+            return None
         places = np.arange(1, prod(x.shape) + 1, dtype=np.int64).reshape(x.shape)
         met = np.zeros((taps, *shape), np.int64)
-        every = windows.every_tap(
-            places,
-            (shape[2], shape[3]),
-            self.reach({"x": x.shape}),
-            self.stride,
-            self.padding,
-            self.dilation,
-        )
+        out, dilation = (shape[2], shape[3]), self.dilation
+        every = windows.every_tap(places, out, reach, self.stride, self.padding, dilation)
         for tap, (_, (ys, xs), part) in enumerate(every):
             met[tap][:, :, ys, xs] = part
         join, none = (np.maximum, -np.inf) if self.mode == "max" else (np.add, 0)
-        gather = Gathering(x.shape, met - 1, dtype, none)
+        gather = Gathering(x.shape, met - 1, x.dtype, none)
         if self.mode == "max":
             return lambda x: (join.reduce(gather(x), 0),)
-        divisors = self.divisors(np.zeros(x.shape, dtype), shape)
+        divisors = self.divisors(x, shape)
         return lambda x: (join.reduce(gather(x), 0) / divisors,)
 
     def _joined(self, x: Array, axis: int, count: int, kernel: int) -> Array:
