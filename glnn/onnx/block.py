@@ -17,9 +17,9 @@ class Step:
     """A node: an operator on values that have names."""
 
     name: str
-    """What people know the node by."""
+    """The node's name in error messages."""
     operator: Composite | None
-    """None where the result is the operand itself."""
+    """The node's operator; None where the result is the operand itself."""
     inputs: tuple[str, ...]
     """The name of each operand, empty where one is left out; what bodies take comes last."""
     outputs: tuple[str, ...]
@@ -42,13 +42,13 @@ class Block:
     name: str
     """The graph's."""
     inputs: tuple[str, ...]
-    """What it is given."""
+    """The names of its inputs."""
     constants: Mapping[str, Value]
-    """What never changes: made once, so that plans share it."""
+    """Constants by name, made once, so that plans share them."""
     steps: tuple[Step, ...]
-    """In an order in which they can run."""
+    """The nodes, in an order in which they can run."""
     outputs: tuple[str, ...]
-    """What is asked for."""
+    """The names of its outputs."""
 
     @cached_property
     def free(self) -> tuple[str, ...]:
@@ -61,8 +61,8 @@ class Block:
         return tuple(found | dict.fromkeys(name for name in self.outputs if name not in made))
 
     @cached_property
-    def asked(self) -> frozenset[str]:
-        """The names, given or free, whose numbers sizes in it follow from."""
+    def size_names(self) -> frozenset[str]:
+        """The names of inputs and free values whose numbers determine sizes inside the block."""
         found: set[str] = set()
         for step in reversed(self.steps):
             if found.intersection(step.outputs):

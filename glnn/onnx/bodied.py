@@ -1,4 +1,4 @@
-"""Nodes of ONNX with graphs of their own, which are planned as any graph is."""
+"""ONNX nodes that have subgraphs, which are planned as any other graph is."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from glnn.types import ANYTHING, TensorType
 
 
 @dataclass(frozen=True, eq=False)
-class Bodied(Composite):
-    """A node with graphs of its own, which read values of the graph around it, too."""
+class SubgraphNode(Composite):
+    """A node with subgraphs, which may also read values of the graph around it."""
 
     blocks: tuple[Block, ...]
-    """Its graphs."""
+    """The subgraphs."""
     first: int
-    """How many operands the node has itself; what its graphs take from around follows."""
-    wanted: tuple[bool, ...]
-    """For each result, whether it has a name in the model; the others are left out."""
+    """The number of the node's own operands; the values that its subgraphs capture follow these."""
+    used_outputs: tuple[bool, ...]
+    """Flags, one for each result: True where the result has a name in the model."""
 
     opens: ClassVar[bool] = True
     op_type: ClassVar[str]
@@ -35,13 +35,13 @@ class Bodied(Composite):
 
     @property
     def free(self) -> tuple[str, ...]:
-        """What its graphs take from around: the names of the operands behind the first."""
+        """The names of the values that the subgraphs capture: the operands behind the first."""
         return tuple(dict.fromkeys(name for block in self.blocks for name in block.free))
 
     @property
     def asked(self) -> tuple[str, ...]:
-        asked = frozenset[str]().union(*(block.asked for block in self.blocks))
-        return tuple(f"x{self.first + i}" for i, name in enumerate(self.free) if name in asked)
+        names = frozenset[str]().union(*(block.size_names for block in self.blocks))
+        return tuple(f"x{self.first + i}" for i, name in enumerate(self.free) if name in names)
 
     @property
     def type_only(self) -> tuple[str, ...]:
@@ -53,16 +53,20 @@ class Bodied(Composite):
         for value in given:
             if value is not None and value.kind is not Kind.CONSTANT:
                 builder.take(value)
-        own = [*given[: self.first], *(None,) * (self.first - len(given))]
-        around = {n: v for n, v in zip(self.free, given[self.first :], strict=True) if v}
-        found = self._results(builder, own, around)
+        operands = [*given[: self.first], *(None,) * (self.first - len(given))]
+        captured = {n: v for n, v in zip(self.free, given[self.first :], strict=True) if v}
+        found = self._results(builder, operands, captured)
         return builder.graph(found)
 
     @abstractmethod
     def _results(
-        self, builder: Builder, own: Sequence[Value | None], around: dict[str, Value]
+        self, builder: Builder, operands: Sequence[Value | None], captured: dict[str, Value]
     ) -> list[Value]:
-        """The results that are wanted. own: the node's operands. around: what its graphs take."""
+        """Return the used results.
+
+        operands: the node's own, None where one is left out. captured: values of the graph around
+        it, by name.
+        """
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         unranked = [None if type is None else type.unranked for type in types]
@@ -75,15 +79,15 @@ class Bodied(Composite):
                 return tuple(value.type.unknown for value in self.express(given).outputs)
             except (ShapeError, UnsupportedOpError):
                 continue
-        return (ANYTHING,) * sum(self.wanted)
+        return (ANYTHING,) * sum(self.used_outputs)
 
-    def chosen(self, found: Sequence[Value]) -> list[Value]:
-        """Those of all results that are wanted."""
-        return [value for value, wanted in zip(found, self.wanted, strict=False) if wanted]
+    def select_outputs(self, results: Sequence[Value]) -> list[Value]:
+        """Return those of `results` that the model uses."""
+        return [value for value, used in zip(results, self.used_outputs, strict=False) if used]
 
 
-def there(what: str, value: Value | None) -> Value:
-    """`value`. Raises ShapeError where it is left out."""
+def require(what: str, value: Value | None) -> Value:
+    """Return `value`. Raises ShapeError where it is None: `what` is missing."""
     if value is None:
         raise ShapeError(f"{what} is missing")
     return value

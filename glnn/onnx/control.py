@@ -12,50 +12,52 @@ from glnn.graph.expression import formula
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Pointwise
 from glnn.graph.operators.control import FLAG
-from glnn.onnx.bodied import Bodied, there
+from glnn.onnx.bodied import SubgraphNode, require
 from glnn.types import UNKNOWN, UNRANKED, TensorType
 
 TRIES = 4  # how often a loop's body is built until the types that it is given are what it gives
 
 
-class IfNode(Bodied):
+class IfNode(SubgraphNode):
     """ONNX's If: one of two graphs; where the condition is known, that one alone."""
 
     op_type: ClassVar[str] = "If"
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """The condition, too: the graph that is not taken may be wrong for the inputs' shapes."""
+        """The operands whose numbers are read: the condition is one, as the branch that is not
+        taken may be wrong for the inputs' shapes.
+        """
         return tuple(dict.fromkeys(("x0", *super().asked)))
 
     def _results(
-        self, builder: Builder, own: Sequence[Value | None], around: dict[str, Value]
+        self, builder: Builder, operands: Sequence[Value | None], captured: dict[str, Value]
     ) -> list[Value]:
-        condition = there("condition", own[0])
+        condition = require("condition", operands[0])
         if condition.kind is Kind.CONSTANT:
             if condition.data.size != 1:  # type: ignore[union-attr]
                 raise ShapeError(f"If: condition must be one bool, got {condition.type}")
             block = self.blocks[0 if condition.data.item() else 1]  # type: ignore[union-attr]
-            return self.chosen(block.put(builder, around))
+            return self.select_outputs(block.put(builder, captured))
         bodies: list[Body] = []
         for block in self.blocks:
             inside = builder.body(block.name)
-            bodies.append((inside, self.chosen(block.put(inside, around))))
+            bodies.append((inside, self.select_outputs(block.put(inside, captured))))
         return list(branch(builder, condition, *bodies, name="if"))
 
 
-class LoopNode(Bodied):
+class LoopNode(SubgraphNode):
     """ONNX's Loop: trips, condition, and the values that are carried."""
 
     op_type: ClassVar[str] = "Loop"
 
     def _results(
-        self, builder: Builder, own: Sequence[Value | None], around: dict[str, Value]
+        self, builder: Builder, operands: Sequence[Value | None], captured: dict[str, Value]
     ) -> list[Value]:
-        trips, condition, *rest = own
-        carried = [there(f"value {i}", value) for i, value in enumerate(rest)]
+        trips, condition, *rest = operands
+        initial = [require(f"value {i}", value) for i, value in enumerate(rest)]
         (block,) = self.blocks
-        given = [value.type for value in carried]
+        given = [value.type for value in initial]
         for _ in range(TRIES):
             inside = builder.body(block.name)
             count, going = inside.input("iteration", COUNT), inside.input("going", FLAG)
@@ -67,27 +69,27 @@ class LoopNode(Bodied):
                 inside.input(name, type) for name, type in zip(block.inputs[2:], given, strict=True)
             ]
             values = dict(zip(block.inputs, (wide, going, *states), strict=True))
-            last, *found = block.put(inside, {**around, **values})
+            last, *found = block.put(inside, {**captured, **values})
             types = [_joined(a, v.type) for a, v in zip(given, found, strict=False)]
             if types == given:
                 break
             given = types
-        stacked = self._stacked(found, len(carried))
-        body = inside, [last, *found[: len(carried)], *stacked]
-        results = loop(builder, body, *carried, trips=trips, condition=condition, name="loop")
-        left = iter(results[len(carried) :])
-        stacks = [next(left) if wanted else None for wanted in self.wanted[len(carried) :]]
-        every = [*results[: len(carried)], *stacks]
-        return [v for v, wanted in zip(every, self.wanted, strict=False) if wanted and v]
+        stacked = self._stacked_outputs(found, len(initial))
+        body = inside, [last, *found[: len(initial)], *stacked]
+        results = loop(builder, body, *initial, trips=trips, condition=condition, name="loop")
+        left = iter(results[len(initial) :])
+        stacks = [next(left) if used else None for used in self.used_outputs[len(initial) :]]
+        every = [*results[: len(initial)], *stacks]
+        return [v for v, used in zip(every, self.used_outputs, strict=False) if used and v]
 
-    def _stacked(self, found: Sequence[Value], carried: int) -> list[Value]:
-        """Those of the body's results that are stacked and wanted."""
-        pairs = zip(found[carried:], self.wanted[carried:], strict=False)
-        return [value for value, wanted in pairs if wanted]
+    def _stacked_outputs(self, results: Sequence[Value], count: int) -> list[Value]:
+        """Return the stacked results of the body, behind `count` states, that the model uses."""
+        pairs = zip(results[count:], self.used_outputs[count:], strict=False)
+        return [value for value, used in pairs if used]
 
 
 def _joined(before: TensorType, after: TensorType) -> TensorType:
-    """The type of a carried value that is of one type, then of another."""
+    """Return the type of a loop state that is of type `before`, then of type `after`."""
     if before.dtype is not after.dtype or before == after or before.holds:
         return before
     if len(before.dims) != len(after.dims):

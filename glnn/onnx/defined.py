@@ -1,4 +1,4 @@
-"""Operators that ONNX itself defines by others, once the types of their operands are known."""
+"""Operators that ONNX defines by functions of other operators, once operand types are known."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from glnn.types import TensorType
 
 @dataclass(frozen=True, eq=False)
 class FunctionNode(Composite):
-    """An operator that ONNX defines by others, which depends on the operands' types."""
+    """An operator that ONNX defines by a function, which depends on the operands' types."""
 
     op_type: str
     """ONNX's name."""
     block: Callable[[Types], Block]
-    """Gives these others. Raises ShapeError where ONNX does not say them."""
+    """Function that returns the nodes for operand types. Raises ShapeError where ONNX has none."""
     free: tuple[str, ...]
-    """What graphs of the node take from around: the names of the last operands."""
+    """The names of the values that subgraphs of the node capture: the last operands."""
     delegate: Delegate
     """The `onnx` package's."""
 

@@ -43,7 +43,7 @@ class Delegate:
     opsets: Mapping[str, int]
     """The model's operator sets and their versions."""
     ir_version: int
-    """That of the model's format."""
+    """The IR version of the model's format."""
 
     @cached_property
     def _evaluator(self) -> Any:
@@ -74,8 +74,8 @@ class Delegate:
         """The results that have names. Raises ShapeError where nothing can compute them."""
         with np.errstate(all="ignore"):
             try:
-                own = self._own_function
-                return self._package(arrays) if own is None else self._own(own, arrays)
+                own = self._numpy_function
+                return self._package(arrays) if own is None else self._run_numpy(own, arrays)
             except GlnnError:
                 raise
             except Exception as error:  # NumPy and the package raise many kinds
@@ -95,7 +95,7 @@ class Delegate:
     def _package(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
         """Return the results by the package's reference."""
         pairs = zip(self.node.input, arrays, strict=False)
-        feeds = {name: _given(array) for name, array in pairs if name and array is not None}
+        feeds = {name: _unboxed(array) for name, array in pairs if name and array is not None}
         if not self.node.domain:
             names = [
                 self.node.input[i] for i in SCALARS.get(self.node.op_type, ()) if i < len(arrays)
@@ -103,37 +103,39 @@ class Delegate:
             feeds |= {n: feeds[n].reshape(()) for n in names if n in feeds and feeds[n].size == 1}
         return tuple(map(array_of, self._evaluator.run(None, feeds)))
 
-    def _own(
+    def _run_numpy(
         self, function: Callable[..., Sequence[Array]], arrays: Sequence[Array | None]
     ) -> tuple[Array, ...]:
-        """The results by what there is of NumPy here, much faster than the package's."""
+        """Return the results by the NumPy function here, much faster than the package's
+        reference.
+        """
         from onnx import helper
 
         attributes = {a.name: helper.get_attribute_value(a) for a in self.node.attribute}
         found = function(attributes, self.opsets.get(domain_of(self.node.domain), 1), *arrays)
         return tuple(array for array, name in zip(found, self.node.output) if name)
 
-    def inferred(self, given: Sequence[Value | None]) -> tuple[TensorType, ...]:
-        """The results' types as far as the package knows them.
+    def infer_types(self, operands: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        """Return the results' types as far as the package infers them.
 
         Raises ShapeError where operands do not fit, or sizes are such as no tensor has.
         """
-        found = self._inferred_protos(given)
+        found = self._infer_protos(operands)
         types = tuple(
             type_of(found[name]) if name in found else ANYTHING for name in self.node.output if name
         )
-        x = given[0] if given else None
+        x = operands[0] if operands else None
         if self.node.op_type in SAME_COUNT and x is not None and types:
             dims = x.type.dims, types[0].dims
             if not x.type.symbols and not types[0].symbols and prod(dims[0]) != prod(dims[1]):
                 raise ShapeError(f"{self.node.op_type}: {x.type} has other numbers than {dims[1]}")
         return types
 
-    def _inferred_protos(self, given: Sequence[Value | None]) -> Mapping[str, Any]:
-        """The TypeProtos that the package infers, by the results' names."""
+    def _infer_protos(self, operands: Sequence[Value | None]) -> Mapping[str, Any]:
+        """Return the TypeProtos that the package infers, by the results' names."""
         from onnx import defs, numpy_helper, shape_inference
 
-        here = dict(zip(self.node.input, map(self._scalar, count(), given)))
+        here = dict(zip(self.node.input, map(self._scalar, count(), operands)))
         types = {n: type_proto(v.type) for n, v in here.items() if n and v}
         known = {
             n: numpy_helper.from_array(v.data)
@@ -148,9 +150,9 @@ class Delegate:
             schema = defs.get_schema(self.node.op_type, self.opsets.get(domain, 1), domain)
             node = type(self.node)()
             node.CopyFrom(self.node)
-            there = {one.name for one in node.attribute}
+            names = {one.name for one in node.attribute}
             # The package's inference takes 0 for defaults, as for STFT's `onesided`, which is 1.
-            node.attribute.extend(one for one in defaults(schema) if one.name not in there)
+            node.attribute.extend(one for one in defaults(schema) if one.name not in names)
             found: Mapping[str, Any] = shape_inference.infer_node_outputs(
                 schema, node, types, known, opset_imports=imports, ir_version=self.ir_version
             )
@@ -179,24 +181,27 @@ class Delegate:
         for some in (types, unsized, unranked):
             given = [None if t is None else Value("operand", t, Kind.INPUT) for t in some]
             try:
-                return self.inferred(given)
+                return self.infer_types(given)
             except (ShapeError, UnsupportedOpError):
                 continue
         return (ANYTHING,) * sum(map(bool, self.node.output))
 
     @property
     def random(self) -> bool:
-        """Whether the node draws other numbers in each run."""
+        """True where the node draws other numbers in each run."""
         return domain_of(self.node.domain) == "" and self.node.op_type in RANDOM
 
     @property
-    def _own_function(self) -> Callable[..., Sequence[Array]] | None:
-        """What computes the node by NumPy, None where there is only the package's reference."""
+    def _numpy_function(self) -> Callable[..., Sequence[Array]] | None:
+        """The NumPy function that computes the node; None where only the package's reference
+        does.
+        """
         return NODES.get((domain_of(self.node.domain), self.node.op_type))
 
-    def _check(self, given: Sequence[Value | None], why: str) -> None:
-        """Raise UnsupportedOpError where the package's reference was not seen to compute such a
-        node right. why: nothing else does.
+    def _check(self, operands: Sequence[Value | None], why: str) -> None:
+        """Raise UnsupportedOpError unless the package's reference was checked for such a node.
+
+        why: the reason why nothing else computes it, for the error.
         """
         import onnx
         from onnx import defs, helper
@@ -208,7 +213,7 @@ class Delegate:
                 f"{onnx.__version__} is installed"
             )
         schema = defs.get_schema(op, self.opsets.get(domain, 1), domain)
-        types = self._named_types(schema, given)
+        types = self._named_types(schema, operands)
         attributes = {
             one.name: helper.get_attribute_value(one)
             for one in (*defaults(schema), *self.node.attribute)
@@ -224,19 +229,19 @@ class Delegate:
         )
 
     def _named_types(
-        self, schema: Any, given: Sequence[Value | None]
+        self, schema: Any, operands: Sequence[Value | None]
     ) -> Mapping[str, Sequence[str]]:
         """Return the types of operands and results by ONNX's type constraints."""
-        operands = [None if value is None else value.type for value in given]
+        operand_types = [None if value is None else value.type for value in operands]
         try:
-            inferred = iter(self.inferred(given))
+            inferred = iter(self.infer_types(operands))
         except ShapeError:  # constants may be sequences, whose types nobody says
-            if not given or any(v and v.kind is not Kind.CONSTANT for v in given):
+            if not operands or any(v and v.kind is not Kind.CONSTANT for v in operands):
                 raise
             inferred = iter(())
         results = [next(inferred, None) if name else None for name in self.node.output]
         found: dict[str, list[str]] = {}
-        for formal, types in ((schema.inputs, operands), (schema.outputs, results)):
+        for formal, types in ((schema.inputs, operand_types), (schema.outputs, results)):
             last = [formal[-1]] * (len(types) - len(formal)) if formal else []  # may be several
             for parameter, type in zip((*formal, *last), types, strict=False):
                 if type is not None and type != ANYTHING:
@@ -244,40 +249,40 @@ class Delegate:
                     found.setdefault(parameter.type_str, []).append(name)
         return found
 
-    def graph(self, given: Sequence[Value | None], why: str) -> Graph:
-        """A graph of one operator, which the host computes. why: nothing else does.
+    def graph(self, operands: Sequence[Value | None], why: str) -> Graph:
+        """Return a graph of one operator that the host computes. why: the reason why no GPU does.
 
         Raises UnsupportedOpError for what the package's reference is not known to compute right.
         """
-        if self._own_function is None:
-            self._check(given, why)
-        types = self._types(given)
-        there = tuple(value is not None for value in given)
-        operator = Delegated(self.node.op_type, types, why, self, there)
-        return host_graph(self.node.op_type, operator, given, types)
+        if self._numpy_function is None:
+            self._check(operands, why)
+        types = self._types(operands)
+        present = tuple(value is not None for value in operands)
+        operator = ReferenceNode(self.node.op_type, types, why, self, present)
+        return host_graph(self.node.op_type, operator, operands, types)
 
-    def _types(self, given: Sequence[Value | None]) -> tuple[TensorType, ...]:
+    def _types(self, operands: Sequence[Value | None]) -> tuple[TensorType, ...]:
         """Return the results' types.
 
         Where the package cannot say them of operands that are all constants, these are anything:
         the results say them. Raises ShapeError for sizes that no tensor has.
         """
-        kinds = {value.kind for value in given if value is not None}
+        kinds = {value.kind for value in operands if value is not None}
         if kinds == {Kind.CONSTANT}:
             try:
-                self._inferred_protos(given)
+                self._infer_protos(operands)
             except (ShapeError, UnsupportedOpError):
                 return (ANYTHING,) * sum(map(bool, self.node.output))
-        return self.inferred(given)
+        return self.infer_types(operands)
 
 
 @dataclass(frozen=True, eq=False)
-class Delegated(HostNode):
-    """One node by the `onnx` package, of operands whose sizes are known."""
+class ReferenceNode(HostNode):
+    """A node that the host computes by the `onnx` package, of operands with known sizes."""
 
     delegate: Delegate
-    there: tuple[bool, ...]
-    """For each of the node's operands, whether it is one of this one's."""
+    present: tuple[bool, ...]
+    """Flags, one for each of the node's operands: False where the operand is left out."""
 
     name: ClassVar[str] = "delegated"
 
@@ -287,7 +292,9 @@ class Delegated(HostNode):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = iter(arrays)
-        found = self.delegate.reference(*(next(given) if there else None for there in self.there))
+        found = self.delegate.reference(
+            *(next(given) if present else None for present in self.present)
+        )
         for array, type in zip(found, self.types, strict=True):
             if not type.symbols and array.shape != type.shape:
                 what = f"the result is {array.shape}, expected {type}"
@@ -302,8 +309,10 @@ def _first_cause(error: BaseException) -> BaseException:
     return error
 
 
-def _given(array: Array) -> Any:
-    """`array` as the package takes it: what is no tensor, as itself."""
+def _unboxed(array: Array) -> Any:
+    """Return `array` as the package's reference takes it: a sequence or an optional value
+    unboxed.
+    """
     if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
         return array.item()
     return array

@@ -205,7 +205,7 @@ def _blocks(counts: Array) -> Iterator[Array]:
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis of an image, and where regions begin along it."""
+    """An axis of an image, with the positions where regions begin along it."""
 
     first: Array
     """(regions, size): the beginning of each part of a region."""
@@ -272,12 +272,12 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where regions are read along one axis of an image."""
+    """The positions along an axis of an image where regions are sampled."""
 
     at: Array
     """(regions, size, places), within the image; each region has its own part of the places."""
     there: Array
-    """Whether anything is there, of the same shape."""
+    """Mask of the same shape: True where a sample lies in the image."""
     count: Array
     """(regions,): the places of each part that are in `at`."""
     grid: Array
@@ -320,12 +320,12 @@ class _Places:
         return found
 
     @staticmethod
-    def _scattered(at: Array, there: Array, start: int, wide: int) -> Array:
+    def _scattered(at: Array, inside: Array, start: int, wide: int) -> Array:
         """Return the sums of `weights` in memory of as many numbers as there are places."""
         low = at.astype(np.int64)
         part = at - low
         low += np.arange(len(at))[:, None] * (wide + 1) - start
-        low, part = low[there], part[there]
+        low, part = low[inside], part[inside]
         total = np.bincount(low, 1 - part, len(at) * (wide + 1))
         total += np.bincount(low + 1, part, len(total) + 1)[: len(total)]
         return total.reshape(len(at), -1)[:, :wide].astype(at.dtype)
@@ -406,4 +406,4 @@ NODES: Mapping[str, Callable[..., list[Array]]] = {
     "NonMaxSuppression": non_max_suppression,
     "RoiAlign": roi_align,
 }
-"""Of each ONNX operator: of its attributes, the operator set's version and the operands."""
+"""Functions of attributes, version and operands, by ONNX operator."""

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Names = Mapping[str, str]
-"""What stands for each name of a function in the graph that calls it."""
+"""Names in the calling graph, by the function's own names."""
 
 
-def called(onnx: Any, function: Any, node: Any, defaults: Iterable[Any], prefix: str) -> list[Any]:
+def inline_call(
+    onnx: Any, function: Any, node: Any, defaults: Iterable[Any], prefix: str
+) -> list[Any]:
     """The NodeProtos of `function`, a FunctionProto, in the place of `node`, a NodeProto.
 
     defaults: AttributeProtos of what the node may leave out. prefix: what goes before the names of
@@ -20,31 +22,40 @@ def called(onnx: Any, function: Any, node: Any, defaults: Iterable[Any], prefix:
     pairs = [(name, to) for name, to in zip(function.output, node.output, strict=False) if to]
     handed = [(names[name], to) for name, to in pairs if name in names]  # inputs as they are
     names |= {name: to for name, to in pairs if name not in names}
-    given = {one.name: one for one in (*defaults, *function.attribute_proto, *node.attribute)}
+    attributes = {one.name: one for one in (*defaults, *function.attribute_proto, *node.attribute)}
     for one in function.node:
         for name in one.output:
             names.setdefault(name, f"{prefix}/{name}" if name else "")
-    nodes = _nodes(onnx, function.node, names, given, prefix)
+    nodes = _nodes(onnx, function.node, names, attributes, prefix)
     return nodes + [onnx.helper.make_node("Identity", [name], [to]) for name, to in handed]
 
 
-def defined(onnx: Any, function: Any, node: Any, defaults: Iterable[Any]) -> list[Any]:
+def function_body(onnx: Any, function: Any, node: Any, defaults: Iterable[Any]) -> list[Any]:
     """The NodeProtos of `function` with the attributes of `node`, by the function's own names."""
-    given = {one.name: one for one in (*defaults, *function.attribute_proto, *node.attribute)}
-    return _nodes(onnx, function.node, {}, given, function.name)
+    attributes = {one.name: one for one in (*defaults, *function.attribute_proto, *node.attribute)}
+    return _nodes(onnx, function.node, {}, attributes, function.name)
 
 
 def _nodes(
-    onnx: Any, nodes: Iterable[Any], names: Names, given: Mapping[str, Any], prefix: str
+    onnx: Any, nodes: Iterable[Any], names: Names, attributes: Mapping[str, Any], prefix: str
 ) -> list[Any]:
+    """Return copies of a function's nodes, renamed by `names`, with names that begin with `prefix`.
+
+    attributes: AttributeProtos of the calling node, by name.
+    """
     return [
-        _renamed(onnx, node, names, given, f"{prefix}/{node.name or f'{node.op_type}_{number}'}")
+        _renamed(
+            onnx, node, names, attributes, f"{prefix}/{node.name or f'{node.op_type}_{number}'}"
+        )
         for number, node in enumerate(nodes)
     ]
 
 
-def _renamed(onnx: Any, node: Any, names: Names, given: Mapping[str, Any], name: str) -> Any:
-    """`node` of a function, called `name`, by other names, with the attributes it refers to."""
+def _renamed(onnx: Any, node: Any, names: Names, attributes: Mapping[str, Any], name: str) -> Any:
+    """Return a copy of a function's node, called `name`, with tensors renamed by `names`.
+
+    References to the function's attributes are replaced by those of `attributes`.
+    """
     found = onnx.NodeProto()
     found.CopyFrom(node)
     found.name = name
@@ -53,22 +64,26 @@ def _renamed(onnx: Any, node: Any, names: Names, given: Mapping[str, Any], name:
             listed[i] = names.get(one, one)
     del found.attribute[:]
     for one in node.attribute:
-        if one.ref_attr_name and one.ref_attr_name not in given:
+        if one.ref_attr_name and one.ref_attr_name not in attributes:
             continue
-        own = found.attribute.add()
-        own.CopyFrom(given[one.ref_attr_name] if one.ref_attr_name else one)
-        own.name = one.name
-        for graph in (own.g, *own.graphs) if own.HasField("g") else own.graphs:
+        attribute = found.attribute.add()
+        attribute.CopyFrom(attributes[one.ref_attr_name] if one.ref_attr_name else one)
+        attribute.name = one.name
+        for graph in (
+            (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
+        ):
             if not one.ref_attr_name:
-                _rename(onnx, graph, names, given, name)
+                _rename(onnx, graph, names, attributes, name)
     return found
 
 
-def _rename(onnx: Any, graph: Any, names: Names, given: Mapping[str, Any], prefix: str) -> None:
-    """`graph`, a body in a function, by other names, in place."""
+def _rename(
+    onnx: Any, graph: Any, names: Names, attributes: Mapping[str, Any], prefix: str
+) -> None:
+    """Rename the tensors of `graph`, a body inside a function, in place."""
     for listed in (graph.input, graph.output, graph.initializer):
         for one in listed:
             one.name = names.get(one.name, one.name)
-    nodes = _nodes(onnx, list(graph.node), names, given, prefix)
+    nodes = _nodes(onnx, list(graph.node), names, attributes, prefix)
     del graph.node[:]
     graph.node.extend(nodes)

@@ -18,9 +18,9 @@ class HostNode(HostOperator):
     op_type: str
     """ONNX's name."""
     types: tuple[TensorType, ...]
-    """Of the results."""
+    """The types of the results."""
     why: str
-    """Why the host computes it."""
+    """The reason why the host computes it."""
 
     @property
     def called(self) -> str:
@@ -40,23 +40,23 @@ class HostNode(HostOperator):
 def host_graph(
     op_type: str,
     operator: HostNode,
-    given: Sequence[Value | None],
+    operands: Sequence[Value | None],
     types: Sequence[TensorType],
 ) -> Graph:
     """Return a graph of one operator, or its results where all numbers are known and they are few.
 
     types: those of the results. Random numbers are none that are known.
     """
-    operands = tuple(value for value in given if value is not None)
-    inputs = tuple(dict.fromkeys(v for v in operands if v.kind is not Kind.CONSTANT))
-    most = FOLDED + GROWTH * sum(value.type.nbytes for value in operands)
-    known = operands and not inputs and not operator.random
+    present = tuple(value for value in operands if value is not None)
+    inputs = tuple(dict.fromkeys(v for v in present if v.kind is not Kind.CONSTANT))
+    most = FOLDED + GROWTH * sum(value.type.nbytes for value in present)
+    known = present and not inputs and not operator.random
     if known and sum(type.nbytes for type in types) <= most:
-        found = operator.reference(*(value.data for value in operands))  # type: ignore[arg-type]
+        found = operator.reference(*(value.data for value in present))  # type: ignore[arg-type]
         constants = tuple(
             Value(f"result {i}", type if type.holds else TensorType.of(array), Kind.CONSTANT, array)
             for i, (array, type) in enumerate(zip(found, types, strict=True))
         )
         return Graph((), (), constants, op_type)
     results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
-    return Graph((Node(op_type, operator, operands, results),), inputs, results, op_type)
+    return Graph((Node(op_type, operator, present, results),), inputs, results, op_type)

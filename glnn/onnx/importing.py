@@ -27,12 +27,12 @@ class Imported:
 
     graph: Graph
     inputs: Mapping[str, TensorType]
-    """By name, as far as the model says them."""
+    """Types by name, as far as the model says them."""
     outputs: Mapping[str, TensorType]
-    """By name, as far as they are known."""
+    """Types by name, as far as they are known."""
     name: str
     source: Source
-    """What it was read from."""
+    """The ModelProto that it was read from, without large tensors."""
 
 
 def imported(

@@ -105,4 +105,4 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     ("", "ScatterElements"): scatter_elements,
     ("", "ScatterND"): scatter_nd,
 }
-"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""
+"""Functions of attributes, version and operands, by operator set and ONNX operator."""

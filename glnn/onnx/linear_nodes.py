@@ -16,7 +16,7 @@ from glnn.types import Array
 Attributes = Mapping[str, Any]
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 NO_NUMBER = 1e-7
-"""What SOFTMAX_ZERO takes for 0."""
+"""Scores nearer to 0 than this are 0 for SOFTMAX_ZERO."""
 
 
 def rows_of(operator: str, x: Array) -> Array:
@@ -159,4 +159,4 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     ("ai.onnx.ml", "LinearRegressor"): linear_regressor,
     ("ai.onnx.ml", "Normalizer"): normalizer,
 }
-"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""
+"""Functions of attributes, version and operands, by operator set and ONNX operator."""

@@ -48,17 +48,19 @@ MOVES: Mapping[str, slice] = {
     "Upsample": slice(1),
     "Where": slice(1, 3),
 }
-"""Which operands an ONNX operator takes the numbers of its results from; all of one type."""
+"""Slices of the operands whose numbers an ONNX operator moves to its results; all are of one
+type.
+"""
 
 
 @dataclass(frozen=True, eq=False)
-class Moved(HostNode):
+class MoveNode(HostNode):
     """A node that moves numbers, by the graph of the same node of float32."""
 
     graph: Graph
-    """Of float32, with an input for each operand, and no composites."""
+    """The graph of the float32 node, with an input for each operand and no composites."""
     moved: tuple[bool, ...]
-    """Of each operand, whether its numbers are moved."""
+    """Flags, one for each operand: True where its numbers are moved."""
 
     name: ClassVar[str] = "moved"
 
@@ -80,12 +82,12 @@ class Moved(HostNode):
         return tuple(np.asarray(all_numbers[one], dtype) for one in found)
 
 
-def moves(op_type: str, attributes: Mapping[str, Any], given: Sequence[Value | None]) -> bool:
+def moves(op_type: str, attributes: Mapping[str, Any], operands: Sequence[Value | None]) -> bool:
     """Return True where a node's results are numbers of its operands as they are, or zeros."""
-    numbers = [v for v in given[MOVES[op_type]] if v] if op_type in MOVES else []
+    numbers = [v for v in operands[MOVES[op_type]] if v] if op_type in MOVES else []
     if not numbers or any(v.type.holds or not v.type.ranked for v in numbers):
         return False
-    if any(v.type.dtype not in CONVERTED for v in given if v and v not in numbers):
+    if any(v.type.dtype not in CONVERTED for v in operands if v and v not in numbers):
         return False
     if op_type in ("Resize", "Upsample"):
         way = attributes.get("coordinate_transformation_mode")
@@ -94,19 +96,19 @@ def moves(op_type: str, attributes: Mapping[str, Any], given: Sequence[Value | N
     return bool(attributes.get("reduction", "none") == "none")
 
 
-def moved_graph(op_type: str, convert: Convert, given: Sequence[Value | None], why: str) -> Graph:
+def move_graph(op_type: str, convert: Convert, operands: Sequence[Value | None], why: str) -> Graph:
     """Return a graph of one host operator, which computes a node that `moves`.
 
-    convert: puts the float32 node into a graph. given: the operands. why: no GPU computes it.
+    convert: puts the float32 node into a graph. operands: the node's. why: no GPU computes it.
     Raises ShapeError and UnsupportedOpError where the float32 node is refused.
     """
-    numbers = [i for i in range(len(given))[MOVES[op_type]] if given[i]]
-    dtypes = dict.fromkeys(v.type.dtype for v in given[MOVES[op_type]] if v)
+    numbers = [i for i in range(len(operands))[MOVES[op_type]] if operands[i]]
+    dtypes = dict.fromkeys(v.type.dtype for v in operands[MOVES[op_type]] if v)
     if len(dtypes) > 1:
         names = " and ".join(one.value for one in dtypes)
         raise ShapeError(f"{op_type}: operands must be of one type, got {names}")
     (dtype,) = dtypes
-    graph = substituted_graph(op_type, convert, given, numbers, known=False)
+    graph = substituted_graph(op_type, convert, operands, numbers, keep_constants=False)
     types = tuple(TensorType(value.type.dims, dtype) for value in graph.outputs)
-    moved = tuple(i in numbers for i, value in enumerate(given) if value is not None)
-    return host_graph(op_type, Moved(op_type, types, why, graph, moved), given, types)
+    moved = tuple(i in numbers for i, value in enumerate(operands) if value is not None)
+    return host_graph(op_type, MoveNode(op_type, types, why, graph, moved), operands, types)

@@ -194,4 +194,4 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     ("", "DequantizeLinear"): dequantize_linear,
     ("", "QuantizeLinear"): quantize_linear,
 }
-"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""
+"""Functions of attributes, version and operands, by operator set and ONNX operator."""

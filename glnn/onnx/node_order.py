@@ -37,7 +37,7 @@ def in_order(nodes: Sequence[Named], where: str) -> Sequence[Named]:
             if not waits[reader]:
                 heapq.heappush(ready, reader)
     if len(found) < len(nodes):
-        names = _circle([sorted(before) for before in waits], set(range(len(nodes))) - {*found})
+        names = _cycle([sorted(before) for before in waits], set(range(len(nodes))) - {*found})
         listed = ", ".join(repr(nodes[i][0]) for i in names[:4]) + (
             ", ..." if len(names) > 4 else ""
         )
@@ -45,16 +45,16 @@ def in_order(nodes: Sequence[Named], where: str) -> Sequence[Named]:
     return [nodes[i] for i in found]
 
 
-def _circle(waits: Sequence[Sequence[int]], left: set[int]) -> list[int]:
-    """Return a circle among the nodes `left`, each of which waits for one of them."""
-    path: list[int] = [min(left)]
+def _cycle(waits: Sequence[Sequence[int]], remaining: set[int]) -> list[int]:
+    """Return a cycle among the nodes of `remaining`, each of which waits for one of them."""
+    path: list[int] = [min(remaining)]
     while (following := waits[path[-1]][0]) not in path:
         path.append(following)
     return path[path.index(following) :]
 
 
 def _reads(node: Any) -> Iterator[str]:
-    """The names that a node reads, those of its bodies that these do not make, too."""
+    """Yield the names that a node reads, also those that its bodies capture."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -62,7 +62,7 @@ def _reads(node: Any) -> Iterator[str]:
 
 
 def _free(graph: Any) -> set[str]:
-    """The names that a body reads and does not make."""
+    """Return the names that a body reads and does not make."""
     own = {one.name for part in (graph.input, graph.initializer) for one in part}
     own |= {one.values.name for one in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}

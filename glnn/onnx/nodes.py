@@ -11,11 +11,11 @@ from glnn.errors import ModelError, ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operator import Types
 from glnn.onnx.block import Block, Step
-from glnn.onnx.bodied import Bodied
+from glnn.onnx.bodied import SubgraphNode
 from glnn.onnx.control import IfNode, LoopNode
 from glnn.onnx.defined import FunctionNode
 from glnn.onnx.delegated import Delegate
-from glnn.onnx.functions import called, defined
+from glnn.onnx.functions import function_body, inline_call
 from glnn.onnx.node import OnnxOperator
 from glnn.onnx.node_order import in_order
 from glnn.onnx.numpy_nodes import WINDOWS
@@ -129,9 +129,12 @@ class Nodes:
         node: Any,
         name: str,
         opsets: Opsets,
-        given: Iterable[Any] = (),
+        defaults: Iterable[Any] = (),
     ) -> None:
-        """Put the nodes of `function` in the place of `node`, which calls it."""
+        """Put the nodes of `function` in the place of `node`, which calls it.
+
+        defaults: AttributeProtos of attributes that the node may leave out.
+        """
         what = f"{self._where}: node {name!r}"
         if any(function is one for one in self._calls):
             raise ModelError(f"{what} calls the function {function.name!r} inside itself")
@@ -139,7 +142,7 @@ class Nodes:
             raise ModelError(f"{what} has more operands or results than {function.name!r}")
         own = opsets_of(self._onnx, self._where, function.opset_import)
         self._calls.append(function)
-        for one in called(self._onnx, function, node, given, name):
+        for one in inline_call(self._onnx, function, node, defaults, name):
             self._put(reading, one, one.name, {**opsets, **own})
         self._calls.pop()
 
@@ -168,9 +171,9 @@ class Nodes:
 
             function = FunctionNode(node.op_type, block, free, delegate)
             return Step(name, function, (*inputs, *free), outputs)
-        version, wanted = opsets.get(domain, 1), tuple(map(bool, outputs))
+        version, used = opsets.get(domain, 1), tuple(map(bool, outputs))
         attributes = self._attributes(node)
-        plain = OnnxOperator(node.op_type, version, attributes, wanted, entry, delegate)
+        plain = OnnxOperator(node.op_type, version, attributes, used, entry, delegate)
         return Step(name, plain, inputs, outputs)
 
     def _delegate(self, node: Any, opsets: Opsets) -> Delegate:
@@ -196,20 +199,22 @@ class Nodes:
             function = self._onnx.FunctionProto.FromString(content)
         except Exception as error:  # it raises many kinds
             raise ShapeError(f"{node.op_type}: {error}") from None
-        nodes = defined(self._onnx, function, node, defaults(schema))
+        nodes = function_body(self._onnx, function, node, defaults(schema))
         del function.node[:]
         function.node.extend(nodes)
         own = opsets_of(self._onnx, self._where, function.opset_import)
         pairs = zip(function.output, node.output, strict=False)
-        outputs = tuple(name for name, wanted in pairs if wanted)
+        outputs = tuple(name for name, used in pairs if used)
         inputs = tuple(function.input)
         return self._block(function, inputs, outputs, {**opsets, **own}, free, {})
 
     def _control(
         self, node: Any, kind: str, what: str, opsets: Opsets, graphs: Mapping[str, Block]
-    ) -> Bodied:
-        """What runs the graphs of `node`."""
-        wanted, count = tuple(map(bool, node.output)), len(node.input)
+    ) -> SubgraphNode:
+        """Return the operator of `node`, an If, Loop or Scan. graphs: its subgraphs by
+        attribute.
+        """
+        used, count = tuple(map(bool, node.output)), len(node.input)
         needed = ("then_branch", "else_branch") if kind == "If" else ("body",)
         if missing := [name for name in needed if name not in graphs]:
             raise ModelError(f"{what}: {kind} has no graph {missing[0]!r}")
@@ -217,22 +222,22 @@ class Nodes:
         if kind == "Scan":
             attributes = self._attributes(node)
             try:
-                return scan_node(blocks[0], count, wanted, opsets.get("", 1), attributes)
+                return scan_node(blocks[0], count, used, opsets.get("", 1), attributes)
             except ShapeError as error:
                 raise ModelError(f"{what}: {error}") from None
         if kind == "Loop":  # the last results may be left out
-            wanted += (False,) * (len(blocks[0].outputs) - 1 - len(wanted))
-        given, made = (0, len(wanted)) if kind == "If" else (count, len(wanted) + 1)
+            used += (False,) * (len(blocks[0].outputs) - 1 - len(used))
+        given, made = (0, len(used)) if kind == "If" else (count, len(used) + 1)
         for block in blocks:
             if (len(block.inputs), len(block.outputs)) != (given, made):
                 raise ModelError(
                     f"{what}: {block.name!r} must have {given} inputs and {made} outputs, "
                     f"got {len(block.inputs)} and {len(block.outputs)}"
                 )
-        return IfNode(blocks, 1, wanted) if kind == "If" else LoopNode(blocks, count, wanted)
+        return IfNode(blocks, 1, used) if kind == "If" else LoopNode(blocks, count, used)
 
     def _attributes(self, node: Any) -> dict[str, Any]:
-        """Those of `node` that are no graphs."""
+        """Return the attributes of `node` that are no graphs, by name."""
         return {
             one.name: self._tensors.attribute(one)
             for one in node.attribute
@@ -242,20 +247,20 @@ class Nodes:
 
 def _is_wide(node: Any) -> bool:
     """Return True for a window in float64: ONNX's function computes it in float32."""
-    asked = (one.i for one in node.attribute if one.name == "output_datatype")
-    return node.op_type in WINDOWS and next(asked, 0) == CODES[DType.float64]
+    codes = (one.i for one in node.attribute if one.name == "output_datatype")
+    return node.op_type in WINDOWS and next(codes, 0) == CODES[DType.float64]
 
 
 @dataclass
 class _Reading:
-    """What was read of a graph so far."""
+    """The state of reading one graph."""
 
     constants: dict[str, Value]
-    """Of the graph; those of its nodes are added."""
+    """Constants by name: the graph's and those of its nodes."""
     own: set[str]
     """The names that it makes or is given."""
     names: set[str]
-    """Those that its nodes may read."""
+    """Names that the graph's nodes may read."""
     inside: bool
-    """Whether it is a body."""
+    """True for the body of a node."""
     steps: list[Step] = field(default_factory=list)

@@ -26,7 +26,7 @@ Attributes = Mapping[str, Any]
 # Bytes of temporary arrays for each number of a Fourier transform, and of a window.
 TRANSFORMED, WINDOWED = 64, 48
 DEFAULTS = {"strings": "_Unused", "int64s": -1, "floats": np.float32(-0.0)}
-"""What LabelEncoder gives for a key that it does not have, by the kind of its values."""
+"""LabelEncoder's results for keys that it does not have, by the kind of its values."""
 
 
 def dft(
@@ -212,8 +212,8 @@ def label_encoder(attributes: Attributes, version: int, x: Array) -> list[Array]
             keys, values = values, texts
             default = attributes.get("default_string", b"_Unused").decode()
     else:
-        _, keys = _listed(attributes, "keys")
-        kind, values = _listed(attributes, "values")
+        _, keys = _label_values(attributes, "keys")
+        kind, values = _label_values(attributes, "values")
         default = _default(attributes, kind, values)
     if len(keys) != len(values):
         raise ShapeError(f"LabelEncoder: {len(keys)} keys have {len(values)} values")
@@ -231,7 +231,7 @@ def _key(one: Any) -> Any:
     return "NaN" if isinstance(one, float) and one != one else (type(one) is str, one)
 
 
-def _listed(attributes: Attributes, name: str) -> tuple[str, Array]:
+def _label_values(attributes: Attributes, name: str) -> tuple[str, Array]:
     """Return the kind of LabelEncoder's keys or values, and these."""
     from onnx import numpy_helper
 
@@ -293,4 +293,4 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     ("", "Unique"): unique,
     ("ai.onnx.ml", "LabelEncoder"): label_encoder,
 }
-"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""
+"""Functions of attributes, version and operands, by operator set and ONNX operator."""

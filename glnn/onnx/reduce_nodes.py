@@ -55,4 +55,4 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     ("", "ReduceLogSum"): _node("ReduceLogSum", _log_sum),
     ("", "ReduceLogSumExp"): _node("ReduceLogSumExp", _log_sum_exp),
 }
-"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""
+"""Functions of attributes, version and operands, by operator set and ONNX operator."""

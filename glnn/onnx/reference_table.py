@@ -14,7 +14,7 @@ OLDEST = "1.21"
 quotients of uint64, and lack operators. `make check-oldest` holds the rows against it.
 """
 Types = Mapping[str, Sequence[str]]
-"""By ONNX's type constraint: types of tensors as ONNX calls them."""
+"""Names of tensor types as ONNX has them, by ONNX's type constraint."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Checked:
     versions: tuple[int, ...]
     """The operator sets that changed the operator."""
     types: Types
-    """Those of operands and results; of a constraint that is not here all that ONNX has."""
+    """Types of operands and results; a constraint that is missing allows all of ONNX's."""
     attributes: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """The values of attributes; those that are not here may be anything."""
 
@@ -38,7 +38,7 @@ class Checked:
 
 
 INTEGERS = ("uint16", "int16", "uint32", "uint64")
-"""Those that neither GPUs nor glnn's own operators have."""
+"""Integer types that neither GPUs nor glnn's own operators have."""
 UNSIGNED = ("uint32", "uint64")
 ML = "ai.onnx.ml"
 TEXTS = ("string",)
@@ -141,7 +141,7 @@ REFERENCE: Mapping[tuple[str, str], tuple[Checked, ...]] = {
         ),
     ),
 }
-"""By domain and operator."""
+"""The checked rows, by domain and operator."""
 
 
 def allowed(

@@ -41,7 +41,7 @@ CLASSES |= {name.upper(): _complement(ranges) for name, ranges in CLASSES.items(
 
 @dataclass(frozen=True)
 class Characters:
-    """One character of a set."""
+    """A set of characters, one of which matches."""
 
     ranges: Ranges
 
@@ -79,19 +79,19 @@ class Concatenation:
 
     @property
     def size(self) -> int:
-        """How many parts there are, each copy written out."""
+        """The number of parts, with each copy written out."""
         return 1 + sum(part.size for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Alternation:
-    """One of several parts."""
+    """Parts, one of which matches."""
 
     parts: tuple[Part, ...]
 
     @property
     def size(self) -> int:
-        """How many parts there are, each copy written out."""
+        """The number of parts, with each copy written out."""
         return 1 + sum(part.size for part in self.parts)
 
 
@@ -102,9 +102,9 @@ class Repetition:
     part: Part
     least: int
     most: int | None
-    """None for any number."""
+    """The most copies; None for any number."""
     size: int
-    """How many parts there are, each copy written out."""
+    """The number of parts, with each copy written out."""
 
 
 Part = Characters | Assertion | Concatenation | Alternation | Repetition
@@ -129,8 +129,8 @@ class _Parser:
         """The next character; empty at the end."""
         return self._pattern[self._at : self._at + 1]
 
-    def _taken(self, text: str) -> bool:
-        """Go behind `text` where that is next, and return whether it is."""
+    def _skip(self, text: str) -> bool:
+        """Skip `text` where that is next, and return whether it was."""
         found = self._pattern.startswith(text, self._at)
         self._at += len(text) if found else 0
         return found
@@ -143,7 +143,7 @@ class _Parser:
         if depth > DEEPEST:
             raise self._refused(f"a group within {DEEPEST} others")
         parts = [self._concatenation(depth)]
-        while self._taken("|"):
+        while self._skip("|"):
             parts.append(self._concatenation(depth))
         return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
@@ -156,21 +156,21 @@ class _Parser:
     def _assertion(self) -> Part | None:
         """Return an assertion if one is next."""
         for text in ("^", "$", "\\b", "\\B"):
-            if self._taken(text):
+            if self._skip(text):
                 return Assertion(text[-1])
         return None
 
     def _atom(self, depth: int) -> Part:
-        if self._taken("("):
-            if not self._taken("?:") and self._next == "?":
+        if self._skip("("):
+            if not self._skip("?:") and self._next == "?":
                 raise self._refused("a group with flags or a name")
             found = self._alternation(depth + 1)
-            if not self._taken(")"):
+            if not self._skip(")"):
                 raise self._refused("the end within a group")
             return found
-        if self._taken("["):
+        if self._skip("["):
             return self._class()
-        if self._taken("."):
+        if self._skip("."):
             return Characters(_complement(((ord("\n"), ord("\n")),)))
         if self._next in "*+?{":
             raise self._refused(f"{self._next!r}")
@@ -190,10 +190,10 @@ class _Parser:
         return CLASSES.get(escaped, ((one, one),))
 
     def _class(self) -> Part:
-        negated = self._taken("^")
+        negated = self._skip("^")
         found: list[tuple[int, int]] = []
         first = True
-        while first or not self._taken("]"):
+        while first or not self._skip("]"):
             # RE2 has a meaning for some of these; others are errors.
             dash = self._pattern.startswith("-", self._at)
             if dash and not first and self._pattern[self._at + 1 :][:1] != "]":
@@ -203,7 +203,7 @@ class _Parser:
             first = False
             ranges = self._character()
             if self._next == "-" and self._pattern[self._at + 1 :][:1] not in ("", "]"):
-                self._taken("-")
+                self._skip("-")
                 if self._next == "[":
                     raise self._refused("'[' in a class")
                 low, high = self._one(ranges), self._one(self._character())
@@ -221,17 +221,17 @@ class _Parser:
         return ranges[0][0]
 
     def _repeated(self, part: Part) -> Part:
-        if self._taken("*"):
+        if self._skip("*"):
             least, most = 0, None
-        elif self._taken("+"):
+        elif self._skip("+"):
             least, most = 1, None
-        elif self._taken("?"):
+        elif self._skip("?"):
             least, most = 0, 1
-        elif self._taken("{"):
+        elif self._skip("{"):
             least, most = self._counts()
         else:
             return part
-        self._taken("?")  # the fewest: a full match is one all the same
+        self._skip("?")  # the fewest: a full match is one all the same
         if self._next and self._next in "*+?{":
             raise self._refused(f"{self._next!r} behind a repetition")
         size = 1 + part.size * (max(least, 1) if most is None else most)
@@ -266,7 +266,7 @@ def _union(ranges: list[tuple[int, int]]) -> Ranges:
 
 
 class Automaton:
-    """What matches a whole text: Thompson's automaton, of which all states are followed at once.
+    """Thompson's automaton, which matches a whole text by following all states at once.
 
     It takes time proportional to the length of the text times the states.
     """

@@ -1,4 +1,4 @@
-"""What ONNX says of its operators: who knows them, what they take, what they are made of."""
+"""ONNX's schemas: operator sets, versions, and the operands and attributes of operators."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def opsets_of(onnx: Any, where: str, imports: Iterable[Any]) -> dict[str, int]:
 
 
 def schema_of(onnx: Any, what: str, node: Any, opsets: Opsets) -> Any:
-    """ONNX's of that operator, None where only the table has it. Raises ModelError where nobody
-    knows it, or where the node has operands, results or attributes that it does not take. what: the
-    node, for errors.
+    """Return ONNX's schema of a node's operator, None where only the table has the operator.
+
+    what: the node, for errors. Raises ModelError for an unknown operator, and for operands, results
+    or attributes that it does not take.
     """
     domain, defs = domain_of(node.domain), onnx.defs
     if domain not in DOMAINS:

@@ -1,4 +1,4 @@
-"""What a model was read from, kept so that it can be written again."""
+"""The ModelProto that a model was read from, kept so that it can be written again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class Source:
 
     @classmethod
     def of(cls, proto: Any, arrays: Mapping[str, Array]) -> Source:
-        """arrays: those of all initialisers, and others, by name."""
+        """Return the source of a ModelProto. arrays: those of all initialisers, and others, by
+        name.
+        """
         graph = _without(proto.graph, "initializer")
         large: dict[str, Array] = {}
         for tensor in proto.graph.initializer:
@@ -42,7 +44,7 @@ class Source:
 
     @property
     def nbytes(self) -> int:
-        """Of the arrays."""
+        """Bytes of the arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
     def with_arrays(self, arrays: Mapping[str, Array], where: str) -> Source:
@@ -93,14 +95,14 @@ class Source:
 
     @property
     def initializers(self) -> frozenset[str]:
-        """Those of `names` that are no results of nodes."""
+        """The names of constants that are initialisers, not results of nodes."""
         graph = self.proto.graph
         dense = (tensor.name for tensor in graph.initializer)
         return frozenset([*dense, *(sparse.values.name for sparse in graph.sparse_initializer)])
 
 
 def _tensors(graph: Any) -> Iterator[tuple[str, Any]]:
-    """What holds the numbers of each constant of a GraphProto, by the constant's name."""
+    """Yield the protos that hold a GraphProto's constants, with the constants' names."""
     yield from ((tensor.name, tensor) for tensor in graph.initializer)
     yield from ((sparse.values.name, sparse) for sparse in graph.sparse_initializer)
     for node in graph.node:

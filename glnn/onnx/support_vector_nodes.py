@@ -175,4 +175,4 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     ("ai.onnx.ml", "SVMClassifier"): svm_classifier,
     ("ai.onnx.ml", "SVMRegressor"): svm_regressor,
 }
-"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""
+"""Functions of attributes, version and operands, by operator set and ONNX operator."""

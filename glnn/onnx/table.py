@@ -70,7 +70,7 @@ ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
         sorted(chain.from_iterable(module.ENTRIES for module in MODULES), key=_key), key=_key
     )
 }
-"""Those of each operator set and name, the oldest first."""
+"""Entries by operator set and name, the oldest first."""
 
 
 def find(domain: str, name: str, version: int) -> Entry | None:

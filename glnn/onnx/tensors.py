@@ -17,7 +17,7 @@ from glnn.reading import check_file, inside, regular
 from glnn.types import MOST, Array, DType, Shape, TensorType
 
 PACKED = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}
-"""How many numbers of a type are in a byte."""
+"""Numbers per byte, of types that are packed."""
 SPANS = ("offset", "length")
 DIGITS = 18  # of an offset
 TYPES = "to", "dtype", "output_dtype"
@@ -36,9 +36,9 @@ class Tensors:
     where: str
     """The model's name in errors."""
     folder: Path | None
-    """Where its files may lie."""
+    """The folder where the model's external files may lie."""
     home: Path | None = None
-    """Where the model itself lies, behind its links, and its files may, too."""
+    """The folder where the model itself lies, behind its links; its files may lie there, too."""
 
     def constants(self, graph: Any) -> dict[str, Value]:
         """The initialisers of a GraphProto by name."""
@@ -49,10 +49,11 @@ class Tensors:
             self._new(found, sparse.values.name, self._dense(sparse))
         return found
 
-    def _new(self, found: dict[str, Value], name: str, array: Array) -> None:
-        if name in found:
+    def _new(self, constants: dict[str, Value], name: str, array: Array) -> None:
+        """Add a constant to `constants`. Raises ModelError where the name is in use."""
+        if name in constants:
             raise ModelError(f"{self.where}: two initialisers are called {name!r}")
-        found[name] = _value(name, array)
+        constants[name] = _value(name, array)
 
     def array(self, tensor: Any) -> Array:
         """The numbers of a TensorProto."""
@@ -150,7 +151,7 @@ class Tensors:
         return _value(name, np.asarray(value, kinds.get(attribute.name)))
 
     def is_said(self, attribute: Any) -> bool:
-        """Whether an attribute says something: a type that may be left out may be UNDEFINED."""
+        """Return False for a type attribute that is UNDEFINED, which is as if it were left out."""
         kind, undefined = self.onnx.AttributeProto.INT, self.onnx.TensorProto.UNDEFINED
         left_out = attribute.type == kind and attribute.i == undefined
         return attribute.name not in TYPES[1:] or not left_out

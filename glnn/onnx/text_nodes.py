@@ -134,4 +134,4 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     ("", "StringSplit"): string_split,
     ("", "TfIdfVectorizer"): tf_idf_vectorizer,
 }
-"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""
+"""Functions of attributes, version and operands, by operator set and ONNX operator."""

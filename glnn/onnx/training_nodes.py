@@ -14,7 +14,9 @@ from glnn.types import Array
 
 Attributes = Mapping[str, Any]
 Update = Callable[[Attributes, float, int, Array, Array, Sequence[Array]], Sequence[Array]]
-"""Of attributes, rate, number of the step, weights, slopes and state: new weights and state."""
+"""Function of attributes, rate, step number, weights, slopes and state, which returns new weights
+and state.
+"""
 
 
 def _adagrad(
@@ -130,4 +132,4 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     (TRAINING, "Adam"): _optimizer("Adam", _adam, 2),
     (TRAINING, "Momentum"): _optimizer("Momentum", _momentum, 1),
 }
-"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""
+"""Functions of attributes, version and operands, by operator set and ONNX operator."""

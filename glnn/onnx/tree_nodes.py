@@ -31,7 +31,9 @@ COMPARISONS: Mapping[int, Callable[[Array, Array], Array]] = {
     5: np.equal,
     6: np.not_equal,
 }
-"""By place in MODES, of a feature and a node's value: whether the branch for true is taken."""
+"""Comparisons of a feature and a node's value, in the order of MODES; True takes the branch for
+true.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +47,9 @@ class Forest:
     children: Array
     """(2, nodes): by number the node that follows where the comparison is false, and true."""
     missing: Array
-    """Whether NaN takes the branch for true."""
+    """Flags: True where NaN takes the branch for true."""
     roots: Array
-    """By number the root of each tree, its first node."""
+    """The root of each tree, its first node, by the tree's number."""
     numbers: Mapping[tuple[int, int], int]
     """The number of a node, by the ids of its tree and of its own."""
 
@@ -293,4 +295,4 @@ NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {
     ("ai.onnx.ml", "TreeEnsembleClassifier"): tree_ensemble_classifier,
     ("ai.onnx.ml", "TreeEnsembleRegressor"): tree_ensemble_regressor,
 }
-"""Of each operator set and ONNX operator: of its attributes, the set's version and the operands."""
+"""Functions of attributes, version and operands, by operator set and ONNX operator."""

@@ -20,11 +20,11 @@ Convert = Callable[[Builder, Sequence[Value | None]], Sequence[Value]]
 
 
 @dataclass(frozen=True, eq=False)
-class Widened(HostNode):
+class Float64Node(HostNode):
     """A node of float64, computed by the graph of the same node of float32, in 64 bits."""
 
     graph: Graph
-    """Of float32, with an input for each operand, and no composites."""
+    """The graph of the float32 node, with an input for each operand and no composites."""
 
     name: ClassVar[str] = "widened"
 
@@ -38,65 +38,65 @@ class Widened(HostNode):
         )
 
 
-def widened_graph(
-    op_type: str, convert: Convert, given: Sequence[Value | None], dtypes: Sequence[DType]
+def float64_graph(
+    op_type: str, convert: Convert, operands: Sequence[Value | None], dtypes: Sequence[DType]
 ) -> Graph:
     """Return a graph of one host operator, which computes a node in 64 bits.
 
-    convert: puts the float32 node into a graph. given: the operands, some of float64. dtypes: those
+    convert: puts the float32 node into a graph. operands: some are of float64. dtypes: those
     of the results, `DType.object` where nothing is known. Raises ShapeError and UnsupportedOpError
     where the float32 node is refused.
     """
-    graph = _float32_graph(op_type, convert, given)
+    graph = _float32_graph(op_type, convert, operands)
     types = tuple(
         TensorType(value.type.dims, _result_dtype(value, dtype))
         for value, dtype in zip(graph.outputs, dtypes, strict=True)
     )
     why = f"{DType.float64.value} is the host's"
-    operator = Widened(op_type, types, why, graph)
-    return host_graph(op_type, operator, given, types)
+    operator = Float64Node(op_type, types, why, graph)
+    return host_graph(op_type, operator, operands, types)
 
 
-def _float32_graph(op_type: str, convert: Convert, given: Sequence[Value | None]) -> Graph:
+def _float32_graph(op_type: str, convert: Convert, operands: Sequence[Value | None]) -> Graph:
     """Return the graph of the float32 node, an input for each operand.
 
     Numbers of float64 that are known are inputs, too, lest they are rounded; only where the node
     must know them, and float32 has them as they are, constants.
     """
-    wide = [i for i, value in enumerate(given) if value and _is_wide(value)]
+    wide = [i for i, value in enumerate(operands) if value and _is_wide(value)]
     try:
-        return substituted_graph(op_type, convert, given, wide, known=False)
+        return substituted_graph(op_type, convert, operands, wide, keep_constants=False)
     except (ShapeError, UnsupportedOpError):
-        constants = [v for v in given if v and v.kind is Kind.CONSTANT and _is_wide(v)]
+        constants = [v for v in operands if v and v.kind is Kind.CONSTANT and _is_wide(v)]
         if not constants or not all(map(_is_narrow_exactly, constants)):
             raise
-        return substituted_graph(op_type, convert, given, wide, known=True)
+        return substituted_graph(op_type, convert, operands, wide, keep_constants=True)
 
 
 def substituted_graph(
     op_type: str,
     convert: Convert,
-    given: Sequence[Value | None],
-    others: Collection[int],
+    operands: Sequence[Value | None],
+    float32_operands: Collection[int],
     *,
-    known: bool,
+    keep_constants: bool,
 ) -> Graph:
     """Return the graph of a node, an input for each operand, without composites.
 
-    others: the operands, by number, in the place of which float32 stands. known: whether the node
-    is told the numbers of these where they are constants.
+    float32_operands: the operands, by number, in the place of which float32 stands. keep_constants:
+    whether these are constants of the node's graph where they are constants.
     """
     builder = Builder(op_type)
     here: list[Value | None] = []
     inputs: list[Value] = []
-    for i, value in enumerate(given):
+    for i, value in enumerate(operands):
         if value is None:
             here.append(None)
             continue
-        dtype = DType.float32 if i in others else value.type.dtype
+        dtype = DType.float32 if i in float32_operands else value.type.dtype
         operand = Value(f"operand {i}", TensorType(value.type.dims, dtype), Kind.INPUT)
         inputs.append(operand)
-        if value.kind is Kind.CONSTANT and (known or i not in others):
+        if value.kind is Kind.CONSTANT and (keep_constants or i not in float32_operands):
             array = np.asarray(value.data, dtype.numpy)
             operand = Value(f"operand {i}", operand.type, Kind.CONSTANT, array)
         else:

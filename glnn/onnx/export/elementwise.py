@@ -38,7 +38,7 @@ ATTRIBUTES = {
     "hardsigmoid": ("HardSigmoid", "alpha", "beta"),
     "hardshrink": ("Shrink", "lambd"),
 }
-"""Those whose numbers behind the first operand are attributes."""
+"""Operators whose numbers behind the first operand are attributes."""
 FORMULAS = {
     "square": "a * a",
     "rsqrt": "reciprocal(sqrt(a))",
@@ -51,7 +51,7 @@ FORMULAS = {
     "leaky_relu": "where(a > 0.0, a, b * a)",
     "log_sigmoid": "-softplus(-a, 1.0, 20.0)",
 }
-"""What ONNX has no operator for, and has those that make it."""
+"""Formulas of others for functions that ONNX has no operator for."""
 LARGE = 20.0  # softplus(x) is x from there on, in float32
 
 
@@ -185,4 +185,4 @@ OWN: Mapping[str, Callable[..., str | None]] = {
     "fmod": _fmod,
     "gelu_tanh": _gelu_tanh,
 }
-"""What is written in a way of its own; None where it is as any other."""
+"""Writers of functions that need their own; None for a function that is written as any other."""

@@ -12,7 +12,7 @@ from glnn.types import DType
 
 
 def pad(place: Place, x: str) -> str:
-    """As many nodes as the layer has steps; one that pads nothing is the identity."""
+    """Write a Pad for each step of the layer that pads; Identity where none does."""
     layer = place.layer
     assert isinstance(layer, Pad)
     none, nodes = (0,) * (len(place.dims) - layer.count), 0

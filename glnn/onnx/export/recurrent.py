@@ -51,13 +51,16 @@ def cell(place: Place, x: str, *states: str) -> tuple[str, ...]:
     return tuple(place("Squeeze", one, axes) for one in ends)
 
 
-def _layer(place: Place, x: str, states: list[str], op: RecurrentLayer, of: str) -> list[str]:
-    """x (t, b, d p), and the last states, by one node of ONNX's; of: what parameters end in."""
+def _layer(place: Place, x: str, states: list[str], op: RecurrentLayer, suffix: str) -> list[str]:
+    """Write one ONNX node for a layer; return its output x (t, b, d p) and its last states.
+
+    suffix: the end of the parameters' names.
+    """
     kind, arrays = OP_TYPES[op.kind], place.layer.parameters
     ends = ("", "_reverse")[: op.directions]
 
     def stacked(part: str) -> Array:
-        return np.stack([arrays[f"{part}{of}{end}"] for end in ends])
+        return np.stack([arrays[f"{part}{suffix}{end}"] for end in ends])
 
     weight, summed = stacked("weight_ih"), stacked("weight_hh")
     if op.projected:
@@ -70,7 +73,7 @@ def _layer(place: Place, x: str, states: list[str], op: RecurrentLayer, of: str)
     if biases:
         operands["B"] = np.concatenate([_ordered(kind, one) for one in biases], 1)
     called = [
-        place.writer.weight(f"{place.name}.{name}{of}", one) for name, one in operands.items()
+        place.writer.weight(f"{place.name}.{name}{suffix}", one) for name, one in operands.items()
     ]
     called += [""] * (3 - len(called)) + ["", *states] if states else []
     how = {
@@ -83,7 +86,7 @@ def _layer(place: Place, x: str, states: list[str], op: RecurrentLayer, of: str)
         how["activations"] = ["Relu"] * op.directions
     y, *last = place.all(1 + op.states, kind, x, *called, **how)
     if op.projected:
-        name = f"{place.name}.weight_hr{of}.T"
+        name = f"{place.name}.weight_hr{suffix}.T"
         turned = place.writer.weight(name, np.ascontiguousarray(down.swapaxes(1, 2)))
         y, last[0] = (place("MatMul", one, turned) for one in (y, last[0]))
     y = place("Transpose", y, perm=(0, 2, 1, 3))
@@ -98,7 +101,7 @@ def _ordered(kind: str, array: Array) -> Array:
 
 
 def _of_layer(place: Place, states: str, number: int, layer: Recurrent) -> str:
-    """Of the states of all layers those of one."""
+    """Slice the states of layer `number` from the states of all layers."""
     if layer.num_layers == 1:
         return states
     count = 2 if layer.bidirectional else 1

@@ -21,9 +21,9 @@ from glnn.onnx.export.writer import Place
 from glnn.types import DType
 
 REDUCED = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax"}
-"""By EmbeddingBag's modes."""
+"""ONNX reductions by EmbeddingBag's modes."""
 RESIZED = (DType.float32, DType.int32, DType.uint8, DType.int8)
-"""What Resize is known to take."""
+"""Dtypes that Resize is known to take."""
 
 
 def linear(place: Place, x: str) -> str:
@@ -69,7 +69,7 @@ def embedding(place: Place, x: str) -> str:
 
 
 def embedding_bag(place: Place, x: str) -> str:
-    """As `embedding`. A bag of padding alone is 0, whatever the mode."""
+    """Write an EmbeddingBag by Gather and a reduction; a bag of padding alone is 0 in any mode."""
     layer = place.layer
     assert isinstance(layer, EmbeddingBag)
     rows, axes = place("Gather", place.parameter("weight"), x, axis=0), place.integers(1)

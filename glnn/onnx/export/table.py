@@ -1,4 +1,4 @@
-"""How each kind of layers is written."""
+"""The table of the writers of all kinds of layers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ _FAMILIES: Mapping[type[Layer], Row] = {
     Pad: moves.pad,
     layers.Upsample: rows.upsample,
 }
-"""Of layers that differ by their dimensions only; what is two kinds is the first."""
+"""Writers for layers that differ only by their dimensions; a layer of two families is of the
+first.
+"""
 TABLE: Mapping[type[Layer], Row] = {
     **_NORMS,
     **_ELEMENTWISE,

@@ -116,7 +116,7 @@ def _ends(place: Place) -> Sizes:
 
 
 def _shared(place: Place) -> Sizes:
-    """How many windows share x along each dimension."""
+    """Return the number of windows along each dimension of x."""
     layer = place.layer
     assert isinstance(layer, AdaptivePool)
     pairs = zip(place.sizes, layer.output_size, strict=True)

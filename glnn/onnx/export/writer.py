@@ -21,21 +21,21 @@ class Writer:
     onnx: Any
     """The package."""
     names: set[str]
-    """Of tensors: no other gets one of these."""
+    """Names of tensors that are in use."""
     nodes: list[Any] = field(default_factory=list)
     weights: list[Any] = field(default_factory=list)
 
-    def fresh(self, wanted: str) -> str:
-        """`wanted`, or something like it, which no tensor is called yet."""
-        name, number = wanted, 2
+    def fresh(self, base: str) -> str:
+        """Return a name that no tensor has yet: `name`, or `name` with a number behind it."""
+        name, number = base, 2
         while name in self.names:
-            name, number = f"{wanted}_{number}", number + 1
+            name, number = f"{base}_{number}", number + 1
         self.names.add(name)
         return name
 
-    def weight(self, wanted: str, array: Array) -> str:
-        """The name of a tensor that holds `array`."""
-        name = self.fresh(wanted)
+    def weight(self, base: str, array: Array) -> str:
+        """Add an initialiser that holds `array`, called `name` or like it, and return its name."""
+        name = self.fresh(base)
         self.weights.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
@@ -55,7 +55,7 @@ class Place:
     output: str
     """The name of its result."""
     types: tuple[TensorType, ...]
-    """Of its inputs."""
+    """The types of the layer's inputs."""
     result: TensorType
     """The type of its result."""
 
@@ -110,7 +110,7 @@ class Place:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Those of its only input behind the channels. Raises UnsupportedOpError where unknown."""
+        """The spatial sizes of its only input. Raises UnsupportedOpError where one is unknown."""
         found = tuple(dim for dim in self.dims[2:] if isinstance(dim, int))
         if len(found) < len(self.dims) - 2:
             raise UnsupportedOpError(f"its input must have a known size, got {self.dims}")

@@ -1,1 +1,1 @@
-"""How ONNX's operators are put into a graph, by kind."""
+"""Converters of ONNX operators to operators of a graph, by kind."""

@@ -22,12 +22,14 @@ FORMULAS: Mapping[str, tuple[str, float | None, float | None]] = {
     "tanh": ("tanh(a)", None, None),
     "thresholdedrelu": ("thresholded_relu(a, b)", 1.0, None),
 }
-"""By the name in small letters: of a number and of alpha and beta, and what these are unless said.
-"""
+"""Functions of a number, alpha and beta, and the defaults of these, by the name in lower case."""
 
 
 def activations(call: Call, defaults: tuple[str, ...], directions: int) -> list[list[Activation]]:
-    """Those of each direction. Raises ShapeError for ones that ONNX does not know.
+    """Return the activation functions of each direction.
+
+    Raises ShapeError for a function that ONNX does not know. One that has an alpha or a beta takes
+    the next one that the node has.
 
     Those that have an alpha or a beta take the next one that the node has.
     """

@@ -1,4 +1,4 @@
-"""What no formula of one operator is."""
+"""Activation functions that are not one pointwise formula."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ TABLE = 32  # bytes for each query's key of a band, with those of temporary arra
 
 @dataclass(frozen=True)
 class _Bias:
-    """What is added to products of queries and keys."""
+    """The bias that is added to the products of queries and keys."""
 
     value: Value | None
     """Broadcasts to (batch, heads, queries, keys); None where nothing is added."""
     empty: Value | None
-    """For each row, with keys of size 1, whether it has no key; None where every row has one."""
+    """Mask with keys of size 1: True for rows without any key; None where every row has one."""
 
 
 def _heads(call: Call, x: Value, heads: int | None) -> Value:
@@ -40,7 +40,7 @@ def _heads(call: Call, x: Value, heads: int | None) -> Value:
 
 
 def _grown(call: Call, past: Value | None, new: Value) -> Value:
-    """What is kept of before, then what is new."""
+    """Concatenate the cached `past`, if any, and the new keys or values along the sequence."""
     return new if past is None else call(Concat(2), past, new)
 
 
@@ -75,7 +75,7 @@ def _together(call: Call, x: Value) -> Value:
 
 
 def _band(call: Call, queries: int, keys: int, offset: int, valid: Value | None) -> Value | None:
-    """Which keys a query may look at by their places: bool, broadcasts to all scores.
+    """Return the mask of keys that each query may see by position: bool, broadcasts to all scores.
 
     offset: the place of the first query among the keys, unless `valid`, of shape (batch,), says how
     many keys a sample has; its last queries are then the last of these.
@@ -130,7 +130,9 @@ def _bias(call: Call, mask: Value | None, keys: int, band: Value | None) -> _Bia
 
 
 def _none(call: Call, allowed: Value) -> Value | None:
-    """Which rows of `allowed` have no key; None where it is known that every one has some."""
+    """Return the mask of rows of `allowed` without any key; None where every row is known to have
+    one.
+    """
     if allowed.kind is Kind.CONSTANT and call.array(allowed).any(-1).all():
         return None
     number = call.cast(allowed, DType.int32)
@@ -143,7 +145,7 @@ def _guarded(call: Call, x: Value, bias: _Bias) -> Value:
 
 
 def _softmax(call: Call, x: Value) -> Value:
-    """In the precision that is asked for; of float64 what float32 has."""
+    """Apply softmax in the precision of `softmax_precision`; float32 where that is float64."""
     if call.get("softmax_precision", 1) != 10:
         return call(Softmax(-1), x)
     found = call(Softmax(-1), _rounded(call, x))
@@ -191,7 +193,7 @@ def _attention(
     mode = call.get("qk_matmul_output_mode", 0)
     if not 0 <= mode <= 3:
         raise ShapeError(f"Attention: qk_matmul_output_mode must be from 0 to 3, got {mode}")
-    if mode == 3 and call.wanted[3:]:
+    if mode == 3 and call.used_outputs[3:]:
         weights = _guarded(call, weights, bias)
         y = _weighted(call, weights, values)
     else:
@@ -203,7 +205,7 @@ def _attention(
 
 
 def _flex_attention(call: Call, q: Value, k: Value, v: Value) -> Value:
-    """Of the preview operator set, without its graphs."""
+    """Convert FlexAttention of the preview operator set, without its subgraphs."""
     if "score_mod" in call.attributes or "prob_mod" in call.attributes:
         raise ShapeError("FlexAttention: score_mod and prob_mod are the host's")
     scale = call.get("scale", None)

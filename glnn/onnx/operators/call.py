@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Call(Maker):
-    """What converters are given: the node, and where to put operators.
+    """A node that is converted, and the builder that takes its operators.
 
     Its name is the ONNX operator's.
     """
@@ -27,11 +27,11 @@ class Call(Maker):
     version: int
     """The version of its domain's operator set that the model asks for."""
     attributes: Mapping[str, Any]
-    """By name: int, float, str, tuples of these, and arrays for tensors."""
+    """Attributes by name: int, float, str, tuples of these, and arrays for tensors."""
     outputs: int = 1
-    """How many results the node has."""
-    wanted: tuple[bool, ...] = (True,)
-    """Which of them anybody may read."""
+    """The number of the node's results."""
+    used_outputs: tuple[bool, ...] = (True,)
+    """Flags, one for each result: True where something may read it."""
 
     def cast(self, value: Value, dtype: DType) -> Value:
         """`value` as `dtype`, by a step of the host's where no function knows one of the types."""

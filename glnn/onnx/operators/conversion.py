@@ -11,7 +11,7 @@ from glnn.numeric import cast
 from glnn.types import ON_GPU, Array, DType, TensorType
 
 CONVERTED = ON_GPU | {DType.int64, DType.float64}
-"""What glnn's operators know; nodes of anything else are the `onnx` package's."""
+"""Dtypes that glnn's operators take; nodes of others are computed by the `onnx` package."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def _deform_conv(
 
 
 def _share(name: str, corner: int, size: str) -> str:
-    """How much of the number at a corner is met, 0 where it is outside."""
+    """Return the formula of the bilinear weight of a corner, 0 where it lies outside the image."""
     at = f"(floor({name}) + {corner}.0)"
     inside = f"cast_float32({at} >= 0.0) * cast_float32({at} < {size})"
     return f"{inside} * (1.0 - abs({name} - {at}))"

@@ -16,27 +16,40 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 
 def layers(
     call: Call,
-    given: Operands,
+    operands: Operands,
     results: int,
     names: tuple[str, ...],
     phases: Callable[..., tuple[Phase, ...]],
 ) -> Results:
-    """The results of a node. names: the activations of a direction unless the node has others.
+    """Return the results of a recurrent node.
+
+    names: the activations of a direction unless the node has others. phases: function that returns
+    the phases of a step for these.
 
     phases: what these make of a step.
     """
     direction = call.get("direction", "forward")
     backwards = DIRECTIONS.get(direction)
-    if backwards is None or given.weight.type.shape[0] != len(backwards):
-        raise ShapeError(f"{call.name}: W {given.weight.type} does not fit direction {direction!r}")
+    if backwards is None or operands.weight.type.shape[0] != len(backwards):
+        raise ShapeError(
+            f"{call.name}: W {operands.weight.type} does not fit direction {direction!r}"
+        )
     each = [phases(*own) for own in activations(call, names, len(backwards))]
+    whole = call.used_outputs[0]
     if all(own == each[0] for own in each):
-        return run(call, given, each[0], backwards, results, whole=call.wanted[0])
-    apart = [
-        run(call, given.direction(call, d), own, (backwards[d],), results, whole=call.wanted[0])
+        return run(call, operands, each[0], backwards, results, whole=whole)
+    runs = [
+        run(
+            call,
+            operands.direction(call, d),
+            own,
+            (backwards[d],),
+            results,
+            whole=whole,
+        )
         for d, own in enumerate(each)
     ]
     axes = (1, *(0,) * results)
     return tuple(
-        call(Concat(axis), *both) for axis, both in zip(axes, zip(*apart, strict=True), strict=True)
+        call(Concat(axis), *both) for axis, both in zip(axes, zip(*runs, strict=True), strict=True)
     )

@@ -37,7 +37,7 @@ NUMBERS = {
     25: DType.uint2,
     26: DType.int2,
 }
-"""By the numbers of onnx.proto's TensorProto.DataType; 8 are texts."""
+"""Dtypes by the numbers of onnx.proto's TensorProto.DataType; 8 is text."""
 HALVES = (DType.float16, DType.bfloat16)
 """Floats of 16 bits, which are computed with as float32."""
 CODES = {dtype: code for code, dtype in NUMBERS.items()}
@@ -56,7 +56,7 @@ _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 def dtype_of(code: int, where: str) -> DType:
-    """That of ONNX's number. Raises ModelError for one that is not known."""
+    """Return the dtype of ONNX's number. Raises ModelError for an unknown one."""
     if code not in NUMBERS:
         raise ModelError(f"{where}: unknown tensor type {code}")
     return NUMBERS[code]
@@ -94,7 +94,7 @@ def type_proto(type: TensorType) -> Any:
 
 
 def array_of(value: Any) -> Array:
-    """What the package's reference gives, as an array: a list of tensors is one object."""
+    """Return a result of the package's reference as an array: a list of tensors is one object."""
     if isinstance(value, (list, dict)) or value is None:
         return boxed(value)
     array = np.asarray(value)

@@ -46,7 +46,9 @@ def _read(call: Call, operands: Sequence[Value]) -> tuple[list[_Term], tuple[str
 
 
 def _names(call: Call, part: str, x: Value) -> tuple[str, ...]:
-    """What x's dimensions are called: those of an ellipsis "0" for the last one, "1", ..."""
+    """Return the names of x's dimensions: those of an ellipsis are "0" for the last one, "1",
+    ...
+    """
     before, ellipsis, after = part.partition("...")
     letters = (*before, *after)
     more = len(x.type.dims) - len(letters)
@@ -72,12 +74,12 @@ def _diagonal(call: Call, term: _Term) -> _Term:
     return term
 
 
-def _summed(call: Call, term: _Term, kept: set[str]) -> _Term:
-    """The term without the dimensions that are not kept, along which it is summed."""
-    axes = tuple(i for i, n in enumerate(term.names) if n not in kept)
+def _summed(call: Call, term: _Term, output: set[str]) -> _Term:
+    """Return the term summed along the dimensions that are not in `output`."""
+    axes = tuple(i for i, n in enumerate(term.names) if n not in output)
     if not axes:
         return term
-    names = tuple(n for n in term.names if n in kept)
+    names = tuple(n for n in term.names if n in output)
     return _Term(call(Reduce("sum", axes), term.value), names)
 
 
@@ -94,21 +96,23 @@ def _grouped(call: Call, term: _Term, groups: Sequence[Sequence[str]]) -> Value:
     return call.reshape(x, (*(sizes[n] for n in stack), *ends))
 
 
-def _joined(call: Call, a: _Term, b: _Term, kept: set[str]) -> _Term:
-    """The product of two terms, summed along what both have and nobody else wants."""
-    a, b = _summed(call, a, kept | set(b.names)), _summed(call, b, kept | set(a.names))
+def _joined(call: Call, a: _Term, b: _Term, output: set[str]) -> _Term:
+    """Return the product of two terms, summed along the dimensions that are in both, not in
+    `output`.
+    """
+    a, b = _summed(call, a, output | set(b.names)), _summed(call, b, output | set(a.names))
     sizes = [dict(zip(t.names, t.value.type.shape, strict=True)) for t in (a, b)]
     both = [n for n in a.names if n in b.names]
     for name in both:
         if sizes[0][name] != sizes[1][name] and (1 not in (sizes[0][name], sizes[1][name])):
             raise ShapeError(f"Einsum: {name!r} is {sizes[0][name]} and {sizes[1][name]} long")
-    depth = [n for n in both if n not in kept and sizes[0][n] == sizes[1][n]]
-    if any(n not in kept and n not in depth for n in both):
+    depth = [n for n in both if n not in output and sizes[0][n] == sizes[1][n]]
+    if any(n not in output and n not in depth for n in both):
         # One of the two has size 1 there: it broadcasts, and the other one is summed first.
-        a = _unit(call, a, sizes[0], sizes[1], kept)
-        b = _unit(call, b, sizes[1], sizes[0], kept)
-        return _joined(call, a, b, kept)
-    stack = [n for n in both if n in kept]
+        a = _unit(call, a, sizes[0], sizes[1], output)
+        b = _unit(call, b, sizes[1], sizes[0], output)
+        return _joined(call, a, b, output)
+    stack = [n for n in both if n in output]
     first = [n for n in a.names if n not in both]
     second = [n for n in b.names if n not in both]
     whole = {n: max(sizes[0].get(n, 1), sizes[1].get(n, 1)) for n in (*a.names, *b.names)}
@@ -124,10 +128,15 @@ def _joined(call: Call, a: _Term, b: _Term, kept: set[str]) -> _Term:
 
 
 def _unit(
-    call: Call, term: _Term, own: dict[str, int], other: dict[str, int], kept: set[str]
+    call: Call, term: _Term, sizes: dict[str, int], other_sizes: dict[str, int], output: set[str]
 ) -> _Term:
-    """The term summed along what it alone has more than one place of, and nobody wants."""
-    gone = {n for n in term.names if n in other and n not in kept and own[n] != other[n]}
+    """Sum a term along the dimensions where the other one has size 1, unless they are in `output`.
+
+    sizes, other_sizes: of the two terms' dimensions by name.
+    """
+    gone = {
+        n for n in term.names if n in other_sizes and n not in output and sizes[n] != other_sizes[n]
+    }
     return _summed(call, term, set(term.names) - gone)
 
 

@@ -1,4 +1,4 @@
-"""One line of the table of ONNX operators."""
+"""Row of the table of ONNX operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ out, and gives the results. Those behind the last that it gives nobody can ask f
 
 @dataclass(frozen=True)
 class Entry:
-    """How an ONNX operator is put into a graph."""
+    """The converter of an ONNX operator from one version on."""
 
     name: str
     """ONNX's."""
@@ -30,10 +30,11 @@ class Entry:
     domain: str = ""
     """The operator set, "" for ONNX's own."""
     objects: bool = False
-    """Whether it takes what no tensor of numbers is: sequences, optional values, texts."""
+    """True where it takes sequences, optional values or texts, which are no tensors of numbers."""
     halves: bool = False
-    """Whether it takes float16 and bfloat16 itself; else it is given float32, and its results are
-    rounded."""
+    """True where it takes float16 and bfloat16 itself; else operands are cast to float32 and
+    results back.
+    """
     dtypes: frozenset[DType] = frozenset()
     """Types of numbers that it takes beyond those of glnn's operators."""
 

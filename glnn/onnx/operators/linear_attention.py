@@ -24,14 +24,14 @@ class _Sizes:
     batch: int
     length: int
     heads: int
-    """Of keys and values, each with a state."""
+    """The number of heads of keys and values, each with a state."""
     group: int
     """Heads of queries that share one."""
     key: int
     """Numbers of a key of one head."""
     value: int
     scale: float
-    """What is read is multiplied by it."""
+    """Factor of the results."""
 
 
 def _sizes(call: Call, query: Value, key: Value, value: Value) -> _Sizes:
@@ -84,7 +84,7 @@ def _linear_attention(
     decay: Value | None = None,
     beta: Value | None = None,
 ) -> tuple[Value, Value]:
-    """What each token reads of the state, and the state after the last one.
+    """Return each token's result, and the state after the last token.
 
     Yang et al. 2024, Gated Delta Networks. The state is kept with values before keys, as products
     want it. Several tokens are a loop.
@@ -117,14 +117,14 @@ def _linear_attention(
 
 
 def _tokens(
-    call: Call, sizes: _Sizes, state: Value, given: Sequence[Value | None]
+    call: Call, sizes: _Sizes, state: Value, operands: Sequence[Value | None]
 ) -> tuple[Value, Value]:
-    """One token after the other: what all read, (batch, length, numbers), and the last state."""
-    scanned = [v for v in given if v is not None]
+    """Scan the tokens: return all results, (batch, length, numbers), and the last state."""
+    scanned = [v for v in operands if v is not None]
     scan = Scan(call.builder, [state], scanned, (1,) * len(scanned), name=call.name)
     inside = replace(call, builder=scan.body)
     places = iter(scan.places)
-    token = [None if v is None else next(places) for v in given]
+    token = [None if v is None else next(places) for v in operands]
     after, read = _step(inside, sizes, scan.states[0], token)
     last, reads = scan.results([after], [read])
     return call(Transpose((1, 0, 2)), reads), last

@@ -15,7 +15,9 @@ from glnn.types import MOST, DType
 
 
 def _loss(call: Call, scores: Value, target: Value, weight: Value | None) -> Value:
-    """What the scores (n, c, ...) of the target's classes (n, ...) lack, by classes' weights.
+    """Return the negative log-likelihood loss of scores (n, c, ...) for target classes (n, ...).
+
+    weight: of each class, (c,).
 
     A target that is `ignore_index` has no weight.
     """

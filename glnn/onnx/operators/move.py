@@ -127,7 +127,7 @@ def _pad(
 def _continued(
     call: Call, x: Value, before: Sequence[int], after: Sequence[int], edge: Edge
 ) -> Value:
-    """With x's own numbers around what is left of it."""
+    """Return x padded by its own numbers, as `edge` says; negative pads crop."""
     axes = tuple(range(len(before)))
     if min(*before, *after, 0) < 0:
         starts = tuple(max(-n, 0) for n in before)
@@ -140,7 +140,7 @@ def _continued(
 def _filled(
     call: Call, x: Value, before: Sequence[int], after: Sequence[int], fill: Value
 ) -> Value:
-    """With a number around it that is known at a run only."""
+    """Return x padded by a number that is known only when the graph runs."""
     rank, sizes = len(before), x.type.shape
     result = call(Pad(tuple(before), tuple(after)), x)
     value = call.reshape(fill, ())
@@ -196,9 +196,9 @@ def _space_to_depth(call: Call, x: Value) -> Value:
 
 
 def _regrouped(
-    call: Call, x: Value, apart: tuple[int, ...], perm: tuple[int, ...], shape: tuple[int, ...]
+    call: Call, x: Value, split: tuple[int, ...], perm: tuple[int, ...], shape: tuple[int, ...]
 ) -> Value:
-    from_reshape = call.reshape(x, apart)
+    from_reshape = call.reshape(x, split)
     return call.reshape(call(Transpose(perm), from_reshape), shape)
 
 

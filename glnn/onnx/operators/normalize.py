@@ -26,15 +26,17 @@ def _moments(call: Call, x: Value, axes: Axes) -> tuple[Value, Value]:
 def _batch_normalization(
     call: Call, given: Value, scale: Value, bias: Value, mean: Value, var: Value
 ) -> Sequence[Value]:
-    """From version 14 on an attribute says whether it is training, before 7 another one; between
-    them it is where any of the further results is wanted.
+    """Convert BatchNormalization.
+
+    From version 14 on an attribute says whether it is training, before 7 another one; between them
+    it trains where any further result is used.
     """
     x, epsilon = call.widened(given), float(call.get("epsilon", 1e-5))
     rank = len(x.type.dims)
     spread = (x.type.shape[1] if rank > 1 else 1, *(1,) * (rank - 2))
     if call.version < 9 and not call.get("spatial", 1):
         spread = x.type.shape[1:]
-    training = any(call.wanted[1:])
+    training = any(call.used_outputs[1:])
     if call.version >= 14:
         training = bool(call.get("training_mode", 0))
     elif call.version < 7:
@@ -70,7 +72,7 @@ def _layer_normalization(
     axis = call.axis(call.get("axis", -1), x)
     y = _over_last(call, x, axis, scale, bias, Normalize(dims=len(x.type.dims) - axis, eps=epsilon))
     results = [call.cast(y, given.type.dtype)]
-    if any(call.wanted[1:]):
+    if any(call.used_outputs[1:]):
         mean, var = _moments(call, x, tuple(range(axis, len(x.type.dims))))
         results += [mean, call.pointwise("rsqrt(a + b)", var, epsilon)]
     return results
@@ -86,7 +88,7 @@ def _rms_normalization(call: Call, given: Value, scale: Value) -> Value:
 def _over_last(
     call: Call, x: Value, axis: int, scale: Value, bias: Value | None, op: Normalize
 ) -> Value:
-    """What `op` makes of the dimensions from `axis` on; scale and bias broadcast to these."""
+    """Normalise the dimensions from `axis` on by `op`; scale and bias broadcast to these."""
     shape = x.type.shape[axis:]
     given = [call.widened(value) for value in (scale, bias)]
     if all(v is None or len(v.type.dims) <= len(shape) for v in given):

@@ -40,7 +40,9 @@ def _legacy(call: Call, a: Value, b: Value, *, formula: str) -> Value:
 
 
 def _binary(name: str, formula: str) -> tuple[Entry, ...]:
-    """One of two operands, with the broadcasting of old."""
+    """Return the entries of a binary operator: that of version 7, and that with the older
+    broadcasting.
+    """
     row = partial(_formula, formula=formula)
     return Entry(name, 1, partial(_legacy, formula=formula)), Entry(name, 7, row)
 
@@ -77,7 +79,7 @@ def _clip(call: Call, x: Value, low: Value | None = None, high: Value | None = N
 
 
 def _pow(call: Call, base: Value, exponent: Value) -> Value:
-    """Of the base's type, whatever that of the exponent."""
+    """Raise base to exponent; the result has the base's type."""
     dtype = base.type.dtype
     if exponent.type.dtype is not dtype:
         if dtype.kind == "int" and exponent.type.dtype.kind == "float":

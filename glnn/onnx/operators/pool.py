@@ -33,11 +33,11 @@ def _max_pool(call: Call, x: Value) -> tuple[Value, ...]:
     windows = _windows(call, x)
     dtype = x.type.dtype
     y = call.cast(pooled(call, call.cast(x, DType.float32), windows, "max"), dtype)
-    return (y, _places(call, x, windows)) if call.outputs > 1 and call.wanted[1] else (y,)
+    return (y, _places(call, x, windows)) if call.outputs > 1 and call.used_outputs[1] else (y,)
 
 
 def _places(call: Call, x: Value, windows: Window) -> Value:
-    """Where the first greatest number of each window lies in all of x, int64."""
+    """Return the index in all of x of the first maximum of each window, int64."""
     n, c, *sizes = x.type.shape
     planes, outs = n * c, windows.outputs(tuple(sizes))
     call.check_tables(prod(outs) * prod(windows.kernel), TABLE)
@@ -114,7 +114,7 @@ def _global_max_pool(call: Call, x: Value) -> Value:
 
 
 def _global(call: Call, x: Value, mode: str) -> Value:
-    """One number of each channel: images in whatever layout convolutions leave them."""
+    """Pool each channel to one number; images keep the layout that convolutions leave them in."""
     if len(x.type.dims) == 4 and x.type.dtype is DType.float32:
         return call(Pool2d(mode, None), x)
     kind = "mean" if mode == "average" else "max"

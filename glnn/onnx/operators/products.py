@@ -58,7 +58,9 @@ def _gemm(call: Call, a: Value, b: Value, c: Value | None = None) -> Value:
 
 
 def _det(call: Call, x: Value) -> Value:
-    """Of matrices of up to 3 rows, by the rule of Sarrus; larger ones are the host's."""
+    """Return determinants of matrices of up to 3 rows by the rule of Sarrus; the host computes
+    larger ones.
+    """
     *stack, n, m = x.type.shape
     if n != m or not 1 <= n <= 3:
         raise UnsupportedOpError(f"Det: of {n} x {m} matrices")

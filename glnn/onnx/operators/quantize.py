@@ -51,7 +51,7 @@ def _spread(call: Call, value: Value, x: Value) -> Value:
 
 
 def _precision(call: Call, scale: Value) -> DType:
-    """In which x is divided by its scale."""
+    """Return the dtype in which x is divided by its scale."""
     code = call.get("precision", 0)
     found = dtype_of(code, call.name) if code else scale.type.dtype
     if found not in (DType.float32, *HALVES):
@@ -61,8 +61,8 @@ def _precision(call: Call, scale: Value) -> DType:
 
 def _quantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """x / scale, rounded to the nearest integer, of two the even one, and the zero point."""
-    asked = call.get("output_dtype", DType.uint8)
-    dtype = asked if zero is None else zero.type.dtype
+    output_dtype = call.get("output_dtype", DType.uint8)
+    dtype = output_dtype if zero is None else zero.type.dtype
     if dtype not in RANGES:
         raise UnsupportedOpError(f"QuantizeLinear: to {dtype.value}")
     precision = _precision(call, scale)
@@ -154,13 +154,15 @@ def _qlinear_matmul(
 
 
 def _requantized(
-    call: Call, sums: Value, one: Value, other: Value, scale: Value, zero: Value
+    call: Call, sums: Value, a_scale: Value, b_scale: Value, scale: Value, zero: Value
 ) -> Value:
-    """int32 sums of products of two tensors with these scales, by the result's scale."""
+    """Return int32 sums of products of tensors of scales `a_scale` and `b_scale`, quantised to
+    `scale` and `zero`.
+    """
     dtype = zero.type.dtype
     if dtype not in BYTES:
         raise UnsupportedOpError(f"{call.name}: to {dtype.value}")
-    factor = call.pointwise("quotient(a * b, c)", one, other, scale)
+    factor = call.pointwise("quotient(a * b, c)", a_scale, b_scale, scale)
     return _stored(call, call.pointwise("cast_float32(a) * b", sums, factor), dtype, zero)
 
 
@@ -187,7 +189,7 @@ def _conv_integer(
 
 
 def _outputs(call: Call, value: Value, count: int) -> Value:
-    """One number, or one for each output channel, as it broadcasts to a weight."""
+    """Reshape a scale, one or one for each output channel, so that it broadcasts to a weight."""
     size = prod(value.type.shape)
     return call.reshape(value, () if size == 1 else (size, *(1,) * (count + 1)))
 

@@ -28,7 +28,9 @@ def _operands(
     lengths: Value | None,
     states: Sequence[Value | None],
 ) -> Operands:
-    """Those of a node, the steps first, states of zeros where they are left out."""
+    """Return the operands of a recurrent node: x with the steps first, zeros for states that are
+    left out.
+    """
     late = bool(call.get("layout", 0))
     if late:
         x = call(Transpose((1, 0, 2)), x)
@@ -54,7 +56,7 @@ def _finished(call: Call, results: Results) -> Results:
         return results
     y, *ends = results
     ends = [call(Transpose((1, 0, 2)), end) for end in ends]
-    return (call(Transpose((2, 0, 1, 3)), y) if call.wanted[0] else ends[0], *ends)
+    return (call(Transpose((2, 0, 1, 3)), y) if call.used_outputs[0] else ends[0], *ends)
 
 
 def _part(call: Call, value: Value, start: int, stop: int) -> Value:
@@ -76,7 +78,7 @@ def _everywhere(call: Call, value: Value, b: int) -> Value:
 
 
 def _limit(call: Call) -> float:
-    """What sums are clipped to, 0 where they are not."""
+    """Return the bound that sums are clipped to, 0 for none."""
     return float(call.get("clip", 0.0))
 
 

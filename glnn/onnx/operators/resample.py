@@ -192,7 +192,7 @@ def _tried(one: ResizedAxis, scale: float, mode: str, nearest: str) -> Array:
 
 
 def _times(one: ResizedAxis, mode: str, nearest: str) -> int:
-    """How often each place is wanted, whatever the open size is; 0 where that differs."""
+    """Return how often each index is repeated whatever the open size is; 0 where that differs."""
     times: Any = one.count // one.size
     if isinstance(times, SymInt) or times < 2 or not same(times * one.size, one.count):
         return 0
@@ -227,7 +227,7 @@ def _wide(call: Call, x: Value, along: Sequence[ResizedAxis], mode: str, made: F
 
 
 def _outside(call: Call, y: Value, along: Sequence[ResizedAxis], mode: str) -> Value:
-    """What lies outside of x when cropped has one value."""
+    """Fill y outside the cropped x with `extrapolation_value`, in the mode that crops."""
     if mode != "tf_crop_and_resize":
         return y
     number = call.get("extrapolation_value", 0.0)

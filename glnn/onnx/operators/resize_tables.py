@@ -21,7 +21,7 @@ class ResizeTable(Table):
 
     resized: ResizedAxis
     mode: str
-    """That of coordinates."""
+    """The coordinate transformation mode."""
 
     @property
     def called(self) -> str:
@@ -35,7 +35,7 @@ class NearestTable(ResizeTable):
     name: ClassVar[str] = "nearest_table"
     array_function: ClassVar[str] = "nearest_table"
     nearest: str
-    """How halves are rounded."""
+    """The mode by which halves are rounded."""
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         return (TensorType((self.resized.count,), DType.int32),)
@@ -63,7 +63,7 @@ class TapsTable(ResizeTable):
 
 @dataclass(frozen=True)
 class InsideTable(ResizeTable):
-    """Whether each place lies within the tensor that is cropped, in a shape."""
+    """Mask, in a shape, of the positions that lie within the cropped tensor."""
 
     name: ClassVar[str] = "inside_table"
     array_function: ClassVar[str] = "inside_table"

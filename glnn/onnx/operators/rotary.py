@@ -39,7 +39,10 @@ def _rotary_embedding(
 
 
 def _turned(call: Call, x: Value, cos: Value, sin: Value, packed: bool) -> Value:
-    """All of x (batch, length, heads, size) if `packed`, else (batch, heads, length, size).
+    """Return x with all pairs rotated: (batch, length, heads, size) if `packed`, else (batch,
+    heads, length, size).
+
+    A pair (a, b) becomes (a cos - b sin, b cos + a sin): the pair by cos and, swapped, by sin.
 
     Of a pair (a, b): (a cos - b sin, b cos + a sin), which is the pair by cos and, swapped, by sin.
     """

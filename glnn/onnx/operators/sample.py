@@ -61,16 +61,19 @@ def _grid_sample(call: Call, x: Value, grid: Value) -> Value:
     return call.reshape(call(Transpose((0, 2, 1)), y), (n, c, *wanted))
 
 
-def _summed(call: Call, found: Value, weights: Value | None) -> Value:
-    """The sum of (n, taps, places, c) times (n, taps, places); of one tap, where that is true."""
-    n, taps, places, c = found.type.shape
+def _summed(call: Call, samples: Value, weights: Value | None) -> Value:
+    """Return the sum of samples (n, taps, places, c) times weights (n, taps, places).
+
+    Bool weights are a mask of one tap.
+    """
+    n, taps, places, c = samples.type.shape
     if weights is None:
-        return call.reshape(found, (n, places, c))
+        return call.reshape(samples, (n, places, c))
     spread = call.reshape(weights, (n, taps, places, 1))
     if weights.type.dtype is not DType.bool:
-        return call(Reduce("sum", (1,), prologue=formula(WEIGHTED)), found, spread)
-    zero = call.cast(call.constant(0, np.int32), found.type.dtype)
-    kept = call.pointwise("where(a, b, c)", spread, found, zero)
+        return call(Reduce("sum", (1,), prologue=formula(WEIGHTED)), samples, spread)
+    zero = call.cast(call.constant(0, np.int32), samples.type.dtype)
+    kept = call.pointwise("where(a, b, c)", spread, samples, zero)
     return call.reshape(kept, (n, places, c))
 
 
@@ -85,7 +88,7 @@ class _Places:
         self._span = [size if size > 0 else 1 for size in whole]
 
     def taps(self, grid: Value, mode: str) -> tuple[Value, Value | None]:
-        """Which rows of the image, int32, each place is made of, and their weights.
+        """Return the image rows, int32, that each place is interpolated from, and their weights.
 
         grid: (n, 1, places, d). Results: (n, taps, places); no weights where all are 1,
         of the nearest places whether they are inside.
@@ -93,9 +96,9 @@ class _Places:
         call = self._call
         at = self._stretched(grid)
         if mode == "nearest":
-            whole = at = self._kept(call.pointwise("round(a)", at))
+            whole = at = self._reflected(call.pointwise("round(a)", at))
         else:
-            at = self._kept(at)
+            at = self._reflected(at)
             reach = range(2) if mode == "linear" else range(-1, 3)
             offsets = np.array(list(product(reach, repeat=len(self._sizes))), np.float32)
             whole = call.pointwise("floor(a) + b", at, call.constant(offsets[:, None, :]))
@@ -119,8 +122,8 @@ class _Places:
         """A constant of sizes, open ones among them, as float32."""
         return self._call.constant(sizes, np.float32)
 
-    def _kept(self, at: Value) -> Value:
-        """Places mirrored at the edges; what else they are made of is the nearest in the image."""
+    def _reflected(self, at: Value) -> Value:
+        """Return coordinates reflected into the image where the padding mode is reflection."""
         return self._mirrored(at) if self._outside == "reflection" else at
 
     def _mirrored(self, at: Value) -> Value:
@@ -128,7 +131,7 @@ class _Places:
         return self._call.pointwise(MIRRORED, at, low, span)
 
     def _weights(self, whole: Value, at: Value, mode: str) -> Value | None:
-        """Those of places `whole` for what lies at `at`: (n, taps, places)."""
+        """Return the weights (n, taps, places) of pixels `whole` for the coordinates `at`."""
         if mode == "nearest" and self._outside != "zeros":
             return None
         most = self._float(self._most)

@@ -19,11 +19,13 @@ from glnn.types import UNRANKED, Array, DType, TensorType, boxed
 
 
 @dataclass(frozen=True, eq=False)
-class OfObjects(HostOperator):
-    """What the host does with sequences and optional values. x0, x1, ...: its operands."""
+class ObjectOperator(HostOperator):
+    """An operator on sequences and optional values, computed by the host. x0, x1, ...: its
+    operands.
+    """
 
     what: str
-    """What people call it."""
+    """The operator's name for people."""
     function: Callable[..., Any]
     """Gives the result for what the operands are: arrays, lists of arrays, None."""
     type: TensorType
@@ -61,7 +63,7 @@ class OfObjects(HostOperator):
 
 
 def _content(array: Array) -> Any:
-    """What an array is, or what it holds."""
+    """Return the object that a boxed array holds, or the array itself."""
     single = array.dtype == object and array.ndim == 0
     return array.item() if single and not isinstance(array.item(), str) else array
 
@@ -77,7 +79,7 @@ def _as_said(holds: str, value: Any) -> Any:
 
 
 def _make(call: Call, compute: Callable[..., Any], type: TensorType, *operands: Value) -> Value:
-    return call(OfObjects(call.name, compute, type), *operands)
+    return call(ObjectOperator(call.name, compute, type), *operands)
 
 
 def _inner(call: Call, value: Value, kind: str) -> TensorType:
@@ -113,7 +115,7 @@ def sequence_empty(call: Call) -> Value:
 
 
 def sequence_at(call: Call, items: Value, position: Value) -> Value:
-    """What stands at a place; below 0 from the end."""
+    """Return the item at a position; negative positions count from the end."""
     type = _inner(call, items, "seq")
     return _make(call, lambda given, at: given[_place(given, at)], type, items, position)
 
@@ -124,28 +126,28 @@ def sequence_insert(call: Call, items: Value, item: Value, position: Value | Non
     if inner.dtype is not item.type.dtype:
         raise ShapeError(f"SequenceInsert: {items.type} cannot take {item.type}")
 
-    def inserted(given: list[Any], new: Any, at: Array | None = None) -> list[Any]:
-        number = len(given) if at is None else _place(given, at, 1)
-        return [*given[:number], new, *given[number:]]
+    def insert(items: list[Any], new: Any, at: Array | None = None) -> list[Any]:
+        number = len(items) if at is None else _place(items, at, 1)
+        return [*items[:number], new, *items[number:]]
 
     operands = (items, item) if position is None else (items, item, position)
-    return _make(call, inserted, items.type, *operands)
+    return _make(call, insert, items.type, *operands)
 
 
 def sequence_erase(call: Call, items: Value, position: Value | None = None) -> Value:
     """The sequence without one, the last unless said."""
 
-    def erased(given: list[Any], at: Array | None = None) -> list[Any]:
-        left = list(given)
-        del left[_place(given, np.array(-1) if at is None else at)]
-        return left
+    def erase(items: list[Any], at: Array | None = None) -> list[Any]:
+        remaining = list(items)
+        del remaining[_place(items, np.array(-1) if at is None else at)]
+        return remaining
 
     _inner(call, items, "seq")
-    return _make(call, erased, items.type, *((items,) if position is None else (items, position)))
+    return _make(call, erase, items.type, *((items,) if position is None else (items, position)))
 
 
 def sequence_length(call: Call, items: Value) -> Value:
-    """How many there are, an int64."""
+    """Return the number of items, an int64."""
     _inner(call, items, "seq")
     return _make(call, lambda given: np.array(len(given)), TensorType((), DType.int64), items)
 
@@ -155,8 +157,8 @@ def split_to_sequence(call: Call, x: Value, split: Value | None = None) -> Value
     axis = call.axis(call.get("axis", 0), x)
     keeps = split is not None or bool(call.get("keepdims", 1))
 
-    def parts(given: Array, sizes: Array | None = None) -> list[Array]:
-        length = given.shape[axis]
+    def parts(array: Array, sizes: Array | None = None) -> list[Array]:
+        length = array.shape[axis]
         if sizes is not None and sizes.ndim > 1:
             raise ShapeError(f"SplitToSequence: sizes must be a list, got {sizes.shape}")
         if sizes is not None and sizes.ndim:
@@ -165,28 +167,28 @@ def split_to_sequence(call: Call, x: Value, split: Value | None = None) -> Value
                 raise ShapeError(
                     f"SplitToSequence: sizes must add up to {length}, got {sizes.tolist()}"
                 )
-            found = np.split(given, cuts[:-1], axis)
+            found = np.split(array, cuts[:-1], axis)
         else:
             step = 1 if sizes is None else int(sizes.item())
             if step < 1:
                 raise ShapeError(f"SplitToSequence: a size must be positive, got {step}")
-            found = np.split(given, range(step, length, step), axis) if length else []
+            found = np.split(array, range(step, length, step), axis) if length else []
         return found if keeps else [part.squeeze(axis) for part in found]
 
     return _make(call, parts, _sequence(x.type), *((x,) if split is None else (x, split)))
 
 
 def concat_from_sequence(call: Call, items: Value) -> Value:
-    """All of them as one tensor, along an axis that is there or a new one."""
+    """Return all items as one tensor, along an existing axis or a new one."""
     inner, axis, new = _inner(call, items, "seq"), call.need("axis"), call.get("new_axis", 0)
 
-    def joined(given: list[Array]) -> Array:
+    def join(arrays: list[Array]) -> Array:
         try:
-            return np.stack(given, axis) if new else np.concatenate(given, axis)
+            return np.stack(arrays, axis) if new else np.concatenate(arrays, axis)
         except ValueError as error:
             raise ShapeError(f"ConcatFromSequence: {error}") from None
 
-    return _make(call, joined, inner, items)
+    return _make(call, join, inner, items)
 
 
 def optional(call: Call, value: Value | None = None) -> Value:
@@ -199,7 +201,7 @@ def optional(call: Call, value: Value | None = None) -> Value:
 
 
 def optional_has_element(call: Call, value: Value | None = None) -> Value:
-    """Whether it is there, a bool."""
+    """Return a bool that is True where the optional value is there."""
     if value is None:
         return call.constant(np.array(False))
     if not value.type.holds.startswith("optional("):
@@ -208,14 +210,14 @@ def optional_has_element(call: Call, value: Value | None = None) -> Value:
 
 
 def optional_get_element(call: Call, value: Value) -> Value:
-    """What is there. A ShapeError where a run finds nothing."""
+    """Return the element of an optional value. Raises ShapeError in a run without one."""
     if not value.type.holds.startswith("optional("):
         return value
 
-    def element(given: Any) -> Any:
-        if given is None:
+    def element(content: Any) -> Any:
+        if content is None:
             raise ShapeError("OptionalGetElement: the value is missing")
-        return given
+        return content
 
     return _make(call, element, _inner(call, value, "optional"), value)
 

@@ -63,7 +63,7 @@ def _unsqueeze(call: Call, x: Value, axes: Value | None = None) -> Value:
 
 
 def _expand(call: Call, x: Value, shape: Value) -> Value:
-    """Both broadcast: a size of 1 leaves what x has."""
+    """Broadcast x and `shape` with each other: a size of 1 in `shape` keeps x's."""
     wanted = call.integers(shape, "shape")
     try:
         dims = broadcast({"x": x.type.shape, "shape": wanted})
@@ -87,7 +87,7 @@ def _identity(call: Call, x: Value) -> Value:
 def _dropout(
     call: Call, x: Value, ratio: Value | None = None, training: Value | None = None
 ) -> tuple[Value, Value]:
-    """At inference: x, and where that is asked for, that nothing was dropped."""
+    """Return x, as at inference, and a mask of True."""
     trains = training is not None and bool(call.array(training, "training_mode").item())
     if trains and (ratio is None or float(call.array(ratio, "ratio").item()) > 0):
         raise ShapeError("Dropout: training_mode needs random numbers")

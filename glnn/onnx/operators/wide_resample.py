@@ -22,7 +22,7 @@ class WideResample(HostOperator):
 
     resized: ResizedAxis
     mode: str
-    """That of coordinates."""
+    """The coordinate transformation mode."""
     filter: Filter
     outside: float | None
     """The number of places that lie outside of x; None where the filter makes them, too."""

@@ -1,4 +1,4 @@
-"""Where windows lie: what nodes of convolutions and pooling say alike."""
+"""Windows of convolution and pooling nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from glnn.onnx.operators.call import Call
 
 
 def windows_of(call: Call, sizes: Sizes, kernel: Sequence[int]) -> Window:
-    """Those of a node for an operand of spatial `sizes`. Raises ShapeError for wrong ones."""
+    """Return a node's windows for an operand of spatial `sizes`. Raises ShapeError for wrong
+    ones.
+    """
     count = len(kernel)
     if len(sizes) != count or not count:
         raise ShapeError(f"{call.name}: the kernel {tuple(kernel)} does not fit sizes {sizes}")
@@ -35,7 +37,7 @@ def pads(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> tuple[Sizes, Sizes]:
-    """What is added before and behind each spatial dimension, as `pads` or `auto_pad` says."""
+    """Return the padding before and behind each spatial dimension, as `pads` or `auto_pad` says."""
     count = len(kernel)
     mode = call.get("auto_pad", "NOTSET")
     if mode == "VALID":
