@@ -11,7 +11,7 @@ from glnn.errors import ModelError, UnsupportedOpError, fault
 from glnn.model.content import Content
 from glnn.model.node import Node
 from glnn.onnx.export.table import TABLE
-from glnn.onnx.export.writer import Place, Writer
+from glnn.onnx.export.writer import LayerWriter, Writer
 from glnn.onnx.operators.dtypes import CODES
 from glnn.onnx.reading import package
 from glnn.tensor_info import TensorInfo
@@ -93,7 +93,7 @@ def _write(writer: Writer, node: Node, types: Mapping[str, TensorType]) -> None:
     if not node.output:
         raise ModelError(f"layer {node.name!r}: ONNX takes no tensor that is called ''")
     given = tuple(types[name] for name in node.inputs)
-    place = Place(writer, node.layer, node.name, node.output, given, types[node.output])
+    place = LayerWriter(writer, node.layer, node.name, node.output, given, types[node.output])
     try:
         made = TABLE[kind](place, *node.inputs)
         place.finish(*((made,) if isinstance(made, str) else made))

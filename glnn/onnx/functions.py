@@ -1,9 +1,19 @@
-"""Functions of ONNX, as protos: the nodes of one in the place of a node that calls it."""
+"""ONNX functions: their nodes in the place of a call, or as an operator that depends on types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.builder import Builder
+from glnn.graph.composite import Composite
+from glnn.graph.graph import Graph, Kind, Value
+from glnn.graph.operator import Types
+from glnn.onnx.block import Block
+from glnn.onnx.delegated import Delegate
+from glnn.types import TensorType
 
 Names = Mapping[str, str]
 """Names in the calling graph, by the function's own names."""
@@ -12,7 +22,7 @@ Names = Mapping[str, str]
 def inline_call(
     onnx: Any, function: Any, node: Any, defaults: Iterable[Any], prefix: str
 ) -> list[Any]:
-    """The NodeProtos of `function`, a FunctionProto, in the place of `node`, a NodeProto.
+    """Return the NodeProtos of `function`, a FunctionProto, in the place of `node`, a NodeProto.
 
     defaults: AttributeProtos of what the node may leave out. prefix: what goes before the names of
     what the function computes between.
@@ -31,7 +41,9 @@ def inline_call(
 
 
 def function_body(onnx: Any, function: Any, node: Any, defaults: Iterable[Any]) -> list[Any]:
-    """The NodeProtos of `function` with the attributes of `node`, by the function's own names."""
+    """Return the NodeProtos of `function` with the attributes of `node`, by the function's own
+    names.
+    """
     attributes = {one.name: one for one in (*defaults, *function.attribute_proto, *node.attribute)}
     return _nodes(onnx, function.node, {}, attributes, function.name)
 
@@ -87,3 +99,42 @@ def _rename(
     nodes = _nodes(onnx, list(graph.node), names, attributes, prefix)
     del graph.node[:]
     graph.node.extend(nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionNode(Composite):
+    """An operator that ONNX defines by a function, which depends on the operands' types."""
+
+    op_type: str
+    """ONNX's name."""
+    block: Callable[[Types], Block]
+    """Function that returns the nodes for operand types. Raises ShapeError where ONNX has none."""
+    free: tuple[str, ...]
+    """The names of the values that subgraphs of the node capture: the last operands."""
+    delegate: Delegate
+    """The `onnx` package's."""
+
+    opens: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        return self.op_type
+
+    def express(self, given: Sequence[Value | None]) -> Graph:
+        count = len(given) - len(self.free)
+        try:
+            block = self.block([None if v is None else v.type for v in given[:count]])
+            builder = Builder(self.op_type)
+            for value in given:
+                if value is not None and value.kind is not Kind.CONSTANT:
+                    builder.take(value)
+            names = (*block.inputs[:count], *self.free)
+            here = {n: v for n, v in zip(names, given, strict=True) if v is not None}
+            found = block.put(builder, here)
+            return builder.graph(found)
+        except (ShapeError, UnsupportedOpError) as error:
+            if self.free:
+                raise
+            return self.delegate.graph(given, str(error))
+
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        return self.delegate.unknown(types[: len(types) - len(self.free)])

@@ -13,12 +13,9 @@ from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
 from glnn.host_memory import out_of_memory
 from glnn.onnx.delegated import Delegate
-from glnn.onnx.moved import move_graph, moves
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.conversion import CONVERTED
+from glnn.onnx.host_node import Convert, float64_graph, move_graph, moves
+from glnn.onnx.operators.call import CONVERTED, Call, Converter
 from glnn.onnx.operators.dtypes import HALVES
-from glnn.onnx.operators.entry import Entry
-from glnn.onnx.widened import Convert, float64_graph
 from glnn.types import DType, TensorType
 
 
@@ -39,7 +36,7 @@ class OnnxOperator(Composite):
     """Attributes by name, as `Call` has them."""
     used_outputs: tuple[bool, ...]
     """Flags, one for each result: True where the result has a name in the model."""
-    entry: Entry | None
+    entry: Converter | None
     """The table's."""
     delegate: Delegate = field(repr=False)
     """The `onnx` package's."""
@@ -80,12 +77,12 @@ class OnnxOperator(Composite):
         except (ShapeError, UnsupportedOpError) as refused:
             raise (error or refused) from None
 
-    def _float64_graph(self, entry: Entry, operands: Sequence[Value | None]) -> Graph:
+    def _float64_graph(self, entry: Converter, operands: Sequence[Value | None]) -> Graph:
         """Return the graph of a float64 node, by the operators of the float32 node."""
         dtypes = [one.dtype for one in self.delegate.infer_types(operands)]
         return float64_graph(self.op_type, self._convert(entry), operands, dtypes)
 
-    def _convert(self, entry: Entry) -> Convert:
+    def _convert(self, entry: Converter) -> Convert:
         """Return a function that puts the node into a graph as `entry` does."""
 
         def convert(builder: Builder, operands: Sequence[Value | None]) -> list[Value]:
@@ -118,7 +115,7 @@ class OnnxOperator(Composite):
         return f"{' and '.join(others)} is the host's" if others else ""
 
     def _converted(
-        self, entry: Entry, builder: Builder, operands: Sequence[Value | None]
+        self, entry: Converter, builder: Builder, operands: Sequence[Value | None]
     ) -> list[Value]:
         """Return the used results, as the table's entry makes them."""
         count = len(self.used_outputs)

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from itertools import chain, groupby
 
 from glnn.onnx.operators import (
-    activations,
     attention,
     conv,
-    deform,
-    einsum,
     gather,
     linear_attention,
     loss,
@@ -23,21 +20,15 @@ from glnn.onnx.operators import (
     recurrent,
     reduce,
     resample,
-    rotary,
     sample,
     sequences,
     shape,
-    triangles,
-    unpool,
 )
-from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.call import Converter
 
 MODULES = (
-    activations,
     attention,
     conv,
-    deform,
-    einsum,
     gather,
     linear_attention,
     loss,
@@ -50,21 +41,18 @@ MODULES = (
     recurrent,
     reduce,
     resample,
-    rotary,
     sample,
     sequences,
     shape,
-    triangles,
-    unpool,
 )
 """The converters, by kind."""
 
 
-def _key(entry: Entry) -> tuple[str, str]:
+def _key(entry: Converter) -> tuple[str, str]:
     return entry.domain, entry.name
 
 
-ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
+ENTRIES: Mapping[tuple[str, str], tuple[Converter, ...]] = {
     key: tuple(sorted(entries, key=lambda one: one.since))
     for key, entries in groupby(
         sorted(chain.from_iterable(module.ENTRIES for module in MODULES), key=_key), key=_key
@@ -73,7 +61,7 @@ ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
 """Entries by operator set and name, the oldest first."""
 
 
-def find(domain: str, name: str, version: int) -> Entry | None:
+def find(domain: str, name: str, version: int) -> Converter | None:
     """The entry for a version of the operator set; None where there is none."""
     found = [one for one in ENTRIES.get((domain, name), ()) if one.since <= version]
     return found[-1] if found else None

@@ -14,8 +14,8 @@ import pytest
 from onnx import defs
 
 import glnn
-from glnn.onnx.moved import MOVES
-from glnn.onnx.operators.conversion import CONVERTED
+from glnn.onnx.host_node import MOVES
+from glnn.onnx.operators.call import CONVERTED
 from glnn.onnx.operators.dtypes import type_said
 from glnn.types import DType
 from tests.onnx.move_cases import CASES, Data, Move

@@ -11,7 +11,7 @@ from glnn.graph.function import NUMBERS, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.operators import Pointwise
 from glnn.layers import PReLU
-from glnn.onnx.export.writer import Place
+from glnn.onnx.export.writer import LayerWriter
 from glnn.onnx.operators.dtypes import CODES
 from glnn.types import DType
 
@@ -67,20 +67,20 @@ class Operand:
     """The number."""
 
 
-def expression(place: Place, *inputs: str) -> str:
+def expression(out: LayerWriter, *inputs: str) -> str:
     """The layer's function of its inputs."""
-    assert isinstance(place.layer.op, Pointwise)
-    operands = [Operand(type.dtype, name) for type, name in zip(place.types, inputs, strict=True)]
-    return _written(place, place.layer.op.expr, *operands).name
+    assert isinstance(out.layer.op, Pointwise)
+    operands = [Operand(type.dtype, name) for type, name in zip(out.types, inputs, strict=True)]
+    return _written(out, out.layer.op.expr, *operands).name
 
 
-def prelu(place: Place, x: str) -> str:
-    assert isinstance(place.layer, PReLU)
-    single = place.layer.num_parameters == 1
-    return place("PRelu", x, place.parameter("weight") if single else place.channels("weight"))
+def prelu(out: LayerWriter, x: str) -> str:
+    assert isinstance(out.layer, PReLU)
+    single = out.layer.num_parameters == 1
+    return out("PRelu", x, out.parameter("weight") if single else out.channels("weight"))
 
 
-def _written(place: Place, expr: Expr, *operands: Operand) -> Operand:
+def _written(out: LayerWriter, expr: Expr, *operands: Operand) -> Operand:
     last = operands[-1].dtype
     floats = (last.kind if isinstance(last, DType) else last) == "float"
 
@@ -91,12 +91,12 @@ def _written(place: Place, expr: Expr, *operands: Operand) -> Operand:
             value = float(part.value) if floats and type(part.value) is int else part.value
             return Operand(kind_of(value), value=value)
         assert isinstance(part, Call)
-        return _call(place, part.function, arguments)
+        return _call(out, part.function, arguments)
 
     return expr.fold(written)[-1]
 
 
-def _call(place: Place, function: str, operands: tuple[Operand, ...]) -> Operand:
+def _call(out: LayerWriter, function: str, operands: tuple[Operand, ...]) -> Operand:
     row = FUNCTIONS[function]
     numbers = [one.value for one in operands if one.value is not None]
     gives = row.infer(tuple(one.dtype for one in operands)) if row.body is None else ""
@@ -107,22 +107,22 @@ def _call(place: Place, function: str, operands: tuple[Operand, ...]) -> Operand
     if function in ATTRIBUTES and first.name and None not in behind:
         op_type, *names = ATTRIBUTES[function]
         floats = {name: float(value or 0) for name, value in zip(names, behind, strict=True)}
-        return Operand(first.dtype, place(op_type, first.name, **floats))
-    if function in OWN and (found := OWN[function](place, *operands)):
+        return Operand(first.dtype, out(op_type, first.name, **floats))
+    if function in OWN and (found := OWN[function](out, *operands)):
         return Operand(first.dtype, found)
     if function in FORMULAS or row.body is not None:
         body = FORMULAS.get(function) or row.body
         assert body is not None
-        return _written(place, formula(body), *operands)
+        return _written(out, formula(body), *operands)
     dtype = DType(gives) if not isinstance(gives, DType) else gives
     if function.startswith("cast_"):
-        return Operand(dtype, place("Cast", first.name, to=CODES[dtype]))
+        return Operand(dtype, out("Cast", first.name, to=CODES[dtype]))
     if function not in NAMES:
         raise UnsupportedOpError(f"ONNX has no operator for {function}")
-    return Operand(dtype, place(NAMES[function], *_tensors(place, operands)))
+    return Operand(dtype, out(NAMES[function], *_tensors(out, operands)))
 
 
-def _tensors(place: Place, operands: tuple[Operand, ...]) -> list[str]:
+def _tensors(out: LayerWriter, operands: tuple[Operand, ...]) -> list[str]:
     """The names of `operands`; numbers become tensors of the type of the others."""
     dtypes = [o.dtype for o in operands if isinstance(o.dtype, DType)]
 
@@ -131,50 +131,50 @@ def _tensors(place: Place, operands: tuple[Operand, ...]) -> list[str]:
         return alike[0] if alike else NUMBERS[str(one.dtype)]
 
     return [
-        one.name if one.value is None else place.constant(one.value, type_of(one).numpy)
+        one.name if one.value is None else out.constant(one.value, type_of(one).numpy)
         for one in operands
     ]
 
 
-def _clip(place: Place, x: Operand, low: Operand, high: Operand) -> str | None:
+def _clip(out: LayerWriter, x: Operand, low: Operand, high: Operand) -> str | None:
     if low.value is not None and high.value is not None and low.value <= high.value:
-        return place("Clip", *_tensors(place, (x, low, high)))
-    raised = place("Max", *_tensors(place, (x, low)))
-    return place("Min", *_tensors(place, (Operand(x.dtype, raised), high)))
+        return out("Clip", *_tensors(out, (x, low, high)))
+    raised = out("Max", *_tensors(out, (x, low)))
+    return out("Min", *_tensors(out, (Operand(x.dtype, raised), high)))
 
 
-def _softplus(place: Place, x: Operand, beta: Operand, threshold: Operand) -> str | None:
+def _softplus(out: LayerWriter, x: Operand, beta: Operand, threshold: Operand) -> str | None:
     """log(1 + exp(beta x)) / beta, or x where beta x is above the threshold."""
     scaled = x.name
     if beta.value != 1:
-        scaled = place("Mul", *_tensors(place, (x, beta)))
-    found = place("Softplus", scaled)
+        scaled = out("Mul", *_tensors(out, (x, beta)))
+    found = out("Softplus", scaled)
     if beta.value != 1:
-        found = place("Div", *_tensors(place, (Operand(x.dtype, found), beta)))
+        found = out("Div", *_tensors(out, (Operand(x.dtype, found), beta)))
     if threshold.value is not None and threshold.value >= LARGE:
         return found
-    above = place("Greater", *_tensors(place, (Operand(x.dtype, scaled), threshold)))
-    return place("Where", above, x.name, found)
+    above = out("Greater", *_tensors(out, (Operand(x.dtype, scaled), threshold)))
+    return out("Where", above, x.name, found)
 
 
-def _softshrink(place: Place, x: Operand, lambd: Operand) -> str | None:
+def _softshrink(out: LayerWriter, x: Operand, lambd: Operand) -> str | None:
     if lambd.value is None or lambd.value < 0:
         return None
-    return place("Shrink", x.name, bias=float(lambd.value), lambd=float(lambd.value))
+    return out("Shrink", x.name, bias=float(lambd.value), lambd=float(lambd.value))
 
 
-def _remainder(place: Place, x: Operand, y: Operand) -> str | None:
+def _remainder(out: LayerWriter, x: Operand, y: Operand) -> str | None:
     if x.dtype is not DType.float32 and y.dtype is not DType.float32:
-        return place("Mod", *_tensors(place, (x, y)))
-    return _written(place, formula("a - floor(a / b) * b"), x, y).name
+        return out("Mod", *_tensors(out, (x, y)))
+    return _written(out, formula("a - floor(a / b) * b"), x, y).name
 
 
-def _fmod(place: Place, x: Operand, y: Operand) -> str | None:
-    return place("Mod", *_tensors(place, (x, y)), fmod=1)
+def _fmod(out: LayerWriter, x: Operand, y: Operand) -> str | None:
+    return out("Mod", *_tensors(out, (x, y)), fmod=1)
 
 
-def _gelu_tanh(place: Place, x: Operand) -> str | None:
-    return place("Gelu", x.name, approximate="tanh")
+def _gelu_tanh(out: LayerWriter, x: Operand) -> str | None:
+    return out("Gelu", x.name, approximate="tanh")
 
 
 OWN: Mapping[str, Callable[..., str | None]] = {

@@ -8,7 +8,7 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.compose.recurrent_layer import RecurrentLayer
 from glnn.layers.recurrent import Recurrent
 from glnn.layers.recurrent_cells import Cell
-from glnn.onnx.export.writer import Place
+from glnn.onnx.export.writer import LayerWriter
 from glnn.types import Array
 
 OP_TYPES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
@@ -16,47 +16,49 @@ GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 """PyTorch's gates in ONNX's order: i, o, f, c of an LSTM, z, r, h of a GRU."""
 
 
-def recurrent(place: Place, x: str, *states: str) -> tuple[str, ...]:
-    layer = place.layer
+def recurrent(out: LayerWriter, x: str, *states: str) -> tuple[str, ...]:
+    layer = out.layer
     assert isinstance(layer, Recurrent)
     op = layer.op
     assert isinstance(op, RecurrentLayer)
-    alone = len(place.types[0].dims) == 2
+    alone = len(out.types[0].dims) == 2
     if alone:
-        axes = place.integers(1)
-        x, *states = (place("Unsqueeze", one, axes) for one in (x, *states))  # type: ignore
+        axes = out.integers(1)
+        x, *states = (out("Unsqueeze", one, axes) for one in (x, *states))  # type: ignore
     elif layer.batch_first:
-        x = place("Transpose", x, perm=(1, 0, 2))
+        x = out("Transpose", x, perm=(1, 0, 2))
     ends: list[list[str]] = []
     for number in range(layer.num_layers):
-        own = [_of_layer(place, one, number, layer) for one in states]
-        x, *last = _layer(place, x, own, op, f"_l{number}")
+        own = [_of_layer(out, one, number, layer) for one in states]
+        x, *last = _layer(out, x, own, op, f"_l{number}")
         ends.append(last)
     found = [
-        place("Concat", *one, axis=0) if len(one) > 1 else one[0] for one in zip(*ends, strict=True)
+        out("Concat", *one, axis=0) if len(one) > 1 else one[0] for one in zip(*ends, strict=True)
     ]
     if alone:
-        x, *found = (place("Squeeze", one, axes) for one in (x, *found))
+        x, *found = (out("Squeeze", one, axes) for one in (x, *found))
     elif layer.batch_first:
-        x = place("Transpose", x, perm=(1, 0, 2))
+        x = out("Transpose", x, perm=(1, 0, 2))
     return x, *found
 
 
-def cell(place: Place, x: str, *states: str) -> tuple[str, ...]:
-    op = place.layer.op
-    assert isinstance(place.layer, Cell) and isinstance(op, RecurrentLayer)
-    axes = place.integers(*((0, 1) if len(place.types[0].dims) == 1 else (0,)))
-    given = [place("Unsqueeze", one, axes) for one in (x, *states)]
-    _, *ends = _layer(place, given[0], given[1:], op, "")
-    return tuple(place("Squeeze", one, axes) for one in ends)
+def cell(out: LayerWriter, x: str, *states: str) -> tuple[str, ...]:
+    op = out.layer.op
+    assert isinstance(out.layer, Cell) and isinstance(op, RecurrentLayer)
+    axes = out.integers(*((0, 1) if len(out.types[0].dims) == 1 else (0,)))
+    given = [out("Unsqueeze", one, axes) for one in (x, *states)]
+    _, *ends = _layer(out, given[0], given[1:], op, "")
+    return tuple(out("Squeeze", one, axes) for one in ends)
 
 
-def _layer(place: Place, x: str, states: list[str], op: RecurrentLayer, suffix: str) -> list[str]:
+def _layer(
+    out: LayerWriter, x: str, states: list[str], op: RecurrentLayer, suffix: str
+) -> list[str]:
     """Write one ONNX node for a layer; return its output x (t, b, d p) and its last states.
 
     suffix: the end of the parameters' names.
     """
-    kind, arrays = OP_TYPES[op.kind], place.layer.parameters
+    kind, arrays = OP_TYPES[op.kind], out.layer.parameters
     ends = ("", "_reverse")[: op.directions]
 
     def stacked(part: str) -> Array:
@@ -73,7 +75,7 @@ def _layer(place: Place, x: str, states: list[str], op: RecurrentLayer, suffix: 
     if biases:
         operands["B"] = np.concatenate([_ordered(kind, one) for one in biases], 1)
     called = [
-        place.writer.weight(f"{place.name}.{name}{suffix}", one) for name, one in operands.items()
+        out.writer.weight(f"{out.name}.{name}{suffix}", one) for name, one in operands.items()
     ]
     called += [""] * (3 - len(called)) + ["", *states] if states else []
     how = {
@@ -84,13 +86,13 @@ def _layer(place: Place, x: str, states: list[str], op: RecurrentLayer, suffix: 
         how["linear_before_reset"] = 1
     if op.kind == "rnn_relu":
         how["activations"] = ["Relu"] * op.directions
-    y, *last = place.all(1 + op.states, kind, x, *called, **how)
+    y, *last = out.all(1 + op.states, kind, x, *called, **how)
     if op.projected:
-        name = f"{place.name}.weight_hr{suffix}.T"
-        turned = place.writer.weight(name, np.ascontiguousarray(down.swapaxes(1, 2)))
-        y, last[0] = (place("MatMul", one, turned) for one in (y, last[0]))
-    y = place("Transpose", y, perm=(0, 2, 1, 3))
-    return [place("Reshape", y, place.integers(0, 0, -1)), *last]
+        name = f"{out.name}.weight_hr{suffix}.T"
+        turned = out.writer.weight(name, np.ascontiguousarray(down.swapaxes(1, 2)))
+        y, last[0] = (out("MatMul", one, turned) for one in (y, last[0]))
+    y = out("Transpose", y, perm=(0, 2, 1, 3))
+    return [out("Reshape", y, out.integers(0, 0, -1)), *last]
 
 
 def _ordered(kind: str, array: Array) -> Array:
@@ -100,10 +102,10 @@ def _ordered(kind: str, array: Array) -> Array:
     return np.ascontiguousarray(apart[:, gates].reshape(array.shape))
 
 
-def _of_layer(place: Place, states: str, number: int, layer: Recurrent) -> str:
+def _of_layer(out: LayerWriter, states: str, number: int, layer: Recurrent) -> str:
     """Slice the states of layer `number` from the states of all layers."""
     if layer.num_layers == 1:
         return states
     count = 2 if layer.bidirectional else 1
-    bounds = place.integers(number * count), place.integers((number + 1) * count)
-    return place("Slice", states, *bounds, place.integers(0))
+    bounds = out.integers(number * count), out.integers((number + 1) * count)
+    return out("Slice", states, *bounds, out.integers(0))

@@ -1,4 +1,4 @@
-"""Layers that look numbers up, move them, or multiply matrices."""
+"""Writers of layers that look numbers up, move them, or multiply matrices."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ from math import floor, sqrt
 
 import numpy as np
 
+from glnn.graph.compose.fold import along
 from glnn.layers import (
     GLU,
     Bilinear,
+    ChannelShuffle,
     CosineSimilarity,
     Embedding,
     EmbeddingBag,
+    Fold,
     Linear,
     MultiheadAttention,
+    PixelShuffle,
+    PixelUnshuffle,
+    Unfold,
     Upsample,
 )
 from glnn.layers.embedding_bag import LOWEST
-from glnn.onnx.export.writer import Place
+from glnn.layers.pad import Pad
+from glnn.onnx.export.writer import LayerWriter
 from glnn.types import DType
 
 REDUCED = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax"}
@@ -26,98 +33,98 @@ RESIZED = (DType.float32, DType.int32, DType.uint8, DType.int8)
 """Dtypes that Resize is known to take."""
 
 
-def linear(place: Place, x: str) -> str:
-    assert isinstance(place.layer, Linear)
-    biased = "bias" in place.layer.shapes
-    if len(place.dims) == 2:
-        return place("Gemm", x, *map(place.parameter, place.layer.shapes), transB=1)
-    product = place("MatMul", x, place.turned("weight"))
-    return place("Add", product, place.parameter("bias")) if biased else product
+def linear(out: LayerWriter, x: str) -> str:
+    assert isinstance(out.layer, Linear)
+    biased = "bias" in out.layer.shapes
+    if len(out.dims) == 2:
+        return out("Gemm", x, *map(out.parameter, out.layer.shapes), transB=1)
+    product = out("MatMul", x, out.transposed("weight"))
+    return out("Add", product, out.parameter("bias")) if biased else product
 
 
-def bilinear(place: Place, x: str, y: str) -> str:
-    layer = place.layer
+def bilinear(out: LayerWriter, x: str, y: str) -> str:
+    layer = out.layer
     assert isinstance(layer, Bilinear)
     count, size = layer.out_features, layer.in2_features
     matrix = layer.weight.transpose(1, 0, 2).reshape(layer.in1_features, count * size)
-    weight = place.writer.weight(f"{place.name}.weight.T", np.ascontiguousarray(matrix))
-    before = [0] * (len(place.types[0].dims) - 1)
-    made = place("MatMul", place("Unsqueeze", x, place.integers(-2)), weight)
-    made = place("Reshape", made, place.integers(*before, count, size))
-    made = place("Mul", made, place("Unsqueeze", y, place.integers(-2)))
-    total = place("ReduceSum", made, place.integers(-1), keepdims=0)
-    return place("Add", total, place.parameter("bias")) if "bias" in layer.shapes else total
+    weight = out.writer.weight(f"{out.name}.weight.T", np.ascontiguousarray(matrix))
+    before = [0] * (len(out.types[0].dims) - 1)
+    made = out("MatMul", out("Unsqueeze", x, out.integers(-2)), weight)
+    made = out("Reshape", made, out.integers(*before, count, size))
+    made = out("Mul", made, out("Unsqueeze", y, out.integers(-2)))
+    total = out("ReduceSum", made, out.integers(-1), keepdims=0)
+    return out("Add", total, out.parameter("bias")) if "bias" in layer.shapes else total
 
 
-def cosine_similarity(place: Place, x: str, y: str) -> str:
-    layer = place.layer
+def cosine_similarity(out: LayerWriter, x: str, y: str) -> str:
+    layer = out.layer
     assert isinstance(layer, CosineSimilarity)
-    axes, least = place.integers(layer.dim), place.constant(layer.eps)
-    product = place("ReduceSum", place("Mul", x, y), axes, keepdims=0)
-    norms = (place("Max", place("ReduceL2", one, axes, keepdims=0), least) for one in (x, y))
-    return place("Div", product, place("Mul", *norms))
+    axes, least = out.integers(layer.dim), out.constant(layer.eps)
+    product = out("ReduceSum", out("Mul", x, y), axes, keepdims=0)
+    norms = (out("Max", out("ReduceL2", one, axes, keepdims=0), least) for one in (x, y))
+    return out("Div", product, out("Mul", *norms))
 
 
-def bias(place: Place, x: str) -> str:
-    return place("Add", x, place.channels("bias"))
+def bias(out: LayerWriter, x: str) -> str:
+    return out("Add", x, out.channels("bias"))
 
 
-def embedding(place: Place, x: str) -> str:
+def embedding(out: LayerWriter, x: str) -> str:
     """An index out of range, which is the nearest one in range here, is an error in ONNX."""
-    assert isinstance(place.layer, Embedding)
-    return place("Gather", place.parameter("weight"), x, axis=0)
+    assert isinstance(out.layer, Embedding)
+    return out("Gather", out.parameter("weight"), x, axis=0)
 
 
-def embedding_bag(place: Place, x: str) -> str:
+def embedding_bag(out: LayerWriter, x: str) -> str:
     """Write an EmbeddingBag by Gather and a reduction; a bag of padding alone is 0 in any mode."""
-    layer = place.layer
+    layer = out.layer
     assert isinstance(layer, EmbeddingBag)
-    rows, axes = place("Gather", place.parameter("weight"), x, axis=0), place.integers(1)
+    rows, axes = out("Gather", out.parameter("weight"), x, axis=0), out.integers(1)
     if layer.padding_idx is None:
-        return place(REDUCED[layer.mode], rows, axes, keepdims=0)
-    index = place.types[0].dtype.numpy
+        return out(REDUCED[layer.mode], rows, axes, keepdims=0)
+    index = out.types[0].dtype.numpy
     places = layer.padding_idx, layer.padding_idx - layer.num_embeddings
-    same = (place("Equal", x, place.constant(one, index)) for one in places)
-    padded, zero = place("Or", *same), place.constant(0)
-    mask = place("Unsqueeze", padded, place.integers(2))
-    count = place("ReduceSum", place("Where", padded, zero, place.constant(1)), axes)
+    same = (out("Equal", x, out.constant(one, index)) for one in places)
+    padded, zero = out("Or", *same), out.constant(0)
+    mask = out("Unsqueeze", padded, out.integers(2))
+    count = out("ReduceSum", out("Where", padded, zero, out.constant(1)), axes)
     if layer.mode == "max":
-        lowest = place.constant(LOWEST)
-        found = place("ReduceMax", place("Where", mask, lowest, rows), axes, keepdims=0)
-        return place("Where", place("Greater", count, zero), found, zero)
-    total = place("ReduceSum", place("Where", mask, zero, rows), axes, keepdims=0)
+        lowest = out.constant(LOWEST)
+        found = out("ReduceMax", out("Where", mask, lowest, rows), axes, keepdims=0)
+        return out("Where", out("Greater", count, zero), found, zero)
+    total = out("ReduceSum", out("Where", mask, zero, rows), axes, keepdims=0)
     if layer.mode == "sum":
         return total
-    return place("Div", total, place("Max", count, place.constant(1)))
+    return out("Div", total, out("Max", count, out.constant(1)))
 
 
-def concat(place: Place, *inputs: str) -> str:
-    return place("Concat", *inputs, axis=1)
+def concat(out: LayerWriter, *inputs: str) -> str:
+    return out("Concat", *inputs, axis=1)
 
 
-def glu(place: Place, x: str) -> str:
-    layer = place.layer
+def glu(out: LayerWriter, x: str) -> str:
+    layer = out.layer
     assert isinstance(layer, GLU)
-    value, gate = place.all(2, "Split", x, axis=layer.dim, num_outputs=2)
-    return place("Mul", value, place("Sigmoid", gate))
+    value, gate = out.all(2, "Split", x, axis=layer.dim, num_outputs=2)
+    return out("Mul", value, out("Sigmoid", gate))
 
 
-def identity(place: Place, x: str) -> str:
-    return place("Identity", x)
+def identity(out: LayerWriter, x: str) -> str:
+    return out("Identity", x)
 
 
-def flatten(place: Place, x: str) -> str:
-    if len(place.result.dims) == 2 and place.dims[0] == place.result.dims[0]:
-        return place("Flatten", x)
-    return view(place, x)
+def flatten(out: LayerWriter, x: str) -> str:
+    if len(out.result.dims) == 2 and out.dims[0] == out.result.dims[0]:
+        return out("Flatten", x)
+    return view(out, x)
 
 
-def view(place: Place, x: str) -> str:
-    return place.reshape(x, place.dims, place.result.dims)
+def view(out: LayerWriter, x: str) -> str:
+    return out.reshape(x, out.dims, out.result.dims)
 
 
-def upsample(place: Place, x: str) -> str:
-    layer, dims = place.layer, place.dims
+def upsample(out: LayerWriter, x: str) -> str:
+    layer, dims = out.layer, out.dims
     assert isinstance(layer, Upsample)
     sizes = [
         (axis, n, layer.places(n, axis - 2, len(dims) - 2))
@@ -130,11 +137,11 @@ def upsample(place: Place, x: str) -> str:
         and np.array_equal(places.nearest, np.repeat(np.arange(n), places.count // n))
         for _, n, places in sizes
     )
-    if nearest and not (whole and place.types[0].dtype in RESIZED):
+    if nearest and not (whole and out.types[0].dtype in RESIZED):
         exact = layer.mode == "nearest-exact"
         for axis, _, places in sizes:  # float32's rounding decides: the indices are written
             index = places.nearest_exact if exact else places.nearest
-            x = place("Gather", x, place.constant(index, np.int64), axis=axis)
+            x = out("Gather", x, out.constant(index, np.int64), axis=axis)
         return x
     coordinates = "align_corners" if layer.align_corners else "half_pixel"
     cubic = layer.mode == "bicubic"
@@ -144,10 +151,10 @@ def upsample(place: Place, x: str) -> str:
         "axes": [axis for axis, _, _ in sizes],
     } | ({"nearest_mode": "floor"} if nearest else {})
     if layer.align_corners or any(places.scale is None for _, _, places in sizes):
-        wanted = place.integers(*(places.count for _, _, places in sizes))
-        return place("Resize", x, "", "", wanted, **how)
+        wanted = out.integers(*(places.count for _, _, places in sizes))
+        return out("Resize", x, "", "", wanted, **how)
     scales = [_scale(n, places.count, places.scale or 1.0) for _, n, places in sizes]
-    return place("Resize", x, "", place.constant(scales), **how)
+    return out("Resize", x, "", out.constant(scales), **how)
 
 
 def _scale(size: int, count: int, scale: float) -> float:
@@ -158,55 +165,55 @@ def _scale(size: int, count: int, scale: float) -> float:
     return float(found)
 
 
-def multihead_attention(place: Place, query: str, key: str, value: str) -> str:
-    layer = place.layer
+def multihead_attention(out: LayerWriter, query: str, key: str, value: str) -> str:
+    layer = out.layer
     assert isinstance(layer, MultiheadAttention)
-    if any(len(type.dims) != 2 for type in place.types):
-        return _attended(place, layer, query, key, value)
-    axes = place.integers(0 if layer.batch_first else 1)
-    batch = (place("Unsqueeze", x, axes) for x in (query, key, value))
-    return place("Squeeze", _attended(place, layer, *batch), axes)
+    if any(len(type.dims) != 2 for type in out.types):
+        return _attended(out, layer, query, key, value)
+    axes = out.integers(0 if layer.batch_first else 1)
+    batch = (out("Unsqueeze", x, axes) for x in (query, key, value))
+    return out("Squeeze", _attended(out, layer, *batch), axes)
 
 
-def _attended(place: Place, layer: MultiheadAttention, query: str, key: str, value: str) -> str:
+def _attended(out: LayerWriter, layer: MultiheadAttention, query: str, key: str, value: str) -> str:
     heads, size = layer.num_heads, layer.embed_dim
     n, places = (0, 1) if layer.batch_first else (1, 0)
     parts = []
     for i, x in enumerate((query, key, value)):
-        projected = _projected(place, layer, x, i)
-        split = place("Reshape", projected, place.integers(0, 0, heads, size // heads))
+        projected = _projected(out, layer, x, i)
+        split = out("Reshape", projected, out.integers(0, 0, heads, size // heads))
         if i > 0:
-            split = _longer(place, layer, split, f"bias_{'qkv'[i]}")
+            split = _longer(out, layer, split, f"bias_{'qkv'[i]}")
         turned = (n, 2, 3, places) if i == 1 else (n, 2, places, 3)
-        parts.append(place("Transpose", split, perm=turned))
-    scaled = place("Mul", parts[0], place.constant(1 / sqrt(size // heads)))
-    weights = place("Softmax", place("MatMul", scaled, parts[1]), axis=-1)
-    found = place("MatMul", weights, parts[2])
-    found = place("Transpose", found, perm=(0, 2, 1, 3) if layer.batch_first else (2, 0, 1, 3))
-    joined = place("Reshape", found, place.integers(0, 0, size))
-    product = place("MatMul", joined, place.turned("out_proj_weight"))
+        parts.append(out("Transpose", split, perm=turned))
+    scaled = out("Mul", parts[0], out.constant(1 / sqrt(size // heads)))
+    weights = out("Softmax", out("MatMul", scaled, parts[1]), axis=-1)
+    found = out("MatMul", weights, parts[2])
+    found = out("Transpose", found, perm=(0, 2, 1, 3) if layer.batch_first else (2, 0, 1, 3))
+    joined = out("Reshape", found, out.integers(0, 0, size))
+    product = out("MatMul", joined, out.transposed("out_proj_weight"))
     if "out_proj_bias" not in layer.shapes:
         return product
-    return place("Add", product, place.parameter("out_proj_bias"))
+    return out("Add", product, out.parameter("out_proj_bias"))
 
 
-def _longer(place: Place, layer: MultiheadAttention, x: str, bias: str) -> str:
+def _longer(out: LayerWriter, layer: MultiheadAttention, x: str, bias: str) -> str:
     """Keys or values x, of four dimensions, with those that are always there."""
     axis, size = 1 if layer.batch_first else 0, layer.embed_dim // layer.num_heads
-    ends = place.integers(0), place.integers(1), place.integers(axis)
+    ends = out.integers(0), out.integers(1), out.integers(axis)
     found = [x]
     if bias in layer.shapes:
         array = layer.parameters[bias].reshape(1, 1, layer.num_heads, size)
-        first = place("Slice", x, *ends)
-        own = place.writer.weight(f"{place.name}.{bias}", array)
-        found.append(place("Where", place("Less", first, first), first, own))
+        first = out("Slice", x, *ends)
+        own = out.writer.weight(f"{out.name}.{bias}", array)
+        found.append(out("Where", out("Less", first, first), first, own))
     if layer.add_zero_attn:
-        first = place("Slice", x, *ends)
-        found.append(place("Where", place("Less", first, first), first, place.constant(0)))
-    return place("Concat", *found, axis=axis) if len(found) > 1 else x
+        first = out("Slice", x, *ends)
+        found.append(out("Where", out("Less", first, first), first, out.constant(0)))
+    return out("Concat", *found, axis=axis) if len(found) > 1 else x
 
 
-def _projected(place: Place, layer: MultiheadAttention, x: str, i: int) -> str:
+def _projected(out: LayerWriter, layer: MultiheadAttention, x: str, i: int) -> str:
     """The projection of input number i."""
     arrays, size, letter = layer.parameters, layer.embed_dim, "qkv"[i]
     part = slice(i * size, (i + 1) * size)
@@ -215,10 +222,82 @@ def _projected(place: Place, layer: MultiheadAttention, x: str, i: int) -> str:
         if "in_proj_weight" in arrays
         else arrays[f"{letter}_proj_weight"]
     )
-    writer = place.writer
-    turned = writer.weight(f"{place.name}.{letter}_proj_weight.T", np.ascontiguousarray(weight.T))
-    product = place("MatMul", x, turned)
+    writer = out.writer
+    turned = writer.weight(f"{out.name}.{letter}_proj_weight.T", np.ascontiguousarray(weight.T))
+    product = out("MatMul", x, turned)
     if "in_proj_bias" not in arrays:
         return product
-    bias = writer.weight(f"{place.name}.{letter}_proj_bias", arrays["in_proj_bias"][part])
-    return place("Add", product, bias)
+    bias = writer.weight(f"{out.name}.{letter}_proj_bias", arrays["in_proj_bias"][part])
+    return out("Add", product, bias)
+
+
+def pad(out: LayerWriter, x: str) -> str:
+    """Write a Pad for each step of the layer that pads; Identity where none does."""
+    layer = out.layer
+    assert isinstance(layer, Pad)
+    none, nodes = (0,) * (len(out.dims) - layer.count), 0
+    for before, after, edge in layer.steps:
+        if any((*before, *after)):
+            sides = out.integers(*none, *before, *none, *after)
+            value = (out.constant(layer.value, out.types[0].dtype.numpy),)
+            value = value if edge == "constant" and layer.value else ()  # type: ignore[assignment]
+            x, nodes = out("Pad", x, sides, *value, mode=edge), nodes + 1
+    return x if nodes else out("Identity", x)
+
+
+def pixel_shuffle(out: LayerWriter, x: str) -> str:
+    layer, dims = out.layer, out.dims
+    assert isinstance(layer, PixelShuffle)
+    r = layer.upscale_factor
+    if len(dims) == 4 and out.types[0].dtype is DType.float32:
+        return out("DepthToSpace", x, blocksize=r, mode="CRD")
+    *first, c, h, w = dims
+    at = len(first)
+    assert isinstance(c, int)
+    x = out.reshape(x, dims, (*first, c // r**2, r, r, h, w))
+    order = (*range(at + 1), at + 3, at + 1, at + 4, at + 2)
+    return out.reshape(out("Transpose", x, perm=order), dims, out.result.dims)
+
+
+def pixel_unshuffle(out: LayerWriter, x: str) -> str:
+    """ONNX's SpaceToDepth has all channels of one place behind one another."""
+    layer, dims = out.layer, out.dims
+    assert isinstance(layer, PixelUnshuffle)
+    r, (*first, c, h, w) = layer.downscale_factor, dims
+    at = len(first)
+    assert isinstance(h, int) and isinstance(w, int)
+    x = out.reshape(x, dims, (*first, c, h // r, r, w // r, r))
+    order = (*range(at + 1), at + 2, at + 4, at + 1, at + 3)
+    return out.reshape(out("Transpose", x, perm=order), dims, out.result.dims)
+
+
+def channel_shuffle(out: LayerWriter, x: str) -> str:
+    layer, dims = out.layer, out.dims
+    assert isinstance(layer, ChannelShuffle)
+    n, c, *rest = dims
+    assert isinstance(c, int)
+    x = out.reshape(x, dims, (n, layer.groups, c // layer.groups, *rest))
+    x = out("Transpose", x, perm=(0, 2, 1, *range(3, len(dims) + 1)))
+    return out.reshape(x, dims, dims)
+
+
+def unfold(out: LayerWriter, x: str) -> str:
+    layer = out.layer
+    assert isinstance(layer, Unfold)
+    lie = layer.windows
+    outs = lie.outputs(out.sizes)
+    if any(lie.sides):
+        x = out("Pad", x, out.integers(0, 0, *lie.before, 0, 0, *lie.after))
+    for axis in (1, 0):
+        x = out("Gather", x, out.constant(along(lie, outs, axis), np.int64), axis=2 + axis)
+    x = out("Transpose", x, perm=(0, 1, 2, 4, 3, 5))
+    return out.reshape(x, out.dims[:1], out.result.dims)
+
+
+def fold(out: LayerWriter, x: str) -> str:
+    layer = out.layer
+    assert isinstance(layer, Fold)
+    lie = layer.windows
+    more = {"strides": lie.stride, "dilations": lie.dilation, "pads": lie.sides}
+    image, block = out.integers(*layer.output_size), out.integers(*lie.kernel)
+    return out("Col2Im", x, image, block, **more)

@@ -12,10 +12,10 @@ from glnn.layers.conv import Conv
 from glnn.layers.conv_transpose import ConvTranspose
 from glnn.layers.pad import Pad
 from glnn.layers.pool import AvgPool, LPPool, MaxPool
-from glnn.onnx.export import elementwise, moves, normalise, recurrent, rows, windows
+from glnn.onnx.export import elementwise, normalise, recurrent, rows, windows
 
 Row = Callable[..., str | tuple[str, ...]]
-"""Takes the layer's Place and the names of its inputs; gives the name of its result, or of all."""
+"""Function of the layer's writer and its inputs' names, which returns the name of its result, or of all."""
 
 _NORMS: dict[type[Layer], Row] = {
     **dict.fromkeys(
@@ -49,7 +49,7 @@ _FAMILIES: Mapping[type[Layer], Row] = {
     ConvTranspose: windows.conv_transpose,
     LPPool: windows.lp_pool,
     MaxPool: windows.max_pool,
-    Pad: moves.pad,
+    Pad: rows.pad,
     layers.Upsample: rows.upsample,
 }
 """Writers for layers that differ only by their dimensions; a layer of two families is of the
@@ -65,23 +65,23 @@ TABLE: Mapping[type[Layer], Row] = {
     },
     layers.Bias: rows.bias,
     layers.Bilinear: rows.bilinear,
-    layers.ChannelShuffle: moves.channel_shuffle,
+    layers.ChannelShuffle: rows.channel_shuffle,
     layers.Concat: rows.concat,
     layers.CosineSimilarity: rows.cosine_similarity,
     **{kind: rows.identity for kind in layers.LAYERS if issubclass(kind, layers.Dropout)},
     layers.Embedding: rows.embedding,
     layers.EmbeddingBag: rows.embedding_bag,
     layers.Flatten: rows.flatten,
-    layers.Fold: moves.fold,
+    layers.Fold: rows.fold,
     layers.GLU: rows.glu,
     **dict.fromkeys((layers.GRU, layers.LSTM, layers.RNN), recurrent.recurrent),
     **dict.fromkeys((layers.GRUCell, layers.LSTMCell, layers.RNNCell), recurrent.cell),
     layers.Identity: rows.identity,
     layers.Linear: rows.linear,
     layers.MultiheadAttention: rows.multihead_attention,
-    layers.PixelShuffle: moves.pixel_shuffle,
-    layers.PixelUnshuffle: moves.pixel_unshuffle,
+    layers.PixelShuffle: rows.pixel_shuffle,
+    layers.PixelUnshuffle: rows.pixel_unshuffle,
     layers.Subsample2d: windows.subsample2d,
     layers.Unflatten: rows.view,
-    layers.Unfold: moves.unfold,
+    layers.Unfold: rows.unfold,
 }

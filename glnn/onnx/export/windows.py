@@ -12,24 +12,24 @@ from glnn.layers.adaptive_pool import AdaptivePool
 from glnn.layers.conv import PADDING_MODES, Conv
 from glnn.layers.conv_transpose import ConvTranspose
 from glnn.layers.pool import AvgPool, LPPool, Pool
-from glnn.onnx.export.writer import Place
+from glnn.onnx.export.writer import LayerWriter
 from glnn.types import Array
 
 Sizes = tuple[int, ...]
 
 
-def conv(place: Place, x: str) -> str:
-    layer = place.layer
+def conv(out: LayerWriter, x: str) -> str:
+    layer = out.layer
     assert isinstance(layer, Conv)
     around, count = layer.around, layer.count
     if layer.padding_mode != "zeros" and any(around):
-        sides = place.integers(0, 0, *around[:count], 0, 0, *around[count:])
-        x = place("Pad", x, sides, mode=PADDING_MODES[layer.padding_mode])
+        sides = out.integers(0, 0, *around[:count], 0, 0, *around[count:])
+        x = out("Pad", x, sides, mode=PADDING_MODES[layer.padding_mode])
         around = (0,) * len(around)
-    return place(
+    return out(
         "Conv",
         x,
-        *map(place.parameter, layer.shapes),
+        *map(out.parameter, layer.shapes),
         kernel_shape=layer.kernel_size,
         strides=layer.stride,
         pads=around,
@@ -38,13 +38,13 @@ def conv(place: Place, x: str) -> str:
     )
 
 
-def conv_transpose(place: Place, x: str) -> str:
-    layer = place.layer
+def conv_transpose(out: LayerWriter, x: str) -> str:
+    layer = out.layer
     assert isinstance(layer, ConvTranspose)
-    return place(
+    return out(
         "ConvTranspose",
         x,
-        *map(place.parameter, layer.shapes),
+        *map(out.parameter, layer.shapes),
         kernel_shape=layer.kernel_size,
         strides=layer.stride,
         pads=(*layer.padding, *layer.padding),
@@ -54,57 +54,57 @@ def conv_transpose(place: Place, x: str) -> str:
     )
 
 
-def max_pool(place: Place, x: str) -> str:
-    layer, ends = place.layer, _ends(place)
+def max_pool(out: LayerWriter, x: str) -> str:
+    layer, ends = out.layer, _ends(out)
     assert isinstance(layer, Pool)
     sizes = {"kernel_shape": layer.kernel_size, "strides": layer.stride}
-    return place("MaxPool", x, **sizes, dilations=layer.dilation, pads=(*layer.padding, *ends))
+    return out("MaxPool", x, **sizes, dilations=layer.dilation, pads=(*layer.padding, *ends))
 
 
-def avg_pool(place: Place, x: str) -> str:
-    layer = place.layer
+def avg_pool(out: LayerWriter, x: str) -> str:
+    layer = out.layer
     assert isinstance(layer, AvgPool)
     if layer.divisor_override is None:
-        return _mean(place, x, layer, counted=layer.count_include_pad)
-    pads = (*layer.padding, *_ends(place))
+        return _mean(out, x, layer, counted=layer.count_include_pad)
+    pads = (*layer.padding, *_ends(out))
     sizes = {"kernel_shape": layer.kernel_size, "strides": layer.stride, "pads": pads}
-    mean = place("AveragePool", x, **sizes, count_include_pad=1)
-    return place("Mul", mean, place.constant(prod(layer.kernel_size) / layer.divisor_override))
+    mean = out("AveragePool", x, **sizes, count_include_pad=1)
+    return out("Mul", mean, out.constant(prod(layer.kernel_size) / layer.divisor_override))
 
 
-def _mean(place: Place, x: str, layer: Pool, *, counted: bool) -> str:
+def _mean(out: LayerWriter, x: str, layer: Pool, *, counted: bool) -> str:
     """Windows that hang over the end count what is inside, with or without the padding's zeros."""
-    ends, padding = _ends(place), layer.padding
+    ends, padding = _ends(out), layer.padding
     pads = (*padding, *ends)
     if counted and ends != padding:
         if any(padding):
-            x = place("Pad", x, place.integers(0, 0, *padding, 0, 0, *padding))
+            x = out("Pad", x, out.integers(0, 0, *padding, 0, 0, *padding))
         over = (max(0, end - side) for end, side in zip(ends, padding, strict=True))
         pads = (*(0,) * layer.count, *over)
         counted = False
     sizes = {"kernel_shape": layer.kernel_size, "strides": layer.stride, "pads": pads}
-    return place("AveragePool", x, **sizes, count_include_pad=int(counted))
+    return out("AveragePool", x, **sizes, count_include_pad=int(counted))
 
 
-def lp_pool(place: Place, x: str) -> str:
+def lp_pool(out: LayerWriter, x: str) -> str:
     """ONNX's operator has no signs and, of a window that hangs over the end, only what is there."""
-    layer = place.layer
+    layer = out.layer
     assert isinstance(layer, LPPool)
     p = float(layer.norm_type)
-    if p % 2 == 0 and not any(_ends(place)):
-        return place("LpPool", x, kernel_shape=layer.kernel_size, strides=layer.stride, p=int(p))
-    powers = x if p == 1 else place("Pow", x, place.constant(p))
-    mean = _mean(place, powers, layer, counted=True)
-    sums = place("Mul", mean, place.constant(prod(layer.kernel_size)))
-    return sums if p == 1 else place("Pow", sums, place.constant(1 / p))
+    if p % 2 == 0 and not any(_ends(out)):
+        return out("LpPool", x, kernel_shape=layer.kernel_size, strides=layer.stride, p=int(p))
+    powers = x if p == 1 else out("Pow", x, out.constant(p))
+    mean = _mean(out, powers, layer, counted=True)
+    sums = out("Mul", mean, out.constant(prod(layer.kernel_size)))
+    return sums if p == 1 else out("Pow", sums, out.constant(1 / p))
 
 
-def _ends(place: Place) -> Sizes:
+def _ends(out: LayerWriter) -> Sizes:
     """The padding behind each dimension that gives as many windows as there are."""
-    layer = place.layer
+    layer = out.layer
     assert isinstance(layer, Pool)
     found = []
-    for axis, size in enumerate(place.sizes):
+    for axis, size in enumerate(out.sizes):
         kernel, stride = layer.kernel_size[axis], layer.stride[axis]
         dilation, side = layer.dilation[axis], layer.padding[axis]
         count = windows.output(size, side, side, kernel, stride, dilation, layer.ceil_mode)
@@ -115,51 +115,51 @@ def _ends(place: Place) -> Sizes:
     return tuple(found)
 
 
-def _shared(place: Place) -> Sizes:
+def _shared(out: LayerWriter) -> Sizes:
     """Return the number of windows along each dimension of x."""
-    layer = place.layer
+    layer = out.layer
     assert isinstance(layer, AdaptivePool)
-    pairs = zip(place.sizes, layer.output_size, strict=True)
+    pairs = zip(out.sizes, layer.output_size, strict=True)
     return tuple(size if count is None else count for size, count in pairs)
 
 
-def adaptive_avg_pool(place: Place, x: str) -> str:
-    counts, sizes = _shared(place), place.sizes
+def adaptive_avg_pool(out: LayerWriter, x: str) -> str:
+    counts, sizes = _shared(out), out.sizes
     if set(counts) == {1}:
-        return place("GlobalAveragePool", x)
+        return out("GlobalAveragePool", x)
     if not any(size % count for size, count in zip(sizes, counts, strict=True)):
-        return _even(place, "AveragePool", x, counts)
+        return _even(out, "AveragePool", x, counts)
     means = [_means(size, count) for size, count in zip(sizes, counts, strict=True)]
     if len(means) > 1:
-        x = place("MatMul", place.constant(means[-2]), x)
-    x = place("MatMul", x, place.constant(means[-1].T))
+        x = out("MatMul", out.constant(means[-2]), x)
+    x = out("MatMul", x, out.constant(means[-1].T))
     if len(means) == 3:
-        n, c = place.dims[:2]
-        x = place.reshape(x, (n, c), (n, c, sizes[0], prod(counts[1:])))
-        x = place("MatMul", place.constant(means[0]), x)
-        x = place.reshape(x, (n, c), (n, c, *counts))
+        n, c = out.dims[:2]
+        x = out.reshape(x, (n, c), (n, c, sizes[0], prod(counts[1:])))
+        x = out("MatMul", out.constant(means[0]), x)
+        x = out.reshape(x, (n, c), (n, c, *counts))
     return x
 
 
-def adaptive_max_pool(place: Place, x: str) -> str:
-    counts, sizes = _shared(place), place.sizes
+def adaptive_max_pool(out: LayerWriter, x: str) -> str:
+    counts, sizes = _shared(out), out.sizes
     if set(counts) == {1}:
-        return place("GlobalMaxPool", x)
+        return out("GlobalMaxPool", x)
     if not any(size % count for size, count in zip(sizes, counts, strict=True)):
-        return _even(place, "MaxPool", x, counts)
+        return _even(out, "MaxPool", x, counts)
     for axis, (size, count) in enumerate(zip(sizes, counts, strict=True), 2):
         parts = list(_parts(size, count))
         most = max(len(part) for part in parts)
         index = [[*part, *[part[-1]] * (most - len(part))] for part in parts]
-        x = place("Gather", x, place.constant(index, np.int64), axis=axis)
-        x = place("ReduceMax", x, place.integers(axis + 1), keepdims=0)
+        x = out("Gather", x, out.constant(index, np.int64), axis=axis)
+        x = out("ReduceMax", x, out.integers(axis + 1), keepdims=0)
     return x
 
 
-def _even(place: Place, op_type: str, x: str, counts: Sizes) -> str:
+def _even(out: LayerWriter, op_type: str, x: str, counts: Sizes) -> str:
     """Windows of one size, side by side."""
-    kernel = tuple(size // count for size, count in zip(place.sizes, counts, strict=True))
-    return place(op_type, x, kernel_shape=kernel, strides=kernel)
+    kernel = tuple(size // count for size, count in zip(out.sizes, counts, strict=True))
+    return out(op_type, x, kernel_shape=kernel, strides=kernel)
 
 
 def _parts(size: int, count: int) -> list[range]:
@@ -175,9 +175,9 @@ def _means(size: int, count: int) -> Array:
     return found
 
 
-def subsample2d(place: Place, x: str) -> str:
-    layer = place.layer
+def subsample2d(out: LayerWriter, x: str) -> str:
+    layer = out.layer
     assert isinstance(layer, Subsample2d)
     sizes = {"kernel_shape": layer.kernel_size, "strides": layer.kernel_size}
-    mean = place("AveragePool", x, **sizes)
-    return place("Add", place("Mul", mean, place.channels("weight")), place.channels("bias"))
+    mean = out("AveragePool", x, **sizes)
+    return out("Add", out("Mul", mean, out.channels("weight")), out.channels("bias"))

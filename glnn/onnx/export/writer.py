@@ -1,4 +1,4 @@
-"""An ONNX graph that is being written, and a layer's place in it."""
+"""Writers of an ONNX graph, and of a layer's nodes in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Writer:
     weights: list[Any] = field(default_factory=list)
 
     def fresh(self, base: str) -> str:
-        """Return a name that no tensor has yet: `name`, or `name` with a number behind it."""
+        """Return a name that no tensor has yet: `base`, or `base` with a number behind it."""
         name, number = base, 2
         while name in self.names:
             name, number = f"{base}_{number}", number + 1
@@ -34,15 +34,15 @@ class Writer:
         return name
 
     def weight(self, base: str, array: Array) -> str:
-        """Add an initialiser that holds `array`, called `name` or like it, and return its name."""
+        """Add an initialiser that holds `array`, called `base` or like it, and return its name."""
         name = self.fresh(base)
         self.weights.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
 
 @dataclass(frozen=True)
-class Place:
-    """A layer's place in a graph that is being written.
+class LayerWriter:
+    """Writer of one layer's nodes.
 
     Called with an operator's name, the names of tensors and attributes, it adds a node and gives
     the name of what that makes. The layer's results are made by nodes of its own.
@@ -63,7 +63,7 @@ class Place:
         return self.all(1, op_type, *inputs, **attributes)[0]
 
     def all(self, count: int, op_type: str, *inputs: str, **attributes: Any) -> list[str]:
-        """The same of an operator that makes `count` tensors: their names."""
+        """Add a node with `count` results, and return their names."""
         helper, writer = self.writer.onnx.helper, self.writer
         made = [writer.fresh(f"{self.output}: {op_type}") for _ in range(count)]
         writer.nodes.append(helper.make_node(op_type, inputs, made, made[0], **attributes))
@@ -79,24 +79,24 @@ class Place:
                 maker.name, maker.doc_string = self.name, repr(self.layer)
 
     def constant(self, values: ArrayLike, dtype: DTypeLike = np.float32) -> str:
-        """A tensor that holds `values`."""
+        """Add a tensor that holds `values`, and return its name."""
         return self.writer.weight(f"{self.output}: constant", np.asarray(values, dtype))
 
     def integers(self, *values: int) -> str:
-        """A vector of int64."""
+        """Add a vector of int64, and return its name."""
         return self.constant(values, np.int64)
 
     def parameter(self, name: str) -> str:
-        """The layer's parameter of that name."""
+        """Add the layer's parameter `name`, and return the tensor's name."""
         return self.writer.weight(f"{self.name}.{name}", self.layer.parameters[name])
 
-    def turned(self, name: str) -> str:
-        """The layer's parameter, a matrix, with rows and columns exchanged."""
+    def transposed(self, name: str) -> str:
+        """Add the layer's parameter `name`, a matrix, transposed, and return the tensor's name."""
         array = np.ascontiguousarray(self.layer.parameters[name].T)
         return self.writer.weight(f"{self.name}.{name}.T", array)
 
     def channels(self, name: str) -> str:
-        """The layer's parameter, a number for each channel, as it spreads over axis 1 of x."""
+        """Add a parameter with a number for each channel, shaped to broadcast over axis 1 of x."""
         array = self.layer.parameters[name]
         rank = len(self.types[0].dims)
         spread = array.reshape(-1, *(1,) * (rank - 2))
@@ -117,7 +117,7 @@ class Place:
         return found
 
     def reshape(self, x: str, before: Sequence[Dim], after: Sequence[Dim]) -> str:
-        """x, of dimensions `before`, as `after`.
+        """Reshape x from dimensions `before` to `after`.
 
         Raises UnsupportedOpError where ONNX cannot say that.
         """

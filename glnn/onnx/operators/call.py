@@ -1,18 +1,63 @@
-"""A node of an ONNX graph that is put into a graph of glnn's operators."""
+"""A node of an ONNX graph that is put into a graph of glnn's operators, and rows of the table of
+converters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from glnn.errors import ShapeError
 from glnn.graph.compose.maker import Maker
 from glnn.graph.graph import Kind, Value
-from glnn.onnx.operators.conversion import CONVERTED, HostCast, converted
+from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operators.host import HostOperator
+from glnn.numeric import cast
 from glnn.onnx.operators.dtypes import HALVES
 from glnn.symint import as_integer
-from glnn.types import Array, DType
+from glnn.types import ON_GPU, Array, DType, TensorType
+
+CONVERTED = ON_GPU | {DType.int64, DType.float64}
+"""Dtypes that glnn's operators take; nodes of others are computed by the `onnx` package."""
+
+
+@dataclass(frozen=True)
+class HostCast(HostOperator):
+    """x0 as `to`. Floats become the nearest integer towards 0 that there is, NaN becomes 0."""
+
+    given: DType
+    to: DType
+
+    name: ClassVar[str] = "host_cast"
+
+    @property
+    def called(self) -> str:
+        return f"cast_{self.to.value}"
+
+    @property
+    def reason(self) -> str:
+        others = (one.value for one in (self.given, self.to) if one not in CONVERTED)
+        return f"{' and '.join(others)} is the host's"
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        (given,) = self.named(types).values()
+        return (TensorType(given.dims, self.to),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        (x,) = self.named(arrays).values()
+        return (converted(x, self.to),)
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, 0)
+
+
+def converted(x: Array, dtype: DType) -> Array:
+    """x as `dtype`. Floats become the nearest integer towards 0 that there is, NaN becomes 0."""
+    if DType.of(x).kind == "float" and x.dtype.kind != "f":  # ml_dtypes'
+        x = x.astype(DType.float32.numpy)
+    return cast(dtype.numpy)(x)
+
 
 T = TypeVar("T")
 
@@ -75,3 +120,38 @@ class Call(Maker):
         if not -rank <= axis < max(rank, 1):
             raise ShapeError(f"{self.name}: axis must be from {-rank} to {rank - 1}, got {axis}")
         return axis % rank if rank else 0
+
+
+Convert = Callable[..., "Value | Sequence[Value]"]
+"""Puts a node into a graph: is given the Call and a value for each operand, None where one is left
+out, and gives the results. Those behind the last that it gives nobody can ask for."""
+
+
+@dataclass(frozen=True)
+class Converter:
+    """The converter of an ONNX operator from one version on."""
+
+    name: str
+    """ONNX's."""
+    since: int
+    """The first version of the operator set that it is for; the next entry of the name ends it."""
+    convert: Convert
+    told: tuple[int, ...] = ()
+    """The operands, by number, whose numbers must be known: sizes depend on them."""
+    type_only: tuple[int, ...] = ()
+    """The operands, by number, of which the results depend on the type alone."""
+    domain: str = ""
+    """The operator set, "" for ONNX's own."""
+    objects: bool = False
+    """True where it takes sequences, optional values or texts, which are no tensors of numbers."""
+    halves: bool = False
+    """True where it takes float16 and bfloat16 itself; else operands are cast to float32 and
+    results back.
+    """
+    dtypes: frozenset[DType] = frozenset()
+    """Types of numbers that it takes beyond those of glnn's operators."""
+
+    def __call__(self, call: Call, *operands: Value | None) -> tuple[Value, ...]:
+        """The results."""
+        found = self.convert(call, *operands)
+        return (found,) if isinstance(found, Value) else tuple(found)

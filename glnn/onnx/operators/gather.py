@@ -16,8 +16,7 @@ from glnn.graph.operators import (
     ScatterND,
 )
 from glnn.graph.operators.scatter import REDUCED, Scatter
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.call import Call, Converter
 from glnn.types import DType
 
 BACKWARDS = "where(a < c, c - 1 - a, a) * d + b"  # the row of step a of a sample with c steps
@@ -101,12 +100,12 @@ def _tensor_scatter(call: Call, past: Value, update: Value, starts: Value | None
 
 
 ENTRIES = (
-    Entry("Gather", 1, _gather),
-    Entry("GatherElements", 11, _gather_elements),
-    Entry("GatherND", 11, _gather_nd),
-    Entry("Scatter", 9, _scatter_elements),
-    Entry("ScatterElements", 11, _scatter_elements),
-    Entry("ScatterND", 11, _scatter_nd),
-    Entry("ReverseSequence", 10, _reverse_sequence),
-    Entry("TensorScatter", 24, _tensor_scatter),
+    Converter("Gather", 1, _gather),
+    Converter("GatherElements", 11, _gather_elements),
+    Converter("GatherND", 11, _gather_nd),
+    Converter("Scatter", 9, _scatter_elements),
+    Converter("ScatterElements", 11, _scatter_elements),
+    Converter("ScatterND", 11, _scatter_nd),
+    Converter("ReverseSequence", 10, _reverse_sequence),
+    Converter("TensorScatter", 24, _tensor_scatter),
 )

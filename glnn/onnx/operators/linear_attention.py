@@ -12,8 +12,7 @@ from glnn.graph.compose.control import Scan
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Transpose
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.call import Call, Converter
 from glnn.types import DType
 
 GATED, DELTA = ("gated", "gated_delta"), ("delta", "gated_delta")
@@ -131,7 +130,7 @@ def _tokens(
 
 
 ENTRIES = (
-    Entry(
+    Converter(
         "LinearAttention", 27, _linear_attention, halves=True, dtypes=frozenset((DType.bfloat16,))
     ),
 )

@@ -9,8 +9,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import ArgReduce, Gather, GatherElements, Reduce, Softmax
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.call import Call, Converter
 from glnn.types import MOST, DType
 
 
@@ -105,8 +104,8 @@ def _one_hot(call: Call, index: Value, depth: Value, values: Value) -> Value:
 
 
 ENTRIES = (
-    Entry("NegativeLogLikelihoodLoss", 12, _nll),
-    Entry("SoftmaxCrossEntropyLoss", 12, _cross_entropy),
-    Entry("Hardmax", 1, _hardmax),
-    Entry("OneHot", 9, _one_hot, told=(1,)),
+    Converter("NegativeLogLikelihoodLoss", 12, _nll),
+    Converter("SoftmaxCrossEntropyLoss", 12, _cross_entropy),
+    Converter("Hardmax", 1, _hardmax),
+    Converter("OneHot", 9, _one_hot, told=(1,)),
 )

@@ -9,8 +9,7 @@ from glnn.errors import ShapeError
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Flip, LocalResponseNorm, Normalize, Reduce
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.call import Call, Converter
 from glnn.types import DType
 
 BFLOAT16 = frozenset((DType.bfloat16,))
@@ -146,12 +145,12 @@ def _lrn(call: Call, x: Value) -> Value:
 
 
 ENTRIES = (
-    Entry("BatchNormalization", 1, _batch_normalization, halves=True, dtypes=BFLOAT16),
-    Entry("InstanceNormalization", 1, _instance_normalization),
-    Entry("LayerNormalization", 17, _layer_normalization, halves=True, dtypes=BFLOAT16),
-    Entry("RMSNormalization", 23, _rms_normalization, halves=True, dtypes=BFLOAT16),
-    Entry("GroupNormalization", 18, _group_normalization),
-    Entry("LpNormalization", 1, _lp_normalization),
-    Entry("MeanVarianceNormalization", 9, _mean_variance_normalization),
-    Entry("LRN", 1, _lrn),
+    Converter("BatchNormalization", 1, _batch_normalization, halves=True, dtypes=BFLOAT16),
+    Converter("InstanceNormalization", 1, _instance_normalization),
+    Converter("LayerNormalization", 17, _layer_normalization, halves=True, dtypes=BFLOAT16),
+    Converter("RMSNormalization", 23, _rms_normalization, halves=True, dtypes=BFLOAT16),
+    Converter("GroupNormalization", 18, _group_normalization),
+    Converter("LpNormalization", 1, _lp_normalization),
+    Converter("MeanVarianceNormalization", 9, _mean_variance_normalization),
+    Converter("LRN", 1, _lrn),
 )

@@ -1,4 +1,4 @@
-"""Operators of the numbers at one place: a formula each, of operands that broadcast."""
+"""Pointwise operators: a formula each, of operands that broadcast."""
 
 from __future__ import annotations
 
@@ -7,13 +7,33 @@ from functools import partial, reduce
 
 import numpy as np
 
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Unsqueeze
-from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.call import Call, Converter
 from glnn.onnx.operators.dtypes import HALVES
-from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
+
+BYTES = (DType.uint8, DType.int8)
+
+
+def _gelu(call: Call, x: Value) -> Value:
+    form = call.get("approximate", "none")
+    if form not in ("none", "tanh"):
+        raise ShapeError(f"Gelu: approximate must be none or tanh, got {form!r}")
+    return call.pointwise("gelu(a)" if form == "none" else "gelu_tanh(a)", x)
+
+
+def _swiglu(call: Call, gate: Value, x: Value) -> Value:
+    return call.pointwise("a * sigmoid(a * c) * b", gate, x, float(call.get("alpha", 1.0)))
+
+
+def _bit_cast(call: Call, x: Value) -> Value:
+    """The same bits as another type: of 8 bits only, which casts keep."""
+    dtype, own = call.need("to"), x.type.dtype
+    if dtype is not own and not (dtype in BYTES and own in (*BYTES, DType.bool)):
+        raise UnsupportedOpError(f"BitCast: {own.value} as {dtype.value}")
+    return call.cast(x, dtype)
 
 
 def _formula(
@@ -25,8 +45,8 @@ def _formula(
     return call.pointwise(formula, *operands, *numbers)
 
 
-def _row(name: str, formula: str, since: int = 1, **attributes: float) -> Entry:
-    return Entry(name, since, partial(_formula, formula=formula, attributes=attributes))
+def _row(name: str, formula: str, since: int = 1, **attributes: float) -> Converter:
+    return Converter(name, since, partial(_formula, formula=formula, attributes=attributes))
 
 
 def _legacy(call: Call, a: Value, b: Value, *, formula: str) -> Value:
@@ -39,12 +59,12 @@ def _legacy(call: Call, a: Value, b: Value, *, formula: str) -> Value:
     return call.pointwise(formula, a, b)
 
 
-def _binary(name: str, formula: str) -> tuple[Entry, ...]:
+def _binary(name: str, formula: str) -> tuple[Converter, ...]:
     """Return the entries of a binary operator: that of version 7, and that with the older
     broadcasting.
     """
     row = partial(_formula, formula=formula)
-    return Entry(name, 1, partial(_legacy, formula=formula)), Entry(name, 7, row)
+    return Converter(name, 1, partial(_legacy, formula=formula)), Converter(name, 7, row)
 
 
 def _variadic(call: Call, *operands: Value, formula: str) -> Value:
@@ -168,20 +188,20 @@ ENTRIES = (
     *_binary("Equal", "equal(a, b)"),
     *_binary("Less", "a < b"),
     *_binary("Greater", "a > b"),
-    Entry("Pow", 1, partial(_legacy, formula="pow(a, b)")),
-    Entry("Pow", 7, _pow),
+    Converter("Pow", 1, partial(_legacy, formula="pow(a, b)")),
+    Converter("Pow", 7, _pow),
     _row("LessOrEqual", "a <= b"),
     _row("GreaterOrEqual", "a >= b"),
     _row("BitwiseAnd", "bitwise_and(a, b)"),
     _row("BitwiseOr", "bitwise_or(a, b)"),
     _row("BitwiseXor", "bitwise_xor(a, b)"),
     _row("BitwiseNot", "bitwise_not(a)"),
-    Entry("BitShift", 11, _shift),
-    Entry("Mod", 10, _mod),
-    Entry("Sum", 1, partial(_variadic, formula="a + b")),
-    Entry("Max", 1, partial(_variadic, formula="maximum(a, b)")),
-    Entry("Min", 1, partial(_variadic, formula="minimum(a, b)")),
-    Entry("Mean", 1, _mean),
+    Converter("BitShift", 11, _shift),
+    Converter("Mod", 10, _mod),
+    Converter("Sum", 1, partial(_variadic, formula="a + b")),
+    Converter("Max", 1, partial(_variadic, formula="maximum(a, b)")),
+    Converter("Min", 1, partial(_variadic, formula="minimum(a, b)")),
+    Converter("Mean", 1, _mean),
     _row("Where", "where(a, b, c)"),
     _row("Not", "logical_not(a)"),
     *(
@@ -231,10 +251,13 @@ ENTRIES = (
     _row("Softplus", "softplus(a, 1.0, 20.0)"),
     _row("Swish", "a * sigmoid(a * b)", alpha=1.0),
     _row("Shrink", _SHRINK, bias=0.0, lambd=0.5),
-    Entry("Clip", 1, _clip, halves=True, dtypes=frozenset(HALVES)),
-    Entry("PRelu", 1, _prelu),
-    Entry("Relu", 1, _relu),
-    Entry("Cast", 1, _cast, halves=True, dtypes=CAST),
-    Entry("CastLike", 15, _cast_like, type_only=(1,), halves=True, dtypes=CAST),
-    Entry("IsInf", 10, _is_inf),
+    Converter("Clip", 1, _clip, halves=True, dtypes=frozenset(HALVES)),
+    Converter("PRelu", 1, _prelu),
+    Converter("Relu", 1, _relu),
+    Converter("Cast", 1, _cast, halves=True, dtypes=CAST),
+    Converter("CastLike", 15, _cast_like, type_only=(1,), halves=True, dtypes=CAST),
+    Converter("IsInf", 10, _is_inf),
+    Converter("Gelu", 20, _gelu),
+    Converter("SwiGLU", 28, _swiglu),
+    Converter("BitCast", 26, _bit_cast, halves=True),
 )

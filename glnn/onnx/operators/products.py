@@ -1,15 +1,160 @@
-"""Products of matrices."""
+"""Products of matrices, determinants, and Einsum."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.integer import integer_matmul
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Value
-from glnn.graph.operators import Slice, Transpose
+from glnn.graph.operators import Identity, Reduce, Slice, Transpose
 from glnn.graph.operators.pointwise import broadcast
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.call import Call, Converter
+
+
+@dataclass(frozen=True)
+class _Term:
+    """An operand and what its dimensions are called: a letter each, or a number in an ellipsis."""
+
+    value: Value
+    names: tuple[str, ...]
+
+
+def _read(call: Call, operands: Sequence[Value]) -> tuple[list[_Term], tuple[str, ...]]:
+    """The operands with their names, and those of the result. Raises ShapeError."""
+    text = call.need("equation").replace(" ", "")
+    left, arrow, right = text.partition("->")
+    parts = left.split(",")
+    if len(parts) != len(operands):
+        raise ShapeError(f"Einsum: {text!r} has {len(parts)} operands, got {len(operands)}")
+    terms = [_Term(x, _names(call, part, x)) for part, x in zip(parts, operands, strict=True)]
+    dots = max((sum(n.isdigit() for n in term.names) for term in terms), default=0)
+    broadcast = tuple(map(str, range(dots - 1, -1, -1)))
+    if arrow:
+        before, ellipsis, after = right.partition("...")
+        result = (*before, *(broadcast if ellipsis else ()), *after)
+    else:
+        counts = Counter(name for term in terms for name in term.names if not name.isdigit())
+        result = (*broadcast, *sorted(name for name, count in counts.items() if count == 1))
+    known = {name for term in terms for name in term.names}
+    if len(set(result)) < len(result) or not set(result) <= known:
+        raise ShapeError(f"Einsum: the result of {text!r} must name dimensions of operands once")
+    return terms, result
+
+
+def _names(call: Call, part: str, x: Value) -> tuple[str, ...]:
+    """Return the names of x's dimensions: those of an ellipsis are "0" for the last one, "1",
+    ...
+    """
+    before, ellipsis, after = part.partition("...")
+    letters = (*before, *after)
+    more = len(x.type.dims) - len(letters)
+    if not all(n.isalpha() for n in letters) or more < 0 or (more and not ellipsis):
+        raise ShapeError(f"Einsum: {part!r} does not fit {x.type}")
+    return (*before, *map(str, range(more - 1, -1, -1)), *after)
+
+
+def _diagonal(call: Call, term: _Term) -> _Term:
+    """A term of no name twice: what lies where such dimensions' places are the same."""
+    while len(set(term.names)) < len(term.names):
+        name = next(n for n in term.names if term.names.count(n) > 1)
+        first, second = [i for i, n in enumerate(term.names) if n == name][:2]
+        others = [i for i in range(len(term.names)) if i not in (first, second)]
+        x = call(Transpose((*others, first, second)), term.value)
+        *shape, n, m = x.type.shape
+        if n != m:
+            raise ShapeError(f"Einsum: the dimensions {name!r} of {term.value.type} differ")
+        flat = call.reshape(x, (*shape, n * m))
+        axis = len(shape)
+        names = (*(term.names[i] for i in others), name)
+        term = _Term(call(Slice((0,), (n * m,), (axis,), (n + 1,)), flat), names)
+    return term
+
+
+def _summed(call: Call, term: _Term, output: set[str]) -> _Term:
+    """Return the term summed along the dimensions that are not in `output`."""
+    axes = tuple(i for i, n in enumerate(term.names) if n not in output)
+    if not axes:
+        return term
+    names = tuple(n for n in term.names if n in output)
+    return _Term(call(Reduce("sum", axes), term.value), names)
+
+
+def _grouped(call: Call, term: _Term, groups: Sequence[Sequence[str]]) -> Value:
+    """The term's value with its dimensions in the groups' order; those of sums and rows as one."""
+    order = [name for group in groups for name in group]
+    where = [term.names.index(name) for name in order]
+    x = term.value
+    if where != sorted(where):
+        x = call(Transpose(tuple(where)), x)
+    sizes = dict(zip(order, x.type.shape, strict=True))
+    stack, rows, depth = groups
+    ends = (prod(sizes[n] for n in group) for group in (rows, depth))
+    return call.reshape(x, (*(sizes[n] for n in stack), *ends))
+
+
+def _joined(call: Call, a: _Term, b: _Term, output: set[str]) -> _Term:
+    """Return the product of two terms, summed along the dimensions that are in both, not in
+    `output`.
+    """
+    a, b = _summed(call, a, output | set(b.names)), _summed(call, b, output | set(a.names))
+    sizes = [dict(zip(t.names, t.value.type.shape, strict=True)) for t in (a, b)]
+    both = [n for n in a.names if n in b.names]
+    for name in both:
+        if sizes[0][name] != sizes[1][name] and (1 not in (sizes[0][name], sizes[1][name])):
+            raise ShapeError(f"Einsum: {name!r} is {sizes[0][name]} and {sizes[1][name]} long")
+    depth = [n for n in both if n not in output and sizes[0][n] == sizes[1][n]]
+    if any(n not in output and n not in depth for n in both):
+        # One of the two has size 1 there: it broadcasts, and the other one is summed first.
+        a = _unit(call, a, sizes[0], sizes[1], output)
+        b = _unit(call, b, sizes[1], sizes[0], output)
+        return _joined(call, a, b, output)
+    stack = [n for n in both if n in output]
+    first = [n for n in a.names if n not in both]
+    second = [n for n in b.names if n not in both]
+    whole = {n: max(sizes[0].get(n, 1), sizes[1].get(n, 1)) for n in (*a.names, *b.names)}
+    whole |= {n: 0 for n in whole if 0 in (sizes[0].get(n, 1), sizes[1].get(n, 1))}
+    x, y = _grouped(call, a, (stack, first, depth)), _grouped(call, b, (stack, second, depth))
+    if depth:
+        found = product(call, x, y, transposed=True)
+    else:
+        y = call.reshape(y, (*y.type.shape[:-2], 1, y.type.shape[-2]))
+        found = call.pointwise("a * b", x, y)
+    names = (*stack, *first, *second)
+    return _Term(call.reshape(found, tuple(whole[n] for n in names)), names)
+
+
+def _unit(
+    call: Call, term: _Term, sizes: dict[str, int], other_sizes: dict[str, int], output: set[str]
+) -> _Term:
+    """Sum a term along the dimensions where the other one has size 1, unless they are in `output`.
+
+    sizes, other_sizes: of the two terms' dimensions by name.
+    """
+    gone = {
+        n for n in term.names if n in other_sizes and n not in output and sizes[n] != other_sizes[n]
+    }
+    return _summed(call, term, set(term.names) - gone)
+
+
+def _einsum(call: Call, *operands: Value) -> Value:
+    if not operands:
+        raise ShapeError("Einsum: at least one operand must be there")
+    terms, result = _read(call, operands)
+    terms = [_diagonal(call, term) for term in terms]
+    found = terms[0]
+    for number, term in enumerate(terms[1:], 2):
+        later = {name for one in terms[number:] for name in one.names}
+        found = _joined(call, found, term, later | set(result))
+    found = _summed(call, found, set(result))
+    order = tuple(found.names.index(name) for name in result)
+    if order != tuple(range(len(order))):
+        return call(Transpose(order), found.value)
+    return call(Identity(), found.value)
 
 
 def product(call: Call, a: Value, b: Value, *, transposed: bool = False) -> Value:
@@ -83,7 +228,8 @@ def _det(call: Call, x: Value) -> Value:
 
 
 ENTRIES = (
-    Entry("MatMul", 1, _matmul),
-    Entry("Gemm", 1, _gemm),
-    Entry("Det", 11, _det),
+    Converter("MatMul", 1, _matmul),
+    Converter("Gemm", 1, _gemm),
+    Converter("Det", 11, _det),
+    Converter("Einsum", 12, _einsum),
 )

@@ -11,9 +11,8 @@ from glnn.graph.compose.integer import Whole, whole, whole_conv, whole_matmul
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, Reduce
-from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.call import Call, Converter
 from glnn.onnx.operators.dtypes import HALVES, dtype_of
-from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.window import windows_of
 from glnn.types import DType
 
@@ -218,13 +217,13 @@ def _qlinear_conv(
 
 
 ENTRIES = (
-    Entry(
+    Converter(
         "QuantizeLinear", 10, _quantize, halves=True, dtypes=frozenset((*RANGES, DType.bfloat16))
     ),
-    Entry("DequantizeLinear", 10, _dequantize, halves=True),
-    Entry("DynamicQuantizeLinear", 11, _dynamic),
-    Entry("MatMulInteger", 10, _matmul_integer),
-    Entry("QLinearMatMul", 10, _qlinear_matmul),
-    Entry("ConvInteger", 10, _conv_integer),
-    Entry("QLinearConv", 10, _qlinear_conv),
+    Converter("DequantizeLinear", 10, _dequantize, halves=True),
+    Converter("DynamicQuantizeLinear", 11, _dynamic),
+    Converter("MatMulInteger", 10, _matmul_integer),
+    Converter("QLinearMatMul", 10, _qlinear_matmul),
+    Converter("ConvInteger", 10, _conv_integer),
+    Converter("QLinearConv", 10, _qlinear_conv),
 )

@@ -2,21 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from glnn.errors import ShapeError
 from glnn.graph.compose import cells
 from glnn.graph.compose.cells import Activation
-from glnn.graph.compose.directions import Operands, Results
+from glnn.graph.compose.directions import Operands, Results, run
 from glnn.graph.compose.recurrent import Phase
+from glnn.graph.expression import Scalar, formula
 from glnn.graph.graph import Kind, Value
-from glnn.graph.operators import Expand, Pad, Slice, Transpose
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.directions import layers
-from glnn.onnx.operators.entry import Entry
+from glnn.graph.operators import Concat, Expand, Pad, Slice, Transpose
+from glnn.onnx.operators.call import Call, Converter
 from glnn.types import DType
+
+FORMULAS: Mapping[str, tuple[str, float | None, float | None]] = {
+    "affine": ("b * a + c", 1.0, 0.0),
+    "elu": ("elu(a, b)", 1.0, None),
+    "hardsigmoid": ("hardsigmoid(a, b, c)", 0.2, 0.5),
+    "leakyrelu": ("leaky_relu(a, b)", 0.01, None),
+    "relu": ("relu(a)", None, None),
+    "scaledtanh": ("b * tanh(c * a)", 1.0, 1.0),
+    "sigmoid": ("sigmoid(a)", None, None),
+    "softplus": ("softplus(a, 1.0, 20.0)", None, None),
+    "softsign": ("softsign(a)", None, None),
+    "tanh": ("tanh(a)", None, None),
+    "thresholdedrelu": ("thresholded_relu(a, b)", 1.0, None),
+}
+"""Functions of a number, alpha and beta, and the defaults of these, by the name in lower case."""
+
+
+def activations(call: Call, defaults: tuple[str, ...], directions: int) -> list[list[Activation]]:
+    """Return the activation functions of each direction.
+
+    Raises ShapeError for a function that ONNX does not know. One that has an alpha or a beta takes
+    the next one that the node has.
+
+    Those that have an alpha or a beta take the next one that the node has.
+    """
+    names = call.get("activations", defaults * directions)
+    if len(names) != len(defaults) * directions:
+        wanted = len(defaults) * directions
+        raise ShapeError(f"{call.name}: activations must be {wanted}, got {names}")
+    none: tuple[float, ...] = ()
+    alphas, betas = (
+        iter(call.get("activation_alpha", none)),
+        iter(call.get("activation_beta", none)),
+    )
+    found = [_activation(call, name, alphas, betas) for name in names]
+    return [found[i : i + len(defaults)] for i in range(0, len(found), len(defaults))]
+
+
+def _activation(
+    call: Call, name: str, alphas: Iterator[float], betas: Iterator[float]
+) -> Activation:
+    if name.lower() not in FORMULAS:
+        raise ShapeError(f"{call.name}: the activation {name!r} is not known")
+    text, *defaults = FORMULAS[name.lower()]
+    numbers = [
+        Scalar(float(next(given, default)))
+        for default, given in zip(defaults, (alphas, betas), strict=True)
+        if default is not None
+    ]
+    return lambda x: formula(text)(x, *numbers)
 
 
 def _operands(
@@ -157,7 +207,51 @@ def _rnn(
 
 
 ENTRIES = (
-    Entry("LSTM", 1, _lstm),
-    Entry("GRU", 1, _gru),
-    Entry("RNN", 1, _rnn),
+    Converter("LSTM", 1, _lstm),
+    Converter("GRU", 1, _gru),
+    Converter("RNN", 1, _rnn),
 )
+
+
+DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+
+def layers(
+    call: Call,
+    operands: Operands,
+    results: int,
+    names: tuple[str, ...],
+    phases: Callable[..., tuple[Phase, ...]],
+) -> Results:
+    """Return the results of a recurrent node.
+
+    names: the activations of a direction unless the node has others. phases: function that returns
+    the phases of a step for these.
+
+    phases: what these make of a step.
+    """
+    direction = call.get("direction", "forward")
+    backwards = DIRECTIONS.get(direction)
+    if backwards is None or operands.weight.type.shape[0] != len(backwards):
+        raise ShapeError(
+            f"{call.name}: W {operands.weight.type} does not fit direction {direction!r}"
+        )
+    each = [phases(*own) for own in activations(call, names, len(backwards))]
+    whole = call.used_outputs[0]
+    if all(own == each[0] for own in each):
+        return run(call, operands, each[0], backwards, results, whole=whole)
+    runs = [
+        run(
+            call,
+            operands.direction(call, d),
+            own,
+            (backwards[d],),
+            results,
+            whole=whole,
+        )
+        for d, own in enumerate(each)
+    ]
+    axes = (1, *(0,) * results)
+    return tuple(
+        call(Concat(axis), *both) for axis, both in zip(axes, zip(*runs, strict=True), strict=True)
+    )

@@ -9,8 +9,7 @@ from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.interval import Interval
 from glnn.graph.operators import ArgReduce, CumSum, Identity, Reduce, Softmax, Squeeze
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.call import Call, Converter
 
 
 def _reduce(
@@ -72,8 +71,8 @@ def _log_sum_exp(call: Call, x: Value, axes: Value | None = None) -> Value:
     return y if keepdims else call(Squeeze(along), y)
 
 
-def _row(name: str, kind: str, before: str = "a", after: str = "a") -> Entry:
-    return Entry(name, 1, partial(_reduce, kind=kind, before=before, after=after), told=(1,))
+def _row(name: str, kind: str, before: str = "a", after: str = "a") -> Converter:
+    return Converter(name, 1, partial(_reduce, kind=kind, before=before, after=after), told=(1,))
 
 
 def _arg(call: Call, x: Value, *, kind: str) -> Value:
@@ -119,11 +118,11 @@ ENTRIES = (
     _row("ReduceL2", "sum", "square(a)", "sqrt(a)"),
     _row("ReduceSumSquare", "sum", "square(a)"),
     _row("ReduceLogSum", "sum", "a", "log(a)"),
-    Entry("ReduceLogSumExp", 1, _log_sum_exp, told=(1,)),
-    Entry("ArgMax", 1, partial(_arg, kind="max")),
-    Entry("ArgMin", 1, partial(_arg, kind="min")),
-    Entry("Softmax", 1, partial(_softmax, log=False)),
-    Entry("LogSoftmax", 1, partial(_softmax, log=True)),
-    Entry("CumSum", 11, _cum_sum, told=(1,)),
-    Entry("CumProd", 26, _cum_prod, told=(1,)),
+    Converter("ReduceLogSumExp", 1, _log_sum_exp, told=(1,)),
+    Converter("ArgMax", 1, partial(_arg, kind="max")),
+    Converter("ArgMin", 1, partial(_arg, kind="min")),
+    Converter("Softmax", 1, partial(_softmax, log=False)),
+    Converter("LogSoftmax", 1, partial(_softmax, log=True)),
+    Converter("CumSum", 11, _cum_sum, told=(1,)),
+    Converter("CumProd", 26, _cum_prod, told=(1,)),
 )

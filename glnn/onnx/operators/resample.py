@@ -1,26 +1,139 @@
-"""Tensors of another size: numbers between the places of a tensor."""
+"""Resize and Upsample: interpolation between the elements of a tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import floor, prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.array_functions import inside_table, nearest_table, taps_table
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.resample import picked, repeated, weighted
 from glnn.graph.graph import Value
+from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators import Gather, Identity, Resample, Slice
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.entry import Entry
-from glnn.onnx.operators.resize_tables import InsideTable, NearestTable, TapsTable
-from glnn.onnx.operators.wide_resample import WideResample
+from glnn.graph.operators.host import HostOperator
+from glnn.graph.operators.table import Table
+from glnn.onnx.operators.call import Call, Converter
 from glnn.resized_axis import CENTRES, MODES, ROUNDED, Filter, ResizedAxis, nearest_places
 from glnn.symint import SymInt, greatest, hint, same
-from glnn.types import MOST, Array, DType
+from glnn.types import MOST, Array, DType, Shape, TensorType
+
+F64 = np.float64
+
+
+@dataclass(frozen=True)
+class WideResample(HostOperator):
+    """Weighted sums of x's numbers along an axis, float64."""
+
+    resized: ResizedAxis
+    mode: str
+    """The coordinate transformation mode."""
+    filter: Filter
+    outside: float | None
+    """The number of places that lie outside of x; None where the filter makes them, too."""
+
+    name: ClassVar[str] = "wide_resample"
+
+    @property
+    def called(self) -> str:
+        return "Resize"
+
+    @property
+    def reason(self) -> str:
+        return f"{DType.float64.value} is the host's"
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        (x,) = self.named(types).values()
+        axis = self.resized.axis
+        return (TensorType((*x.dims[:axis], self.resized.count, *x.dims[axis + 1 :]), x.dtype),)
+
+    @cached_property
+    def _taps(self) -> tuple[Array, Array]:
+        one = self.resized
+        return self.filter.taps(one.places(self.mode, F64), one.size, one.scale, F64)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        (x,) = self.named(arrays).values()
+        axis = self.resized.axis
+        rows = np.moveaxis(x, axis, -1)
+        found = np.zeros((*rows.shape[:-1], self.resized.count), x.dtype)
+        for index, weight in zip(*self._taps, strict=True):
+            # A number without a weight says nothing, not even where it is infinite.
+            found += np.where(weight == 0, 0, rows[..., index] * weight)
+        if self.outside is not None:
+            found = np.where(self.resized.inside(self.mode, F64), found, self.outside)
+        return (np.moveaxis(found, -1, axis),)
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, 0)
+
+
+@dataclass(frozen=True)
+class ResizeTable(Table):
+    """Numbers of which an axis of another size is made."""
+
+    resized: ResizedAxis
+    mode: str
+    """The coordinate transformation mode."""
+
+    @property
+    def called(self) -> str:
+        return "Resize"
+
+
+@dataclass(frozen=True)
+class NearestTable(ResizeTable):
+    """The index of the place that is nearest to each wanted, int32."""
+
+    name: ClassVar[str] = "nearest_table"
+    array_function: ClassVar[str] = "nearest_table"
+    nearest: str
+    """The mode by which halves are rounded."""
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return (TensorType((self.resized.count,), DType.int32),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (nearest_table(*self.array_attributes),)
+
+
+@dataclass(frozen=True)
+class TapsTable(ResizeTable):
+    """Indices, int32, and weights, float32, of what each place is made of: (taps, places)."""
+
+    name: ClassVar[str] = "taps_table"
+    array_function: ClassVar[str] = "taps_table"
+    filter: Filter
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        shape = self.resized.reach(self.filter), self.resized.count
+        return TensorType(shape, DType.int32), TensorType(shape, DType.float32)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        found: tuple[Array, ...] = taps_table(*self.array_attributes)
+        return found
+
+
+@dataclass(frozen=True)
+class InsideTable(ResizeTable):
+    """Mask, in a shape, of the positions that lie within the cropped tensor."""
+
+    name: ClassVar[str] = "inside_table"
+    array_function: ClassVar[str] = "inside_table"
+    shape: Shape
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return (TensorType(self.shape, DType.bool),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (inside_table(*self.array_attributes),)
+
 
 # Bytes for each place of an axis, and for each number that it is made of: of the tables and of
 # the temporary arrays by which they are computed.
@@ -243,6 +356,6 @@ def _outside(call: Call, y: Value, along: Sequence[ResizedAxis], mode: str) -> V
 
 
 ENTRIES = (
-    Entry("Upsample", 1, _upsample, told=(1,)),
-    Entry("Resize", 10, _resize, told=(1, 2, 3)),
+    Converter("Upsample", 1, _upsample, told=(1,)),
+    Converter("Resize", 10, _resize, told=(1, 2, 3)),
 )

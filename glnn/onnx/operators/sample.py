@@ -13,8 +13,7 @@ from glnn.graph.compose.matmul import matmul
 from glnn.graph.expression import Arg, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import GatherND, Reduce, Transpose
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.call import Call, Converter
 from glnn.symint import holds_symbols
 from glnn.types import MOST, Array, DType, Shape
 
@@ -174,6 +173,6 @@ def _grid_line(count: int, corners: bool) -> Array:
 
 
 ENTRIES = (
-    Entry("GridSample", 16, _grid_sample),
-    Entry("AffineGrid", 20, _affine_grid, told=(1,)),
+    Converter("GridSample", 16, _grid_sample),
+    Converter("AffineGrid", 20, _affine_grid, told=(1,)),
 )

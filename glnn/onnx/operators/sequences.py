@@ -12,9 +12,8 @@ from glnn.errors import ShapeError, first_line
 from glnn.graph.graph import Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.call import Call, Converter
 from glnn.onnx.operators.dtypes import said, type_of, type_said
-from glnn.onnx.operators.entry import Entry
 from glnn.types import UNRANKED, Array, DType, TensorType, boxed
 
 
@@ -223,15 +222,15 @@ def optional_get_element(call: Call, value: Value) -> Value:
 
 
 ENTRIES = (
-    Entry("SequenceConstruct", 11, sequence_construct, objects=True),
-    Entry("SequenceEmpty", 11, sequence_empty, objects=True),
-    Entry("SequenceAt", 11, sequence_at, objects=True),
-    Entry("SequenceInsert", 11, sequence_insert, objects=True),
-    Entry("SequenceErase", 11, sequence_erase, objects=True),
-    Entry("SequenceLength", 11, sequence_length, objects=True),
-    Entry("SplitToSequence", 11, split_to_sequence, objects=True),
-    Entry("ConcatFromSequence", 11, concat_from_sequence, objects=True),
-    Entry("Optional", 15, optional, objects=True),
-    Entry("OptionalHasElement", 15, optional_has_element, objects=True),
-    Entry("OptionalGetElement", 15, optional_get_element, objects=True),
+    Converter("SequenceConstruct", 11, sequence_construct, objects=True),
+    Converter("SequenceEmpty", 11, sequence_empty, objects=True),
+    Converter("SequenceAt", 11, sequence_at, objects=True),
+    Converter("SequenceInsert", 11, sequence_insert, objects=True),
+    Converter("SequenceErase", 11, sequence_erase, objects=True),
+    Converter("SequenceLength", 11, sequence_length, objects=True),
+    Converter("SplitToSequence", 11, split_to_sequence, objects=True),
+    Converter("ConcatFromSequence", 11, concat_from_sequence, objects=True),
+    Converter("Optional", 15, optional, objects=True),
+    Converter("OptionalHasElement", 15, optional_has_element, objects=True),
+    Converter("OptionalGetElement", 15, optional_get_element, objects=True),
 )

@@ -10,8 +10,7 @@ from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Identity, Reshape, Slice, Squeeze, Unsqueeze
 from glnn.graph.operators.pointwise import broadcast
-from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.entry import Entry
+from glnn.onnx.operators.call import Call, Converter
 from glnn.symint import greatest, is_symbolic
 from glnn.types import MOST, DType
 
@@ -122,15 +121,15 @@ def _open_range(call: Call, first: int, end: int, step: int, dtype: DType) -> Va
 
 
 ENTRIES = (
-    Entry("Shape", 1, _shape, type_only=(0,)),
-    Entry("Size", 1, _size, type_only=(0,)),
-    Entry("Reshape", 1, _reshape, told=(1,)),
-    Entry("Flatten", 1, _flatten),
-    Entry("Squeeze", 1, _squeeze, told=(1,)),
-    Entry("Unsqueeze", 1, _unsqueeze, told=(1,)),
-    Entry("Expand", 8, _expand, told=(1,)),
-    Entry("ConstantOfShape", 9, _constant_of_shape, told=(0,)),
-    Entry("Range", 11, _range, told=(0, 1, 2)),
-    Entry("Identity", 1, _identity),
-    Entry("Dropout", 1, _dropout, told=(1, 2)),
+    Converter("Shape", 1, _shape, type_only=(0,)),
+    Converter("Size", 1, _size, type_only=(0,)),
+    Converter("Reshape", 1, _reshape, told=(1,)),
+    Converter("Flatten", 1, _flatten),
+    Converter("Squeeze", 1, _squeeze, told=(1,)),
+    Converter("Unsqueeze", 1, _unsqueeze, told=(1,)),
+    Converter("Expand", 8, _expand, told=(1,)),
+    Converter("ConstantOfShape", 9, _constant_of_shape, told=(0,)),
+    Converter("Range", 11, _range, told=(0, 1, 2)),
+    Converter("Identity", 1, _identity),
+    Converter("Dropout", 1, _dropout, told=(1, 2)),
 )
