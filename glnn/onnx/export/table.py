@@ -15,7 +15,7 @@ from glnn.layers.pool import AvgPool, LPPool, MaxPool
 from glnn.onnx.export import elementwise, normalise, recurrent, rows, windows
 
 Row = Callable[..., str | tuple[str, ...]]
-"""Function of the layer's writer and its inputs' names, which returns the name of its result, or of all."""
+"""Function of a layer's writer and its inputs' names, which returns the names of its results."""
 
 _NORMS: dict[type[Layer], Row] = {
     **dict.fromkeys(
