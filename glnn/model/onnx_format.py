@@ -25,7 +25,7 @@ from glnn.model.state import Wanted
 from glnn.model.summary import of_graph, summary
 from glnn.onnx.importing import Imported, imported
 from glnn.onnx.reading import parse, read
-from glnn.onnx.source import Source
+from glnn.onnx.source import ModelSource
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import Array, DType, TensorType
 
@@ -42,7 +42,7 @@ class GraphModel(Model):
     """The graph."""
     types: Mapping[str, TensorType] = field(default_factory=dict)
     """Of the outputs, as far as they are known."""
-    source: Source | None = None
+    source: ModelSource | None = None
     """What it was read from."""
     passed: frozenset[str] = frozenset()
     """Names in a state dict that are passed over, as nothing computes with what they stand for."""

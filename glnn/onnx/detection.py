@@ -173,7 +173,7 @@ def roi_align(
         extents = np.maximum(extents, kind(1))
     result = np.empty((len(regions), x.shape[1], *sizes), kind)
     rows, columns = (
-        _Axis.of(corners[:, 1 - i], extents[:, 1 - i], sizes[i], x.shape[2 + i], ratio)
+        _Axis.from_regions(corners[:, 1 - i], extents[:, 1 - i], sizes[i], x.shape[2 + i], ratio)
         for i in (0, 1)
     )
     summed = mode == "avg" and np.isfinite(x).all()
@@ -226,7 +226,7 @@ class _Axis:
         return int(self.first.shape[1])
 
     @classmethod
-    def of(cls, start: Array, extent: Array, size: int, length: int, ratio: int) -> _Axis:
+    def from_regions(cls, start: Array, extent: Array, size: int, length: int, ratio: int) -> _Axis:
         """Return the axis for regions of `size` parts that begin at `start`.
 
         Raises LimitError where a region has too many places to go through.

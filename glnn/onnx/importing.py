@@ -16,7 +16,7 @@ from glnn.onnx.nodes import Nodes
 from glnn.onnx.operators.dtypes import type_of
 from glnn.onnx.reading import package
 from glnn.onnx.schemas import opsets_of
-from glnn.onnx.source import Source
+from glnn.onnx.source import ModelSource
 from glnn.onnx.tensors import Tensors
 from glnn.types import DType, TensorType
 
@@ -31,7 +31,7 @@ class Imported:
     outputs: Mapping[str, TensorType]
     """Types by name, as far as they are known."""
     name: str
-    source: Source
+    source: ModelSource
     """The ModelProto that it was read from, without large tensors."""
 
 
@@ -91,4 +91,4 @@ def _imported(proto: Any, where: str, folder: Path | None, home: Path | None) ->
         for one, value in zip(block.outputs, outputs, strict=True)
     }
     known = {n: v.data for n, v in block.constants.items() if isinstance(v.data, np.ndarray)}
-    return Imported(graph, given, results, name, Source.of(proto, known))
+    return Imported(graph, given, results, name, ModelSource.from_proto(proto, known))

@@ -15,7 +15,7 @@ LARGE = 1024  # bytes of a tensor from which on it is not kept twice
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ModelSource:
     """A ModelProto without the large tensors, which the graph has as arrays."""
 
     proto: Any
@@ -23,7 +23,7 @@ class Source:
     """The tensors that `proto` has as names only."""
 
     @classmethod
-    def of(cls, proto: Any, arrays: Mapping[str, Array]) -> Source:
+    def from_proto(cls, proto: Any, arrays: Mapping[str, Array]) -> ModelSource:
         """Return the source of a ModelProto. arrays: those of all initialisers, and others, by
         name.
         """
@@ -47,7 +47,7 @@ class Source:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
-    def with_arrays(self, arrays: Mapping[str, Array], where: str) -> Source:
+    def with_arrays(self, arrays: Mapping[str, Array], where: str) -> ModelSource:
         """The same with other numbers in tensors of the model's own graph, by their names.
 
         These are initialisers, or what a Constant makes; a sparse one becomes a dense one. where:
@@ -64,7 +64,7 @@ class Source:
                     f"{where}: the tensor {name!r} is made inside a function, which is not changed"
                 )
             _put(places[name], onnx.numpy_helper.from_array(arrays[name], name), model.graph)
-        return Source(model, large)
+        return ModelSource(model, large)
 
     def model(self, where: str) -> Any:
         """The whole ModelProto, all tensors in it. where: what errors call the file.

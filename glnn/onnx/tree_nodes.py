@@ -54,7 +54,7 @@ class Forest:
     """The number of a node, by the ids of its tree and of its own."""
 
     @classmethod
-    def of(cls, operator: str, attributes: Attributes, dtype: np.dtype[Any]) -> Forest:
+    def from_attributes(cls, operator: str, attributes: Attributes, dtype: np.dtype[Any]) -> Forest:
         """Read the attributes of a node. dtype: that in which features are compared.
 
         Raises ShapeError for what is no forest.
@@ -133,7 +133,7 @@ def _votes(
     if x.ndim != 2:
         raise ShapeError(f"{operator}: x must be (rows, features), got {x.shape}")
     dtype = np.dtype(np.float64 if x.dtype == np.float64 else np.float32)
-    forest = Forest.of(operator, attributes, dtype)
+    forest = Forest.from_attributes(operator, attributes, dtype)
     trees, nodes, ids = (
         list(attributes.get(f"{kind}_{name}", ())) for name in ("treeids", "nodeids", "ids")
     )

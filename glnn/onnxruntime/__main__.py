@@ -72,7 +72,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def command_of(arguments: list[str], python_options: list[str]) -> list[str]:
-    """What to execute, a path first. Raises GlnnError where there is no such program."""
+    """Return the command to execute, a path first. Raises GlnnError where there is no such
+    program.
+    """
     python = [sys.executable, *python_options]
     first = arguments[0]
     if first in ("-m", "-c") and len(arguments) == 1:
@@ -83,7 +85,7 @@ def command_of(arguments: list[str], python_options: list[str]) -> list[str]:
         text = f"expected a program, -m, -c, --path or --help, got {shown(first)}"
         raise GlnnError(f"{text}: Python's own options come before -m glnn.onnxruntime")
     if Path(first).is_file():
-        return arguments if _other(first) else [*python, *arguments]
+        return arguments if _runs_itself(first) else [*python, *arguments]
     if Path(first, "__main__.py").is_file():
         return [*python, *arguments]
     found = None if os.sep in first else _command(first)
@@ -123,8 +125,8 @@ def _command(name: str) -> str | None:
     return own if os.path.isfile(own) else shutil.which(name)
 
 
-def _other(path: str) -> bool:
-    """Whether a file runs by itself, and not by Python: a shell's script, or a binary."""
+def _runs_itself(path: str) -> bool:
+    """Return True for a file that runs without Python: a shell script or a binary."""
     if not os.access(path, os.X_OK):
         return False
     head = _head(path)

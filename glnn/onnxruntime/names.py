@@ -1,4 +1,4 @@
-"""All that `import glnn.onnxruntime` has: its __init__.py gives it when it is first asked for."""
+"""All names of `import glnn.onnxruntime`, which its __init__.py imports on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Not there: importing it is an ImportError that says so."""
+"""Stand-in for ONNX Runtime's quantization: importing it raises an ImportError that says so."""
 
 raise ImportError(
     "glnn.onnxruntime has no quantization: models are quantized ahead, by the package onnxruntime; "

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 NAME = "onnxruntime"
 OWN = "glnn.onnxruntime"
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "standin")
-"""What `sys.path` and PYTHONPATH are given."""
+"""Folder that `sys.path` and PYTHONPATH are given."""
 
 
 class Alias:
     """Loads a module of glnn's under another name: it is imported, and nothing is made anew."""
 
-    def __init__(self, own: str) -> None:
-        self._own = own
+    def __init__(self, target: str) -> None:
+        self._target = target
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        self._module = import_module(self._own)
+        self._module = import_module(self._target)
         self._spec = self._module.__spec__
         return self._module
 

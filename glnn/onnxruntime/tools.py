@@ -1,4 +1,4 @@
-"""Not there: importing it is an ImportError that says so."""
+"""Stand-in for ONNX Runtime's tools: importing it raises an ImportError that says so."""
 
 raise ImportError(
     "glnn.onnxruntime has no tools: the package onnxruntime has them, which write files for ONNX "

@@ -17,7 +17,7 @@ from torch import fx
 from glnn.errors import GlnnError, shown
 from glnn.session import InferenceSession
 from glnn.torch.captured import Captured
-from glnn.torch.left import LeftToPyTorch, RefusedError, leave
+from glnn.torch.refused import LeftToPyTorch, RefusedError, leave
 from glnn.torch.running import Compiled
 
 __all__ = ["LeftToPyTorch", "compile"]
@@ -34,7 +34,8 @@ def compile(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Result:
-    """What computes `graph` for inputs like `inputs`, as `torch.compile` wants it of a backend.
+    """Return a function that computes `graph` for inputs like `inputs`, as `torch.compile` wants it
+    of a backend.
 
     options: those of `torch.compile`, passed on to InferenceSession, as {"backend": "compute"};
     and `check`, whether the first result for each set of sizes is held against PyTorch's (True).
@@ -51,7 +52,7 @@ def compile(
     if type(check) is not bool:
         raise GlnnError(f"option 'check' must be a bool, got {shown(check)}")
     try:
-        found = Captured.of(graph, inputs)
+        found = Captured.from_graph(graph, inputs)
     except RefusedError as error:
         leave(graph, str(error))
         return graph  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from glnn.torch.left import RefusedError
+from glnn.torch.refused import RefusedError
 
 TYPES = (
     *(torch.float32, torch.float16, torch.bool),
@@ -24,11 +24,11 @@ class Captured:
     """A graph, and what each position of its inputs and outputs is."""
 
     graph: fx.GraphModule
-    """What is to be computed, as PyTorch computes it: a function of all inputs, to a sequence."""
+    """The graph to compute: a function of all inputs, which returns a sequence."""
     weights: tuple[int, ...]
     """Inputs that are a module's parameters and buffers: constants until somebody changes them."""
     tensors: tuple[int, ...]
-    """All other inputs that are tensors."""
+    """Positions of all other inputs that are tensors."""
     sizes: Mapping[int, tuple[int, int]]
     """Inputs that are integers: the tensor's position, and the axis, whose size each is."""
     numbers: tuple[int, ...]
@@ -39,11 +39,16 @@ class Captured:
     computed: tuple[int, ...]
     """Outputs to compute."""
     rest: fx.GraphModule | None
-    """What gives the other outputs, in order: views of inputs, sizes, None. PyTorch does that."""
+    """Function that returns the other outputs, in order: views of inputs, sizes, None. PyTorch
+    computes it.
+    """
 
     @classmethod
-    def of(cls, graph: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
-        """inputs: examples, one for each placeholder. Raises RefusedError for what glnn has not."""
+    def from_graph(cls, graph: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
+        """Return the captured graph.
+
+        inputs: examples, one for each placeholder. Raises RefusedError for what glnn has not.
+        """
         if torch.is_autocast_enabled("cpu"):
             raise RefusedError("autocast is on, and glnn computes in the types that the graph says")
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
@@ -73,7 +78,7 @@ class Captured:
         return cls(graph, weights, others, sizes, numbers, free, computed, rest)
 
     def name(self, position: int) -> str:
-        """What the compiler calls the input at this position."""
+        """Return the compiler's name of the input at `position`."""
         nodes = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
         return str(nodes[position].name)
 
@@ -107,7 +112,7 @@ class Frozen(torch.nn.Module):  # type: ignore[misc]
 
 
 def weight_name(position: int) -> str:
-    """What the weight at this position is called in what is exported."""
+    """Return the name of the weight at `position` in the export."""
     return f"weight_{position}"
 
 
@@ -195,14 +200,14 @@ def _symbol(size: Any) -> Any:
 
 
 def _returned(graph: fx.GraphModule) -> list[Any]:
-    """What the graph gives: nodes, and what is the same each time."""
+    """Return the graph's results: nodes, and values that are the same each time."""
     (output,) = [node for node in graph.graph.nodes if node.op == "output"]
     (given,) = output.args
     return list(given)
 
 
-def _value(given: Any) -> Any:
-    return given.meta.get("example_value") if isinstance(given, fx.Node) else given
+def _value(value: Any) -> Any:
+    return value.meta.get("example_value") if isinstance(value, fx.Node) else value
 
 
 def _outputs(graph: fx.GraphModule) -> tuple[tuple[int, ...], fx.GraphModule | None]:
@@ -234,5 +239,7 @@ def _outputs(graph: fx.GraphModule) -> tuple[tuple[int, ...], fx.GraphModule | N
 
 
 def _memory(value: Any) -> int | None:
-    """What tells whether two tensors share memory."""
+    """Return a key that two tensors have in common where they share memory; None for other
+    values.
+    """
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """By operator, what computes the same: what `run_decompositions` of a program takes."""
+    """Return functions that compute operators by others, as `run_decompositions` takes them."""
     aten = torch.ops.aten
     return {
         aten._native_multi_head_attention.default: attention,

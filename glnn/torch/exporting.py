@@ -1,4 +1,4 @@
-"""From a captured graph to an ONNX model, by PyTorch's exporter."""
+"""Conversion of a captured graph to an ONNX model, by PyTorch's exporter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from glnn.errors import first_line
 from glnn.process import ProcessLock
 from glnn.torch.captured import Captured, Frozen, number, weight_name
 from glnn.torch.decompositions import decompositions
-from glnn.torch.left import RefusedError
+from glnn.torch.refused import RefusedError
 
 EXPORTING = ProcessLock()
 """Held while something is exported: PyTorch's exporter is for one thread at a time."""
@@ -34,7 +34,7 @@ class Exported:
     content: bytes
     """The ONNX model, whose weights have no numbers."""
     shapes: tuple[tuple[int | None, ...], ...]
-    """Of the tensors that it takes, in order; None is any size."""
+    """Shapes of the tensors that it takes, in order; None is any size."""
     numbers: tuple[int | float, ...]
     """The numbers that it was exported for."""
 
@@ -117,12 +117,12 @@ def name_sizes(proto: Any, names: Mapping[str, str] | None = None) -> None:
 
 
 def input_name(position: int) -> str:
-    """What the input at this position is called in the ONNX model."""
+    """Return the name in the ONNX model of the input at `position`."""
     return f"input_{position}"
 
 
 def output_name(position: int) -> str:
-    """What the output at this position is called in the ONNX model."""
+    """Return the name in the ONNX model of the output at `position`."""
     return f"output_{position}"
 
 
@@ -152,12 +152,14 @@ def check(program: Any, called: Callable[[str], str] = str) -> None:
                 f"{node.target} computes in {kind}, which neither a GPU nor NumPy has"
             )
         tags = getattr(node.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags and not _fixed(node):
+        if torch.Tag.nondeterministic_seeded in tags and not _is_deterministic(node):
             raise RefusedError(f"{node.target} draws random numbers, which are PyTorch's")
 
 
-def _fixed(node: Any) -> bool:
-    """Whether an operator that may draw random numbers does not: a dropout at inference, say."""
+def _is_deterministic(node: Any) -> bool:
+    """Return True where an operator that may draw random numbers does not, as a dropout at
+    inference.
+    """
     arguments = {a.name: a for a in node.target._schema.arguments}
     values = dict(zip(arguments, node.args)) | node.kwargs
     if "train" in arguments:
@@ -170,7 +172,7 @@ def _fixed(node: Any) -> bool:
 
 
 def attempt(work: Callable[[], Any]) -> Any:
-    """What `work` gives. Raises RefusedError with the innermost cause of what it raises."""
+    """Return the result of `work`. Raises RefusedError with the innermost cause of its error."""
     try:
         return work()
     except ImportError as error:

@@ -19,11 +19,11 @@ from glnn.writing import whole
 
 ZIP, PICKLE = b"PK\x03\x04", b"\x80"
 OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""How files of torch.save begin: archives, or before 1.6 pickles, the first of which is this."""
+"""First bytes of a file of torch.save before 1.6, a pickle; later files are archives."""
 
 
 def read(path: Path) -> Any:
-    """What `torch.save` wrote to `path`, of tensors, numbers, texts, lists and dicts alone.
+    """Read a file of `torch.save` that has only tensors, numbers, texts, lists and dicts.
 
     Tensors lie in the host's memory. Raises ModelError for every fault, and for anything else that
     the file has.
@@ -56,7 +56,7 @@ def save(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def _wrong(path: Path, error: Exception) -> str:
-    """What is wrong with the file, from what PyTorch raised and from how the file begins."""
+    """Return a description of a file's fault, from PyTorch's error and the file's first bytes."""
     try:
         with open(path, "rb", opener=regular) as file:
             begin = file.read(len(OLD))
@@ -80,13 +80,13 @@ def _wrong(path: Path, error: Exception) -> str:
     return f"PyTorch cannot read it: {first_line(error)}"
 
 
-def _tensors(found: Any) -> Iterator[Any]:
-    """All tensors in dicts, lists and tuples."""
-    if isinstance(found, torch.Tensor):
-        yield found
-    elif isinstance(found, Mapping):
-        for one in found.values():
+def _tensors(content: Any) -> Iterator[Any]:
+    """Yield all tensors in dicts, lists and tuples."""
+    if isinstance(content, torch.Tensor):
+        yield content
+    elif isinstance(content, Mapping):
+        for one in content.values():
             yield from _tensors(one)
-    elif isinstance(found, (list, tuple)):
-        for one in found:
+    elif isinstance(content, (list, tuple)):
+        for one in content:
             yield from _tensors(one)

@@ -1,4 +1,4 @@
-"""From a PyTorch module to a model, by PyTorch's exporter to ONNX."""
+"""Conversion of a PyTorch module to a model, by PyTorch's exporter to ONNX."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from glnn.model.onnx_format import GraphModel, of_proto
 from glnn.tensor_info import BATCH
 from glnn.torch.decompositions import decompositions
 from glnn.torch.exporting import EXPORTING, MOST_BYTES, attempt, check, name_sizes, quiet
-from glnn.torch.left import RefusedError
+from glnn.torch.refused import RefusedError
 
 Tensors = tuple[Any, ...]
 
@@ -146,15 +146,17 @@ def _check_ways(program: Any) -> None:
 
 
 def _first_sizes(module: Any, examples: Tensors) -> dict[str, Any]:
-    """That the first size of each input is open, by the arguments of `forward`."""
+    """Return dynamic shapes in which the first size of each input is open, by the arguments of
+    `forward`.
+    """
 
-    def of(value: Any) -> Any:
+    def dims(value: Any) -> Any:
         if isinstance(value, tuple):  # of *arguments
-            return tuple(map(of, value))
+            return tuple(map(dims, value))
         return {0: torch.export.Dim.AUTO} if value.ndim else {}
 
     given = signature(module.forward).bind(*examples).arguments
-    return {name: of(value) for name, value in given.items()}
+    return {name: dims(value) for name, value in given.items()}
 
 
 def _doubled(examples: Tensors) -> Tensors:
@@ -165,7 +167,7 @@ def _doubled(examples: Tensors) -> Tensors:
 
 
 def _output_names(program: Any) -> list[str]:
-    """What to call the outputs: by the keys and places at which forward gives them.
+    """Return names for the outputs, from the keys and positions at which forward returns them.
 
     One that is an input has the input's name; of None nothing is exported.
     """
@@ -194,7 +196,7 @@ def _names(structure: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _batch(proto: Any) -> dict[str, str]:
-    """What the first open size of an input is to be called: BATCH, as in models of layers."""
+    """Return the new name of the first open size of an input: BATCH, as in models of layers."""
     shapes = [one.type.tensor_type.shape.dim for one in proto.graph.input]
     first = [dims[0].dim_param for dims in shapes if dims and not dims[0].dim_param.isdigit()]
     return {name: BATCH for name in first[:1] if name}

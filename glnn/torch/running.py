@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,9 +17,54 @@ from glnn.process import ProcessLock
 from glnn.session import InferenceSession
 from glnn.torch.captured import Captured, number
 from glnn.torch.exporting import Exported, export, input_name, output_name
-from glnn.torch.left import RefusedError, leave, name
-from glnn.torch.weights import Held
+from glnn.torch.refused import RefusedError, leave, name
 from glnn.types import Array
+
+Mark = tuple[int, int, bytes]
+SAMPLES = 64  # numbers of a weight that are looked at in each call
+
+
+class DeviceWeights:
+    """The weights of one module, as they are on the device in the sessions of its graphs."""
+
+    def __init__(self, weights: Mapping[int, Any], renewed: bool = False) -> None:
+        """weights: tensors by their positions among a graph's inputs. They are not kept alive.
+
+        renewed: whether they were others before.
+        """
+        self._tensors = {i: weakref.ref(tensor) for i, tensor in weights.items()}
+        self._marks = {i: mark(tensor) for i, tensor in weights.items()}
+        self.sessions: dict[Exported, InferenceSession] = {}
+        self.checked: set[object] = set()  # models and sizes whose results were PyTorch's
+        self.renewed = renewed
+        self.runs = 0  # since the weights were taken
+
+    def is_of(self, weights: Mapping[int, Any]) -> bool:
+        """Return True where `weights` are its tensors, whatever is in them."""
+        return all(self._tensors[i]() is tensor for i, tensor in weights.items())
+
+    @property
+    def alive(self) -> bool:
+        """True while the program still has the tensors."""
+        return all(tensor() is not None for tensor in self._tensors.values())
+
+    def changed(self, weights: Mapping[int, Any]) -> tuple[int, ...]:
+        """The positions of the tensors that were changed since they were taken."""
+        return tuple(i for i, tensor in weights.items() if mark(tensor) != self._marks[i])
+
+
+def mark(tensor: Any) -> Mark:
+    """Return a fingerprint of `tensor` that changes with its numbers: its address and version.
+
+    And, as changes by way of `.data` or NumPy are not counted, some of the numbers.
+    """
+    version = 0 if tensor.is_inference() else tensor._version
+    sample = b""
+    if tensor.is_contiguous():
+        flat = tensor.detach().resolve_neg().numpy().reshape(-1)
+        sample = np.ascontiguousarray(flat[:: max(1, flat.size // SAMPLES)]).tobytes()
+    return tensor.data_ptr(), version, sample
+
 
 LOG = logging.getLogger(__name__)
 EXPORTS = 8  # of one graph, for sizes that one model does not take together
@@ -46,22 +92,22 @@ class Compiled:
         self._graph = captured.graph
         self._lock = ProcessLock()
         self._exports: list[Exported] = []
-        self._held: OrderedDict[tuple[int, ...], Held] = OrderedDict()
+        self._device_weights: OrderedDict[tuple[int, ...], DeviceWeights] = OrderedDict()
         self._restless: Counter[int] = Counter()
         self._failures = 0
-        self.left = ""
-        """Why it is PyTorch's; empty where it is glnn's."""
+        self._refusal = ""
+        """The reason why PyTorch computes the graph; empty where glnn does."""
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """The outputs for `inputs`, as the graph has them: tensors of their own, or views."""
-        if self.left:
+        if self._refusal:
             return self._graph(*inputs)  # type: ignore[no-any-return]
         try:
             outputs = self._run(inputs)
             self._failures = 0
             return outputs
         except RefusedError as error:
-            self.left = str(error)
+            self._refusal = str(error)
         except GlnnError as error:  # for want of memory, a lost device, a number beyond int32
             if type(error) is GlnnError:  # an option that is none
                 raise
@@ -70,27 +116,31 @@ class Compiled:
             if self._failures < FAILURES:
                 leave(self._graph, f"this time, {reason}")
                 return self._graph(*inputs)  # type: ignore[no-any-return]
-            self.left = reason
-        leave(self._graph, self.left)
-        self._held.clear()
+            self._refusal = reason
+        leave(self._graph, self._refusal)
+        self._device_weights.clear()
         return self._graph(*inputs)  # type: ignore[no-any-return]
 
     @property
     def sessions(self) -> tuple[InferenceSession, ...]:
-        """Those that there are, for each module and set of sizes that shares the graph."""
+        """The sessions, one for each module and set of sizes that shares the graph."""
         with self._lock:
-            return tuple(one for held in self._held.values() for one in held.sessions.values())
+            return tuple(
+                one
+                for device_weights in self._device_weights.values()
+                for one in device_weights.sessions.values()
+            )
 
     def _run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         with self._lock:
-            captured, exported, held = self._prepared(inputs)
-            session = held.sessions.get(exported)
+            captured, exported, device_weights = self._prepared(inputs)
+            session = device_weights.sessions.get(exported)
             made = session is None
             if session is None:
                 weights = {i: inputs[i] for i in captured.weights}
-                kind = Passing if held.renewed else InferenceSession
+                kind = Passing if device_weights.renewed else InferenceSession
                 session = kind(exported.model(weights), **self._options)
-                held.sessions[exported] = session
+                device_weights.sessions[exported] = session
         names = {info.name for info in session.get_inputs()}
         feeds = {input_name(i): _array(inputs[i]) for i in captured.tensors}
         feeds = {key: array for key, array in feeds.items() if key in names}
@@ -100,50 +150,50 @@ class Compiled:
             LOG.info("%s runs on %s", name(self._graph), session.backend.name)
         if self._check:
             shapes = tuple(tuple(inputs[i].shape) for i in captured.tensors)
-            if (exported, shapes) not in held.checked:
+            if (exported, shapes) not in device_weights.checked:
                 self._compare(captured, inputs, results)
-                held.checked.add((exported, shapes))
+                device_weights.checked.add((exported, shapes))
         if captured.rest is None:
             return results
         others = list(captured.rest(*inputs))
         known, rest = dict(zip(captured.computed, results, strict=True)), iter(others)
         return [known[i] if i in known else next(rest) for i in range(len(known) + len(others))]
 
-    def _prepared(self, inputs: Sequence[Any]) -> tuple[Captured, Exported, Held]:
+    def _prepared(self, inputs: Sequence[Any]) -> tuple[Captured, Exported, DeviceWeights]:
         """The model for such inputs and the weights as they are now. Raises RefusedError."""
         captured = self._captured
         weights = {i: inputs[i] for i in captured.weights}
-        held = self._weights(weights)
-        if held is None:
+        device_weights = self._weights(weights)
+        if device_weights is None:
             return self._prepared(inputs)
         shapes = [tuple(inputs[i].shape) for i in captured.tensors]
         numbers = tuple(number(inputs[i]) for i in captured.numbers)
         for exported in self._exports:
             if exported.takes(shapes, numbers):
-                return captured, exported, held
+                return captured, exported, device_weights
         if len(self._exports) == EXPORTS:
             raise RefusedError(
                 f"it was called with more than {EXPORTS} sets of sizes, each exported anew"
             )
         exported = export(captured, inputs)
         self._exports.append(exported)
-        return captured, exported, held
+        return captured, exported, device_weights
 
-    def _weights(self, weights: Mapping[int, Any]) -> Held | None:
-        """What is held of these weights, new where there was nothing or they were changed.
+    def _weights(self, weights: Mapping[int, Any]) -> DeviceWeights | None:
+        """Return the device weights for these, new ones where there were none or they were changed.
 
         None where some of them are inputs from now on.
         """
         key = tuple(map(id, weights.values()))
-        held, renewed = self._held.get(key), False
-        if held is not None and held.is_of(weights):
+        device_weights, renewed = self._device_weights.get(key), False
+        if device_weights is not None and device_weights.is_of(weights):
             renewed = True
-            changed = held.changed(weights)
+            changed = device_weights.changed(weights)
             if not changed:
-                held.runs += 1
-                self._held.move_to_end(key)
-                return held
-            if held.runs:
+                device_weights.runs += 1
+                self._device_weights.move_to_end(key)
+                return device_weights
+            if device_weights.runs:
                 self._restless.clear()
             self._restless.update(changed)
             moved = [i for i, count in self._restless.items() if count >= RESTLESS]
@@ -151,14 +201,14 @@ class Compiled:
                 LOG.info("%s: weights change in each call: inputs from now on", name(self._graph))
                 self._captured = self._captured.with_inputs(moved)
                 self._exports.clear()
-                self._held.clear()
+                self._device_weights.clear()
                 return None
-        for other in [k for k, one in self._held.items() if not one.alive]:
-            del self._held[other]
-        held = self._held[key] = Held(weights, renewed)
-        if len(self._held) > MODULES:
-            self._held.popitem(last=False)
-        return held
+        for other in [k for k, one in self._device_weights.items() if not one.alive]:
+            del self._device_weights[other]
+        device_weights = self._device_weights[key] = DeviceWeights(weights, renewed)
+        if len(self._device_weights) > MODULES:
+            self._device_weights.popitem(last=False)
+        return device_weights
 
     def _compare(self, captured: Captured, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         """Hold `results` against PyTorch's. Raises RefusedError where they differ."""
@@ -170,7 +220,7 @@ class Compiled:
 
 
 def difference(got: Any, expected: Any, precision: str = "") -> str:
-    """In what `got` is not as `expected`, two tensors; empty where it is.
+    """Return how `got` differs from `expected`, two tensors; empty where it does not.
 
     precision: of the weights, as InferenceSession has it.
     """
@@ -192,9 +242,9 @@ def _array(tensor: Any) -> Array:
     return array
 
 
-def _tensor(array: Array, given: Any) -> Any:
-    """A tensor of memory of its own: `array`, unless that is somebody else's."""
+def _tensor(array: Array, others: Any) -> Any:
+    """Return `array` as a tensor whose memory is neither shared nor read-only."""
     own = array.flags.writeable and array.flags.c_contiguous
-    if not own or any(np.may_share_memory(array, other) for other in given):
+    if not own or any(np.may_share_memory(array, other) for other in others):
         array = array.copy(order="C")
     return torch.from_numpy(array)

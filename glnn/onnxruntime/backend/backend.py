@@ -40,12 +40,12 @@ class OnnxRuntimeBackend:
 
     @classmethod
     def is_compatible(cls, model: Any, device: str | None = None, **kwargs: Any) -> bool:
-        """Whether a model can be run on `device`."""
+        """Return True where a model can be run on `device`."""
         return device is None or cls.supports_device(device)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether it is CPU, where arrays come from and go to."""
+        """Return True for CPU, where arrays come from and go to."""
         return device == "CPU"
 
     @classmethod
@@ -72,7 +72,7 @@ class OnnxRuntimeBackend:
 
     @classmethod
     def run_node(cls, node: Any, inputs: Any, device: str | None = None, **kwargs: Any) -> Any:
-        """Not there. Raises NotImplementedError."""
+        """Raise NotImplementedError: single nodes are not run here."""
         raise NotImplementedError("a single node is not run here; glnn.onnx_backend.run_node does")
 
 

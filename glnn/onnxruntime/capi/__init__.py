@@ -1,1 +1,1 @@
-"""What ONNX Runtime's package `capi` has: its classes, by the modules that programs import."""
+"""The classes of ONNX Runtime's package `capi`, by the modules that programs import."""

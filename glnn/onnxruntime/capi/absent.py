@@ -1,4 +1,4 @@
-"""What ONNX Runtime has and glnn has not: its names are there, and say so when they are used."""
+"""Names of ONNX Runtime without a counterpart in glnn; using one raises an error that says so."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class SparseTensor(Absent):
 
     @classmethod
     def sparse_coo_from_numpy(cls, *given: Any) -> SparseTensor:
-        """Not there. Raises NotImplemented."""
+        """Raise NotImplemented."""
         return cls()
 
     @classmethod
     def sparse_csr_from_numpy(cls, *given: Any) -> SparseTensor:
-        """Not there. Raises NotImplemented."""
+        """Raise NotImplemented."""
         return cls()
 
 
@@ -33,7 +33,7 @@ class AdapterFormat(Absent):
 
     @staticmethod
     def read_adapter(path: Any) -> AdapterFormat:
-        """Not there. Raises NotImplemented."""
+        """Raise NotImplemented."""
         return AdapterFormat()
 
 
@@ -58,19 +58,19 @@ class ModelPackageContext(Absent):
 
 
 class ModelPackageOptions(Absent):
-    """How a package is opened."""
+    """Options for opening a package."""
 
 
 class OrtEpAssignedNode(Absent):
-    """Which provider runs a node."""
+    """Assignment of a node to a provider."""
 
 
 class OrtEpAssignedSubgraph(Absent):
-    """Which provider runs a part of a graph."""
+    """Assignment of a part of a graph to a provider."""
 
 
 class OrtEpContextData(Absent):
-    """What a provider keeps of a compiled model."""
+    """Data that a provider keeps of a compiled model."""
 
 
 class OrtEpContextDataBuffer(Absent):
@@ -82,7 +82,7 @@ class OrtEpDevice(Absent):
 
 
 class OrtExternalInitializerInfo(Absent):
-    """Where an initializer lies in a file."""
+    """Position of an initializer in a file."""
 
 
 class OrtHardwareDevice(Absent):

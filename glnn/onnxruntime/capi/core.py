@@ -24,7 +24,7 @@ from glnn.onnxruntime.capi.node_arg import ModelMetadata, NodeArg, node_arg
 from glnn.onnxruntime.capi.options import RunOptions, SessionOptions
 from glnn.onnxruntime.capi.ort_value import OrtValue
 from glnn.onnxruntime.capi.profile import Profile
-from glnn.onnxruntime.capi.providers import CPU, GLNN, Asked
+from glnn.onnxruntime.capi.providers import CPU, GLNN, ProviderChoice
 from glnn.types import UNRANKED
 
 TERMINATED = "Exiting due to terminate flag being set to true."
@@ -33,18 +33,18 @@ TERMINATED = "Exiting due to terminate flag being set to true."
 class Core:
     """A model that is loaded, on a backend.
 
-    model: a path, or the content of an .onnx file. options, asked: what it is told, and which
+    model: a path, or the content of an .onnx file. options, choice: what it is told, and which
     providers. Raises NoSuchFile, InvalidProtobuf, InvalidArgument for a model that is none, Fail
     for one that does not load, EPFail where no device opens.
     """
 
-    def __init__(self, model: str | bytes, options: SessionOptions, asked: Asked) -> None:
+    def __init__(self, model: str | bytes, options: SessionOptions, choice: ProviderChoice) -> None:
         start = time_ns()
         self.session_options = options
-        self.profile = Profile.of(options, start)
+        self.profile = Profile.from_options(options, start)
         self._header = _header(model)
-        self._session = _opened(model, options, asked)
-        self._asked = asked.options
+        self._session = _open(model, options, choice)
+        self._provider_options = choice.options
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         sizes = {**options._named, **self._denoted(options._denoted)}
         self.inputs_meta = [node_arg(info, self._header, sizes) for info in inputs]
@@ -52,7 +52,7 @@ class Core:
         self.overridable_initializers: list[NodeArg] = []
         unranked = frozenset(info.name for info in inputs if info.shape == (UNRANKED,))
         self.feeds = Feeds(self.inputs_meta, unranked)
-        self.model_meta = ModelMetadata.of(self._header)
+        self.model_meta = ModelMetadata.from_header(self._header)
         self._outputs = {info.name: info for info in self.outputs_meta}
         self.profile.add("session_initialization", start)
 
@@ -94,10 +94,10 @@ class Core:
             _check(options)
             results = self._session.run(names, given)
             if self.profile.on:
-                self.profile.ran(self._session, given, start)
+                self.profile.add_run(self._session, given, start)
         except GlnnError as error:
             raise fault(error) from None
-        return [_given(result) for result in results]
+        return [_output(result) for result in results]
 
     def run_async(
         self,
@@ -127,7 +127,7 @@ class Core:
         def done(ended: Future[list[Any]]) -> None:
             error = ended.exception()
             if error is None:
-                callback([_given(result) for result in ended.result()], user_data, "")
+                callback([_output(result) for result in ended.result()], user_data, "")
             else:
                 text = str(fault(error) if isinstance(error, GlnnError) else error)
                 callback([], user_data, text.split(" : ", 3)[-1])
@@ -145,12 +145,17 @@ class Core:
         return [CPU] if self._session.backend_name == "cpu" else [GLNN, CPU]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """For glnn's: its backend, the driver that it runs on, and what the host computed."""
+        """Return the backend, the driver and the nodes that the host computed, of glnn's
+        provider.
+        """
         name = self._session.backend_name
         if name == "cpu":
             return {CPU: {"backend": name}}
         try:
-            wanted = {one: self._asked.get(one) for one in ("gpu", "limits", "priority", "wait")}
+            wanted = {
+                one: self._provider_options.get(one)
+                for one in ("gpu", "limits", "priority", "wait")
+            }
             about = SHARED.open(**wanted).capabilities
         except GlnnError as error:
             raise fault(error) from None
@@ -174,7 +179,7 @@ class Core:
 
 
 def _header(model: str | bytes) -> header.Header:
-    """What `model` says of itself. Raises NoSuchFile, InvalidProtobuf, InvalidArgument."""
+    """Read the header of `model`. Raises NoSuchFile, InvalidProtobuf, InvalidArgument."""
     if isinstance(model, bytes) and model.lstrip()[:1] == b"{":
         return header.Header()  # a .json model of glnn's
     where = f"Load model from {model} failed:" if isinstance(model, str) else ""
@@ -197,20 +202,22 @@ def _header(model: str | bytes) -> header.Header:
 
 
 def _is_ort(model: str | bytes) -> bool:
-    """Whether it is of ORT's own format. Raises OSError."""
+    """Return True for a file of ORT's own format. Raises OSError."""
     if isinstance(model, bytes):
         return model[4:8] == b"ORTM"
     with open(model, "rb") as file:
         return file.read(8)[4:] == b"ORTM"
 
 
-def _opened(model: str | bytes, options: SessionOptions, asked: Asked) -> session.InferenceSession:
-    """A session of glnn's. Raises what `fault` makes of its errors."""
+def _open(
+    model: str | bytes, options: SessionOptions, choice: ProviderChoice
+) -> session.InferenceSession:
+    """Open a session of glnn's. Raises the errors that `fault` converts glnn's to."""
     where = f"Load model from {model} failed:" if isinstance(model, str) else ""
     if isinstance(model, str) and not model.endswith((".onnx", ".json")):
         with open(model, "rb") as file:  # whatever it is called, and it can name no other files
             model = file.read()
-    told = dict(asked.options)
+    told = dict(choice.options)
     try:
         found = session.InferenceSession(model, **told)
         if options._initializers:
@@ -226,8 +233,8 @@ def _opened(model: str | bytes, options: SessionOptions, asked: Asked) -> sessio
     return found
 
 
-def _given(result: Any) -> Any:
-    """An output as ONNX Runtime has it: what is no tensor is the object itself."""
+def _output(result: Any) -> Any:
+    """Return a result as ONNX Runtime has it: a sequence or an optional value unboxed."""
     if result.ndim == 0 and result.dtype.hasobject and not isinstance(result.item(), str):
         return result.item()
     return result

@@ -1,4 +1,4 @@
-"""Where values lie: the host's memory, whatever a session runs on."""
+"""Devices of values: the host's memory, whatever a session runs on."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OrtDevice:
         return OrtDevice(KINDS[ort_device_name], 0, max(vendor_id, 0), device_id)
 
     def device_id(self) -> int:
-        """Which of its kind."""
+        """The number among devices of its kind."""
         return self._id
 
     def device_type(self) -> int:
@@ -76,12 +76,12 @@ class OrtDevice:
 
     @staticmethod
     def cuda() -> int:
-        """That of NVIDIA's GPUs, which have no values here."""
+        """Return the kind of NVIDIA's GPUs, which have no values here."""
         return KINDS["cuda"]
 
     @staticmethod
     def default_memory() -> int:
-        """That of the usual memory."""
+        """Return the kind of the usual memory."""
         return 0
 
 
@@ -110,7 +110,7 @@ class OrtMemoryInfo:
 
 
 class OrtArenaCfg:
-    """How ONNX Runtime's own memory grows: kept, and of no effect."""
+    """Settings of ONNX Runtime's own memory arena: kept, and of no effect."""
 
     NAMES = (
         "max_mem",

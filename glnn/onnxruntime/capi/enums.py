@@ -6,14 +6,14 @@ from enum import IntEnum
 
 
 class _Named(IntEnum):
-    """One that is printed with its class, and equals its number."""
+    """An enumeration whose members are printed with their class and equal their numbers."""
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
 
 class GraphOptimizationLevel(_Named):
-    """How far a graph is rewritten: kept, and of no effect here."""
+    """Levels of graph optimization: kept, and of no effect here."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -23,14 +23,14 @@ class GraphOptimizationLevel(_Named):
 
 
 class ExecutionMode(_Named):
-    """Whether operators run side by side: kept, and of no effect here."""
+    """Sequential or parallel execution of operators: kept, and of no effect here."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
 class ExecutionOrder(_Named):
-    """In which order operators run: kept, and of no effect here."""
+    """Orders of operators: kept, and of no effect here."""
 
     DEFAULT = 0
     PRIORITY_BASED = 1
@@ -38,7 +38,7 @@ class ExecutionOrder(_Named):
 
 
 class OrtMemType(_Named):
-    """Where a value lies, seen from a provider."""
+    """Kinds of memory as a provider sees them."""
 
     CPU_INPUT = -2
     CPU_OUTPUT = -1
@@ -47,7 +47,7 @@ class OrtMemType(_Named):
 
 
 class OrtAllocatorType(_Named):
-    """How memory is given out."""
+    """Kinds of allocators."""
 
     INVALID = -1
     ORT_DEVICE_ALLOCATOR = 0
@@ -55,14 +55,14 @@ class OrtAllocatorType(_Named):
 
 
 class OrtDeviceMemoryType(_Named):
-    """Whose memory it is."""
+    """Kinds of a device's memory."""
 
     DEFAULT = 0
     HOST_ACCESSIBLE = 5
 
 
 class OrtMemoryInfoDeviceType(_Named):
-    """What a memory belongs to."""
+    """Kinds of devices that a memory belongs to."""
 
     CPU = 0
     GPU = 1
@@ -71,7 +71,7 @@ class OrtMemoryInfoDeviceType(_Named):
 
 
 class OrtHardwareDeviceType(_Named):
-    """What a device is."""
+    """Kinds of hardware devices."""
 
     CPU = 0
     GPU = 1
@@ -79,7 +79,7 @@ class OrtHardwareDeviceType(_Named):
 
 
 class OrtExecutionProviderDevicePolicy(_Named):
-    """By which rule a provider is chosen: kept, and of no effect here."""
+    """Rules by which a provider is chosen: kept, and of no effect here."""
 
     DEFAULT = 0
     PREFER_CPU = 1
@@ -91,7 +91,7 @@ class OrtExecutionProviderDevicePolicy(_Named):
 
 
 class OrtSparseFormat(_Named):
-    """How a sparse tensor is written."""
+    """Formats of sparse tensors."""
 
     ORT_SPARSE_UNDEFINED = 0
     ORT_SPARSE_COO = 1
@@ -100,7 +100,7 @@ class OrtSparseFormat(_Named):
 
 
 class OrtCompileApiFlags(_Named):
-    """What a ModelCompiler, which is not there, is asked for."""
+    """Flags of ModelCompiler, which glnn has not."""
 
     NONE = 0
     ERROR_IF_NO_NODES_COMPILED = 1
@@ -108,14 +108,14 @@ class OrtCompileApiFlags(_Named):
 
 
 class ModelPackageWriteMode(_Named):
-    """How a ModelPackage, which is not there, is written."""
+    """Modes of writing a ModelPackage, which glnn has not."""
 
     PRESERVE = 0
     DENSE = 1
 
 
 class ArenaExtendStrategy(_Named):
-    """How an arena grows."""
+    """Strategies by which an arena grows."""
 
     kNextPowerOfTwo = 0  # noqa: N815
     kSameAsRequested = 1  # noqa: N815

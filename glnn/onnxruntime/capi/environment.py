@@ -1,4 +1,4 @@
-"""What ONNX Runtime says of itself and can be told as a whole."""
+"""ONNX Runtime's module-level functions: versions, devices, logging and settings of the process."""
 
 from __future__ import annotations
 
@@ -38,82 +38,82 @@ def get_version_string() -> str:
 
 
 def get_build_info() -> str:
-    """What this is."""
+    """Return the versions of glnn and of the interface."""
     return f"ORT Build Info: glnn={OWN}, interface={VERSION}"
 
 
 def has_collective_ops() -> bool:
-    """Whether operators span processes: they do not."""
+    """Return False: operators do not span processes."""
     return False
 
 
 def get_ep_devices() -> list[Any]:
-    """None: there are no libraries of providers."""
+    """Return an empty list: there are no libraries of providers."""
     return []
 
 
 def register_execution_provider_library(name: str, path: str) -> None:
-    """Not there: such libraries are compiled for ONNX Runtime. Raises Fail."""
+    """Raise Fail: such libraries are compiled for ONNX Runtime."""
     raise Fail.saying(f"glnn takes no libraries of execution providers, as {path} for {name}")
 
 
 def unregister_execution_provider_library(name: str) -> None:
-    """Not there. Raises Fail."""
+    """Raise Fail."""
     raise Fail.saying(f"Execution provider library: {name} was not registered.")
 
 
 def set_default_logger_severity(severity: int) -> None:
-    """Of no effect: glnn logs by `logging`. Raises RuntimeError unless it is 0 to 4."""
+    """Do nothing: glnn logs by `logging`. Raises RuntimeError unless `severity` is 0 to 4."""
     if _whole("severity", severity) not in SEVERITIES:
         levels = "0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
         raise RuntimeError(f"Invalid logging severity. {levels}")
 
 
 def set_default_logger_verbosity(verbosity: int) -> None:
-    """Of no effect. Raises TypeError unless it is an int."""
+    """Do nothing. Raises TypeError unless `verbosity` is an int."""
     _whole("verbosity", verbosity)
 
 
 def set_default_logger_callback(callback: Any, severity: int = 2) -> None:
-    """Of no effect: nothing is logged in this way."""
+    """Do nothing: nothing is logged in this way."""
     set_default_logger_severity(severity)
 
 
 def set_seed(seed: int) -> None:
-    """Of no effect: what is random in a model has the seed that its file says. Raises TypeError."""
+    """Do nothing: random operators have the seed that the file says. Raises TypeError."""
     _whole("seed", seed)
 
 
 def set_global_thread_pool_sizes(
     intra_op_num_threads: int = 0, inter_op_num_threads: int = 0
 ) -> None:
-    """Of no effect: there are no such threads. Raises TypeError unless both are ints."""
+    """Do nothing: there are no such threads. Raises TypeError unless both are ints."""
     _whole("intra_op_num_threads", intra_op_num_threads)
     _whole("inter_op_num_threads", inter_op_num_threads)
 
 
 def enable_telemetry_events() -> None:
-    """Of no effect: nothing is ever sent."""
+    """Do nothing: nothing is ever sent."""
 
 
 def disable_telemetry_events() -> None:
-    """Of no effect: nothing is ever sent."""
+    """Do nothing: nothing is ever sent."""
 
 
 def create_and_register_allocator(info: OrtMemoryInfo, config: OrtArenaCfg | None) -> None:
-    """Of no effect: memory is glnn's."""
+    """Do nothing: memory is glnn's."""
 
 
 def create_and_register_allocator_v2(
     provider: str, info: OrtMemoryInfo, options: Any, config: OrtArenaCfg | None
 ) -> None:
-    """Of no effect."""
+    """Do nothing: memory is glnn's."""
 
 
 def preload_dlls(
     cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None
 ) -> None:
-    """Of no effect: there are none to load."""
+    """Do nothing: there are none to load."""
 
 
 def print_debug_info() -> None:

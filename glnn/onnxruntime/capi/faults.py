@@ -20,7 +20,9 @@ class Fault(GlnnError):  # noqa: N818
 
     @classmethod
     def saying(cls, text: str) -> Fault:
-        """One of this class, its text laid out as ONNX Runtime's are, which programs take apart."""
+        """Return an error of this class, its text laid out as ONNX Runtime's, which programs
+        parse.
+        """
         return cls(f"[ONNXRuntimeError] : {cls.code} : {cls.label} : {text}")
 
 
@@ -118,8 +120,10 @@ CLASSES: tuple[tuple[type[GlnnError], type[Fault]], ...] = (
     (DeviceError, EPFail),
     (GlnnError, Fail),
 )
-"""What becomes what: the first that fits. Inputs are looked at before, so that a ShapeError is of
-what a node is given."""
+"""Classes of glnn's errors and those that they are converted to; the first that fits.
+
+Inputs are checked before, so that a ShapeError is one of a node's operands.
+"""
 
 
 def fault(error: GlnnError) -> Fault:

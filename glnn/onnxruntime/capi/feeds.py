@@ -1,4 +1,4 @@
-"""What a run is given, as ONNX Runtime takes it, said of in its words."""
+"""Inputs of a run: converted and checked as ONNX Runtime does, with its error texts."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ class Feeds:
         self._unranked = unranked
         self._fitted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
 
-    def required(self, given: Mapping[str, Any]) -> None:
+    def required(self, inputs: Mapping[str, Any]) -> None:
         """Raise ValueError where an input is missing."""
-        keys = given.keys()
+        keys = inputs.keys()
         missing = [name for name in self._inputs if name not in keys]
         if missing:
             names = list(keys)
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({names}).")
 
-    def arrays(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What the session is to be given for `given`: arrays, lists of some, numbers in lists.
+    def arrays(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Convert the inputs of a run to what the session takes: arrays, lists of these, numbers in
+        lists.
 
         Raises InvalidArgument for what does not fit, RuntimeError for what is no tensor at all.
         """
         found: dict[str, Any] = {}
         fresh: list[str] = []
-        for name, value in given.items():
+        for name, value in inputs.items():
             like = self._fitted.get(name)
             known = type(value) is np.ndarray and (value.shape, value.dtype) == like
             if not known:
@@ -52,7 +53,7 @@ class Feeds:
             found[name] = value
         for name in fresh:
             found[name] = value = self._checked(name, found[name])
-            if type(value) is np.ndarray and value is given[name]:
+            if type(value) is np.ndarray and value is inputs[name]:
                 self._fitted[name] = value.shape, value.dtype
         return found
 
@@ -60,7 +61,7 @@ class Feeds:
         """`value` as an array, or as it is where it is to be no tensor."""
         info = self._inputs.get(name)
         if isinstance(value, OrtValue):
-            value = value._held
+            value = value._content
         if isinstance(value, np.ndarray):
             value = np.asarray(value)
             if not value.dtype.isnative:
@@ -71,7 +72,7 @@ class Feeds:
             return value
         if isinstance(value, list):
             try:
-                return _listed(value, dtype_of(info.type))
+                return _from_list(value, dtype_of(info.type))
             except (TypeError, ValueError, OverflowError):
                 raise RuntimeError("Could not create tensor from given input list") from None
         if value is None:
@@ -137,8 +138,10 @@ def _texts(value: Array) -> Array:
     return found.reshape(value.shape)
 
 
-def _listed(value: list[Any], dtype: np.dtype[Any]) -> Array:
-    """The numbers or texts of a list, cut to integers where the input has such."""
+def _from_list(value: list[Any], dtype: np.dtype[Any]) -> Array:
+    """Return the numbers or texts of a list; numbers are cut to integers where the input has
+    such.
+    """
     if dtype.kind == "O":
         return np.array(np.array(value).astype(str), object)
     found = np.array(value)

@@ -1,4 +1,4 @@
-"""What an .onnx file says of itself, read without onnx and without its weights.
+"""The header of an .onnx file, read without the `onnx` package and without the weights.
 
 Reference: "Encoding", Protocol Buffers documentation; the numbers of fields are onnx.proto's.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 Dim = int | str | None
 Bytes = bytes | mmap.mmap
 VARINT, EIGHT, TEXT, FOUR = 0, 1, 2, 5
-"""How a field is written: a number, 8 bytes, so many bytes, 4 bytes."""
+"""Wire types: a varint, 8 bytes, a length and as many bytes, 4 bytes."""
 # Fields, as a message begins each: its number, and how it is written. Of a ModelProto,
 PRODUCER, DOMAIN, DESCRIPTION, GRAPH, METADATA = (n << 3 | TEXT for n in (2, 4, 6, 7, 14))
 VERSION = 5 << 3 | VARINT
@@ -28,23 +28,23 @@ SYMBOL, DENOTATION, KEY, VALUE = (n << 3 | TEXT for n in (2, 3, 1, 2))
 
 @dataclass(frozen=True)
 class Header:
-    """What a model says of itself."""
+    """The metadata of a model, and its inputs' and outputs' shapes."""
 
     producer_name: str = ""
     domain: str = ""
     description: str = ""
     version: int = 2**63 - 1
-    """Of the model; so large where the file says none, as ONNX Runtime has it."""
+    """The model's version; the largest where the file says none, as ONNX Runtime has it."""
     graph_name: str = ""
     graph_description: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Of the file."""
+    """Metadata of the file by key."""
     dims: Mapping[str, tuple[Dim, ...]] = field(default_factory=dict)
-    """Of the graph's inputs and outputs that are tensors and say their shape."""
+    """Dimensions of the graph's inputs and outputs that are tensors and say their shape."""
     denotations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of the dimensions of inputs, such as DATA_BATCH; empty where one has none."""
+    """Denotations of the inputs' dimensions, such as DATA_BATCH; empty where one has none."""
     graph: bool = True
-    """Whether there is a graph."""
+    """True where there is a graph."""
 
 
 def of_bytes(content: bytes) -> Header:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class IOBinding:
-    """What a session's next runs read and write, by `run_with_iobinding`.
+    """Bound inputs and outputs, which a session's next runs by `run_with_iobinding` read and write.
 
     session: an InferenceSession. Arrays are bound as they lie: who writes to one changes what the
     next run reads. All memory is the host's.
@@ -70,7 +70,7 @@ class IOBinding:
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Read it from a value. Raises RuntimeError for an unknown name."""
-        self._input(name, ortvalue._held)
+        self._input(name, ortvalue._content)
 
     def bind_output(
         self,

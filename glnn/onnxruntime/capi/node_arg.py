@@ -1,4 +1,4 @@
-"""What a model's inputs and outputs are, and what it says of itself."""
+"""Inputs and outputs of a model, and its metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from glnn.types import UNKNOWN, UNRANKED
 
 
 class Info(Protocol):
-    """What is asked of a TensorInfo, which lies elsewhere in glnn."""
+    """The attributes of a TensorInfo that are read here."""
 
     @property
     def name(self) -> str: ...
@@ -38,17 +38,17 @@ class NodeArg:
 
     @property
     def name(self) -> str:
-        """What a run calls it."""
+        """The name in the inputs or results of a run."""
         return self._name
 
     @property
     def type(self) -> str:
-        """What its numbers are."""
+        """The type as ONNX Runtime writes it, as tensor(float)."""
         return self._type
 
     @property
     def shape(self) -> list[Dim]:
-        """Its sizes, a new list each time."""
+        """The sizes, a new list each time."""
         return list(self._shape)
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class NodeArg:
 
 @dataclass
 class ModelMetadata:
-    """What a model says of itself."""
+    """The metadata of a model."""
 
     producer_name: str = ""
     graph_name: str = ""
@@ -66,11 +66,11 @@ class ModelMetadata:
     graph_description: str = ""
     version: int = 0
     custom_metadata_map: dict[str, str] = field(default_factory=dict)
-    """What the file's writer added: labels, sizes of images and such."""
+    """Metadata that the file's writer added: labels, sizes of images and such."""
 
     @classmethod
-    def of(cls, header: Header) -> ModelMetadata:
-        """That of a file."""
+    def from_header(cls, header: Header) -> ModelMetadata:
+        """Return the metadata of a file."""
         return cls(
             header.producer_name,
             header.graph_name,
@@ -101,8 +101,8 @@ def _dim(size: int | str) -> Dim:
     return None if size == UNKNOWN else size
 
 
-def _joined(said: Dim, known: Dim) -> Dim:
-    """A number rather than a symbol, and a symbol rather than nothing."""
-    if isinstance(said, int) or (known is None):
-        return said
-    return known if isinstance(known, int) or said is None else said
+def _joined(first: Dim, second: Dim) -> Dim:
+    """Return the dimension that is known best: a number before a symbol, a symbol before None."""
+    if isinstance(first, int) or (second is None):
+        return first
+    return second if isinstance(second, int) or first is None else first

@@ -23,7 +23,7 @@ from glnn.onnxruntime.capi.io_binding import device_number as get_ort_device_typ
 from glnn.onnxruntime.capi.node_arg import ModelMetadata, NodeArg
 from glnn.onnxruntime.capi.options import RunOptions, SessionOptions
 from glnn.onnxruntime.capi.ort_value import OrtValue, copy_tensors
-from glnn.onnxruntime.capi.providers import CPU, asked, check_and_normalize_provider_args
+from glnn.onnxruntime.capi.providers import CPU, check_and_normalize_provider_args, choose_providers
 
 __all__ = [
     "AdapterFormat",
@@ -59,7 +59,7 @@ class Live:
 
 
 class Session:
-    """What a session does once its `_sess` is there."""
+    """The methods of a session, which call its `_sess`."""
 
     _sess: Core
     _sess_options: SessionOptions
@@ -97,7 +97,7 @@ class Session:
         return self._sess.get_profiling_start_time_ns
 
     def get_session_options(self) -> SessionOptions:
-        """What it was told; the options that it was given, if any."""
+        """Return the options that the session was made with."""
         return self._sess_options
 
     def get_inputs(self) -> list[NodeArg]:
@@ -109,11 +109,13 @@ class Session:
         return self._sess.outputs_meta
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """None: constants of a file stay as they are, but for `SessionOptions.add_initializer`."""
+        """Return an empty list: a file's constants change only by
+        `SessionOptions.add_initializer`.
+        """
         return self._sess.overridable_initializers
 
     def get_modelmeta(self) -> ModelMetadata:
-        """What the file says of itself."""
+        """Return the metadata of the file."""
         return self._sess.model_meta
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
@@ -125,19 +127,21 @@ class Session:
         return [OrtMemoryInfo() for _ in self._sess.outputs_meta]
 
     def get_input_epdevices(self) -> list[Any]:
-        """None for each input: there are no such devices."""
+        """Return None for each input: there are no such devices."""
         return [None for _ in self._sess.inputs_meta]
 
     def get_providers(self) -> list[str]:
-        """What it runs on: GlnnExecutionProvider where that is a GPU's driver."""
+        """Return the providers in use: GlnnExecutionProvider where a GPU's driver computes."""
         return self._sess.get_providers()
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """For glnn's provider: its backend, the driver, and what the host computed, by texts."""
+        """Return the options of glnn's provider as texts: its backend, the driver, and what the
+        host computed.
+        """
         return self._sess.get_provider_options()
 
     def get_provider_graph_assignment_info(self) -> list[Any]:
-        """Not there. Raises Fail."""
+        """Raise Fail."""
         raise Fail.saying("glnn keeps no assignment of nodes to providers; `glnn plan` shows steps")
 
     def disable_fallback(self) -> None:
@@ -195,7 +199,7 @@ class Session:
         return self._sess.run_with_ort_values(output_names, given, run_options)
 
     def io_binding(self) -> IOBinding:
-        """What inputs and outputs can be bound to."""
+        """Return an IOBinding for the session."""
         return IOBinding(self)
 
     def run_with_iobinding(
@@ -209,7 +213,7 @@ class Session:
         iobinding._run(run_options)
 
     def run_with_ortvaluevector(self, *given: object) -> None:
-        """Not there. Raises NotImplemented."""
+        """Raise NotImplemented."""
         raise NotImplemented.saying("glnn runs no vectors of values: run_with_ort_values does")
 
     def create_ortvalue_from_shape_and_type(
@@ -227,18 +231,18 @@ class Session:
         return self._sess.get_profiling_start_time_ns
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
-        """Not there. Raises NotImplemented."""
+        """Raise NotImplemented."""
         raise NotImplemented.saying("glnn's provider has no options that change in a session")
 
     def get_tuning_results(self) -> list[Any]:
-        """None: `glnn tune` keeps its results by itself."""
+        """Return an empty list: `glnn tune` keeps its results by itself."""
         return []
 
     def set_tuning_results(self, results: Any, *, error_on_invalid: bool = False) -> None:
-        """Of no effect."""
+        """Do nothing: `glnn tune` keeps its results by itself."""
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
-        """Of no effect: there is none."""
+        """Do nothing: there is no captured graph."""
 
 
 class InferenceSession(Session):
@@ -287,7 +291,7 @@ class InferenceSession(Session):
         self, providers: Any, provider_options: Any, disabled_optimizers: Any = None
     ) -> None:
         self._asked = providers, provider_options
-        wanted = asked(providers or self._sess_options._added, provider_options)
+        wanted = choose_providers(providers or self._sess_options._added, provider_options)
         model = self._model_path if self._model_bytes is None else self._model_bytes
         assert model is not None
         self._sess = Core(model, self._sess_options, wanted)

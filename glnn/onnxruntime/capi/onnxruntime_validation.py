@@ -1,4 +1,4 @@
-"""What programs ask of the installed package."""
+"""Checks of the installed package that programs call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def get_package_name_and_version_info() -> tuple[str, str, str]:
 
 
 def check_distro_info() -> None:
-    """Of no effect."""
+    """Do nothing."""
 
 
 def check_training_module() -> tuple[bool, str, str]:

@@ -1,4 +1,4 @@
-"""What a session and a run are told: every attribute of ONNX Runtime's, checked as there."""
+"""Options of sessions and runs: every attribute of ONNX Runtime's, checked as there."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class _Options:
 
     def _enter(self, key: str, value: str) -> None:
         key, value = (
-            str(_given("a configuration", key, str)),
-            str(_given("a configuration", value, str)),
+            str(_check_type("a configuration", key, str)),
+            str(_check_type("a configuration", value, str)),
         )
         if not 0 < len(key) <= KEY:
             raise RuntimeError(f"Config key is empty or longer than maximum length {KEY}")
@@ -108,8 +108,10 @@ class _Options:
 
 
 class SessionOptions(_Options):
-    """What a session is told. What concerns ONNX Runtime's own threads, memory and logging is kept
-    and has no effect; the rest is said where it is.
+    """Options of a session.
+
+    Those of ONNX Runtime's own threads, memory and logging are kept and have no effect; the rest is
+    said where it is.
     """
 
     enable_cpu_mem_arena = Attribute(True, _flag)
@@ -141,22 +143,22 @@ class SessionOptions(_Options):
         self._enter(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
-        """What was kept. Raises RuntimeError where nothing was."""
+        """Return the text that was added for `key`. Raises RuntimeError without one."""
         return self._entry(key)
 
     def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
         """Inputs' dimensions called `name` have this size: others are refused by a run."""
-        self._named[_given("a dimension", name, str)] = _whole(value)
+        self._named[_check_type("a dimension", name, str)] = _whole(value)
 
     def add_free_dimension_override_by_denotation(self, name: str, value: int) -> None:
         """The same of dimensions that the model denotes so, as DATA_BATCH."""
-        self._denoted[_given("a dimension", name, str)] = _whole(value)
+        self._denoted[_check_type("a dimension", name, str)] = _whole(value)
 
     def add_initializer(self, name: str, value: OrtValue) -> None:
         """The constant called `name` has these numbers, whatever the file says."""
         if not isinstance(value, OrtValue):
             raise RuntimeError("The provided Python object must be an OrtValue")
-        self._initializers[_given("an initializer", name, str)] = value
+        self._initializers[_check_type("an initializer", name, str)] = value
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
         """The same of several. Raises RuntimeError where there are not as many values as names."""
@@ -168,11 +170,11 @@ class SessionOptions(_Options):
             self.add_initializer(name, value)
 
     def add_external_initializers_from_files_in_memory(self, *given: object) -> None:
-        """Not there: raises NotImplemented."""
+        """Raise NotImplemented."""
         raise NotImplemented.saying("glnn reads external data from the files that a model names")
 
     def register_custom_ops_library(self, path: str) -> None:
-        """Not there: custom operators are compiled for ONNX Runtime. Raises Fail."""
+        """Raise Fail: custom operators are compiled for ONNX Runtime."""
         raise Fail.saying(
             f"Failed to load library {path}: glnn runs no operators that are compiled for ONNX "
             "Runtime"
@@ -185,31 +187,31 @@ class SessionOptions(_Options):
         self._added.append((name, dict(options)))
 
     def add_provider_for_devices(self, devices: Sequence[Any], options: object) -> None:
-        """Not there: there are no such devices. Raises NotImplemented."""
+        """Raise NotImplemented: there are no such devices."""
         raise NotImplemented.saying("glnn has no devices of execution providers")
 
     def has_providers(self) -> bool:
-        """Whether any was asked for."""
+        """Return True where a provider was added."""
         return bool(self._added)
 
     def set_provider_selection_policy(self, policy: object) -> None:
-        """Of no effect: GLNN_BACKEND, GLNN_GPU and the provider's options choose."""
+        """Do nothing: GLNN_BACKEND, GLNN_GPU and the provider's options choose."""
 
     def set_provider_selection_policy_delegate(self, delegate: object) -> None:
-        """Of no effect."""
+        """Do nothing."""
 
     def set_load_cancellation_flag(self, flag: bool) -> None:
-        """Of no effect: models are loaded to the end."""
+        """Do nothing: models are loaded to the end."""
 
     def set_ep_context_data_read_func(self, function: object) -> None:
-        """Of no effect."""
+        """Do nothing."""
 
     def clear_ep_context_data_read_func(self) -> None:
-        """Of no effect."""
+        """Do nothing."""
 
 
 class RunOptions(_Options):
-    """What a run is told: all of it is kept, and but for `terminate` of no effect."""
+    """Options of a run: all are kept, and all but `terminate` have no effect."""
 
     only_execute_path_to_fetches = Attribute(False, _flag)
     terminate = Attribute(False, _flag)
@@ -219,15 +221,15 @@ class RunOptions(_Options):
         self._enter(key, value)
 
     def get_run_config_entry(self, key: str) -> str:
-        """What was kept. Raises RuntimeError where nothing was."""
+        """Return the text that was added for `key`. Raises RuntimeError without one."""
         return self._entry(key)
 
     def add_active_adapter(self, adapter: object) -> None:
-        """Not there. Raises NotImplemented."""
+        """Raise NotImplemented."""
         raise NotImplemented.saying("glnn has no adapters")
 
 
-def _given(what: str, value: object, kind: type[Any]) -> Any:
+def _check_type(what: str, value: object, kind: type[Any]) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"{what} must be given as {kind.__name__}, got {shown(value)}")
     return value

@@ -21,7 +21,7 @@ class OrtValue:
 
     def __init__(self, ortvalue: Any, numpy_obj: Array | None = None) -> None:
         """ortvalue: another OrtValue, an array, or what a sequence holds."""
-        self._held: Any = ortvalue._held if isinstance(ortvalue, OrtValue) else ortvalue
+        self._content: Any = ortvalue._content if isinstance(ortvalue, OrtValue) else ortvalue
         self._numpy_obj = numpy_obj
 
     @classmethod
@@ -77,16 +77,16 @@ class OrtValue:
 
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: object) -> OrtValue:
-        """Not there. Raises NotImplemented."""
+        """Raise NotImplemented."""
         raise NotImplemented.saying("glnn has no sparse tensors")
 
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:
-        """What has `__dlpack__`, in the host's memory; not copied."""
+        """Return a value of an object with `__dlpack__`, in the host's memory; not copied."""
         return cls.ortvalue_from_numpy(np.from_dlpack(data))
 
     def as_sparse_tensor(self) -> Any:
-        """Not there. Raises NotImplemented."""
+        """Raise NotImplemented."""
         raise NotImplemented.saying("glnn has no sparse tensors")
 
     @property
@@ -111,7 +111,7 @@ class OrtValue:
     def data_type(self) -> str:
         """`tensor(float)` and such."""
         if self.is_tensor_sequence():
-            inner = type_of(self._held[0].dtype) if self._held else "tensor(float)"
+            inner = type_of(self._content[0].dtype) if self._content else "tensor(float)"
             return f"seq({inner})"
         return type_of(self._array().dtype)
 
@@ -120,24 +120,24 @@ class OrtValue:
         return NUMBERS[type_of(self._array().dtype)]
 
     def tensor_size_in_bytes(self) -> int:
-        """Of a tensor."""
+        """Return the bytes of a tensor."""
         return int(self._array().nbytes)
 
     def has_value(self) -> bool:
         """False for an optional that is missing."""
-        return self._held is not None
+        return self._content is not None
 
     def is_tensor(self) -> bool:
-        """Whether it is a tensor."""
-        return isinstance(self._held, np.ndarray)
+        """Return True for a tensor."""
+        return isinstance(self._content, np.ndarray)
 
     def is_sparse_tensor(self) -> bool:
         """False: there are none."""
         return False
 
     def is_tensor_sequence(self) -> bool:
-        """Whether it is a list of tensors."""
-        return isinstance(self._held, list)
+        """Return True for a list of tensors."""
+        return isinstance(self._content, list)
 
     def numpy(self) -> Array:
         """The tensor: the memory itself. Raises RuntimeError for what is none."""
@@ -164,9 +164,9 @@ class OrtValue:
         np.copyto(own, given.reshape(own.shape))
 
     def _array(self) -> Array:
-        if not isinstance(self._held, np.ndarray):
-            raise RuntimeError(f"a tensor was expected, got {type(self._held).__name__}")
-        return self._held
+        if not isinstance(self._content, np.ndarray):
+            raise RuntimeError(f"a tensor was expected, got {type(self._content).__name__}")
+        return self._content
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         found = self._array()
@@ -189,9 +189,9 @@ class OrtValueVector(list[OrtValue]):
         self.append(value)
 
 
-def held(value: object) -> Any:
-    """What an OrtValue holds, and anything else as it is."""
-    return value._held if isinstance(value, OrtValue) else value
+def unwrap(value: object) -> Any:
+    """Return the content of an OrtValue; any other object as it is."""
+    return value._content if isinstance(value, OrtValue) else value
 
 
 def values(arrays: Iterable[object]) -> list[OrtValue]:

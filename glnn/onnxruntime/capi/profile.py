@@ -1,4 +1,4 @@
-"""What a session writes where profiling is asked for: a trace of its runs."""
+"""The trace of a session's runs, which is written where profiling is enabled."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Profile:
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, options: SessionOptions, start: int) -> Profile:
-        """As `options` ask for it."""
+    def from_options(cls, options: SessionOptions, start: int) -> Profile:
+        """Return the profile that `options` ask for; `start` is in nanoseconds."""
         return cls(options.profile_file_prefix, start if options.enable_profiling else 0)
 
     def add(self, name: str, start: int, **more: Any) -> None:
@@ -48,18 +48,19 @@ class Profile:
         with self._lock:
             self._events.append({**event, **own})
 
-    def ran(self, session: InferenceSession, given: Mapping[str, Any], start: int) -> None:
-        """A run of `session` that began at `start` and is over; it is run again for its steps.
+    def add_run(self, session: InferenceSession, feeds: Mapping[str, Any], start: int) -> None:
+        """Add a run of `session` that began at `start` and is over; it is run again to time its
+        steps.
 
         A model that has no single plan, and one whose inputs are no tensors, has no steps here.
         """
-        shapes = {name: getattr(value, "shape", ()) for name, value in given.items()}
-        inputs = {name: list(shape) for name, shape in shapes.items()}
-        self.add("model_run", start, inputs=inputs, backend=session.backend_name)
+        shapes = {name: getattr(value, "shape", ()) for name, value in feeds.items()}
+        sizes = {name: list(shape) for name, shape in shapes.items()}
+        self.add("model_run", start, inputs=sizes, backend=session.backend_name)
         with self._lock, suppress(GlnnError, AttributeError):
             if self._trace is None:  # what traces is not needed by anybody else, and large
                 self._trace = import_module("glnn.profiling.trace").Trace()
-            self._trace.run(session.plan(shapes), given)
+            self._trace.run(session.plan(shapes), feeds)
 
     def end(self) -> str:
         """Write the file, once, and give its name; empty where there is none. Raises OSError."""

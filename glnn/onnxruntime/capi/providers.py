@@ -15,22 +15,22 @@ GLNN, CPU = "GlnnExecutionProvider", "CPUExecutionProvider"
 PROVIDERS = (GLNN, CPU)
 _OWN = ("model", "device", "kernels", "without")  # objects, which no program of ONNX Runtime's has
 OPTIONS = tuple(name for name in signature(InferenceSession).parameters if name not in _OWN)
-"""Those of `glnn.InferenceSession` that glnn's provider takes, with the values that it takes."""
+"""Arguments of `glnn.InferenceSession` that glnn's provider takes as options, with their values."""
 TOLD = ("renderer", "vendor", "version", "hosted")
-"""What a session tells of glnn's provider besides, which programs give to the next one."""
+"""Further options that a session reports of glnn's provider, and programs pass to the next one."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The providers that a program asks for, of those that there are, in its order."""
+class ProviderChoice:
+    """The providers that a program asks for and that there are, in its order."""
 
     names: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What it tells glnn's: arguments of `glnn.InferenceSession`."""
+    """Options of glnn's provider: arguments of `glnn.InferenceSession`."""
 
 
-def asked(providers: object, provider_options: object) -> Asked:
-    """What `providers` and `provider_options`, as a session is given them, come to.
+def choose_providers(providers: object, provider_options: object) -> ProviderChoice:
+    """Return the choice that a session's `providers` and `provider_options` ask for.
 
     Whatever is not there, comes twice or is malformed is warned of (UserWarning) and left out, as
     in ONNX Runtime, which falls back on what it has. Raises ValueError for an option that glnn's
@@ -40,7 +40,7 @@ def asked(providers: object, provider_options: object) -> Asked:
         pairs = _pairs(providers, provider_options)
     except ValueError as error:
         warnings.warn(f"{error} {list(PROVIDERS)} are taken instead.", UserWarning, stacklevel=4)
-        return Asked()
+        return ProviderChoice()
     found: dict[str, Mapping[str, Any]] = {}
     for name, options in pairs:
         if name not in PROVIDERS:
@@ -55,7 +55,7 @@ def asked(providers: object, provider_options: object) -> Asked:
             warnings.warn(text, UserWarning, stacklevel=4)
         else:
             found[name] = options
-    return Asked(tuple(found), _checked(found.get(GLNN, {})))
+    return ProviderChoice(tuple(found), _checked(found.get(GLNN, {})))
 
 
 def check_and_normalize_provider_args(

@@ -33,7 +33,7 @@ NUMPY: dict[str, DType] = {
     "uint4": DType.uint4,
     "int4": DType.int4,
 }
-"""By what stands in `tensor(...)`, in the order of ONNX's numbers, from 1 on."""
+"""NumPy's types by the names in `tensor(...)`, in the order of ONNX's numbers, from 1 on."""
 NUMBERS = {f"tensor({name})": number for number, name in enumerate(NUMPY, 1)}
 """ONNX's numbers."""
 _CALLED = {dtype.value: f"tensor({name})" for name, dtype in NUMPY.items()}

@@ -1,1 +1,1 @@
-"""Of ONNX Runtime's package `transformers`, what programs run models with."""
+"""The part of ONNX Runtime's package `transformers` that programs run models with."""

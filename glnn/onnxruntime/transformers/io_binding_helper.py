@@ -17,7 +17,7 @@ from glnn.types import Array
 
 
 class TypeHelper:
-    """What a session's inputs and outputs are to NumPy, torch and ONNX.
+    """Types of a session's inputs and outputs in NumPy, torch and ONNX.
 
     Everything raises ValueError for a name or a type that is not known.
     """
@@ -35,20 +35,20 @@ class TypeHelper:
     @staticmethod
     def ort_type_to_numpy_type(ort_type: str) -> type[Any]:
         """NumPy's type for `tensor(float)`; Python's bool for `tensor(bool)`."""
-        _known(ort_type)
+        _check_number_type(ort_type)
         dtype = dtype_of(ort_type)
         return bool if dtype == np.bool_ else dtype.type
 
     @staticmethod
     def ort_type_to_torch_type(ort_type: str) -> Any:
         """torch's dtype for it."""
-        _known(ort_type)
+        _check_number_type(ort_type)
         return _torch(dtype_of(ort_type).name)
 
     @staticmethod
     def ort_type_to_onnx_type(ort_type: str) -> int:
         """ONNX's number for it."""
-        _known(ort_type)
+        _check_number_type(ort_type)
         return NUMBERS[ort_type]
 
     @staticmethod
@@ -89,7 +89,7 @@ class IOBindingHelper:
     def get_output_buffers(
         ort_session: Any, output_shapes: Mapping[str, Sequence[int]], device: Any
     ) -> dict[str, Any]:
-        """For each output a tensor of one dimension that is large enough for its shape."""
+        """Return for each output a tensor of one dimension that is large enough for its shape."""
         torch = import_module("torch")
         types = TypeHelper.get_io_torch_type_map(ort_session)
         return {
@@ -158,7 +158,7 @@ def _type(infos: Sequence[Any], name: str, what: str) -> str:
     raise ValueError(f"{what} name {name} not found")
 
 
-def _known(ort_type: str) -> None:
+def _check_number_type(ort_type: str) -> None:
     if ort_type not in NUMBERS:
         raise ValueError(f"{ort_type} not found in map")
 

@@ -1,4 +1,4 @@
-"""What is left to PyTorch, and how that is said."""
+"""Graphs that are left to PyTorch, and the warnings that say so."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LeftToPyTorch(UserWarning):
 
 
 class RefusedError(Exception):
-    """Why a graph is not glnn's; in half a sentence that begins with a small letter."""
+    """The reason why glnn does not run a graph: half a sentence that begins with a small letter."""
 
 
 def leave(graph: fx.GraphModule, reason: str) -> None:
@@ -33,7 +33,9 @@ def leave(graph: fx.GraphModule, reason: str) -> None:
 
 
 def name(graph: fx.GraphModule) -> str:
-    """What to call `graph`: where in the program it begins, and how many operators it has."""
+    """Return a name for `graph`: the place in the program where it begins, and its number of
+    operators.
+    """
     nodes = [node for node in graph.graph.nodes if node.op.startswith("call")]
     places = [PLACE.findall(node.stack_trace or "") for node in nodes]
     first = next((found[-1] for found in places if found), None)
