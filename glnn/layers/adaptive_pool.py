@@ -8,13 +8,13 @@ from glnn.errors import ShapeError
 from glnn.graph.compose.pool import shared
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Pool2d
-from glnn.layers.arguments import IntsOrNone, only, places, sizes_or_none
+from glnn.layers.arguments import IntsOrNone, axis_names, only, sizes_or_none
 from glnn.layers.layer import Layer
 from glnn.layers.scope import Scope
 
 
 class AdaptivePool(Layer):
-    """What is made of each of so many windows that share x of shape (n, c, ...) among them.
+    """Pooling of x of shape (n, c, ...) over a fixed number of windows that share x.
 
     output_size: how many there are along each dimension, or one number for all; None is x's own
     size. Of m windows the i-th has the places from floor(i size / m) up to
@@ -22,9 +22,9 @@ class AdaptivePool(Layer):
     """
 
     count: ClassVar[int]
-    """How many dimensions x has behind the channels."""
+    """The number of spatial dimensions of x."""
     mode: ClassVar[str]
-    """What `Pool2d` calls it."""
+    """The mode of `Pool2d`."""
 
     def __init__(self, output_size: IntsOrNone) -> None:
         what = f"{type(self).__name__} output_size"
@@ -38,7 +38,7 @@ class AdaptivePool(Layer):
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
         if len(x.type.dims) != self.count + 2:
-            wanted = f"(n, c, {places(self.count)})"
+            wanted = f"(n, c, {axis_names(self.count)})"
             raise ShapeError(
                 f"{type(self).__name__}: x must have shape {wanted}, got {x.type.dims}"
             )

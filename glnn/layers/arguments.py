@@ -14,7 +14,7 @@ from glnn.graph.operators.windows import MOST
 
 Sizes = tuple[int, ...]
 Ints = int | Sequence[int]
-"""One for all dimensions, or one for each."""
+"""One number for all dimensions, or one for each."""
 IntsOrNone = int | None | Sequence[int | None]
 MANY = ("none", "a list of one", "two of them", "three of them")
 LARGEST = float(np.finfo(np.float32).max)
@@ -62,7 +62,7 @@ def sizes(what: str, value: object, count: int, least: int = 1) -> Sizes:
 
 
 def is_list(value: object) -> TypeGuard[Sequence[object]]:
-    """Whether an argument has several numbers: a list, a tuple or an array."""
+    """Return True for an argument of several numbers: a list, a tuple or an array."""
     return isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
@@ -75,8 +75,8 @@ def sizes_or_none(what: str, value: object, count: int) -> tuple[int | None, ...
     return tuple(None if one is None else integer(what, one) for one in each)
 
 
-def places(count: int) -> str:
-    """How errors call the dimensions behind the channels."""
+def axis_names(count: int) -> str:
+    """Return the names of `count` spatial dimensions, as errors write a shape."""
     return ("", "l", "h, w", "d, h, w")[count]
 
 

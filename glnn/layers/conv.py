@@ -18,9 +18,9 @@ from glnn.layers.arguments import (
     MANY,
     Ints,
     Sizes,
+    axis_names,
     flag,
     integer,
-    places,
     plain,
     sizes,
     with_unusual,
@@ -36,7 +36,7 @@ PADDING_MODES: dict[str, Edge] = {
     "replicate": "edge",
     "circular": "wrap",
 }
-"""What `operators.Pad` calls them."""
+"""Edges of `operators.Pad` by padding mode."""
 
 
 class Conv(Layer):
@@ -55,7 +55,7 @@ class Conv(Layer):
     weight = Parameter[Array]()
     bias = Parameter["Array | None"]()
     count: ClassVar[int]
-    """How many dimensions x has behind the channels."""
+    """The number of spatial dimensions of x."""
 
     def __init__(
         self,
@@ -98,7 +98,9 @@ class Conv(Layer):
         super().__init__(self._op(), shapes, fan_in=prod(weight[1:]), seed=seed)
 
     def _op(self) -> operators.Conv2d:
-        """What convolves images; of one dimension or three what it is made of, as far as told."""
+        """Return the operator that convolves images; for one or three dimensions, a Conv2d of the
+        groups alone.
+        """
         if self.count != 2:
             return operators.Conv2d(groups=self.groups)
         return operators.Conv2d(
@@ -109,7 +111,7 @@ class Conv(Layer):
         )
 
     def _sides(self) -> Sizes:
-        """What is put before and behind. Raises ShapeError where it cannot be."""
+        """Return the padding before and behind. Raises ShapeError for arguments that do not fit."""
         mode, kind = self.padding_mode, type(self).__name__
         if not isinstance(mode, str) or mode not in PADDING_MODES:
             known = ", ".join(PADDING_MODES)
@@ -169,7 +171,7 @@ class Conv(Layer):
     def _check(self, x: tuple[Dim, ...]) -> None:
         """Raise ShapeError, with what would help, where x cannot be so."""
         channels, rank = self.in_channels, self.count + 2
-        wanted = f"x must have shape (n, {channels}, {places(self.count)})"
+        wanted = f"x must have shape (n, {channels}, {axis_names(self.count)})"
         if len(x) != rank or (isinstance(x[1], int) and x[1] != channels):
             help, order = "", (0, rank - 1, *range(1, rank - 1))
             if len(x) == rank and x[-1] == channels:

@@ -32,7 +32,7 @@ class ConvTranspose(Layer):
     weight = Parameter[Array]()
     bias = Parameter["Array | None"]()
     count: ClassVar[int]
-    """How many dimensions x has behind the channels."""
+    """The number of spatial dimensions of x."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from glnn.layers.scope import Scope, Training
 
 MOST = 4096  # layers that have numbers of their own
 LEAST = -1.0507009873554805 * 1.6732632423543772
-"""What SELU of x tends to as x falls."""
+"""The limit of SELU of x as x falls."""
 
 
 class Dropout(Layer):
@@ -30,7 +30,7 @@ class Dropout(Layer):
     """
 
     whole: ClassVar[bool] = False
-    """Whether channels are dropped as wholes."""
+    """True where whole channels are dropped."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         kind = type(self).__name__
@@ -42,11 +42,15 @@ class Dropout(Layer):
         (x,) = inputs
         if scope.training is None or not self.p or not x.type.dims:
             return super().express(scope, x)
-        given = dropped(scope, scope.training, x, self.p, self.chosen(), whole=self.whole)
+        given = drop_operands(
+            scope, scope.training, x, self.p, self.replacements(), whole=self.whole
+        )
         return scope.result(*given)
 
-    def chosen(self) -> tuple[Expr, Expr]:
-        """What a number Arg(0) becomes that is dropped, and one that is kept."""
+    def replacements(self) -> tuple[Expr, Expr]:
+        """Return the expressions, of a number Arg(0), for one that is dropped and one that is
+        kept.
+        """
         return scaled(self.p)
 
     def config(self) -> dict[str, Any]:
@@ -80,7 +84,7 @@ class AlphaDropout(Dropout):
     See Dropout. Klambauer et al. 2017, Self-Normalizing Neural Networks.
     """
 
-    def chosen(self) -> tuple[Expr, Expr]:
+    def replacements(self) -> tuple[Expr, Expr]:
         if self.p == 1:
             return scaled(self.p)
         scale = 1 / sqrt((1 - self.p) * (1 + self.p * LEAST**2))
@@ -99,19 +103,19 @@ def scaled(p: float) -> tuple[Expr, Expr]:
     return Scalar(0.0), call("mul", Arg(0), 1 / (1 - p) if p < 1 else 1.0)
 
 
-def dropped(
+def drop_operands(
     scope: Scope,
     training: Training,
     x: Value,
     p: float,
-    chosen: tuple[Expr, Expr],
+    replacements: tuple[Expr, Expr],
     *,
     whole: bool = False,
 ) -> tuple[Pointwise, Value, Value, Value, Value]:
-    """What makes x in which numbers were dropped with probability p, and what it reads.
+    """Return the operator that drops numbers of x with probability p, and its operands.
 
-    training: that of `scope`. x has a dimension at least, and all sizes are known. chosen: what
-    numbers become: see `scaled`. whole: whether those of a channel are dropped together.
+    training: that of `scope`. x has a dimension at least, and all sizes are known. replacements:
+    see `scaled`. whole: whether those of a channel are dropped together.
     """
     samples, *sizes = x.type.shape
     if whole:
@@ -122,5 +126,5 @@ def dropped(
     places = constant(np.arange(prod(sizes), dtype=np.int32).reshape(1, *sizes))
     first = constant(rows.astype(np.int32).reshape(-1, *(1,) * len(sizes)))
     drawn = call("threefry_uniform", Arg(1), Arg(2), training.seed, Arg(3))
-    result = call("where", call("less", drawn, float(p)), *chosen)
+    result = call("where", call("less", drawn, float(p)), *replacements)
     return Pointwise(result), x, places, first, training.passes

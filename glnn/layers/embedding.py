@@ -91,7 +91,7 @@ class Embedding(Layer):
         return scope.result(chosen, place, scope.add(Detached(), rows), rows)
 
     def is_padding(self, place: int) -> Expr:
-        """Whether an index Arg(0) is `place`, as it is counted from the start or from the end."""
+        """Return an expression: True where an index Arg(0), which may be negative, is `place`."""
         places = place, place - self.num_embeddings
         return call("logical_or", *(call("equal", Arg(0), one) for one in places))
 

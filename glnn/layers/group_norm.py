@@ -82,7 +82,7 @@ class InstanceNorm2d(Layer):
     running_mean = Parameter["Array | None"]()
     running_var = Parameter["Array | None"]()
     rank: ClassVar[int] = 4
-    """How many dimensions x has."""
+    """The number of dimensions of x."""
 
     def __init__(
         self,

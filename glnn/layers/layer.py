@@ -1,4 +1,4 @@
-"""What a layer is: an op together with its parameters."""
+"""The base class of layers: an operator together with its parameters."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ ANY = (
     *(DType.float32, DType.int32, DType.uint8, DType.int8, DType.bool),
     *(DType.int64, DType.float64),
 )
-"""What layers take that only move numbers."""
+"""Dtypes that layers take which only move numbers."""
 
 
 class Layer(ReadOnly, ABC):
-    """What a user composes. Subclasses give their op and the shapes of their parameters.
+    """A layer of a model. Subclasses give their operator and the shapes of their parameters.
 
     op: what the layer computes. shapes: the shape of each parameter that the layer has.
     fan_in: inputs that reach one output; initial parameters are uniform within 1/sqrt(fan_in), as
@@ -104,7 +104,7 @@ class Layer(ReadOnly, ABC):
 
     @property
     def revisions(self) -> Mapping[str, int]:
-        """How often each parameter was assigned."""
+        """The number of assignments to each parameter."""
         return MappingProxyType(self._revisions)
 
     @property
@@ -114,12 +114,12 @@ class Layer(ReadOnly, ABC):
 
     @property
     def inputs(self) -> int:
-        """How many inputs it takes."""
+        """The number of inputs."""
         return 1
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many inputs it may be given: `inputs`, and others where some can be left out."""
+        """The numbers of inputs that it takes: `inputs`, and others where some can be left out."""
         return (self.inputs,)
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
@@ -127,7 +127,9 @@ class Layer(ReadOnly, ABC):
         return scope.result(self.op, *inputs, *(self.variable(scope, name) for name in self.shapes))
 
     def results(self, scope: Scope, *inputs: Value) -> tuple[Value, ...]:
-        """All results: that of `express`, and then those that `more` names."""
+        """Put the layer into the graph and return all results: that of `express`, and those that
+        `more` names.
+        """
         return (self.express(scope, *inputs),)
 
     def variable(self, scope: Scope, name: str) -> Value:
@@ -166,7 +168,7 @@ class Layer(ReadOnly, ABC):
         return self._computed(inputs, backend)[0]
 
     def _computed(self, inputs: Sequence[Array], backend: str) -> tuple[Array, ...]:
-        """All results: see `__call__`."""
+        """Compute all results: see `__call__`."""
         if len(inputs) not in self.counts:
             kind, counts = type(self).__name__, " or ".join(map(str, self.counts))
             raise ShapeError(f"{kind} takes {counts} inputs, got {len(inputs)}")

@@ -19,7 +19,7 @@ from glnn.types import Shape
 
 
 class _Norm(Layer):
-    """What is normalised over the last dimensions of x, those of `normalized_shape`."""
+    """Normalisation over the last dimensions of x, those of `normalized_shape`."""
 
     weight = Parameter["Array | None"]()
 

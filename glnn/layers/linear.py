@@ -59,7 +59,7 @@ class Linear(Layer):
         return self._product(scope, x, last=True)
 
     def _product(self, scope: Scope, x: Value, *, last: bool) -> Value:
-        """Of the matrix x, which is the layer's result where it is the last."""
+        """Return the product with the matrix x, as the layer's result where it is the last."""
         add = scope.result if last else scope.add
         operands = x, self.variable(scope, "weight")
         if "bias" not in self.shapes:

@@ -13,7 +13,7 @@ from glnn.graph import operators
 from glnn.graph.graph import Value
 from glnn.graph.index_map import Edge
 from glnn.graph.operators import Identity
-from glnn.layers.arguments import Ints, Sizes, index, is_list, number, places
+from glnn.layers.arguments import Ints, Sizes, axis_names, index, is_list, number
 from glnn.layers.layer import ANY, Layer
 from glnn.layers.scope import Scope
 from glnn.types import MOST, Dim, DType
@@ -29,9 +29,9 @@ class Pad(Layer):
 
     takes = ANY
     count: ClassVar[int]
-    """How many dimensions are padded."""
+    """The number of padded dimensions."""
     edge: ClassVar[Edge]
-    """What is there, as `operators.Pad` calls it."""
+    """The edge mode of `operators.Pad`."""
     value: float | int = 0
     """The number that is put there, where numbers of x are not."""
 
@@ -58,7 +58,8 @@ class Pad(Layer):
 
     @property
     def steps(self) -> tuple[tuple[Sizes, Sizes, Edge], ...]:
-        """What is put before and behind, and by which edge, then what is cut off by the constant.
+        """The pads before and behind with their edge, and the cropping of negative ones by constant
+        pads.
 
         The circle closes behind what is left: there it is the other way round. A constant is one
         step.
@@ -84,7 +85,7 @@ class Pad(Layer):
         """Raise ShapeError where x has too few dimensions or places."""
         kind = type(self).__name__
         if len(x) <= self.count or (self.edge != "constant" and len(x) > self.count + 2):
-            raise ShapeError(f"{kind}: x must have shape (n, c, {places(self.count)}), got {x}")
+            raise ShapeError(f"{kind}: x must have shape (n, c, {axis_names(self.count)}), got {x}")
         reach = {"reflect": 1, "wrap": 0}.get(self.edge, -inf)
         for n, before, after in zip(x[-self.count :], self.before, self.after, strict=True):
             if not isinstance(n, int):

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Parametrised(Protocol):
-    """What has parameters.
+    """An object with parameters.
 
     shapes: of those that it has, by their names. _revisions: counts the assignments to each.
     """
@@ -38,8 +38,10 @@ class Parameter(Generic[T]):
     """
 
     @classmethod
-    def called(cls, name: str) -> Parameter[T]:
-        """That of a layer whose parameters' names follow from its arguments."""
+    def with_name(cls, name: str) -> Parameter[T]:
+        """Return the parameter `name` of a layer whose parameters' names follow from its
+        arguments.
+        """
         found = cls()
         found.name = name
         return found

@@ -14,11 +14,11 @@ from glnn.graph.operators import Identity, Pointwise, Pool2d
 from glnn.layers.arguments import (
     Ints,
     Sizes,
+    axis_names,
     flag,
     integer,
     number,
     only,
-    places,
     sizes,
     with_unusual,
 )
@@ -27,14 +27,14 @@ from glnn.layers.scope import Scope
 
 
 class Pool(Layer):
-    """What is made of the numbers of each window of x of shape (n, c, ...).
+    """Pooling over the windows of x of shape (n, c, ...).
 
     windows: where they lie. stride: None takes `kernel_size`. ceil_mode: a last, partial window
     counts too.
     """
 
     count: ClassVar[int]
-    """How many dimensions x has behind the channels."""
+    """The number of spatial dimensions of x."""
 
     def _lie(
         self, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil: bool
@@ -77,7 +77,7 @@ class Pool(Layer):
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
         if len(x.type.dims) != self.count + 2:
-            wanted = f"(n, c, {places(self.count)})"
+            wanted = f"(n, c, {axis_names(self.count)})"
             raise ShapeError(
                 f"{type(self).__name__}: x must have shape {wanted}, got {x.type.dims}"
             )

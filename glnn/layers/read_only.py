@@ -1,4 +1,4 @@
-"""What stays as it was made, but for its parameters."""
+"""Objects whose attributes stay as they were made, but for parameters."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _closing(constructor: Callable[..., None]) -> Callable[..., None]:
 
 
 def _unknown(kind: type, named: Mapping[str, object]) -> TypeError | None:
-    """What to raise where one of the arguments `named` is none that `kind` takes."""
+    """Return a TypeError where one of the arguments `named` is none of `kind`'s, else None."""
     known = signature(kind).parameters
     if any(one.kind is one.VAR_KEYWORD for one in known.values()):
         return None
@@ -108,7 +108,7 @@ def _unknown(kind: type, named: Mapping[str, object]) -> TypeError | None:
 
 
 def _is_setter(attribute: object) -> bool:
-    """Whether an attribute of a class takes what its objects are assigned; slots do not."""
+    """Return True where an attribute of a class, other than a slot, handles assignment."""
     if isinstance(attribute, MemberDescriptorType):
         return False
     if isinstance(attribute, property):

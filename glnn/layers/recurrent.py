@@ -12,7 +12,7 @@ from glnn.graph.compose.recurrent_layer import GATES, RecurrentLayer
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Slice, Squeeze, Transpose, Unsqueeze
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
-from glnn.layers.dropout import dropped, scaled
+from glnn.layers.dropout import drop_operands, scaled
 from glnn.layers.layer import Array
 from glnn.layers.scope import Scope
 from glnn.layers.stateful import Stateful, kind_of
@@ -23,7 +23,7 @@ MOST_LAUNCHES = 4 * MOST_STEPS
 
 
 class Recurrent(Stateful):
-    """What LSTM, GRU and RNN are.
+    """The base class of LSTM, GRU and RNN.
 
     Called with x and, unless they are zeros, the initial states `hx`, as PyTorch's are; in a model
     a node reads x, or x and each state: `("x", "h_0", "c_0")`. It makes the output, and then the
@@ -70,7 +70,7 @@ class Recurrent(Stateful):
 
     @property
     def width(self) -> int:
-        """How many numbers a direction gives in a step."""
+        """The size of a direction's output in a step."""
         return self.proj_size or self.hidden_size
 
     def _shapes(self, op: RecurrentLayer) -> dict[str, Shape]:
@@ -102,10 +102,12 @@ class Recurrent(Stateful):
         ends: list[tuple[Value, ...]] = []
         for layer in range(self.num_layers):
             if layer and scope.training is not None and self.dropout:
-                x = add(*dropped(scope, scope.training, x, self.dropout, scaled(self.dropout)))
+                x = add(
+                    *drop_operands(scope, scope.training, x, self.dropout, scaled(self.dropout))
+                )
             weights = [self.variable(scope, name) for name in _names(op, layer)]
             own = [_rows(scope, one, layer, op.directions, self.num_layers) for one in states]
-            x, *last = scope.made(op, x, *weights, *own)
+            x, *last = scope.expand(op, x, *weights, *own)
             ends.append(tuple(last))
         found = [add(Concat(0), *one) if len(one) > 1 else one[0] for one in zip(*ends)]
         if alone:
@@ -188,8 +190,8 @@ class LSTM(Recurrent):
             seed,
         )
 
-    def _returned(self, found: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
-        y, h, c = found
+    def _format_results(self, results: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
+        y, h, c = results
         return y, (h, c)
 
     def config(self) -> dict[str, Any]:
@@ -296,7 +298,7 @@ def _names(op: RecurrentLayer, layer: int) -> list[str]:
 
 
 def _rows(scope: Scope, states: Value, layer: int, directions: int, layers: int) -> Value:
-    """Of the states of all layers those of one."""
+    """Slice the states of one layer from the states of all layers."""
     if layers == 1:
         return states
     start = layer * directions

@@ -17,8 +17,10 @@ from glnn.types import Shape
 
 
 class Cell(Stateful):
-    """What LSTMCell, GRUCell and RNNCell are: x (n, input_size), or (input_size,), and the states
-    before, each (n, hidden_size), to the states after; the first of them is the layer's output.
+    """The base class of LSTMCell, GRUCell and RNNCell.
+
+    They take x (n, input_size), or (input_size,), and the states before, each (n, hidden_size), and
+    return the states after; the first of these is the layer's output.
 
     weight_ih: (g hidden_size, input_size), weight_hh: (g hidden_size, hidden_size), bias_ih and
     bias_hh: (g hidden_size,), for g gates; the last two only with `bias`.
@@ -56,7 +58,7 @@ class Cell(Stateful):
         more = (0, 1) if len(inputs[0].type.dims) == 1 else (0,)  # a step, and one sample
         given = [add(Unsqueeze(more), value) for value in inputs]
         weights = (self.variable(scope, name) for name in self.shapes)
-        _, *ends = scope.made(op, given[0], *weights, *given[1:])
+        _, *ends = scope.expand(op, given[0], *weights, *given[1:])
         h, *others = (add(Squeeze(more), value) for value in ends)
         return scope.named(h), *map(scope.further, self.more, others)
 
@@ -75,7 +77,7 @@ class Cell(Stateful):
 
 
 class LSTMCell(Cell):
-    """One step of an LSTM: x and, unless they are zeros, (h_0, c_0) to (h_1, c_1).
+    """A step of an LSTM: x and, unless they are zeros, (h_0, c_0) to (h_1, c_1).
 
     See `Cell`; four gates in the order i, f, g, o. Hochreiter and Schmidhuber 1997, Long Short-Term
     Memory. device, dtype: None and None or float32; parameters are float32.
@@ -98,7 +100,7 @@ class LSTMCell(Cell):
 
 
 class GRUCell(Cell):
-    """One step of a GRU: x and, unless it is zeros, h_0 to h_1.
+    """A step of a GRU: x and, unless it is zeros, h_0 to h_1.
 
     See `Cell`; three gates in the order r, z, n. Cho et al. 2014, Learning Phrase Representations.
     device, dtype: None and None or float32; parameters are float32.
@@ -118,7 +120,7 @@ class GRUCell(Cell):
 
 
 class RNNCell(Cell):
-    """One step of an RNN: x and, unless it is zeros, h_0 to h_1.
+    """A step of an RNN: x and, unless it is zeros, h_0 to h_1.
 
     See `Cell`; one gate. nonlinearity: "tanh" or "relu". Elman 1990, Finding Structure in Time.
     device, dtype: None and None or float32; parameters are float32.

@@ -1,4 +1,4 @@
-"""Where a layer puts the nodes that compute it."""
+"""The part of a graph that a layer adds its nodes to."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from glnn.graph.operators import Identity, Reshape
 
 @dataclass(frozen=True)
 class Training:
-    """What layers need that behave otherwise while a model is trained."""
+    """The state of training, for layers that behave otherwise then."""
 
     seed: int
-    """Of the random numbers."""
+    """The seed of random numbers."""
     passes: Value
-    """How many batches went through the graph before, int32 of shape ()."""
+    """The number of batches before this one, int32 of shape ()."""
     updates: dict[Value, Value] = field(default_factory=dict)
-    """What weights are from the next batch on that no gradient changes, running statistics."""
+    """New values of weights that no gradient changes, as running statistics, for the next batch."""
     counting: list[str] = field(default_factory=list)
     """The layers that ask for `passes`."""
 
@@ -41,7 +41,7 @@ class Scope:
     training: Training | None = None
 
     def add(self, operator: Operator, *inputs: Value) -> Value:
-        """What `operator` makes on the way to the result."""
+        """Add `operator` on the way to the result, and return its value."""
         called = self.builder.fresh(f"{self.output}: {operator.name}")
         (value,) = self.builder.add(operator, *inputs, name=self.name, outputs=(called,))
         return value
@@ -58,9 +58,10 @@ class Scope:
         names = (self.output, *more)
         return self.builder.add(operator, *inputs, name=self.name, outputs=names)
 
-    def made(self, operator: Composite, *inputs: Value) -> tuple[Value, ...]:
-        """All results of `operator`, made on the way: by what it is made of, which may have
-        gradients, where all sizes are known, as in training.
+    def expand(self, operator: Composite, *inputs: Value) -> tuple[Value, ...]:
+        """Add a composite on the way to the result, and return all its results.
+
+        Where all sizes are known, as in training, its parts are added, which may have gradients.
         """
         if any(value.type.symbols for value in inputs):
             return self._added(operator, inputs, len(operator.unknown([v.type for v in inputs])))

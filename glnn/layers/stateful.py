@@ -1,4 +1,4 @@
-"""What layers with states have in common: their parameters' names, initial states, and results."""
+"""The base class of layers with states: their parameters' names, initial states, and results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stateful(Layer):
         does not open.
         """
         given = self._states(hx)
-        return self._returned(self._computed((x, *given), backend))
+        return self._format_results(self._computed((x, *given), backend))
 
     def _states(self, hx: Any) -> tuple[Array, ...]:
         if hx is None:
@@ -47,37 +47,41 @@ class Stateful(Layer):
             raise ShapeError(f"{type(self).__name__} hx must be {wanted}, got {shown(hx)}")
         return tuple(hx)
 
-    def _check_states(self, given: Sequence[Value], *wanted: tuple[Dim, ...]) -> None:
-        """Raise ShapeError unless each state that is given has the dimensions that are wanted."""
-        for called, state, dims in zip(self.states, given, wanted, strict=False):
+    def _check_states(self, states: Sequence[Value], *expected: tuple[Dim, ...]) -> None:
+        """Raise ShapeError unless the states have the dimensions `expected`; further ones are left
+        out.
+        """
+        for called, state, dims in zip(self.states, states, expected, strict=False):
             if state.type.dims != dims:
                 raise ShapeError(
                     f"{type(self).__name__}: {called} must have shape "
                     f"({', '.join(map(str, dims))}), got {state.type.dims}"
                 )
 
-    def _returned(self, found: tuple[Array, ...]) -> Any:
-        """The results as PyTorch gives them."""
-        return found if len(found) > 1 else found[0]
+    def _format_results(self, results: tuple[Array, ...]) -> Any:
+        """Return the results as PyTorch does."""
+        return results if len(results) > 1 else results[0]
 
     def __getattr__(self, name: str) -> Array:
         """A parameter. Raises AttributeError for any other name."""
         if name not in vars(self).get("shapes", ()):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return Parameter[Array].called(name).__get__(self, type(self))
+        return Parameter[Array].with_name(name).__get__(self, type(self))
 
     def __dir__(self) -> Iterable[str]:
         return [*super().__dir__(), *self.shapes]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in vars(self).get("shapes", ()):
-            Parameter[Array].called(name).__set__(self, value)
+            Parameter[Array].with_name(name).__set__(self, value)
         else:
             super().__setattr__(name, value)
 
 
 def kind_of(layer: str, nonlinearity: str) -> str:
-    """What `RecurrentLayer` calls that of a function. Raises ShapeError for any but two."""
+    """Return the kind of `RecurrentLayer` for a nonlinearity. Raises ShapeError for any but tanh
+    and relu.
+    """
     if not isinstance(nonlinearity, str) or nonlinearity not in ("tanh", "relu"):
         raise ShapeError(f"{layer} nonlinearity must be tanh or relu, got {shown(nonlinearity)}")
     return f"rnn_{nonlinearity}"

@@ -18,13 +18,15 @@ from glnn.resized_axis import Filter
 from glnn.types import MOST, DType
 
 LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}
-"""How many dimensions x has in modes that take numbers between two places."""
+"""The rank of x for modes that interpolate between two elements of a dimension."""
 BETWEEN = {**LINEAR, "bicubic": 4}
-"""And between four of them."""
+"""The rank of x for modes that interpolate between two or four elements."""
 MODES = ("nearest", "nearest-exact", *BETWEEN)
 CUBIC = Filter(linear=False)
 MOST_PLACES = 1 << 24
-"""Along a dimension: float32, in which they are counted, has no more whole numbers in a row."""
+"""The most elements of a dimension: float32, in which they are counted, has no more whole numbers
+in a row.
+"""
 
 
 class Upsample(Layer):
@@ -99,7 +101,9 @@ class Upsample(Layer):
         return looked_up(scope.add, x, axis, index)
 
     def places(self, size: int, number: int, count: int) -> Places:
-        """Those along dimension `number` of `count`, of `size` places before."""
+        """Return the source coordinates along dimension `number` of `count`, which has `size`
+        elements.
+        """
         align = bool(self.align_corners)
         if self.size is not None:
             return Places(size, int(_one(self.size, number, count)), align_corners=align)
@@ -166,7 +170,7 @@ def _each(value: Any, check: Any) -> Any:
 
 
 def _one(value: Any, number: int, count: int) -> float:
-    """What `value` says of dimension `number` of `count`."""
+    """Return the number of `value` for dimension `number` of `count`."""
     if not isinstance(value, tuple):
         return value  # type: ignore[no-any-return]
     if len(value) != count:
