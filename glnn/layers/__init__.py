@@ -11,6 +11,7 @@ from glnn.layers.activations import (
     CELU,
     ELU,
     GELU,
+    GLU,
     SELU,
     Hardshrink,
     Hardsigmoid,
@@ -18,13 +19,18 @@ from glnn.layers.activations import (
     Hardtanh,
     LeakyReLU,
     LogSigmoid,
+    LogSoftmax,
     Mish,
     Pointwise,
+    PReLU,
     ReLU,
     ReLU6,
     RReLU,
     Sigmoid,
     SiLU,
+    Softmax,
+    Softmax2d,
+    Softmin,
     Softplus,
     Softshrink,
     Softsign,
@@ -32,26 +38,15 @@ from glnn.layers.activations import (
     Tanhshrink,
     Threshold,
 )
-from glnn.layers.adaptive_pool import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-)
-from glnn.layers.add import Add
-from glnn.layers.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from glnn.layers.bias import Bias
-from glnn.layers.bilinear import Bilinear
-from glnn.layers.concat import Concat
-from glnn.layers.conv import Conv1d, Conv2d, Conv3d
-from glnn.layers.conv_transpose import (
+from glnn.layers.combine import Add, Concat, CosineSimilarity
+from glnn.layers.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
     ConvTranspose1d,
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from glnn.layers.cosine_similarity import CosineSimilarity
 from glnn.layers.dropout import (
     AlphaDropout,
     Dropout,
@@ -60,18 +55,24 @@ from glnn.layers.dropout import (
     Dropout3d,
     FeatureAlphaDropout,
 )
-from glnn.layers.embedding import Embedding
-from glnn.layers.embedding_bag import EmbeddingBag
-from glnn.layers.flatten import Flatten
+from glnn.layers.embedding import Embedding, EmbeddingBag
+from glnn.layers.flatten import Flatten, Unflatten
 from glnn.layers.fold import Fold, Unfold
-from glnn.layers.glu import GLU
-from glnn.layers.group_norm import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from glnn.layers.identity import Identity
 from glnn.layers.layer import Layer
-from glnn.layers.layer_norm import LayerNorm, RMSNorm
-from glnn.layers.linear import Linear
-from glnn.layers.local_response_norm import LocalResponseNorm
+from glnn.layers.linear import Bias, Bilinear, Identity, Linear
 from glnn.layers.multihead_attention import MultiheadAttention
+from glnn.layers.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    LocalResponseNorm,
+    RMSNorm,
+)
 from glnn.layers.pad import (
     CircularPad1d,
     CircularPad2d,
@@ -90,6 +91,12 @@ from glnn.layers.pad import (
     ZeroPad3d,
 )
 from glnn.layers.pool import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
@@ -100,14 +107,10 @@ from glnn.layers.pool import (
     MaxPool2d,
     MaxPool3d,
 )
-from glnn.layers.prelu import PReLU
-from glnn.layers.recurrent import GRU, LSTM, RNN
-from glnn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell
+from glnn.layers.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from glnn.layers.shuffle import ChannelShuffle, PixelShuffle, PixelUnshuffle
-from glnn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
-from glnn.layers.subsample import Subsample2d
-from glnn.layers.unflatten import Unflatten
 from glnn.layers.upsample import (
+    Subsample2d,
     Upsample,
     UpsamplingBilinear2d,
     UpsamplingNearest2d,

@@ -1,25 +1,29 @@
-"""Layers of one function of every element: PyTorch's activations, each a formula of FUNCTIONS.
+"""Activation layers: PyTorch's, softmaxes and gates.
 
-Any other function of the table is `Pointwise`'s.
+Those of one function of every element are formulas of FUNCTIONS; any other function of the table is
+`Pointwise`'s.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from inspect import Parameter, Signature
+from inspect import Signature
 from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
-from glnn.graph.expression import Arg, Call, Expr, Scalar, formula
+from glnn.graph.expression import Arg, Call, Expr, Scalar, call, formula
 from glnn.graph.function import Number
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Value
-from glnn.layers.arguments import flag, number, with_unusual
-from glnn.layers.layer import ANY, Layer
+from glnn.layers.arguments import flag, index, integer, number, plain, with_unusual
+from glnn.layers.layer import ANY, Array, Layer
+from glnn.layers.parameter import Parameter
 from glnn.layers.read_only import Fixed
 from glnn.layers.scope import Scope
 
@@ -41,10 +45,12 @@ class Activation(Layer):
         if formula is None:
             return  # a layer of somebody's own, which computes what the one above does
         cls.formula = formula
-        kind = Parameter.POSITIONAL_OR_KEYWORD
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         cls.__signature__ = Signature(
             [
-                Parameter(name, kind, default=Parameter.empty if default is ... else default)
+                inspect.Parameter(
+                    name, kind, default=inspect.Parameter.empty if default is ... else default
+                )
                 for name, default in defaults.items()
             ]
         )
@@ -227,3 +233,127 @@ class Pointwise(Layer):
 
     def config(self) -> dict[str, Any]:
         return with_unusual({"function": self.function}, arguments=(self.arguments, ()))
+
+
+class GLU(Layer):
+    """The first half of x along `dim` times the sigmoid of the second half.
+
+    dim: of an even size; negative ones count from the end. Dauphin et al. 2017, Language Modeling
+    with Gated Convolutional Networks.
+    """
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = index("GLU dim", dim)
+        super().__init__(operators.Identity())
+
+    def half(self, dims: tuple[int | str, ...]) -> int:
+        """Half the size along `dim` of x of `dims`. Raises ShapeError where there is none."""
+        rank = len(dims)
+        size = dims[self.dim] if -rank <= self.dim < rank else None
+        if not isinstance(size, int) or size % 2:
+            raise ShapeError(f"GLU: x must have an even size along {self.dim}, got {dims}")
+        return size // 2
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        (x,) = inputs
+        half, axis = self.half(x.type.dims), self.dim
+        value = scope.add(operators.Slice((0,), (half,), (axis,), (1,)), x)
+        gate = scope.add(operators.Slice((half,), (2 * half,), (axis,), (1,)), x)
+        return scope.result(operators.Pointwise(formula("a * sigmoid(b)")), value, gate)
+
+    def config(self) -> dict[str, Any]:
+        return {"dim": self.dim}
+
+
+class PReLU(Layer):
+    """x where it is positive, weight x where it is not, for x of shape (n, c, ...), or any.
+
+    weight: (num_parameters,), initially `init`: a number for all, or one for each channel. device,
+    dtype: None and None or float32; parameters are float32.
+    """
+
+    weight = Parameter[Array]()
+
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        plain("PReLU", device, dtype)
+        self.num_parameters = integer("PReLU num_parameters", num_parameters)
+        self.init = number("PReLU init", init, -inf)
+        op = operators.Pointwise(call("leaky_relu", Arg(0), Arg(1)))
+        super().__init__(op, {"weight": (self.num_parameters,)})
+
+    def initial(self, name: str) -> Array:
+        return np.full(self.shapes[name], self.init, np.float32)
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        (x,), weight = inputs, self.variable(scope, "weight")
+        if self.num_parameters > 1:
+            if len(x.type.dims) < 2:
+                raise ShapeError(f"PReLU: x must have shape (n, c, ...), got {x.type.dims}")
+            weight = scope.channels(weight, x)
+        return scope.result(self.op, x, weight)
+
+    def config(self) -> dict[str, Any]:
+        return {"num_parameters": self.num_parameters, "init": self.init}
+
+
+class Softmax(Layer):
+    """exp(x), scaled so that it sums to 1 along `dim`; negative ones count from the end.
+
+    dim: None is 1, and 0 where x has one dimension, as in PyTorch; where x has three, PyTorch takes
+    the batch, and here it must be given.
+    """
+
+    log: ClassVar[bool] = False
+
+    def __init__(self, dim: int | None = None) -> None:
+        self.dim = None if dim is None else index(f"{type(self).__name__} dim", dim)
+        axis = 1 if self.dim is None else self.dim
+        super().__init__(operators.Softmax(axis=axis, log=self.log))
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        dims = inputs[0].type.dims
+        if self.dim is None and len(dims) == 3:
+            kind = type(self).__name__
+            raise ShapeError(f"{kind} dim must be given, 1 or 2, for x of shape {dims}")
+        if self.dim is None and len(dims) == 1:
+            return scope.result(operators.Softmax(axis=0, log=self.log), *inputs)
+        return scope.result(self.op, *inputs)
+
+    def config(self) -> dict[str, Any]:
+        return {"dim": self.dim}
+
+
+class LogSoftmax(Softmax):
+    """The logarithm of Softmax, of the same arguments."""
+
+    log = True
+
+
+class Softmin(Softmax):
+    """Softmax of -x, of the same arguments."""
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        (x,) = inputs
+        return super().express(scope, scope.add(operators.Pointwise(formula("-a")), x))
+
+
+class Softmax2d(Layer):
+    """Softmax along the channels of images, x of shape (n, c, h, w) or (c, h, w)."""
+
+    def __init__(self) -> None:
+        super().__init__(operators.Softmax(axis=-3))
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        dims = inputs[0].type.dims
+        if len(dims) not in (3, 4):
+            raise ShapeError(f"Softmax2d: x must have shape (n, c, h, w) or (c, h, w), got {dims}")
+        return super().express(scope, *inputs)
+
+    def config(self) -> dict[str, Any]:
+        return {}

@@ -1,22 +1,99 @@
-"""Recurrent layers over whole sequences."""
+"""Recurrent layers, and cells of a single step."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from numpy.typing import DTypeLike
 
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, shown
 from glnn.graph.compose.directions import MOST_STEPS
 from glnn.graph.compose.recurrent_layer import GATES, RecurrentLayer
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Slice, Squeeze, Transpose, Unsqueeze
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
 from glnn.layers.dropout import drop_operands, scaled
-from glnn.layers.layer import Array
+from glnn.layers.layer import Array, Layer
+from glnn.layers.parameter import Parameter
 from glnn.layers.scope import Scope
-from glnn.layers.stateful import Stateful, kind_of
 from glnn.types import Dim, Shape
+
+
+class Stateful(Layer):
+    """A layer whose initial states can be given, and whose parameters' names follow from its
+    arguments.
+
+    states: what the initial states are called. They are zeros unless they are given.
+    """
+
+    states: ClassVar[tuple[str, ...]] = ("h_0",)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return (1, 1 + len(self.states))
+
+    def __call__(  # type: ignore[override]  # as PyTorch's: x, and then all states as one
+        self, x: Array, hx: Array | Sequence[Array] | None = None, *, backend: str = "auto"
+    ) -> Any:
+        """The layer's results for x and the initial states `hx`, computed by `backend`.
+
+        Of an LSTM `hx` is (h_0, c_0) and what comes back is (output, (h_n, c_n)); else it is h_0
+        and (output, h_n). Raises ShapeError where they do not fit, DeviceError where the backend
+        does not open.
+        """
+        given = self._states(hx)
+        return self._format_results(self._computed((x, *given), backend))
+
+    def _states(self, hx: Any) -> tuple[Array, ...]:
+        if hx is None:
+            return ()
+        if len(self.states) == 1:
+            return (hx,)
+        if not isinstance(hx, (tuple, list)) or len(hx) != len(self.states):
+            wanted = f"({', '.join(self.states)})"
+            raise ShapeError(f"{type(self).__name__} hx must be {wanted}, got {shown(hx)}")
+        return tuple(hx)
+
+    def _check_states(self, states: Sequence[Value], *expected: tuple[Dim, ...]) -> None:
+        """Raise ShapeError unless the states have the dimensions `expected`; further ones are left
+        out.
+        """
+        for called, state, dims in zip(self.states, states, expected, strict=False):
+            if state.type.dims != dims:
+                raise ShapeError(
+                    f"{type(self).__name__}: {called} must have shape "
+                    f"({', '.join(map(str, dims))}), got {state.type.dims}"
+                )
+
+    def _format_results(self, results: tuple[Array, ...]) -> Any:
+        """Return the results as PyTorch does."""
+        return results if len(results) > 1 else results[0]
+
+    def __getattr__(self, name: str) -> Array:
+        """A parameter. Raises AttributeError for any other name."""
+        if name not in vars(self).get("shapes", ()):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return Parameter[Array].with_name(name).__get__(self, type(self))
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *self.shapes]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in vars(self).get("shapes", ()):
+            Parameter[Array].with_name(name).__set__(self, value)
+        else:
+            super().__setattr__(name, value)
+
+
+def kind_of(layer: str, nonlinearity: str) -> str:
+    """Return the kind of `RecurrentLayer` for a nonlinearity. Raises ShapeError for any but tanh
+    and relu.
+    """
+    if not isinstance(nonlinearity, str) or nonlinearity not in ("tanh", "relu"):
+        raise ShapeError(f"{layer} nonlinearity must be tanh or relu, got {shown(nonlinearity)}")
+    return f"rnn_{nonlinearity}"
+
 
 MOST_LAYERS = 1000  # one within another; a file may say any number
 MOST_LAUNCHES = 4 * MOST_STEPS
@@ -303,3 +380,132 @@ def _rows(scope: Scope, states: Value, layer: int, directions: int, layers: int)
         return states
     start = layer * directions
     return scope.add(Slice((start,), (start + directions,), (0,), (1,)), states)
+
+
+class Cell(Stateful):
+    """The base class of LSTMCell, GRUCell and RNNCell.
+
+    They take x (n, input_size), or (input_size,), and the states before, each (n, hidden_size), and
+    return the states after; the first of these is the layer's output.
+
+    weight_ih: (g hidden_size, input_size), weight_hh: (g hidden_size, hidden_size), bias_ih and
+    bias_hh: (g hidden_size,), for g gates; the last two only with `bias`.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        device: None,
+        dtype: DTypeLike | None,
+        seed: int,
+    ) -> None:
+        name = type(self).__name__
+        plain(name, device, dtype)
+        self.input_size = integer(f"{name} input_size", input_size)
+        self.hidden_size = integer(f"{name} hidden_size", hidden_size)
+        self.bias = flag(f"{name} bias", bias)
+        rows = GATES[kind] * self.hidden_size
+        shapes: dict[str, Shape] = {
+            "weight_ih": (rows, self.input_size),
+            "weight_hh": (rows, self.hidden_size),
+        }
+        if self.bias:
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+        op = RecurrentLayer(kind, 1, self.bias)
+        super().__init__(op, shapes, fan_in=self.hidden_size, seed=seed)
+
+    def results(self, scope: Scope, *inputs: Value) -> tuple[Value, ...]:
+        op, add = self.op, scope.add
+        assert isinstance(op, RecurrentLayer)
+        self._check(*inputs)
+        more = (0, 1) if len(inputs[0].type.dims) == 1 else (0,)  # a step, and one sample
+        given = [add(Unsqueeze(more), value) for value in inputs]
+        weights = (self.variable(scope, name) for name in self.shapes)
+        _, *ends = scope.expand(op, given[0], *weights, *given[1:])
+        h, *others = (add(Squeeze(more), value) for value in ends)
+        return scope.named(h), *map(scope.further, self.more, others)
+
+    def _check(self, x: Value, *states: Value) -> None:
+        """Raise ShapeError unless they belong together."""
+        name, dims = type(self).__name__, x.type.dims
+        if len(dims) not in (1, 2) or dims[-1] != self.input_size:
+            size = self.input_size
+            raise ShapeError(f"{name}: x must have shape (n, {size}) or ({size},), got {dims}")
+        wanted = (*dims[:-1], self.hidden_size)
+        self._check_states(states, wanted, wanted)
+
+    def config(self) -> dict[str, Any]:
+        found = {"input_size": self.input_size, "hidden_size": self.hidden_size}
+        return with_unusual(found, bias=(self.bias, True))
+
+
+class LSTMCell(Cell):
+    """A step of an LSTM: x and, unless they are zeros, (h_0, c_0) to (h_1, c_1).
+
+    See `Cell`; four gates in the order i, f, g, o. Hochreiter and Schmidhuber 1997, Long Short-Term
+    Memory. device, dtype: None and None or float32; parameters are float32.
+    """
+
+    more: ClassVar[tuple[str, ...]] = ("c_1",)
+    states: ClassVar[tuple[str, ...]] = ("h_0", "c_0")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__("lstm", input_size, hidden_size, bias, device, dtype, seed)
+
+
+class GRUCell(Cell):
+    """A step of a GRU: x and, unless it is zeros, h_0 to h_1.
+
+    See `Cell`; three gates in the order r, z, n. Cho et al. 2014, Learning Phrase Representations.
+    device, dtype: None and None or float32; parameters are float32.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__("gru", input_size, hidden_size, bias, device, dtype, seed)
+
+
+class RNNCell(Cell):
+    """A step of an RNN: x and, unless it is zeros, h_0 to h_1.
+
+    See `Cell`; one gate. nonlinearity: "tanh" or "relu". Elman 1990, Finding Structure in Time.
+    device, dtype: None and None or float32; parameters are float32.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        kind = kind_of("RNNCell", nonlinearity)
+        self.nonlinearity = nonlinearity
+        super().__init__(kind, input_size, hidden_size, bias, device, dtype, seed)
+
+    def config(self) -> dict[str, Any]:
+        return with_unusual(super().config(), nonlinearity=(self.nonlinearity, "tanh"))

@@ -1,4 +1,4 @@
-"""Upsampling layers."""
+"""Upsampling, and subsampling of images."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from functools import partial
 from math import floor, prod
 from typing import Any
 
+import numpy as np
+
 from glnn.errors import ShapeError, shown
 from glnn.graph.compose.resample import Places, between, looked_up, weighted
 from glnn.graph.graph import Value
-from glnn.graph.operators import Identity
-from glnn.layers.arguments import flag, integer, is_list, number, with_unusual
-from glnn.layers.layer import ANY, Layer
+from glnn.graph.operators import Identity, Subsample
+from glnn.layers.arguments import Ints, flag, integer, is_list, number, sizes, with_unusual
+from glnn.layers.layer import ANY, Array, Layer
+from glnn.layers.parameter import Parameter
 from glnn.layers.scope import Scope
 from glnn.resized_axis import Filter
 from glnn.types import MOST, DType
@@ -176,3 +179,25 @@ def _one(value: Any, number: int, count: int) -> float:
     if len(value) != count:
         raise ShapeError(f"Upsample: {value} must be one number or one for {count} dimensions")
     return value[number]  # type: ignore[no-any-return]
+
+
+class Subsample2d(Layer):
+    """The mean of each window of x of shape (n, channels, h, w), times `weight`, plus `bias`.
+
+    Windows lie side by side. weight: (channels,), initially 1. bias: (channels,), initially 0.
+    """
+
+    weight = Parameter[Array]()
+    bias = Parameter[Array]()
+
+    def __init__(self, channels: int, kernel_size: Ints) -> None:
+        self.channels = integer("Subsample2d channels", channels)
+        self.kernel_size = sizes("Subsample2d kernel_size", kernel_size, 2)
+        shapes = dict.fromkeys(("weight", "bias"), (self.channels,))
+        super().__init__(Subsample(self.kernel_size), shapes)  # type: ignore[arg-type]
+
+    def initial(self, name: str) -> Array:
+        return np.full(self.shapes[name], name == "weight", np.float32)
+
+    def config(self) -> dict[str, Any]:
+        return {"channels": self.channels, "kernel_size": self.kernel_size}

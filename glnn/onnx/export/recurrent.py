@@ -6,8 +6,7 @@ import numpy as np
 
 from glnn.errors import UnsupportedOpError
 from glnn.graph.compose.recurrent_layer import RecurrentLayer
-from glnn.layers.recurrent import Recurrent
-from glnn.layers.recurrent_cells import Cell
+from glnn.layers.recurrent import Cell, Recurrent
 from glnn.onnx.export.writer import LayerWriter
 from glnn.types import Array
 

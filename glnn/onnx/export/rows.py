@@ -22,7 +22,7 @@ from glnn.layers import (
     Unfold,
     Upsample,
 )
-from glnn.layers.embedding_bag import LOWEST
+from glnn.layers.embedding import LOWEST
 from glnn.layers.pad import Pad
 from glnn.onnx.export.writer import LayerWriter
 from glnn.types import DType

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 from glnn import layers
 from glnn.layers import Layer
 from glnn.layers.activations import Activation
-from glnn.layers.adaptive_pool import AdaptiveMaxPool, AdaptivePool
-from glnn.layers.conv import Conv
-from glnn.layers.conv_transpose import ConvTranspose
+from glnn.layers.conv import Conv, ConvTranspose
 from glnn.layers.pad import Pad
-from glnn.layers.pool import AvgPool, LPPool, MaxPool
+from glnn.layers.pool import AdaptiveMaxPool, AdaptivePool, AvgPool, LPPool, MaxPool
 from glnn.onnx.export import elementwise, normalise, recurrent, rows, windows
 
 Row = Callable[..., str | tuple[str, ...]]

@@ -8,10 +8,8 @@ import numpy as np
 
 from glnn.graph.operators import windows
 from glnn.layers import Subsample2d
-from glnn.layers.adaptive_pool import AdaptivePool
-from glnn.layers.conv import PADDING_MODES, Conv
-from glnn.layers.conv_transpose import ConvTranspose
-from glnn.layers.pool import AvgPool, LPPool, Pool
+from glnn.layers.conv import PADDING_MODES, Conv, ConvTranspose
+from glnn.layers.pool import AdaptivePool, AvgPool, LPPool, Pool
 from glnn.onnx.export.writer import LayerWriter
 from glnn.types import Array
 

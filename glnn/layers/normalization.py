@@ -1,0 +1,359 @@
+"""Normalisation layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from glnn.errors import ShapeError, shown
+from glnn.graph import operators
+from glnn.graph.compose.batch_norm import BatchNorm, count
+from glnn.graph.expression import Arg, Expr, Scalar, call, formula
+from glnn.graph.graph import Value
+from glnn.graph.operators import Normalize, Pointwise
+from glnn.graph.patterns import PRODUCT, SCALE_AND_SHIFT
+from glnn.layers.arguments import flag, integer, number, only, plain, with_unusual
+from glnn.layers.layer import Array, Layer
+from glnn.layers.parameter import Parameter
+from glnn.layers.scope import Scope, Training
+from glnn.types import Shape
+
+SHIFT = call("sub", Arg(2), PRODUCT)
+
+
+class BatchNorm2d(Layer):
+    """weight (x - running_mean) / sqrt(running_var + eps) + bias, for x of shape (n, c, ...).
+
+    c is `num_features`. The parameters are of shape (c,); weight and running_var are initially 1,
+    the others 0. With `affine=False` there are no weight and bias. In training a batch's own mean
+    and variance take the place of the running ones, and `momentum` is how much of them these get
+    (of the variance, that of a sample); None: so much that they are the means of all batches.
+    track_running_stats: True, as a result must not depend on what else is in the batch. device,
+    dtype: None and None or float32; parameters are float32.
+    """
+
+    running: ClassVar[tuple[str, ...]] = ("running_mean", "running_var")
+    weight = Parameter["Array | None"]()
+    bias = Parameter["Array | None"]()
+    running_mean = Parameter[Array]()
+    running_var = Parameter[Array]()
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        kind = type(self).__name__
+        plain(kind, device, dtype)
+        self.num_features = integer(f"{kind} num_features", num_features)
+        self.eps = number(f"{kind} eps", eps, 0)
+        self.momentum = None if momentum is None else number(f"{kind} momentum", momentum, 0, 1)
+        self.affine = flag(f"{kind} affine", affine)
+        what = f"{kind} track_running_stats"
+        only(what, track_running_stats, True, "results do not depend on the rest of the batch")
+        names = ("weight", "bias") if self.affine else ()
+        names = (*names, "running_mean", "running_var")
+        super().__init__(Pointwise(SCALE_AND_SHIFT), dict.fromkeys(names, (self.num_features,)))
+
+    def initial(self, name: str) -> Array:
+        return np.full(self.shapes[name], name in ("weight", "running_var"), np.float32)
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        (x,) = inputs
+        if scope.training is not None:
+            return self._of_batch(scope, scope.training, x)
+        return by_running(self, scope, x, self.eps)
+
+    def _of_batch(self, scope: Scope, training: Training, x: Value) -> Value:
+        """The result by the statistics of the batch, which the running ones get a part of."""
+        names = ("weight", "bias") if self.affine else ()
+        parameters = [self.variable(scope, name) for name in names]
+        if self.affine:
+            _ = scope.channels(parameters[0], x)  # says so where x does not fit
+        y, mean, var = scope.all(BatchNorm(eps=self.eps), x, *parameters)
+        numbers = count(x.type.shape)
+        part: Expr = Scalar(self.momentum or 0.0)
+        more: tuple[Value, ...] = ()
+        if self.momentum is None:
+            training.counting.append(scope.name)
+            more = (training.passes,)
+            part = formula("1.0 / (cast_float32(c) + 1.0)")
+        for name, now, factor in (
+            ("running_mean", mean, 1.0),
+            ("running_var", var, numbers / (numbers - 1)),
+        ):
+            value = self.variable(scope, name)
+            before = training.updates.get(value, value)
+            way = call("sub", call("mul", Arg(1), factor), Arg(0))
+            moved = call("add", Arg(0), call("mul", way, part))
+            training.updates[value] = scope.add(Pointwise(moved), before, now, *more)
+        return y
+
+    def config(self) -> dict[str, Any]:
+        found = {"num_features": self.num_features, "eps": self.eps}
+        return with_unusual(found, momentum=(self.momentum, 0.1), affine=(self.affine, True))
+
+
+class BatchNorm1d(BatchNorm2d):
+    """The same, for x of shape (n, c) or (n, c, l)."""
+
+
+class BatchNorm3d(BatchNorm2d):
+    """The same, for x of shape (n, c, d, h, w)."""
+
+
+def by_running(layer: Layer, scope: Scope, x: Value, eps: float) -> Value:
+    """The result of a layer that normalises x (n, c, ...) by its running_mean and running_var, each
+    (c,), and scales and shifts it by weight and bias where it has them.
+    """
+    mean, var = (layer.variable(scope, name) for name in ("running_mean", "running_var"))
+    deviation = call("sqrt", call("add", Arg(0), eps))
+    if "weight" in layer.shapes:
+        weight, bias = layer.variable(scope, "weight"), layer.variable(scope, "bias")
+        scale = scope.add(Pointwise(call("div", Arg(1), deviation)), var, weight)
+        shift = scope.add(Pointwise(SHIFT), mean, scale, bias)
+    else:
+        scale = scope.add(Pointwise(call("div", 1.0, deviation)), var)
+        shift = scope.add(Pointwise(call("sub", 0.0, PRODUCT)), mean, scale)
+    spread = (scope.channels(value, x) for value in (scale, shift))
+    return scope.result(Pointwise(SCALE_AND_SHIFT), x, *spread)
+
+
+class GroupNorm(Layer):
+    """weight (x - mean) / sqrt(variance + eps) + bias, for x of shape (n, num_channels, ...).
+
+    mean, variance: of each of `num_groups` groups of a sample's channels. weight, initially 1, and
+    bias, initially 0: (num_channels,); with `affine=False` there are none. device, dtype: None and
+    None or float32; parameters are float32.
+    """
+
+    weight = Parameter["Array | None"]()
+    bias = Parameter["Array | None"]()
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        plain("GroupNorm", device, dtype)
+        self.num_groups = integer("GroupNorm num_groups", num_groups)
+        self.num_channels = integer("GroupNorm num_channels", num_channels)
+        if self.num_channels % self.num_groups:
+            raise ShapeError(
+                f"GroupNorm num_groups must divide num_channels {self.num_channels}, "
+                f"got {self.num_groups}"
+            )
+        self.eps = number("GroupNorm eps", eps, 0)
+        self.affine = flag("GroupNorm affine", affine)
+        names = ("weight", "bias") if self.affine else ()
+        op = Normalize(groups=self.num_groups, eps=self.eps)
+        super().__init__(op, dict.fromkeys(names, (self.num_channels,)))
+
+    def initial(self, name: str) -> Array:
+        return np.full(self.shapes[name], name == "weight", np.float32)
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        dims = inputs[0].type.dims
+        if len(dims) < 2 or dims[1] != self.num_channels:
+            expected = f"(n, {self.num_channels}, ...)"
+            raise ShapeError(f"GroupNorm: x must have shape {expected}, got {dims}")
+        return super().express(scope, *inputs)
+
+    def config(self) -> dict[str, Any]:
+        found = {"num_groups": self.num_groups, "num_channels": self.num_channels, "eps": self.eps}
+        return with_unusual(found, affine=(self.affine, True))
+
+
+class InstanceNorm2d(Layer):
+    """weight (x - mean) / sqrt(variance + eps) + bias, for x of shape (n, num_features, h, w).
+
+    mean, variance: of each channel of each sample. weight, initially 1, and bias, initially 0:
+    (num_features,), with `affine=True` only. momentum: for training only. track_running_stats:
+    whether at inference running_mean and running_var, (num_features,), initially 0 and 1, take
+    their place, as in BatchNorm2d; training leaves these as they are. device, dtype: None and None
+    or float32; parameters are float32.
+    """
+
+    running: ClassVar[tuple[str, ...]] = ("running_mean", "running_var")
+    weight = Parameter["Array | None"]()
+    bias = Parameter["Array | None"]()
+    running_mean = Parameter["Array | None"]()
+    running_var = Parameter["Array | None"]()
+    rank: ClassVar[int] = 4
+    """The number of dimensions of x."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        kind = type(self).__name__
+        plain(kind, device, dtype)
+        self.num_features = integer(f"{kind} num_features", num_features)
+        self.eps = number(f"{kind} eps", eps, 0)
+        self.momentum = None if momentum is None else number(f"{kind} momentum", momentum, 0, 1)
+        self.affine = flag(f"{kind} affine", affine)
+        self.track_running_stats = flag(f"{kind} track_running_stats", track_running_stats)
+        names = ("weight", "bias") if self.affine else ()
+        names = (*names, *self.running) if self.track_running_stats else names
+        op = Normalize(groups=0, eps=self.eps)
+        super().__init__(op, dict.fromkeys(names, (self.num_features,)))
+
+    def initial(self, name: str) -> Array:
+        return np.full(self.shapes[name], name in ("weight", "running_var"), np.float32)
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        dims = inputs[0].type.dims
+        if len(dims) != self.rank or dims[1] != self.num_features:
+            places = ", ".join(("d", "h", "w")[-(self.rank - 2) :]) if self.rank > 3 else "l"
+            kind, expected = type(self).__name__, f"(n, {self.num_features}, {places})"
+            raise ShapeError(f"{kind}: x must have shape {expected}, got {dims}")
+        if self.track_running_stats and scope.training is None:
+            return by_running(self, scope, inputs[0], self.eps)
+        own = (self.variable(scope, name) for name in ("weight", "bias") if self.affine)
+        return scope.result(self.op, *inputs, *own)
+
+    def config(self) -> dict[str, Any]:
+        found = {"num_features": self.num_features, "eps": self.eps}
+        return with_unusual(
+            found,
+            momentum=(self.momentum, 0.1),
+            affine=(self.affine, False),
+            track_running_stats=(self.track_running_stats, False),
+        )
+
+
+class InstanceNorm1d(InstanceNorm2d):
+    """The same, for x of shape (n, num_features, l)."""
+
+    rank = 3
+
+
+class InstanceNorm3d(InstanceNorm2d):
+    """The same, for x of shape (n, num_features, d, h, w)."""
+
+    rank = 5
+
+
+class _Norm(Layer):
+    """Normalisation over the last dimensions of x, those of `normalized_shape`."""
+
+    weight = Parameter["Array | None"]()
+
+    def __init__(self, shape: object, names: tuple[str, ...], centred: bool, eps: float) -> None:
+        self.normalized_shape = _shape(f"{type(self).__name__} normalized_shape", shape)
+        op = Normalize(dims=len(self.normalized_shape), centred=centred, eps=eps)
+        super().__init__(op, dict.fromkeys(names, self.normalized_shape))
+
+    def initial(self, name: str) -> Array:
+        return np.full(self.shapes[name], name == "weight", np.float32)
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        dims, last = inputs[0].type.dims, self.normalized_shape
+        if dims[-len(last) :] != last:
+            expected = f"(..., {', '.join(map(str, last))})"
+            raise ShapeError(f"{type(self).__name__}: x must have shape {expected}, got {dims}")
+        return super().express(scope, *inputs)
+
+
+class LayerNorm(_Norm):
+    """weight (x - mean) / sqrt(variance + eps) + bias, for x of shape (..., *normalized_shape).
+
+    mean, variance: over the dimensions of normalized_shape, an integer or several, of which shape
+    weight, initially 1, and bias, initially 0, are. Without `elementwise_affine` there is neither,
+    without `bias` no bias. device, dtype: None and None or float32; parameters are float32.
+    """
+
+    bias = Parameter["Array | None"]()
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        plain("LayerNorm", device, dtype)
+        self.eps = number("LayerNorm eps", eps, 0)
+        self.elementwise_affine = flag("LayerNorm elementwise_affine", elementwise_affine)
+        self._biased = flag("LayerNorm bias", bias)
+        names = ("weight", "bias")[: 1 + self._biased] if self.elementwise_affine else ()
+        super().__init__(normalized_shape, names, True, self.eps)
+
+    def config(self) -> dict[str, Any]:
+        found = {"normalized_shape": self.normalized_shape, "eps": self.eps}
+        affine = (self.elementwise_affine, True)
+        return with_unusual(found, elementwise_affine=affine, bias=(self._biased, True))
+
+
+class RMSNorm(_Norm):
+    """weight x / sqrt(the mean of x^2 + eps), for x of shape (..., *normalized_shape).
+
+    The mean: over the dimensions of normalized_shape, an integer or several, of which shape weight,
+    initially 1, is; without `elementwise_affine` there is none. eps: None is float32's, 2^-23.
+    device, dtype: None and None or float32; parameters are float32.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        plain("RMSNorm", device, dtype)
+        self.eps = None if eps is None else number("RMSNorm eps", eps, 0)
+        self.elementwise_affine = flag("RMSNorm elementwise_affine", elementwise_affine)
+        least = float(np.finfo(np.float32).eps) if self.eps is None else self.eps
+        names = ("weight",) if self.elementwise_affine else ()
+        super().__init__(normalized_shape, names, False, least)
+
+    def config(self) -> dict[str, Any]:
+        found = {"normalized_shape": self.normalized_shape, "eps": self.eps}
+        return with_unusual(found, elementwise_affine=(self.elementwise_affine, True))
+
+
+def _shape(what: str, value: object) -> Shape:
+    """`value`, an integer or several, as a shape."""
+    if not isinstance(value, (list, tuple)):
+        return (integer(what, value),)
+    if not value:
+        raise ShapeError(f"{what} must be an integer or several, got {shown(value)}")
+    return tuple(integer(what, size) for size in value)
+
+
+class LocalResponseNorm(Layer):
+    """x / (k + alpha / size s) ** beta, for x of shape (n, c, ...).
+
+    s: the sum of the squares of `size` channels, x's own in their middle.
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        self.size = integer("LocalResponseNorm size", size)
+        self.alpha = number("LocalResponseNorm alpha", alpha, 0)
+        self.beta = number("LocalResponseNorm beta", beta, 0)
+        self.k = number("LocalResponseNorm k", k, 0)
+        super().__init__(operators.LocalResponseNorm(self.size, self.alpha, self.beta, self.k))
+
+    def config(self) -> dict[str, Any]:
+        return {"size": self.size, "alpha": self.alpha, "beta": self.beta, "k": self.k}
