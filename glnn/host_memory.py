@@ -47,8 +47,8 @@ def check_memory(nbytes: int, what: Callable[[], str]) -> None:
     free = free_memory()
     if nbytes > free:
         raise LimitError(
-            f"{what()} needs {nbytes} bytes of the host's memory ({mebibytes(nbytes)}), "
-            f"{free} are free ({mebibytes(free)})"
+            f"{what()} needs {nbytes} bytes of the host's memory ({readable_bytes(nbytes)}), "
+            f"{free} are free ({readable_bytes(free)})"
         )
 
 
@@ -57,8 +57,10 @@ def out_of_memory(error: MemoryError) -> LimitError:
     return LimitError(f"the host has too little memory: {first_line(error)}")
 
 
-def mebibytes(nbytes: int) -> str:
-    """Return `nbytes` as people read it."""
+def readable_bytes(nbytes: int) -> str:
+    """Return `nbytes` as people read it: `12 B`, `3.4 KiB`, `5.6 MiB`."""
+    if nbytes < 2**20:
+        return f"{nbytes} B" if nbytes < 2**10 else f"{nbytes / 2**10:.1f} KiB"
     return f"{nbytes / 2**20:.1f} MiB"
 
 

@@ -24,6 +24,7 @@ from rich.progress import MofNCompleteColumn, Progress, Task, TimeRemainingColum
 from rich.text import Text
 
 from glnn.errors import printable
+from glnn.host_memory import readable_bytes
 from glnn.progress_bar import rich_bar, share_bar
 
 GAP = 2  # columns of the terminal between two of a table
@@ -235,8 +236,4 @@ def number(value: float | None) -> str:
 
 def size(nbytes: int | None) -> str:
     """Bytes as people read them; a dash where nobody knows."""
-    if nbytes is None:
-        return "-"
-    if nbytes < 2**20:
-        return f"{nbytes} B" if nbytes < 2**10 else f"{nbytes / 2**10:.1f} KiB"
-    return f"{nbytes / 2**20:.1f} MiB"
+    return "-" if nbytes is None else readable_bytes(nbytes)

@@ -29,7 +29,7 @@ from glnn.graph.passes import Pass
 from glnn.graph.passes.index_bounds import index_bounds
 from glnn.graph.passes.small import named_small
 from glnn.graph.result_memory import described
-from glnn.host_memory import check_memory
+from glnn.host_memory import check_memory, readable_bytes
 from glnn.progress_bar import report_work
 from glnn.runtime.buffer_set import SLACK, BufferSet, Resources
 from glnn.runtime.executable import Executable, Input, IOSpec, Output
@@ -57,15 +57,15 @@ def check(outline: Outline, available: int | None) -> None:
     sizes |= {f"the parameters of {name}": step.nbytes[1] for name, step in steps.items()}
     sizes |= {f"the textures of {name}": step.nbytes[2] for name, step in steps.items()}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
-    named = ", ".join(f"{name} ({_mib(sizes[name])})" for name in largest)
-    digits = 1  # as many as tell the two from each other, and what there is from nothing
-    while digits < 7 and _mib(available, digits) in (_mib(need, digits), _mib(0, digits)):
-        digits += 1
+    named = ", ".join(f"{name} ({readable_bytes(sizes[name])})" for name in largest)
+    said = readable_bytes(need), readable_bytes(available)
+    if said[0] == said[1]:  # then all that tells the two from each other
+        said = f"{need} B", f"{available} B"
     allowed = Settings.from_environment().memory == available
     kind = LimitError if allowed else NoRoomError
     raise kind(
-        f"the model needs {_mib(need, digits)} of device memory, "
-        f"{'GLNN_MEMORY allows ' if allowed else ''}{_mib(available, digits)}"
+        f"the model needs {said[0]} of device memory, "
+        f"{'GLNN_MEMORY allows ' if allowed else ''}{said[1]}"
         f"{'' if allowed else ' are free'}; the largest tensors are {named}"
     )
 
@@ -103,10 +103,6 @@ def _most(outline: Outline) -> str:
         return "no step is known,"
     entry, type = max(tensors, key=lambda one: hint(one[1].nbytes))
     return f"{described(entry.task.layer, entry.task.op, type)} takes {hint(type.nbytes)},"
-
-
-def _mib(nbytes: int, digits: int = 1) -> str:
-    return f"{nbytes / 2**20:.{digits}f} MiB"
 
 
 class Plan(Runner):

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from glnn.errors import GlnnError, ModelError, ShapeError
+from glnn.host_memory import readable_bytes
 from glnn.images.files import is_called_so
 from glnn.images.labels import Labels
 from glnn.process import memory
@@ -132,8 +133,8 @@ class PictureFolder:
         needed, there = count * sample.nbytes, memory()
         if needed > there:
             raise ModelError(
-                f"{self.path}: {count} samples of {sample.shape[1:]} take {needed / 2**30:.1f} GiB "
-                f"of {there / 2**30:.1f} GiB of memory: expected smaller or fewer ones"
+                f"{self.path}: {count} samples of {sample.shape[1:]} take {readable_bytes(needed)} "
+                f"of {readable_bytes(there)} of memory: expected smaller or fewer ones"
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ import pytest
 from glnn.layers import Conv2d, LocalResponseNorm, MaxPool2d
 from glnn.model import Model
 from tests.cli.conftest import Glnn
+from tests.said import in_bytes
 
 
 @pytest.mark.parametrize(
@@ -235,10 +237,10 @@ def test_memory_that_is_not_allowed(
     need = cli("plan", small, "--batch", 2, "--backend", "feedback", "--json").json["peak_bytes"]
     monkeypatch.setenv("GLNN_MEMORY", str(need - 1))
     refusal = cli("run", small, samples, "--backend", "feedback").refusal
-    begin, _, rest = refusal.partition(" MiB of device memory, GLNN_MEMORY allows ")
-    needed, allowed = begin.rpartition(" ")[2], rest.partition(" ")[0]
-    assert needed != allowed
-    assert float(needed) == pytest.approx(need / 2**20, rel=0.2)
+    said = re.search(r"needs (.+?) of device memory, GLNN_MEMORY allows (.+?);(.*)", refusal)
+    assert said is not None and said[1] != said[2]
+    assert [in_bytes(one) for one in said.groups()[:2]] == pytest.approx([need, need - 1], rel=0.2)
+    assert "(0.0 MiB)" not in said[3] and re.search(r"\(\d+ B\)", said[3])
     assert "allowed by GLNN_MEMORY" in cli("plan", small, "--backend", "feedback").out
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from glnn import host_memory
 from glnn.errors import LimitError
-from glnn.host_memory import check_memory, free_memory
+from glnn.host_memory import check_memory, free_memory, readable_bytes
 
 GIB = 1 << 30
 
@@ -91,3 +91,17 @@ def test_few_bytes_are_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(host_memory, "free_memory", asked)
     check_memory(1 << 20, lambda: "this")
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "said"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (4864, "4.8 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (3 << 29, "1536.0 MiB"),
+    ],
+)
+def test_bytes_as_people_read_them(nbytes: int, said: str) -> None:
+    assert readable_bytes(nbytes) == said
