@@ -8,10 +8,12 @@ there, and may come in parts again. From part to part arrays go by way of the ho
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from traceback import clear_frames
 from typing import Any
 
 from glnn.backends import Backend
@@ -22,7 +24,7 @@ from glnn.compile.plan import EXACT, Plan
 from glnn.compile.regimes import Regimes
 from glnn.compile.states import States
 from glnn.compile.weights import Weights
-from glnn.errors import UnsupportedOpError
+from glnn.errors import LimitError, NoRoomError, UnsupportedOpError
 from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value, ordered
 from glnn.graph.operators.control import Control
@@ -33,6 +35,7 @@ from glnn.runtime.runner import check_out
 from glnn.symint import Substitution, SymInt, hint, is_symbolic
 from glnn.types import UNKNOWN, Array, DType, TensorType, content
 
+LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4  # of each part
 
 Types = Mapping[Value, TensorType]
@@ -205,17 +208,37 @@ class Plans:
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """The outputs for an array of each input, for callers inside `Backend.perform`."""
         feeds = {v.name: array for v, array in zip(self._graph.inputs, arrays, strict=True)}
-        results = self._plan(feeds).inside(feeds, None)
+        results = self._results(feeds)
         return tuple(results[value.name] for value in self._graph.outputs)
 
-    def _plan(self, feeds: Mapping[str, Array]) -> Plan | Cut:
+    def _results(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs by name. Where a plan for a range cannot be bound, these sizes get their own,
+        as `Executor.with_room` has it for whole graphs.
+        """
+        plan = self._plan(feeds)
+        try:
+            return plan.inside(feeds, None)
+        except (LimitError, MemoryError) as error:
+            clear_frames(error.__traceback__)  # whoever keeps it keeps no plan and its memory
+            if not plan.is_open:
+                raise
+            LOG.debug("%s: %s", self._graph.name, error)
+            if isinstance(error, (NoRoomError, MemoryError)):
+                self._kept.clear()
+                self._regimes.plans.clear()
+        del plan
+        return self._plan(feeds, exact=True).inside(feeds, None)
+
+    def _plan(self, feeds: Mapping[str, Array], *, exact: bool = False) -> Plan | Cut:
+        """The plan for such inputs. exact: whether it must be for just their sizes."""
         types = {value.name: _type(value, feeds[value.name]) for value in self._graph.inputs}
         told = self._graph.told(feeds)
         sizes = tuple(types.values())
         numbers = tuple((n, content(array)) for n, array in told.items())
         with self._lock:
             key: _Key = (sizes, numbers)
-            if (plan := self._open(types, feeds, told)) is not None:
+            unbound = exact or key in self._kept
+            if not unbound and (plan := self._open(types, feeds, told)) is not None:
                 return plan
             others = sum(one[0] == sizes and one[1] is not None for one in self._kept)
             by_numbers = not numbers or key in self._kept or others < PLANS_KEPT - 1

@@ -546,3 +546,52 @@ def test_sizes_beyond_a_limit_of_the_device(
     assert not {33, 40, 34, 36}.intersection(refused), refused
     assert max(bound, default=0) <= lowered.max_shader_storage_block_size
     assert session._executor.regimes  # type: ignore[union-attr]
+
+
+def in_parts() -> bytes:
+    """What `model` computes, of the rows of x (N, WIDTH) that `chosen` is not 0 for."""
+    from onnx import numpy_helper, parser
+
+    made = parser.parse_model(f"""<ir_version: 9, opset_import: ["": 18]>
+        parts (float[N, {WIDTH}] x, float[N] chosen) => (float[L, L] y, float[{WIDTH}] total) {{
+            found = NonZero (chosen)
+            places = Squeeze (found, zero)
+            rows = Gather <axis = 0> (x, places)
+            p = MatMul (rows, w)
+            q = Add (p, b)
+            r = Relu (q)
+            t = Transpose <perm = [1, 0]> (r)
+            s = MatMul (r, t)
+            y = Tanh (s)
+            total = ReduceSum <keepdims = 0> (r, zero)
+        }}""")
+    w, b = weights()
+    arrays = {"w": w, "b": b, "zero": np.array([0])}
+    made.graph.initializer.extend(numpy_helper.from_array(a, k) for k, a in arrays.items())
+    content: bytes = made.SerializeToString()
+    return content
+
+
+def test_a_part_that_cannot_be_bound_has_a_plan_of_its_own(
+    name: str, device: Device | None
+) -> None:
+    """A limit that one part meets is no more to its user than one that a whole graph meets."""
+    if device is None or name != "compute":
+        pytest.skip("no other backend has workgroups")
+    session = glnn.InferenceSession(in_parts(), name, device=device)
+
+    def run(length: int) -> None:
+        x = given(1, 600)["x"][0]
+        chosen = np.zeros(600, np.float32)
+        chosen[:length] = 1
+        y, total = session.run(None, {"x": x, "chosen": chosen})
+        check([y[None], total[None]], {"x": x[None, :length]})
+
+    run(33)
+    (cut,) = session._executor.regimes  # type: ignore[union-attr]
+    (of_range,) = cut._tail._regimes.plans  # type: ignore[union-attr]
+    device.capabilities = replace(device.capabilities, max_compute_work_group_count=(3, 3, 3))
+    for length in (127, 33, 127):
+        run(length)
+    (own,) = cut._tail._kept.values()  # type: ignore[union-attr]
+    assert cut._tail._regimes.plans == [of_range] and own is not of_range  # type: ignore[union-attr]
