@@ -65,6 +65,8 @@ def nearby_sizes(graph: Graph, types: Types, told: Mapping[str, Array] | None = 
         types: Its inputs' types, of which some size does not fit.
         told: Numbers of inputs, by name, that sizes depend on.
     """
+    if any(0 in type.shape for type in types.values()):  # a larger one is no advice for none
+        return ""
     if _fits(graph, types, told):  # it is not the sizes, or not these alone
         return ""
     for step in STEPS:

@@ -26,6 +26,7 @@ class Builder:
         self._inputs: list[Value] = []
         self._made: set[Value] = set()
         self._captured: dict[Value, Value] | None = None  # of a body, by what it captures
+        self._may_never_run = False
         # What bodies share:
         self._reserved = set(reserved)
         self._symbols: dict[str, tuple[int, ...]] = {}  # what each stands for
@@ -47,14 +48,16 @@ class Builder:
         found._names = {value.name for value in found._made}
         return found
 
-    def body(self, name: str) -> Builder:
+    def body(self, name: str, *, may_never_run: bool = False) -> Builder:
         """The builder of a graph that a node of this one is to run.
 
         Its inputs are those that it is asked for. Values of this graph may be read in it, too: they
         are inputs behind the others then, for which the node is given its `captures`. Symbols are
-        the same in both, and names are used once.
+        the same in both, and names are used once. may_never_run: whether what does not fit in it is
+        refused where it runs; of such results no more than the dtype is known.
         """
         found = Builder(name)
+        found._may_never_run = may_never_run or self._may_never_run
         found._captured = {}
         found._reserved, found._symbols = self._reserved, self._symbols
         found._variables, found._names = self._variables, self._names
@@ -171,8 +174,13 @@ class Builder:
         return operator.sampled(types, known, strict=not self._is_guessed(inputs))
 
     def _is_guessed(self, inputs: Sequence[Value | None]) -> bool:
-        """Return True where samples stand for sizes of `inputs`, or of what these are made of."""
-        return any(v and (v.type.symbols or v in self._guessed) for v in inputs)
+        """Return True where samples stand for sizes of `inputs`, or of what these are made of.
+
+        So it is in a body that may never run, since what does not fit there may do no harm.
+        """
+        return self._may_never_run or any(
+            v and (v.type.symbols or v in self._guessed) for v in inputs
+        )
 
     def _sizes(self, sample: int) -> dict[str, int]:
         """What the inputs' symbols stand for."""

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.builder import Builder
+from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control import COUNT, Body, Scan, branch, loop
 from glnn.graph.composite import Composite
 from glnn.graph.expression import formula
@@ -138,10 +140,35 @@ class LoopNode(SubgraphNode):
     ) -> list[Value]:
         trips, condition, *rest = operands
         initial = [require(f"value {i}", value) for i, value in enumerate(rest)]
+        try:
+            body = self._body(builder, initial, captured, may_never_run=False)
+        except ShapeError:
+            # Over an axis of size 0 there is most often no iteration, which might not fit.
+            read = [*initial, *captured.values()]
+            if not any(value.type.ranked and 0 in value.type.dims for value in read):
+                raise
+            body = self._body(builder, initial, captured, may_never_run=True)
+            if _is_skipped(trips, condition):
+                return self._initial_results(initial, body)
+        results = loop(builder, body, *initial, trips=trips, condition=condition, name="loop")
+        left = iter(results[len(initial) :])
+        stacks = [next(left) if used else None for used in self.used_outputs[len(initial) :]]
+        every = [*results[: len(initial)], *stacks]
+        return [v for v, used in zip(every, self.used_outputs, strict=False) if used and v]
+
+    def _body(
+        self,
+        builder: Builder,
+        initial: Sequence[Value],
+        captured: dict[str, Value],
+        *,
+        may_never_run: bool,
+    ) -> Body:
+        """Build the body for states of the types of `initial`; see `Builder.body`."""
         (block,) = self.blocks
         given = [value.type for value in initial]
         for _ in range(TRIES):
-            inside = builder.body(block.name)
+            inside = builder.body(block.name, may_never_run=may_never_run)
             count, going = inside.input("iteration", COUNT), inside.input("going", FLAG)
             # ONNX counts in int64; that this one is an int32 is known, so a GPU computes with it.
             (wide,) = inside.add(
@@ -157,17 +184,28 @@ class LoopNode(SubgraphNode):
                 break
             given = types
         stacked = self._stacked_outputs(found, len(initial))
-        body = inside, [last, *found[: len(initial)], *stacked]
-        results = loop(builder, body, *initial, trips=trips, condition=condition, name="loop")
-        left = iter(results[len(initial) :])
-        stacks = [next(left) if used else None for used in self.used_outputs[len(initial) :]]
-        every = [*results[: len(initial)], *stacks]
-        return [v for v, used in zip(every, self.used_outputs, strict=False) if used and v]
+        return inside, [last, *found[: len(initial)], *stacked]
+
+    def _initial_results(self, initial: Sequence[Value], body: Body) -> list[Value]:
+        """Return the used results of no iteration: states as they were, and nothing stacked."""
+        used = self.used_outputs[: len(initial)]
+        found = [value for value, is_used in zip(initial, used, strict=True) if is_used]
+        for value in body[1][1 + len(initial) :]:
+            dims = value.type.dims if value.type.ranked else ()
+            sizes = (dim if isinstance(dim, int) else 0 for dim in dims)
+            found.append(constant(np.empty((0, *sizes), value.type.dtype.numpy), "nothing"))
+        return found
 
     def _stacked_outputs(self, results: Sequence[Value], count: int) -> list[Value]:
         """Return the stacked results of the body, behind `count` states, that the model uses."""
         pairs = zip(results[count:], self.used_outputs[count:], strict=False)
         return [value for value, used in pairs if used]
+
+
+def _is_skipped(trips: Value | None, condition: Value | None) -> bool:
+    """Return True where it is known that a loop has no iteration."""
+    known = (value.data for value in (trips, condition) if value and value.kind is Kind.CONSTANT)
+    return any(int(number.item()) <= 0 for number in known)  # type: ignore[union-attr]
 
 
 def _joined(before: TensorType, after: TensorType) -> TensorType:

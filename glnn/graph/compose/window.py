@@ -29,14 +29,19 @@ class Window:
         """Before each dimension, then behind each."""
         return (*self.before, *self.after)
 
-    def outputs(self, sizes: Sizes) -> Sizes:
-        """How many windows there are. Raises ShapeError where there is none."""
+    def outputs(self, sizes: Sizes, least: int = 1) -> Sizes:
+        """Return the number of windows along each dimension.
+
+        least: 1, which makes an image too small for a window a ShapeError, or 0: it has none.
+        """
         sides, steps = zip(self.before, self.after), zip(self.stride, self.dilation)
         found = tuple(
             output(size, *side, kernel, *step, self.ceil)
             for size, side, kernel, step in zip(sizes, sides, self.kernel, steps, strict=True)
         )
-        if any(count < 1 for count in found):
+        if least == 0:
+            return tuple(max(count, 0) for count in found)
+        if any(count < least for count in found):
             raise ShapeError(f"the window {self.kernel} is larger than the padded {sizes}")
         return found
 

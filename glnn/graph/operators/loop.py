@@ -108,8 +108,13 @@ class Loop(Control):
             self._single("condition", named["condition"], DType.bool)
         elif "trips" not in named and not self.scanned:
             raise ShapeError("loop: trips or a condition must be there, or a scanned value")
-        (numbers,) = self.numbers(known)
-        going, *found = results(self.body, self.given(types)[0], numbers)
+        (numbers,), count = self.numbers(known), self._count(types, known)
+        try:
+            going, *found = results(self.body, self.given(types)[0], numbers)
+        except ShapeError:  # refused where it runs, if it does
+            if count != UNKNOWN or not any(one and one.ranked and 0 in one.dims for one in types):
+                raise
+            return self.unknown(types)
         self._single(f"the first output of {self.body.name!r}", going, DType.bool)
         given = list(types[2 : 2 + self.carried])
         for number, first in enumerate(given):
@@ -125,7 +130,6 @@ class Loop(Control):
         if any(first and first.dims != last.dims for first, last in zip(given, carried)):
             found = self._changing(types, found, numbers)
             carried, stacked = found[: self.carried], found[self.carried :]
-        count = self._count(types, known)
         return (*carried, *(_rows(count, one) for one in stacked))
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:

@@ -47,17 +47,32 @@ TABLE = 32  # bytes for each tap of each window, with those of temporary arrays
 
 
 def _windows(call: Call, x: Value) -> Window:
-    """The node's windows. Raises ShapeError where there are none."""
+    """The node's windows. Raises ShapeError where images have none, or nothing to put them on."""
     if len(x.type.dims) < 3:
         raise ShapeError(f"{call.name}: x must be (n, c, ...), got {x.type}")
     sizes = x.type.shape[2:]
     windows = windows_of(call, sizes, call.need("kernel_shape"))
+    if x.type.shape[0] == 0:
+        return windows
+    if 0 in x.type.shape:
+        raise ShapeError(f"{call.name}: images of {x.type} are empty: only the batch may be 0")
     windows.outputs(sizes)
     return windows
 
 
+def _empty(call: Call, x: Value, windows: Window) -> Value | None:
+    """Return the result for a batch of 0, whatever the size of its images; None for others."""
+    n, c, *sizes = x.type.shape
+    if n != 0:
+        return None
+    outs = windows.outputs(tuple(sizes), least=0)
+    return call(Expand((0, c, *outs)), call.constant(0, x.type.dtype.numpy))
+
+
 def _max_pool(call: Call, x: Value) -> tuple[Value, ...]:
     windows = _windows(call, x)
+    if (empty := _empty(call, x, windows)) is not None:
+        return (empty, call.cast(empty, DType.int64)) if call.outputs > 1 else (empty,)
     dtype = x.type.dtype
     y = call.cast(pooled(call, call.cast(x, DType.float32), windows, "max"), dtype)
     return (y, _places(call, x, windows)) if call.outputs > 1 and call.used_outputs[1] else (y,)
@@ -102,13 +117,17 @@ def _met(windows: Window, sizes: tuple[int, ...], outs: tuple[int, ...]) -> Arra
 
 
 def _average_pool(call: Call, x: Value) -> Value:
-    counted = bool(call.get("count_include_pad", 0))
-    return averaged(call, x, _windows(call, x), counted=counted)
+    counted, windows = bool(call.get("count_include_pad", 0)), _windows(call, x)
+    if (empty := _empty(call, x, windows)) is not None:
+        return empty
+    return averaged(call, x, windows, counted=counted)
 
 
 def _lp_pool(call: Call, x: Value) -> Value:
-    p = call.get("p", 2)
-    sums = pooled(call, _powers(call, x, p), _windows(call, x), "average", 1)
+    p, windows = call.get("p", 2), _windows(call, x)
+    if (empty := _empty(call, x, windows)) is not None:
+        return empty
+    sums = pooled(call, _powers(call, x, p), windows, "average", 1)
     return _root(call, sums, p)
 
 

@@ -236,6 +236,11 @@ def layers(
         raise ShapeError(
             f"{call.name}: W {operands.weight.type} does not fit direction {direction!r}"
         )
+    t, b, _ = operands.x.type.shape
+    if t == 0:  # as after sequence_lens of 0 no state is left, whatever the first one is
+        ends = (len(backwards), b, operands.recurrent.type.shape[2])
+        nothing = call.constant(0, np.float32)
+        return tuple(call(Expand(shape), nothing) for shape in ((0, *ends), *(ends,) * results))
     each = [phases(*own) for own in activations(call, names, len(backwards))]
     whole = call.used_outputs[0]
     if all(own == each[0] for own in each):

@@ -22,8 +22,11 @@ def _reduce(
         y = call.pointwise(before, x) if before != "a" else x
         return call.pointwise(after, y) if after != "a" else call(Identity(), y)
     keepdims = bool(call.get("keepdims", 1))
-    if kind in ("max", "min") and 0 in (x.type.shape[axis] for axis in along):
-        return _extreme_of_nothing(call, x, along, keepdims, least=kind == "max")
+    if 0 in (x.type.shape[axis] for axis in along):
+        if kind in ("max", "min"):
+            return _extreme_of_nothing(call, x, along, keepdims, least=kind == "max")
+        if kind == "mean":  # which ONNX leaves undefined: ONNX Runtime's is 0
+            kind = "sum"
     op = Reduce(kind, along, keepdims, formula(before), formula(after))  # type: ignore[arg-type]
     return call(op, x)
 
