@@ -74,7 +74,8 @@ class _LazyModel:
     def load(self) -> Loaded:
         """Load the model on first use, and return it.
 
-        Raises what `Loaded.of` raises, and ModelError where its file changed since it was stored.
+        Raises what `Loaded.from_source` raises, and ModelError where its file changed since it was
+        stored.
         """
         if self.loaded is None:
             with self._lock:
@@ -86,7 +87,9 @@ class _LazyModel:
 
     def _load(self) -> Loaded:
         module: Any = import_module("glnn.model.loaded")
-        loaded: Loaded = module.Loaded.of(self._source, self._options, self._backend, self._cache)
+        loaded: Loaded = module.Loaded.from_source(
+            self._source, self._options, self._backend, self._cache
+        )
         if self._stored is not None and not self._stored.unchanged():
             raise ModelError(
                 f"{self._source} was changed while a session used what was stored of "

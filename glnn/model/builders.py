@@ -93,7 +93,7 @@ BUILDERS: Mapping[str, Callable[[], Model]] = {
     "vgg16-c": lambda: vgg16("C"),
     "lenet-untrained": lenet,
 }
-"""What `glnn.load` builds, by name."""
+"""Functions that build the models of `glnn.load`, by name."""
 
 
 def _seed(layers: Mapping[str, Layer], seed: int) -> None:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 def chain(
     layers: Sequence[Layer] | Mapping[str, Layer], names: Sequence[str] | None, first: str
 ) -> tuple[Node, ...]:
-    """The nodes of `layers`, in order, the first of which reads the tensor `first`.
+    """Return the nodes of `layers` one after another, the first of which reads the tensor `first`.
 
     names: what the layers are called; None takes the mapping's keys, or else their kinds, as
     `conv2d1`, `relu1`, `conv2d2`. Raises ModelError where something is no layer or no name.
@@ -25,10 +25,10 @@ def chain(
     if isinstance(layers, Mapping):
         names = list(layers) if names is None else names
         layers = list(layers.values())
-    layers = listed("layers", layers, "layers")
+    layers = to_list("layers", layers, "layers")
     for number, layer in enumerate(layers, start=1):
         check_layer(f"layer {number}", layer)
-    names = _names(layers) if names is None else listed("names", names, "names")
+    names = _names(layers) if names is None else to_list("names", names, "names")
     if not are_texts(names):
         raise ModelError(f"layers are called by texts, got {shown(names)}")
     if len(names) != len(layers):
@@ -40,12 +40,14 @@ def chain(
     )
 
 
-def listed(what: str, values: Iterable[T], of: str) -> list[T]:
-    """`values` as a list of what `of` says. Raises ModelError where they are none."""
+def to_list(what: str, values: Iterable[T], kind: str) -> list[T]:
+    """Return `values` as a list. kind: the values' kind, for errors. Raises ModelError for what is
+    not iterable.
+    """
     try:
         return list(values)
     except TypeError:
-        raise ModelError(f"{what} must be a list of {of}, got {shown(values)}") from None
+        raise ModelError(f"{what} must be a list of {kind}, got {shown(values)}") from None
 
 
 def _names(layers: Sequence[Layer]) -> list[str]:

@@ -60,7 +60,7 @@ def _check_node(node: Node, tensors: set[str]) -> None:
 
 
 def check_layer(what: str, layer: object) -> None:
-    """Raise ModelError unless `layer` is one."""
+    """Raise ModelError unless `layer` is a layer."""
     if isinstance(layer, type) and issubclass(layer, Layer):
         name = layer.__name__
         raise ModelError(f"{what} must be a layer, got the class {name}: make one, {name}(...)")
@@ -75,5 +75,5 @@ def check_layer(what: str, layer: object) -> None:
 
 
 def are_texts(names: object) -> bool:
-    """Whether `names` is a tuple or list of texts."""
+    """Return True for a tuple or list of texts."""
     return isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)

@@ -1,4 +1,4 @@
-"""What files say of a model."""
+"""The content of a model file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Content:
 
     name: str
     nodes: tuple[Node, ...]
-    """In an order in which they can run."""
+    """The nodes, in an order in which they can run."""
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[str, ...]
     """The names of the tensors that a user gets."""
     tensors: Mapping[str, TensorInfo]
     """Every tensor by its name."""
     metadata: Mapping[str, str]
-    """What the file says besides, by name."""
+    """The file's metadata by name."""

@@ -1,4 +1,4 @@
-"""What a model says of itself besides its graph: texts by name, in every format."""
+"""Metadata of a model: texts by name, in every format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from glnn.errors import ModelError, shown
 
 
 def checked(metadata: object, where: str) -> dict[str, str]:
-    """A copy of `metadata`. Raises ModelError, which begins with `where`, unless all are texts."""
+    """Return a copy of `metadata`. Raises ModelError, which begins with `where`, unless all are
+    texts.
+    """
     if not isinstance(metadata, Mapping):
         raise ModelError(f"{where}: metadata must be texts by name, got {shown(metadata)}")
     for key, text in metadata.items():
@@ -21,19 +23,21 @@ def checked(metadata: object, where: str) -> dict[str, str]:
 
 
 def as_json(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """As a .json file has them: what is JSON of an object or a list itself, is that there."""
+    """Return metadata as a .json file has it: a text that is a JSON object or list, as that."""
     return {key: _object(text) for key, text in metadata.items()}
 
 
 def from_json(document: object) -> dict[str, str]:
-    """The texts of what `as_json` gave. Raises ModelError for anything else."""
+    """Return the metadata of what `as_json` returned. Raises ModelError for anything else."""
     if not isinstance(document, dict):
         raise ModelError(f'"metadata" must be an object, got {shown(document)}')
     return {k: v if isinstance(v, str) else _text(k, v) for k, v in document.items()}
 
 
 def _object(text: str) -> Any:
-    """The object or the list that `text` is, where it is written as `_text` does; else `text`."""
+    """Return the object or list that `text` is, where it is written as `_text` does; else
+    `text`.
+    """
     if not text.startswith(("{", "[")):
         return text
     try:

@@ -17,7 +17,7 @@ RATIO = 50  # and bytes for each of a file's: weights and images shrink far less
 
 
 def read(path: Path) -> bytes:
-    """What the .json file holds."""
+    """Return the content of a .json file. Raises ModelError."""
     reading.check_file(path)
     try:
         return reading.read(path, MOST_JSON)
@@ -26,7 +26,7 @@ def read(path: Path) -> bytes:
 
 
 def parse_json(data: bytes, where: str) -> dict[str, Any]:
-    """The JSON object that `data`, the content of `where`, holds."""
+    """Return the JSON object in `data`, the content of `where`."""
     try:
         document = json.loads(data, object_pairs_hook=_object, parse_int=_integer)
     except (ValueError, RecursionError) as error:

@@ -11,11 +11,11 @@ from glnn.front_ends import front_end
 from glnn.model.content import Content
 
 FORMATS: Mapping[str, str] = {"glnn": ".json", "onnx": ".onnx", "rovder": ".json"}
-"""How the files of each end, the first of an ending being the usual one."""
+"""Endings of files by format; the first format of an ending is its usual one."""
 
 
 def find(path: str | os.PathLike[str], format: str | None) -> str:
-    """The format to write `path` in: `format`, or the usual one of its ending.
+    """Return the format to write `path` in: `format`, or the usual one of its ending.
 
     Raises ModelError for a format that is not known, and a path that does not end as it should.
     """

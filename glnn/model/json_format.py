@@ -76,8 +76,8 @@ def _check_header(document: Mapping[str, Any]) -> None:
     _check_keys("the model", document, KEYS)
 
 
-def _check_keys(what: str, entry: Mapping[str, Any], known: set[str]) -> None:
-    if unknown := sorted(set(entry) - known):
+def _check_keys(what: str, entry: Mapping[str, Any], allowed: set[str]) -> None:
+    if unknown := sorted(set(entry) - allowed):
         raise ModelError(f"{what} has the unknown key {unknown[0]!r}")
 
 
@@ -156,7 +156,7 @@ def _fill(model: Model, weights: object, where: str, path: Path | None) -> None:
 
 
 def _parameter(archive: Npz, node: Node, name: str) -> Array:
-    """What `archive` holds for a layer, unless its header says that it cannot serve."""
+    """Read a parameter of a layer, whose header is checked first."""
     header = archive.header(f"{node.name}.{name}")
     what = f"{type(node.layer).__name__} {name}"
     if header.dtype.kind not in "fiub":

@@ -49,7 +49,7 @@ def save(target: Path, content: Content) -> None:
 
 
 def _input(info: TensorInfo) -> dict[str, Any]:
-    """What a file says of an input; float32 goes without saying."""
+    """Return an input's entry in the file, without a type for float32."""
     found: dict[str, Any] = {"name": info.name, "shape": info.shape}
     return found if info.dtype is DType.float32 else {**found, "type": info.type}
 
@@ -65,7 +65,7 @@ def _check_name(name: str) -> None:
 
 
 def _entry(node: Node) -> dict[str, Any]:
-    """What a file says of a layer."""
+    """Return a layer's entry in the file."""
     kind = type(node.layer).__name__
     if BY_NAME.get(kind) is not type(node.layer):
         raise ModelError(f"layer {node.name!r}: {kind} cannot be saved")

@@ -18,7 +18,7 @@ from glnn.process import COLLECTOR
 from glnn.progress_bar import report_work
 
 NEAR = 0.85
-"""How alike two names are of which one may be meant for the other: 1 where they are the same."""
+"""The least likeness of a name to a known one that it may be meant for; 1 is the same."""
 
 
 def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
@@ -72,7 +72,7 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
 
 
 def _unknown(path: Path) -> str:
-    """What is wrong with a model's name that has no known ending: it may be that of a file."""
+    """Return the error text for a name without a known ending, which may be that of a file."""
     try:
         there = path.exists()
     except (OSError, ValueError):  # a name too long, or one that holds a zero byte

@@ -44,23 +44,22 @@ class Loaded:
 
     @property
     def choice(self) -> Choice | None:
-        """What `auto` chose for the shapes of the last run, if it had to."""
+        """The choice that `auto` made for the shapes of the last run, if any."""
         return self.executor.choice if isinstance(self.executor, Fastest) else None
 
     @classmethod
-    def of(
+    def from_source(
         cls,
         source: object,
         options: Options,
         backend: Backend | None = None,
         cache: PlanCache | None = None,
     ) -> Loaded:
-        """The model that `source` is, names, or is the content of.
+        """Load the model that `source` is, names, or is the content of.
 
-        backend: what to run it on, None to open what `options` say. cache: where its plans are
-        kept. Raises ModelError for a model that does not load, or whose
-        requests cannot be joined, GlnnError for unknown passes, and DeviceError where the backend
-        does not open.
+        backend: where it runs, None to open what `options` say. cache: where its plans are kept.
+        Raises ModelError for a model that does not load, or whose requests cannot be joined,
+        GlnnError for unknown passes, and DeviceError where the backend does not open.
         """
         with noting() as files:
             model = _model(source)

@@ -19,7 +19,7 @@ from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
 from glnn.layers import Layer
 from glnn.layers.scope import Scope, Training
-from glnn.model.chain import chain, listed
+from glnn.model.chain import chain, to_list
 from glnn.model.checks import check_graph
 from glnn.model.content import Content
 from glnn.model.described import checked
@@ -55,7 +55,7 @@ class Model(Weighted):
     outputs: tuple[str, ...]
     name: str = "model"
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """What its file says besides, by name: of pictures, of classes; see `glnn.images`."""
+    """Metadata of its file by name: of pictures, of classes; see `glnn.images`."""
     _calls: dict[str, Executor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Model(Weighted):
         `conv2d1`, `relu1`, `conv2d2`. metadata: as `glnn.images.metadata` has it.
         """
         nodes = chain(layers, names, "input")
-        sizes = listed("input_shape", input_shape, "sizes, as in (1, 28, 28)")
+        sizes = to_list("input_shape", input_shape, "sizes, as in (1, 28, 28)")
         first = sizes[0] if sizes else 0
         if first is None or (isinstance(first, str) and first.isalpha()):
             raise ModelError(
@@ -108,7 +108,8 @@ class Model(Weighted):
     def from_torch(
         cls, module: Any, example: Any, *, dynamic: bool = True, name: str | None = None
     ) -> Model:
-        """What the PyTorch module computes at inference, by PyTorch's exporter to ONNX.
+        """Return a model that computes what a PyTorch module does at inference, by PyTorch's
+        exporter to ONNX.
 
         example: an input like those to come, a tensor, or a tuple of several. dynamic: whether the
         first size of inputs and outputs is left open where the exporter can do that. name: the
@@ -127,7 +128,7 @@ class Model(Weighted):
 
     @property
     def info(self) -> ModelInfo:
-        """What users are told of it."""
+        """The name, inputs, outputs and metadata."""
         outputs = tuple(self.tensors[name] for name in self.outputs)
         return ModelInfo(self.name, tuple(self.inputs), outputs, dict(self.metadata))
 
@@ -175,13 +176,13 @@ class Model(Weighted):
             values |= zip(node.outputs, found, strict=True)
         return builder.graph([values[name] for name in self.outputs])
 
-    def known(self, given: Mapping[str, object]) -> None:
-        """Raise ShapeError where an input is missing in `given`, or unknown."""
-        check_names(self.name, self.inputs, given)
+    def check_inputs(self, feeds: Mapping[str, object]) -> None:
+        """Raise ShapeError where an input is missing in `feeds`, or unknown."""
+        check_names(self.name, self.inputs, feeds)
 
     def check(self, shapes: Mapping[str, Shape]) -> None:
         """Raise ShapeError where an input is missing, unknown, or does not have its shape."""
-        self.known(shapes)
+        self.check_inputs(shapes)
         for info in self.inputs:
             info.check(tuple(shapes[info.name]))
         check_shared_sizes(self._shared_sizes, shapes)
@@ -239,7 +240,7 @@ class Model(Weighted):
         return result
 
     def _executor(self, backend: str) -> Executor:
-        """What all calls share."""
+        """Return the executor that all calls on `backend` share."""
         executor = self._calls.get(backend)
         device = executor.backend.device if executor else None
         closed = device is not None and device.closed and device.lost is None
@@ -265,7 +266,7 @@ class Model(Weighted):
 
     @property
     def content(self) -> Content:
-        """What files say of it."""
+        """The content of its file."""
         ends = self.inputs, self.outputs
         return Content(self.name, self.nodes, *ends, self.tensors, self.metadata)
 

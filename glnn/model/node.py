@@ -21,12 +21,12 @@ class Node:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """All of its results: `lstm1`, `lstm1.h_n`, `lstm1.c_n`."""
+        """The names of all its results: `lstm1`, `lstm1.h_n`, `lstm1.c_n`."""
         return (self.output, *(f"{self.output}.{name}" for name in self.layer.more))
 
 
 def parameters(nodes: Iterable[Node]) -> dict[str, Array]:
-    """Every parameter by its layer's name and its own: `c1.weight`."""
+    """Return every parameter by its layer's name and its own: `c1.weight`."""
     return {
         f"{node.name}.{name}": array
         for node in nodes

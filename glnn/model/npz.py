@@ -31,7 +31,7 @@ HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before an array's numbers; they take `nbytes` behind `start`."""
+    """The header of an array, whose numbers take `nbytes` behind `start`."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -59,7 +59,7 @@ class Npz:
         self.names = tuple(counts)
 
     def header(self, name: str) -> Header:
-        """What the array called `name` says of itself; no more of it is inflated."""
+        """Return the header of the array `name`; no more of the array is inflated."""
         with self._member(name) as stream:
             return self._header(name, stream)[0]
 
@@ -139,22 +139,22 @@ def parse_header(begin: bytes) -> Header:
     return Header(tuple(int(size) for size in shape), dtype, bool(fortran), stream.tell())
 
 
-def read_array(header: Header, begun: bytes, stream: IO[bytes]) -> Array:
-    """The array of `header`, whose first bytes are `begun` and the others come from `stream`.
+def read_array(header: Header, head: bytes, stream: IO[bytes]) -> Array:
+    """Read the array of `header`: its first bytes are `head`, the others come from `stream`.
 
     Reads one byte more than it needs, at the most. Raises ValueError where there are not as many.
     """
     flat = np.empty(header.nbytes, np.uint8)
     room = memoryview(flat.data)
-    filled = min(len(begun), len(flat))
-    room[:filled] = begun[:filled]
+    filled = min(len(head), len(flat))
+    room[:filled] = head[:filled]
     while filled < len(flat):
         part = stream.read(min(1 << 20, len(flat) - filled))
         if not part:
             raise ValueError(f"it ends after {filled} of {len(flat)} bytes")
         room[filled : filled + len(part)] = part
         filled += len(part)
-    if len(begun) > len(flat) or stream.read(1):
+    if len(head) > len(flat) or stream.read(1):
         raise ValueError(f"it holds more than {len(flat)} bytes")
     array = flat.view(header.dtype)
     return array.reshape(header.shape[::-1]).T if header.fortran else array.reshape(header.shape)

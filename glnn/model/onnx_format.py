@@ -21,7 +21,7 @@ from glnn.model.node import Node
 from glnn.model.onnx_layers import as_layers
 from glnn.model.onnx_weights import weights, with_variables
 from glnn.model.onnx_writing import check_size, describe, write
-from glnn.model.state import Wanted
+from glnn.model.state import ModelParameters
 from glnn.model.summary import of_graph, summary
 from glnn.onnx.importing import Imported, imported
 from glnn.onnx.reading import parse, read
@@ -41,9 +41,9 @@ class GraphModel(Model):
     given: Graph | None = None
     """The graph."""
     types: Mapping[str, TensorType] = field(default_factory=dict)
-    """Of the outputs, as far as they are known."""
+    """Types of the outputs, as far as they are known."""
     source: ModelSource | None = None
-    """What it was read from."""
+    """The ModelProto that it was read from."""
     passed: frozenset[str] = frozenset()
     """Names in a state dict that are passed over, as nothing computes with what they stand for."""
 
@@ -125,7 +125,7 @@ class GraphModel(Model):
         names = self.source.initializers
         return {name: array for name, array in self.parameters().items() if name in names}
 
-    def _wanted(self) -> Wanted:
+    def _model_parameters(self) -> ModelParameters:
         former = self.state_dict()
         shapes = {name: array.shape for name, array in former.items()}
 
@@ -135,7 +135,7 @@ class GraphModel(Model):
                 return to_float32(what, value).astype(kind)
             return as_one_of(what, of_tensor(what, value), (DType(kind.name),))
 
-        return Wanted(self.name, shapes, {}, take, self.passed)
+        return ModelParameters(self.name, shapes, {}, take, self.passed)
 
     def hold(self) -> None:
         vars(self)["_held"] = True
@@ -173,7 +173,9 @@ class GraphModel(Model):
                     f"parameter {name!r} must have shape {former.shape}, got {given[name].shape}"
                 )
         proto = self.source.with_arrays(given, self.name).model(self.name)
-        return replace(_model(imported(proto, self.name), self.name), metadata=self.metadata)
+        return replace(
+            _imported_model(imported(proto, self.name), self.name), metadata=self.metadata
+        )
 
     def __str__(self) -> str:
         named = self.source.initializers if self.source else ()
@@ -189,27 +191,29 @@ class GraphModel(Model):
 def load(path: Path) -> GraphModel:
     """The model in the .onnx file. Raises ModelError, in one sentence, for every fault."""
     proto = read(path)
-    return _model(imported(proto, str(path), path.parent, path.resolve().parent), str(path))
+    return _imported_model(
+        imported(proto, str(path), path.parent, path.resolve().parent), str(path)
+    )
 
 
 def load_bytes(content: bytes) -> GraphModel:
     """The model that `content`, that of an .onnx file, is; it can refer to no files."""
     where = "model given as bytes"
-    return _model(imported(parse(content, where), where), where)
+    return _imported_model(imported(parse(content, where), where), where)
 
 
 def of_proto(proto: Any, where: str) -> GraphModel:
     """The model that the ModelProto is; where: what errors call it. It can refer to no files."""
-    return _model(imported(proto, where), where)
+    return _imported_model(imported(proto, where), where)
 
 
-def _model(found: Imported, where: str) -> GraphModel:
+def _imported_model(imported: Imported, where: str) -> GraphModel:
     try:
-        inputs = tuple(TensorInfo.of(name, type, True) for name, type in found.inputs.items())
-        outputs = found.outputs
-        said = {one.key: one.value for one in found.source.proto.metadata_props}
+        inputs = tuple(TensorInfo.of(name, type, True) for name, type in imported.inputs.items())
+        outputs = imported.outputs
+        said = {one.key: one.value for one in imported.source.proto.metadata_props}
         ends = inputs, tuple(outputs)
-        model = GraphModel((), *ends, found.name, said, found.graph, outputs, found.source)
+        model = GraphModel((), *ends, imported.name, said, imported.graph, outputs, imported.source)
         _ = model.tensors  # of sizes that there can be
     except ShapeError as error:
         raise ModelError(f"{where}: {error}") from None

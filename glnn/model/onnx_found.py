@@ -1,4 +1,4 @@
-"""A node of ONNX's as the rows see it that say which layer computes the same."""
+"""Nodes of ONNX as the functions see them that make layers of them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from glnn.types import Array, Dim, TensorType
 
 
 @dataclass(frozen=True)
-class Found:
-    """A node as rows see it."""
+class OnnxNode:
+    """An ONNX node that becomes a layer."""
 
     operator: OnnxOperator
     types: tuple[TensorType, ...]
-    """Of the operands that a run changes."""
+    """Types of the operands that change in each run."""
     arrays: tuple[Array | None, ...]
-    """For each operand its numbers, None where a run changes them or there is none."""
+    """Arrays of the operands; None where an operand changes in each run or is left out."""
     result: TensorType
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An attribute."""
+        """Return an attribute."""
         return self.operator.attributes.get(name, default)
 
     @property
@@ -33,14 +33,16 @@ class Found:
         return self.types[0].dims
 
     def array(self, place: int) -> Array:
-        """The numbers of an operand. Raises UnsupportedOpError where a run changes them."""
+        """Return the array of operand `place`. Raises UnsupportedOpError where it changes in each
+        run.
+        """
         array = self.arrays[place] if place < len(self.arrays) else None
         if array is None:
             raise UnsupportedOpError(f"a layer's parameter, operand {place}, must be constant")
         return array
 
     def optional(self, place: int) -> Array | None:
-        """`array`, or None where the operand is left out."""
+        """Return the array of operand `place`, or None where the operand is left out."""
         return self.array(place) if place < len(self.arrays) else None
 
     def only(self, **attributes: Any) -> None:
@@ -50,11 +52,11 @@ class Found:
                 raise UnsupportedOpError(f"its {name} must be {value}, got {given}")
 
 
-Row = Callable[[Found], Layer]
+Row = Callable[[OnnxNode], Layer]
 
 
 def with_parameters(layer: Layer, **arrays: Array | None) -> Layer:
-    """`layer`, its parameters assigned; those that are None it does not have."""
+    """Assign the arrays that are not None to parameters of `layer`, and return it."""
     for name, array in arrays.items():
         if array is not None:
             setattr(layer, name, array)

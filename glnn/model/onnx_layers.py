@@ -12,7 +12,7 @@ from glnn.graph.graph import Node as GraphNode
 from glnn.layers import Layer
 from glnn.model.model import Model
 from glnn.model.node import Node
-from glnn.model.onnx_found import Found
+from glnn.model.onnx_found import OnnxNode
 from glnn.model.onnx_rows import ROWS
 from glnn.onnx.node import OnnxOperator
 from glnn.tensor_info import BATCH, TensorInfo, show
@@ -72,16 +72,16 @@ def _add(node: GraphNode, arrays: dict[Value, Array], sizes: set[Value], nodes: 
     changing = [v for v in node.reads if v not in arrays and v not in sizes]
     types = tuple(v.type for v in changing)
     (result,) = node.outputs
-    layer = ROWS[kind](Found(operator, types, known, result.type))
+    layer = ROWS[kind](OnnxNode(operator, types, known, result.type))
     if layer.inputs != len(changing):
         raise UnsupportedOpError(f"of {len(changing)} tensors that a run changes")
     taken = {one.name for one in nodes}
-    names = (_theirs(node, layer), node.name, result.name)
+    names = (_parameters_prefix(node, layer), node.name, result.name)
     name = next(name for name in names if name and name not in taken)
     nodes.append(Node(name, layer, tuple(v.name for v in changing), result.name))
 
 
-def _theirs(node: GraphNode, layer: Layer) -> str:
+def _parameters_prefix(node: GraphNode, layer: Layer) -> str:
     """`conv1`, where the node's parameters are called `conv1.weight` and as the layer's; or ""."""
     found = {v.name.rpartition(".")[::2] for v in node.reads if v.kind is Kind.CONSTANT}
     starts = {start for start, end in found if end in layer.shapes}

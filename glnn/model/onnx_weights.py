@@ -1,4 +1,4 @@
-"""Which numbers of an .onnx file are weights, and its graph with these as variables."""
+"""Weights of an .onnx file, and its graph with these as variables."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class AsVariable:
     """A constant that stands for a `graph.Variable`."""
 
     array: Array
-    """Its numbers."""
+    """The array."""
     revision: int = 0
     """They are never assigned."""
 
     @property
     def type(self) -> TensorType:
-        """Their type."""
+        """The array's type."""
         return TensorType.of(self.array)
 
     def read(self) -> Array:
-        """Its numbers."""
+        """Return the array."""
         return self.array
 
 

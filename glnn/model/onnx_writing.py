@@ -20,7 +20,7 @@ from glnn.version import VERSION
 from glnn.writing import whole
 
 OPSET, IR = 21, 10
-"""Those of ONNX 1.16, of 2024: the oldest with GroupNormalization and Gelu as PyTorch has them."""
+"""Versions of ONNX 1.16, of 2024, the oldest with GroupNormalization and Gelu as PyTorch's."""
 MOST = (1 << 31) - (1 << 20)
 """Bytes of weights: a protobuf message has fewer than 2^31, and all else is somewhere, too."""
 

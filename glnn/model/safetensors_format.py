@@ -44,34 +44,34 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "BOOL": np.dtype("?"),
 }
-"""How the numbers of each type lie in the file."""
+"""NumPy's types by the names in the file."""
 OTHERS: Mapping[bytes, str] = {
     b"PK\x03\x04": "a .pt, .npz or .zip file does",
     b"\x80": "a .pt or .pkl file does, as a pickle",
     b"\x93NUMPY": "an .npy file does",
     b"\x89HDF": "an .h5 file does",
 }
-"""What files of other kinds begin with."""
+"""Kinds of other files by their first bytes."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What the header says of a tensor."""
+class TensorEntry:
+    """The header's entry of a tensor."""
 
     name: str
     kind: str
     """A name of DTYPES."""
     shape: Shape
     start: int
-    """Where its numbers begin, in bytes behind the header."""
+    """The offset of its numbers behind the header, in bytes."""
     end: int
 
     @classmethod
-    def of(cls, name: str, said: object) -> Entry:
-        """Raises ValueError where `said` is no such thing."""
-        if not isinstance(said, dict) or set(said) != {"dtype", "shape", "data_offsets"}:
+    def from_json(cls, name: str, entry: object) -> TensorEntry:
+        """Return the entry in the JSON value `entry`. Raises ValueError where that is none."""
+        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
             raise ValueError(f"{name!r:.60} must have dtype, shape and data_offsets")
-        kind, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+        kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(kind, str) or kind not in DTYPES:
             raise ValueError(f"{name!r:.60} is of {shown(kind)}; known are {', '.join(DTYPES)}")
         if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
@@ -130,12 +130,12 @@ def save(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def _aligned(arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
-    """Those of the widest numbers first, so that each lies as it should in memory."""
+    """Return the arrays by falling width of their numbers, so that each is aligned in memory."""
     return sorted(arrays.items(), key=lambda item: -item[1].itemsize)
 
 
-def _entries(path: Path, file: IO[bytes], size: int) -> list[Entry]:
-    """What the header says, with the file behind it. Raises ModelError or ValueError."""
+def _entries(path: Path, file: IO[bytes], size: int) -> list[TensorEntry]:
+    """Return the header's entries, with offsets in the file. Raises ModelError or ValueError."""
     begin = file.read(8)
     length = int.from_bytes(begin, "little")
     if len(begin) < 8 or length > size - 8:
@@ -147,7 +147,7 @@ def _entries(path: Path, file: IO[bytes], size: int) -> list[Entry]:
         raise ValueError(f"its header has {length} bytes, more than {MOST_JSON}")
     said = parse_json(file.read(length), str(path))
     said.pop(METADATA, None)
-    entries = [Entry.of(name, one) for name, one in said.items()]
+    entries = [TensorEntry.from_json(name, one) for name, one in said.items()]
     end = 0
     for entry in sorted(entries, key=lambda entry: (entry.start, entry.end)):
         if entry.start != end:
@@ -157,12 +157,12 @@ def _entries(path: Path, file: IO[bytes], size: int) -> list[Entry]:
         raise ValueError(f"its tensors take {end} bytes, it has {size - 8 - length}")
     origin = 8 + length
     return [
-        Entry(one.name, one.kind, one.shape, origin + one.start, origin + one.end)
+        TensorEntry(one.name, one.kind, one.shape, origin + one.start, origin + one.end)
         for one in entries
     ]
 
 
-def _array(entry: Entry, file: IO[bytes]) -> Array:
+def _array(entry: TensorEntry, file: IO[bytes]) -> Array:
     """The numbers of `entry`, whose offsets are the file's."""
     flat = np.empty(entry.end - entry.start, np.uint8)
     file.seek(entry.start)

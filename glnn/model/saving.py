@@ -25,7 +25,7 @@ if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, flock
 
 NO_MODEL = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EFBIG}
-"""Of reading what is not there, no file, or too large to be loaded."""
+"""Errors of reading a path that has no file, or one too large to be loaded."""
 
 
 def write_model(
@@ -140,7 +140,7 @@ def _sweep(target: Path, former: str | None) -> None:
 
 
 def _is_named(path: Path, model: str) -> bool:
-    """Whether a copy of a model beside `path` mentions it, or may do so as it cannot be read.
+    """Return True where a copy of a model beside `path` mentions it, or cannot be read.
 
     Those are the folder's .json files and what is called as `model` and more, as net.json.bak is.
     A copy elsewhere, or called otherwise, keeps no weights alive.

@@ -1,4 +1,4 @@
-"""Which of the arrays that somebody gives are which of a model's parameters."""
+"""Matching of the arrays of a state dict to a model's parameters."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from glnn.errors import ModelError, ShapeError
 from glnn.types import Array, Shape
 
 COUNTED = "num_batches_tracked"
-"""What PyTorch keeps beside running statistics, and nothing computes with."""
+"""End of the names of PyTorch's batch counts, which nothing computes with."""
 LISTED = 8  # names of each kind that an error says
 
 
 class LoadedKeys(NamedTuple):
-    """What `load_state_dict` gives, as PyTorch's does."""
+    """The result of `load_state_dict`, as PyTorch's."""
 
     missing_keys: list[str]
     """The model's parameters that were not given, which are as they were."""
@@ -24,13 +24,13 @@ class LoadedKeys(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
-    """The parameters that a model has."""
+class ModelParameters:
+    """The parameters of a model, which a state dict is matched to."""
 
     model: str
-    """Its name."""
+    """The model's name."""
     shapes: Mapping[str, Shape]
-    """Their shapes, by the names that PyTorch gives them."""
+    """The shapes by PyTorch's names."""
     others: Mapping[str, str]
     """More names that mean them: glnn's, and those with a layer's number."""
     take: Callable[[str, str, Any], Array]
@@ -39,21 +39,24 @@ class Wanted:
     passed: frozenset[str] = frozenset()
     """Names that are neither wanted nor unexpected."""
 
-    def match(self, given: Mapping[str, Any], strict: bool) -> tuple[dict[str, Array], LoadedKeys]:
-        """The array for each parameter that was given, by PyTorch's names, and which were not.
+    def match(
+        self, state_dict: Mapping[str, Any], strict: bool
+    ) -> tuple[dict[str, Array], LoadedKeys]:
+        """Return an array for each parameter in `state_dict` by PyTorch's names, and the keys left
+        over.
 
-        given: arrays or tensors by name. A first part of the names that all have, as
+        state_dict: arrays or tensors by name. A first part that all names have, as
         DataParallel's `module.`, is left out where none is known with it. strict: whether all must
         be there, and nothing else. Raises ModelError, which lists all that does not fit.
         """
-        names = self._names(given)
+        names = self._names(state_dict)
         unexpected = [key for key, name in names.items() if not name]
         missing = [name for name in self.shapes if name not in set(names.values())]
         wrong: list[str] = []
         arrays: dict[str, Array] = {}
         for key, name in names.items():
             if name:
-                array = self._array(name, key, given[key], wrong)
+                array = self._array(name, key, state_dict[key], wrong)
                 if array is not None:
                     arrays[name] = array
         if wrong or (strict and (missing or unexpected)):
@@ -61,23 +64,23 @@ class Wanted:
             if strict:
                 kinds |= {"missing": list(map(repr, missing))}
                 kinds |= {"unexpected": list(map(repr, unexpected))}
-            parts = [f"{kind}: {_listed(each)}" for kind, each in kinds.items() if each]
-            hint = self._hint(given, missing, unexpected)
+            parts = [f"{kind}: {_shorten(each)}" for kind, each in kinds.items() if each]
+            hint = self._hint(state_dict, missing, unexpected)
             raise ModelError(
                 f"the state dict is not that of {self.model}: {'; '.join(parts)}{hint}"
             )
         return arrays, LoadedKeys(missing, unexpected)
 
-    def _names(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """For each name that was given the parameter's, or "" where it is none's.
+    def _names(self, state_dict: Mapping[str, Any]) -> dict[str, str]:
+        """Return the parameter's name for each key, or "" where it is none's.
 
         Those that are passed over are left out.
         """
         known = {**self.others, **dict(zip(self.shapes, self.shapes, strict=True))}
-        start = len(_prefix(list(given), known))
+        start = len(_prefix(list(state_dict), known))
         found = {
             key: known.get(key[start:], "")
-            for key in given
+            for key in state_dict
             if key[start:] in known or not self._passes(key[start:])
         }
         first: dict[str, str] = {}
@@ -90,7 +93,9 @@ class Wanted:
         return name in self.passed or name.rpartition(".")[2] == COUNTED
 
     def _array(self, name: str, key: str, value: Any, wrong: list[str]) -> Array | None:
-        """What was given for the parameter `name`, or None, and one more fault in `wrong`."""
+        """Return the array for the parameter `name`; None where it does not fit, which is added to
+        `wrong`.
+        """
         expected = self.shapes[name]
         try:
             shape = tuple(map(int, getattr(value, "shape", expected)))
@@ -104,23 +109,23 @@ class Wanted:
         return None
 
     def _hint(
-        self, given: Mapping[str, Any], missing: Sequence[str], unexpected: Sequence[str]
+        self, state_dict: Mapping[str, Any], missing: Sequence[str], unexpected: Sequence[str]
     ) -> str:
-        """What helps where all is there under other names."""
+        """Return an advice where all parameters are there under other names, else ""."""
         if not missing or not unexpected:
             return ""
         more = _before(missing, unexpected)
         if more:
             said = f"; the prefix {more!r} is the difference"
-            if set(self.shapes) <= {key.removeprefix(more) for key in given}:
+            if set(self.shapes) <= {key.removeprefix(more) for key in state_dict}:
                 said += f": give {{k.removeprefix({more!r}): v for k, v in state_dict.items()}}"
             return said
-        kept = [key for key in given if not self._passes(key)]
-        shapes = [tuple(getattr(given[key], "shape", ())) for key in kept]
+        kept = [key for key in state_dict if not self._passes(key)]
+        shapes = [tuple(getattr(state_dict[key], "shape", ())) for key in kept]
         if shapes != list(self.shapes.values()):
             return ""
         values = "state_dict.values()"
-        if len(kept) < len(given):
+        if len(kept) < len(state_dict):
             values = f'(v for k, v in state_dict.items() if not k.endswith("{COUNTED}"))'
         return (
             "; in this order their shapes agree: name the layers as PyTorch does, or give "
@@ -129,7 +134,7 @@ class Wanted:
 
 
 def _before(missing: Sequence[str], unexpected: Sequence[str]) -> str:
-    """What each of `missing` is called with before it in `unexpected`, or ""."""
+    """Return the prefix of all `missing` in `unexpected`, or ""."""
     for key in unexpected:
         if key.endswith(f".{missing[0]}"):
             prefix = key.removesuffix(missing[0])
@@ -138,8 +143,8 @@ def _before(missing: Sequence[str], unexpected: Sequence[str]) -> str:
     return ""
 
 
-def _prefix(names: Sequence[str], known: Mapping[str, str]) -> str:
-    """What to leave out before each of `names`, so that some are known."""
+def _prefix(names: Sequence[str], parameters: Mapping[str, str]) -> str:
+    """Return a prefix that all `names` have and without which some are in `parameters`."""
     if not names:
         return ""
     parts = names[0].split(".")[:-1]
@@ -147,13 +152,13 @@ def _prefix(names: Sequence[str], known: Mapping[str, str]) -> str:
         prefix = "".join(f"{part}." for part in parts[:count])
         if not all(name.startswith(prefix) for name in names):
             break
-        if any(name[len(prefix) :] in known for name in names):
+        if any(name[len(prefix) :] in parameters for name in names):
             return prefix
     return ""
 
 
-def _listed(texts: Iterable[str]) -> str:
-    """The first of `texts`, and how many more there are."""
+def _shorten(texts: Iterable[str]) -> str:
+    """Return the first of `texts`, and how many more there are."""
     texts = list(texts)
     more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
     return ", ".join(texts[:LISTED]) + more

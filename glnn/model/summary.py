@@ -13,7 +13,7 @@ from glnn.types import DType
 
 
 def _typed(info: TensorInfo) -> str:
-    """Its shape, and its type where that is not float32."""
+    """Return the shape, and the type where that is not float32."""
     if info.holds:
         return info.holds
     kind = "" if info.dtype is DType.float32 else f"{info.dtype.value} "
@@ -25,7 +25,7 @@ Row = tuple[str, str, str, int]
 
 
 def of_layers(nodes: Sequence[Node], tensors: Mapping[str, TensorInfo]) -> list[Row]:
-    """Those of a model's layers. tensors: all that these make, by name."""
+    """Return the rows of a model's layers. tensors: all that these make, by name."""
     return [
         (
             node.name,
@@ -38,7 +38,7 @@ def of_layers(nodes: Sequence[Node], tensors: Mapping[str, TensorInfo]) -> list[
 
 
 def of_graph(graph: Graph, named: Collection[str]) -> list[Row]:
-    """Those of a graph's nodes; a constant counts where it is read first.
+    """Return the rows of a graph's nodes; a constant counts where it is read first.
 
     Sizes and places (int64), and single numbers that are none of those `named`, are no parameters.
     """
@@ -61,7 +61,9 @@ def of_graph(graph: Graph, named: Collection[str]) -> list[Row]:
 def summary(
     name: str, layers: Sequence[Row], inputs: Sequence[TensorInfo], outputs: Sequence[str]
 ) -> str:
-    """One line for each layer: name, kind, output shape and number of parameters."""
+    """Return a table as text, a line for each layer: name, kind, output shape and number of
+    parameters.
+    """
     total = sum(count for *_, count in layers)
     rows = [("layer", "kind", "output", "parameters")]
     rows += [(*texts, f"{count:,}") for *texts, count in layers]  # type: ignore[misc]

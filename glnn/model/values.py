@@ -40,9 +40,11 @@ def find_values(model: Model, names: Sequence[str] | None = None) -> dict[str, V
     return found
 
 
-def _unknown(model: str, name: str, known: Sequence[str]) -> str:
-    """What to say of a name that nothing has: what is called nearly so, or some of all."""
-    distinct = list(dict.fromkeys(known))
+def _unknown(model: str, name: str, names: Sequence[str]) -> str:
+    """Return the error text for an unknown name, with the names that are like it, or some of
+    all.
+    """
+    distinct = list(dict.fromkeys(names))
     near = get_close_matches(name, distinct, 3) or distinct[:8]
     more = "" if len(near) == len(distinct) else f" among {len(distinct)}"
     listed = ", ".join(map(repr, near))

@@ -18,9 +18,9 @@ from glnn.types import Array
 
 TORCH = (".pt", ".pth")
 ENDINGS = (".safetensors", ".npz", *TORCH)
-"""Of files of weights."""
+"""Endings of files of weights."""
 WRAPPERS = ("state_dict", "model_state_dict", "model")
-"""Where a checkpoint of training has the state dict among other things."""
+"""Keys of a training checkpoint that may have the state dict."""
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -37,7 +37,7 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
         return safetensors_format.read(file)
     if ending == ".npz":
         return _npz(file)
-    return arrays_of(unwrapped(_torch(file, "read").read(file), str(file)), str(file))
+    return arrays_of(state_dict_of(_torch(file, "read").read(file), str(file)), str(file))
 
 
 def save_weights(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
@@ -48,7 +48,7 @@ def save_weights(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) ->
     cannot be written.
     """
     file, ending = _place(path)
-    arrays = arrays_of(unwrapped(state_dict, "state_dict"), str(file))
+    arrays = arrays_of(state_dict_of(state_dict, "state_dict"), str(file))
     if ending == ".safetensors":
         safetensors_format.save(file, arrays)
     elif ending == ".npz":
@@ -58,45 +58,46 @@ def save_weights(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) ->
 
 
 def is_weights(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of this name holds weights alone."""
+    """Return True for the name of a file of weights alone."""
     return Path(path).suffix.lower() in ENDINGS
 
 
-def unwrapped(given: object, where: str) -> Mapping[str, Any]:
-    """The state dict that `given` is, or has as one of WRAPPERS. where: what errors call it.
+def state_dict_of(checkpoint: object, where: str) -> Mapping[str, Any]:
+    """Return the state dict that `checkpoint` is, or has under one of WRAPPERS. where: its name in
+    errors.
 
     Raises ModelError where it is none, and where it has one by another name.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(checkpoint, Mapping):
         hint = ""
-        if callable(getattr(given, "state_dict", None)):
+        if callable(getattr(checkpoint, "state_dict", None)):
             hint = ": give what its state_dict() gives"
-        got = shown(given) if isinstance(given, (int, str)) else type(given).__name__
+        got = shown(checkpoint) if isinstance(checkpoint, (int, str)) else type(checkpoint).__name__
         raise ModelError(f"{where}: expected arrays by their names, got {got}{hint}")
     for key in WRAPPERS:
-        if isinstance(given.get(key), Mapping):
-            return unwrapped(given[key], where)
-    for key in given:
+        if isinstance(checkpoint.get(key), Mapping):
+            return state_dict_of(checkpoint[key], where)
+    for key in checkpoint:
         if not isinstance(key, str):
             raise ModelError(f"{where}: expected arrays by their names, got {shown(key)} as a name")
-    if not any(map(_is_array, given.values())):
-        for key, one in given.items():
+    if not any(map(_is_array, checkpoint.values())):
+        for key, one in checkpoint.items():
             if isinstance(one, Mapping) and any(map(_is_array, one.values())):
                 raise ModelError(
                     f"{where}: expected arrays by their names, got a checkpoint, whose "
                     f'"{key}" has them: give torch.load(path)["{key}"]'
                 )
-    return given
+    return checkpoint
 
 
 def _is_array(value: object) -> bool:
     return hasattr(value, "shape")
 
 
-def arrays_of(given: Mapping[str, Any], where: str) -> dict[str, Array]:
-    """The state dict `given`, all of it as NumPy arrays of numbers."""
+def arrays_of(state_dict: Mapping[str, Any], where: str) -> dict[str, Array]:
+    """Return the state dict with all values as NumPy arrays of numbers."""
     found = {}
-    for name, value in given.items():
+    for name, value in state_dict.items():
         try:
             array = of_tensor(repr(name), value)
         except ShapeError as error:
@@ -132,7 +133,7 @@ def _npz(file: Path) -> dict[str, Array]:
 
 
 def _torch(file: Path, what: str) -> Any:
-    """What reads and writes PyTorch's files: imported where there is one, as it imports torch."""
+    """Return the front end that reads and writes PyTorch's files, which imports torch."""
     try:
         return front_end("read and write torch weights")
     except ImportError as error:

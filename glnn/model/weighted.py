@@ -1,4 +1,4 @@
-"""What models are to those who bring weights: layers by name, and a state dict as PyTorch's."""
+"""The base class of models: layers by name, and a state dict as PyTorch's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from glnn.arrays import to_float32
 from glnn.errors import ModelError, shown
 from glnn.layers import Layer
 from glnn.model.node import Node, parameters
-from glnn.model.state import LoadedKeys, Wanted
-from glnn.model.weight_files import load_weights, unwrapped
+from glnn.model.state import LoadedKeys, ModelParameters
+from glnn.model.weight_files import load_weights, state_dict_of
 from glnn.types import Array
 
 
@@ -41,8 +41,8 @@ class Weighted:
             names = [node.name for node in self.nodes]
             near = get_close_matches(key, names, 3) or names[:8]
             more = "" if len(near) == len(names) else f" among {len(names)}"
-            listed = ", ".join(map(repr, near))
-            raise ModelError(f"{self.name} has no layer {shown(key)}: it has {listed}{more}")
+            to_list = ", ".join(map(repr, near))
+            raise ModelError(f"{self.name} has no layer {shown(key)}: it has {to_list}{more}")
         try:
             return self.nodes[index(key)].layer
         except TypeError:
@@ -52,7 +52,7 @@ class Weighted:
             raise ModelError(f"{self.name} has layers 0 to {last}, got {shown(key)}") from None
 
     def __len__(self) -> int:
-        """How many layers it has: none where it is of an .onnx file."""
+        """Return the number of layers: none for an .onnx file."""
         return len(self.nodes)
 
     def __bool__(self) -> bool:
@@ -62,7 +62,7 @@ class Weighted:
         return (node.layer for node in self.nodes)
 
     def __contains__(self, one: object) -> bool:
-        """Whether `one` is a layer of its, or the name of one."""
+        """Return True where `one` is a layer of the model, or a layer's name."""
         if isinstance(one, str):
             return any(one == node.name for node in self.nodes)
         return any(one is node.layer for node in self.nodes)
@@ -92,7 +92,7 @@ class Weighted:
         Of an .onnx file: its initializers that nodes read, of their own types.
         """
         return {
-            _theirs(node, name): array
+            _torch_name(node, name): array
             for node in self.nodes
             for name, array in node.layer.parameters.items()
         }
@@ -118,9 +118,9 @@ class Weighted:
         if isinstance(state_dict, (str, os.PathLike)):
             where = f"{os.fspath(state_dict)}: "
             state_dict = load_weights(state_dict)
-        given = unwrapped(state_dict, "state_dict")
+        given = state_dict_of(state_dict, "state_dict")
         try:
-            arrays, found = self._wanted().match(given, strict)
+            arrays, found = self._model_parameters().match(given, strict)
             self._assign(arrays)
         except ModelError as error:
             raise ModelError(f"{where}{error}") from None
@@ -129,29 +129,31 @@ class Weighted:
     def hold(self) -> None:
         """Note that a session has loaded it: parameters that it would not see are refused."""
 
-    def _wanted(self) -> Wanted:
+    def _model_parameters(self) -> ModelParameters:
         """The parameters that it has."""
         shapes, others = {}, {}
         called = {node.name for node in self.nodes}
         for place, node in enumerate(self.nodes):
             starts = [node.name] if str(place) in called else [node.name, str(place)]
             for name, shape in node.layer.shapes.items():
-                theirs = _theirs(node, name)
+                theirs = _torch_name(node, name)
                 shapes[theirs] = shape
                 for start in starts:
                     for end in (name, node.layer.dotted.get(name, name)):
                         others[f"{start}.{end}"] = theirs
-        return Wanted(self.name, shapes, others, lambda name, what, value: to_float32(what, value))
+        return ModelParameters(
+            self.name, shapes, others, lambda name, what, value: to_float32(what, value)
+        )
 
     def _assign(self, arrays: Mapping[str, Array]) -> None:
         """Assign `arrays`, by the names of `state_dict`: they fit."""
         for node in self.nodes:
             for name in node.layer.shapes:
-                theirs = _theirs(node, name)
+                theirs = _torch_name(node, name)
                 if theirs in arrays:
                     setattr(node.layer, name, arrays[theirs])
 
 
-def _theirs(node: Node, name: str) -> str:
-    """What PyTorch calls the parameter `name` of a layer."""
+def _torch_name(node: Node, name: str) -> str:
+    """Return PyTorch's name of the parameter `name` of a layer."""
     return f"{node.name}.{node.layer.dotted.get(name, name)}"

@@ -162,7 +162,7 @@ def _checked_inputs(model: Model, x: object) -> dict[str, Array]:
             listed = ", ".join(map(repr, names))
             raise ShapeError(f"x must map {listed} to arrays, got {type(x).__name__}")
         x = {names[0]: x}
-    model.known(x)
+    model.check_inputs(x)
     arrays = {info.name: info.array(x[info.name]) for info in model.inputs}
     for info in model.inputs:
         if not arrays[info.name].ndim:
