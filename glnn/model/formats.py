@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glnn.errors import ModelError, shown
 from glnn.front_ends import front_end
-from glnn.model.content import Content
+from glnn.model.node import Content
 
 FORMATS: Mapping[str, str] = {"glnn": ".json", "onnx": ".onnx", "rovder": ".json"}
 """Endings of files by format; the first format of an ending is its usual one."""

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError
 from glnn.layers import BY_NAME, Layer
-from glnn.model.described import from_json
 from glnn.model.json_writing import FORMAT, VERSION
+from glnn.model.metadata import from_json
 from glnn.model.model import Model
 from glnn.model.node import Node
 from glnn.model.npz import Npz, open_npz

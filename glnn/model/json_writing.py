@@ -8,10 +8,9 @@ from typing import Any
 
 from glnn.errors import ModelError
 from glnn.layers import BY_NAME
-from glnn.model.content import Content
-from glnn.model.described import as_json
 from glnn.model.files import MOST_JSON
-from glnn.model.node import Node, parameters
+from glnn.model.metadata import as_json
+from glnn.model.node import Content, Node, parameters
 from glnn.model.npz import MOST_READ
 from glnn.model.saving import write_model
 from glnn.tensor_info import TensorInfo

@@ -12,8 +12,7 @@ from glnn.graph.graph import Node as GraphNode
 from glnn.layers import Layer
 from glnn.model.model import Model
 from glnn.model.node import Node
-from glnn.model.onnx_found import OnnxNode
-from glnn.model.onnx_rows import ROWS
+from glnn.model.onnx_rows import ROWS, OnnxNode
 from glnn.onnx.node import OnnxOperator
 from glnn.tensor_info import BATCH, TensorInfo, show
 from glnn.types import Array

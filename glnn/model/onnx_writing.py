@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from glnn.errors import ModelError, UnsupportedOpError, fault
-from glnn.model.content import Content
-from glnn.model.node import Node
+from glnn.model.node import Content, Node
 from glnn.onnx.export.table import TABLE
 from glnn.onnx.export.writer import LayerWriter, Writer
 from glnn.onnx.operators.dtypes import CODES

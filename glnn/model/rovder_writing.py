@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ModelError, fault
 from glnn.layers import Layer, Linear, ReLU, Sigmoid
-from glnn.model.content import Content
+from glnn.model.node import Content
 from glnn.tensor_info import BATCH, show
 from glnn.types import Array
 from glnn.writing import whole

@@ -9,7 +9,7 @@ from typing import Any
 from glnn.errors import ModelError, shown
 
 
-def checked(metadata: object, where: str) -> dict[str, str]:
+def check_metadata(metadata: object, where: str) -> dict[str, str]:
     """Return a copy of `metadata`. Raises ModelError, which begins with `where`, unless all are
     texts.
     """
