@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from glnn.symint import SIMPLE, Atom, Expr, Substitution, SymFloat, SymInt
+from glnn.symint import PLAIN, SIMPLE, Atom, Expr, Substitution, SymFloat, SymInt
 
 T = TypeVar("T")
 
@@ -39,6 +39,8 @@ class SizeTable:
 
     def size(self, value: Any) -> Any:
         """Return `value` with a SizeIndex for each SymInt, also within tuples and mappings."""
+        if type(value) in PLAIN:
+            return value
         if isinstance(value, SymInt):
             return SizeIndex(self._places.setdefault(value.expr, len(self._places)))
         if isinstance(value, SymFloat):
@@ -85,7 +87,7 @@ def maker(value: Any, sizes: SizeTable | None = None) -> Maker | None:
     if sizes is not None and isinstance(value, SymFloat):
         index = sizes.size(value).index
         return lambda numbers: float(numbers[index])
-    if isinstance(value, SIMPLE):
+    if type(value) in PLAIN or isinstance(value, SIMPLE):
         return None
     if isinstance(value, Mapping):
         value, kind = tuple(value.items()), dict
@@ -143,6 +145,8 @@ def places(value: Any) -> Iterator[Any]:
     """Yield the places of all expressions in `value`, also within tuples, lists and mappings."""
     if isinstance(value, SizeIndex):
         yield value.index
+    elif type(value) in PLAIN:
+        return
     elif isinstance(value, Mapping):
         yield from places(list(value.values()))
     elif isinstance(value, (tuple, list)):

@@ -17,6 +17,7 @@ from enum import Enum
 from functools import lru_cache
 from itertools import count, pairwise
 from math import gcd, prod
+from operator import is_
 from typing import Any, TypeGuard, TypeVar, cast
 
 import numpy as np
@@ -32,6 +33,8 @@ Bounds = tuple[int, int]
 T = TypeVar("T")
 SIMPLE = (str, int, float, bytes, Enum, type(None))
 """What holds no SymInt."""
+PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
+"""Types of what holds none, which most values are of: to look one up takes least."""
 WIDEST = 1 << 62  # what stands for no bound
 MOST_DEGREE, MOST_TERMS = 128, 1000  # of an expression in an executable
 ORDER: Mapping[str, Callable[[float], bool]] = {"<": lambda d: d < 0, "==": lambda d: d == 0}
@@ -512,10 +515,10 @@ def same(left: object, right: object) -> bool:
 
     No guard is made: it is for those who may also treat equal sizes as different ones.
     """
-    if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):
-        return len(left) == len(right) and (left is right or all(map(same, left, right)))
     if type(left) is int and type(right) is int:
         return left == right
+    if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):
+        return len(left) == len(right) and (left is right or all(map(same, left, right)))
     if not is_integer(left) or not is_integer(right):
         return left == right
     if isinstance(left, SymInt) and isinstance(right, SymInt) and left.trace is not right.trace:
@@ -636,6 +639,8 @@ class Substitution:
 
     def __call__(self, value: T) -> T:
         """`value` with numbers in the place of each SymInt."""
+        if type(value) in PLAIN:
+            return value
         if isinstance(value, SymInt):
             return cast(T, self._number(value))
         if isinstance(value, SymFloat):
@@ -649,24 +654,24 @@ class Substitution:
 
     def _made(self, value: Any) -> Any:
         if isinstance(value, (tuple, list)):
-            parts = [self(part) for part in value]
-            same = all(a is b for a, b in zip(parts, value, strict=True))
+            parts = [part if type(part) in PLAIN else self(part) for part in value]
+            same = all(map(is_, parts, value))
             return value if same else type(value)(parts)
         names = _parts(type(value))  # type: ignore[arg-type]
         if names:
-            given = {name: getattr(value, name) for name in names}
-            parts_ = {name: self(part) for name, part in given.items()}
-            same = all(part is given[name] for name, part in parts_.items())
-            return value if same else replace(value, **parts_)
+            given = [getattr(value, name) for name in names]
+            found = [part if type(part) in PLAIN else self(part) for part in given]
+            same = all(map(is_, found, given))
+            return value if same else replace(value, **dict(zip(names, found, strict=True)))
         if isinstance(value, Mapping):
             pairs = {self(k): self(v) for k, v in value.items()}
             items = zip(pairs.items(), value.items(), strict=True)
             same = all(k is a and v is b for (k, v), (a, b) in items)
             return value if same else pairs
         if isinstance(value, np.ndarray) and value.dtype == object:
-            found = np.empty(value.shape, object)
-            found.reshape(-1)[:] = [self(one) for one in value.reshape(-1)]
-            return found
+            array = np.empty(value.shape, object)
+            array.reshape(-1)[:] = [self(one) for one in value.reshape(-1)]
+            return array
         return value
 
 

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -67,15 +67,9 @@ class DType(Enum):
     @classmethod
     def of(cls, array: Array) -> DType:
         """That of `array`. Raises ShapeError for any other."""
-        if array.dtype.kind == "U":
-            return cls.object
-        if array.dtype == object and is_symbolic(array):
+        if array.dtype.hasobject and is_symbolic(array):
             return cls.int64
-        try:
-            return cls(array.dtype.name)
-        except ValueError:
-            known = ", ".join(dtype.value for dtype in cls)
-            raise ShapeError(f"numbers must be of one of {known}, got {array.dtype}") from None
+        return _dtype_of(array.dtype)
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
@@ -105,7 +99,7 @@ class DType(Enum):
         """Whether a number of it takes less than 32 bits on the host."""
         return self.on_gpu and self.numpy.itemsize < 4
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """What it is to a shader: "float", "int" or "bool"."""
         if self is DType.bool:
@@ -123,6 +117,18 @@ class DType(Enum):
 ON_GPU = frozenset((DType.float32, DType.float16, DType.int32, DType.uint8, DType.int8, DType.bool))
 
 
+@lru_cache(maxsize=256)
+def _dtype_of(dtype: np.dtype[Any]) -> DType:
+    """The type of numbers of NumPy's `dtype`. Raises ShapeError for any other."""
+    if dtype.kind == "U":
+        return DType.object
+    try:
+        return DType(dtype.name)
+    except ValueError:
+        known = ", ".join(one.value for one in DType)
+        raise ShapeError(f"numbers must be of one of {known}, got {dtype}") from None
+
+
 @dataclass(frozen=True)
 class TensorType:
     """The type of a tensor's numbers, and its dimensions, any of which may be symbols."""
@@ -134,32 +140,33 @@ class TensorType:
     `seq(tensor(float))`, `optional(tensor(int64))`."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dims, tuple) or not all(map(_is_dim, self.dims)):
+        dims = self.dims
+        if not isinstance(dims, tuple) or not all(map(_is_dim, dims)):
             what = f"sizes of at least 0 and at most {MOST}, or symbols"
             raise ShapeError(f"a tensor's dimensions must be {what}, got {shown(self.dims)}")
+        vars(self)["symbols"] = tuple([dim for dim in dims if isinstance(dim, str)])
 
     @classmethod
     def of(cls, array: Array) -> TensorType:
         """That of `array`."""
         return cls(array.shape, DType.of(array))
 
-    @cached_property
+    @property
     def shape(self) -> Shape:
         """The dimensions. Raises ShapeError where one is a symbol."""
-        found = tuple(dim for dim in self.dims if not isinstance(dim, str))
-        if len(found) < len(self.dims):
+        if self.symbols:
             raise ShapeError(f"the size {self.symbols[0]!r} of {self} is not known yet")
-        return found
+        return self.dims  # type: ignore[return-value]
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols among the dimensions, in order."""
+        return tuple(dim for dim in self.dims if isinstance(dim, str))
 
     @property
     def nbytes(self) -> int:
         """The bytes that its numbers take on the host; 0 where a dimension is a symbol."""
         return 0 if self.symbols else prod(self.shape) * self.dtype.numpy.itemsize
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The symbols among the dimensions, in order."""
-        return tuple(dim for dim in self.dims if isinstance(dim, str))
 
     @property
     def ranked(self) -> bool:
@@ -180,6 +187,8 @@ class TensorType:
 
     def bound(self, sizes: Mapping[str, int]) -> TensorType:
         """The same with the symbols that `sizes` knows replaced."""
+        if not self.symbols:
+            return self
         dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in self.dims)
         return TensorType(dims, self.dtype, self.holds)
 
@@ -195,6 +204,8 @@ class TensorType:
 
 
 def _is_dim(dim: object) -> bool:
+    if type(dim) is int:
+        return 0 <= dim <= MOST
     if isinstance(dim, str):
         return bool(dim)
     return is_integer(dim) and 0 <= dim <= MOST

@@ -305,8 +305,10 @@ class Ready:
         """What `key` asks for. pack: whether its words, too. Raises what `Weight.read` raises."""
         weight, layout, _ = key
         revisions = [variable.revision for variable in weight.variables]
-        array = np.asarray(weight.read(), order="C")
-        return cls(array, packed(layout, array) if pack else None, revisions)
+        array = weight.read()
+        words = packed(layout, array) if pack else None  # from any order of memory, at once
+        array = np.asarray(array, order="C") if words is None else array
+        return cls(array, words, revisions)
 
 
 class Weights:
@@ -375,7 +377,7 @@ class Weights:
             kept = self._kept.get(key)
             if kept is None:
                 ready = None if self._ahead is None else self._ahead.take(key)
-                ready = ready or Ready.of(key, pack=False)
+                ready = ready or Ready.of(key, pack=self._backend.packs)
                 variables, revisions, array = weight.variables, ready.revisions, ready.array
                 with self.uploaded.of(weight.name, array.nbytes):
                     store = self._backend.keep(array, layout, ready.words)

@@ -86,7 +86,9 @@ class Composite(Operator):
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         return tuple(value.type for value in self.graph(types, known).outputs)
 
-    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
+    def settle(
+        self, types: Types, known: Known = (), results: Sequence[TensorType] | None = None
+    ) -> tuple[Array | None, ...]:
         return self._of(types, known).numbers
 
     @abstractmethod

@@ -154,12 +154,37 @@ def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
     if isinstance(of, Leaf):
         return of.read()
     arrays: dict[int, Array] = {}
-    last = {place: i for i, (_, at) in enumerate(of.parts) for place in at}
+    narrow: set[int] = set()  # places of float32 that was only moved, which 64 bits would be but
+    last = {place: i for i, (_, at) in enumerate(of.parts) for place in at}  # more work for
     for i, (part, at) in enumerate(of.parts):
-        arrays[i] = computed(part, at, arrays)
+        if isinstance(part, Leaf):
+            array = part.read()
+            if array.dtype == np.float32:
+                narrow.add(i)
+            else:
+                array = computed(part, at, arrays)
+        elif part.operator.moves and part.epilogue is None and at and at[0] in narrow:
+            array = _moved(part, [arrays[place] for place in at])
+            narrow.add(i)
+        else:
+            for place in narrow.intersection(at):
+                arrays[place] = arrays[place].astype(np.float64, order="C")
+            narrow.difference_update(at)
+            array = computed(part, at, arrays)
+        arrays[i] = array
         for place in {place for place in at if last[place] == i}:
             del arrays[place]
-    return _rounded(arrays[len(of.parts) - 1], dtype)
+    found = arrays[len(of.parts) - 1]
+    return found if len(of.parts) - 1 in narrow else _rounded(found, dtype)
+
+
+def _moved(part: Made, given: Sequence[Array]) -> Array:
+    """What an operator that moves numbers makes of arrays, in any order of memory."""
+    read = iter(given)
+    check_results(part.node, part.operator, part.types)
+    return part.operator.moved_views(
+        *(None if one is None else next(read) for one in part.operands)
+    )[part.index]
 
 
 def computed(

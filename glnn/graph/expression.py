@@ -39,7 +39,7 @@ class Expr:
         """What `visit` gives for each of `parts`, of it and of what its arguments gave."""
         found: list[T] = []
         for part, places in self._listed:
-            found.append(visit(part, tuple(found[place] for place in places)))
+            found.append(visit(part, tuple([found[place] for place in places])))
         return found
 
     def evaluate(self, *arrays: Array) -> Array:
@@ -88,12 +88,12 @@ class Expr:
         """What it is but for the values of its Scalars: what makes a program another one."""
         return self.text()
 
-    @property
+    @cached_property
     def arity(self) -> int:
         """How many arguments it takes."""
         return 1 + max((p.index for p in self.parts() if isinstance(p, Arg)), default=-1)
 
-    @property
+    @cached_property
     def calls(self) -> int:
         """How many functions it calls."""
         return sum(isinstance(part, Call) for part in self.parts())
@@ -158,17 +158,26 @@ class Expr:
         Raises ShapeError where a function does not take such arguments (numbers of different types
         never mix: casts are functions), where there are too few, or more calls than MOST_CALLS.
         """
-        if self.calls > MOST_CALLS:
-            raise ShapeError(f"an expression has at most {MOST_CALLS} calls, got {self.calls}")
-        return self.expanded.infer_parts(dtypes)[-1]
+        key = tuple(dtypes)
+        found = self._results.get(key)
+        if found is None:  # asked again for every shape
+            if self.calls > MOST_CALLS:
+                raise ShapeError(f"an expression has at most {MOST_CALLS} calls, got {self.calls}")
+            found = self._results[key] = self.expanded.infer_parts(key)[-1]
+        return found
 
     def infer_parts(self, dtypes: Sequence[DType]) -> list[DType]:
         """The type of each of `parts`, for arguments of these types. Raises as `infer`."""
         key = tuple(dtypes)
         found = self._inferred.get(key)
-        if found is None:  # asked again for every shape
+        if found is None:
             found = self._inferred[key] = tuple(self._infer_parts(key))
         return list(found)
+
+    @cached_property
+    def _results(self) -> dict[tuple[DType, ...], DType]:
+        """Results of `infer`, by its arguments."""
+        return {}
 
     @cached_property
     def _inferred(self) -> dict[tuple[DType, ...], tuple[DType, ...]]:
@@ -197,6 +206,9 @@ class Expr:
 
         By identity, since whether two numbers happen to be equal must not make another program.
         """
+
+        if not self.arguments:
+            return ((self, ()),)
 
         def key(part: Expr) -> Any:
             return id(part) if isinstance(part, Scalar) else part._own

@@ -131,9 +131,9 @@ class Node:
 
     def with_values(self, instead: Mapping[Value, Value]) -> Node:
         """The same of other values: of those that `instead` has for its own."""
-        inputs = tuple(v and instead.get(v, v) for v in self.inputs)
-        outputs = tuple(instead.get(v, v) for v in self.outputs)
-        extras = tuple(instead.get(v, v) for v in self.extras)
+        inputs = tuple([v and instead.get(v, v) for v in self.inputs])
+        outputs = tuple([instead.get(v, v) for v in self.outputs])
+        extras = tuple([instead.get(v, v) for v in self.extras])
         if (inputs, outputs, extras) == (self.inputs, self.outputs, self.extras):
             return self
         return replace(self, inputs=inputs, outputs=outputs, extras=extras)
@@ -157,12 +157,12 @@ class Node:
     def settle(
         self, types: Mapping[Value, TensorType], known: Mapping[Value, Array]
     ) -> dict[Value, Array]:
-        """The results whose numbers are known where the values have `types`."""
+        """The results whose numbers are known where the values, these too, have `types`."""
         if self.epilogue is not None:
             return {}
         given = [None if value is None else types[value] for value in self.inputs]
         arrays = [None if value is None else known.get(value) for value in self.inputs]
-        found = self.operator.settle(given, arrays)
+        found = self.operator.settle(given, arrays, [types[value] for value in self.outputs])
         pairs = zip(self.outputs, found, strict=True)
         return {value: array for value, array in pairs if array is not None}
 
@@ -192,7 +192,7 @@ class Graph:
         made = set(self.inputs)
         for node in self.nodes:
             for value in node.reads:
-                if value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in made:
+                if value not in made and value.kind in (Kind.INPUT, Kind.COMPUTED):
                     raise ModelError(
                         f"{self.name}: {node.name!r} reads {value.name!r} before it is made"
                     )
@@ -201,7 +201,7 @@ class Graph:
                     raise ModelError(f"{self.name}: {value.name!r} is made twice")
                 made.add(value)
         for value in self.outputs:
-            if value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in made:
+            if value not in made and value.kind in (Kind.INPUT, Kind.COMPUTED):
                 raise ModelError(f"{self.name}: nothing makes the output {value.name!r}")
         named: dict[str, Value] = {}
         for value in (*self.inputs, *self.outputs):
@@ -212,6 +212,11 @@ class Graph:
     def producers(self) -> Mapping[Value, Node]:
         """The node that makes each computed value."""
         return {value: node for node in self.nodes for value in node.outputs}
+
+    @cached_property
+    def ordered(self) -> tuple[Node, ...]:
+        """The nodes that the outputs need, in the order of `ordered`."""
+        return ordered(self.outputs, self.producers)
 
     @cached_property
     def readers(self) -> Mapping[Value, tuple[Node, ...]]:
@@ -234,7 +239,9 @@ class Graph:
         found: set[Value] = set()
         spare = None
         for node in self.nodes:
-            found.update(v for v in node.reads if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
+            for value in node.reads:
+                if value.kind is Kind.CONSTANT or value.kind is Kind.VARIABLE:
+                    found.add(value)
             changes = node.operator.control or node.operator.random
             made_once = node.reads or node.operator.table
             if made_once and not changes and found.issuperset(node.reads):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from math import prod
@@ -60,7 +60,13 @@ class Few:
     stacks: Mapping[str, int]
 
 
-class Operator(ABC):
+class _Kind(ABCMeta):
+    """The type of operators' classes, of which an operator is one by inheritance alone."""
+
+    __instancecheck__ = type.__instancecheck__  # that of ABCMeta takes ten times as long
+
+
+class Operator(metaclass=_Kind):
     """What is computed. Subclasses are frozen dataclasses of the operator's attributes.
 
     `name` is the operator's name in every folder. `operands` names its operands in order; those in
@@ -71,8 +77,9 @@ class Operator(ABC):
     What kernels ask of an operator has an answer for each; operands are asked about by name. A
     `view` moves nothing: its result is its input's memory. The result of an op that `updates` an
     input takes that one's place. The numbers of all results are some of those of the operands that
-    it `passes`, where there are such. Of an op with `samples`, each sample, along the first
-    dimension of its operands and its result, is computed by itself. What is not finite in an
+    it `passes`, where there are such. One that `moves` gives the numbers of its first operand, and
+    no others. Of an op with `samples`, each sample, along the first dimension of its operands and
+    its result, is computed by itself. What is not finite in an
     operand that is `spoiled` shows in every kernel's result where it shows in the reference's.
     Numbers of the operands in `compared` are compared with each other. An op that `deepens` can be
     given longer sums (`of_depth`). An operator that has an epilogue may have pointwise work done on
@@ -94,6 +101,7 @@ class Operator(ABC):
     view: ClassVar[bool] = False
     updates: ClassVar[str | None] = None
     passes: ClassVar[tuple[str, ...]] = ()
+    moves: ClassVar[bool] = False
     samples: ClassVar[bool] = False
     spoiled: ClassVar[tuple[str, ...]] = ()
     compared: ClassVar[tuple[str, ...]] = ()
@@ -129,6 +137,10 @@ class Operator(ABC):
     @abstractmethod
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """The results by NumPy, of floats in the precision of the operands, 32 or 64 bits."""
+
+    def moved_views(self, *arrays: Array | None) -> tuple[Array, ...]:
+        """`reference` of an operator that `moves`, in whatever order of memory takes least."""
+        return self.reference(*arrays)
 
     def specialized(self, types: Types) -> Reference:
         """Return a function that does what `reference` does with arrays of `types`.
@@ -174,9 +186,15 @@ class Operator(ABC):
         """Whether each run gives other results of the same operands."""
         return False
 
-    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
-        """The numbers of each result that are known before a run; the arguments are `infer`'s."""
-        results = self.infer(types, known)
+    def settle(
+        self, types: Types, known: Known = (), results: Sequence[TensorType] | None = None
+    ) -> tuple[Array | None, ...]:
+        """The numbers of each result that are known before a run; the arguments are `infer`'s.
+
+        results: what that gives, where it was asked already.
+        """
+        if results is None:
+            results = self.infer(types, known)
         given = [array is not None for array in known]
         there = [type is not None for type in types]
         if self.control or given != there or not any(given):
@@ -194,7 +212,8 @@ class Operator(ABC):
         strict: whether it is an error where operands do not fit, as they would not by any sizes.
         Composites and control flow give results of unknown sizes else.
         """
-        return self.infer(types, known), self.settle(types, known)
+        results = self.infer(types, known)
+        return results, self.settle(types, known, results)
 
     def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
         """Where the numbers of each result lie for operands that lie within `given`.
@@ -239,7 +258,8 @@ class Operator(ABC):
         if len(given) > len(names):
             raise ShapeError(f"{self.name}: expected operands {self.operands}, got {len(given)}")
         found = {n: one for n, one in zip(names, given, strict=False) if one is not None}
-        if missing := [n for n in names if n not in found and n in self.needed]:
+        left = [n for n in names if n not in found] if len(found) < len(names) else ()
+        if left and (missing := [n for n in left if n in self.needed]):
             raise ShapeError(f"{self.name}: the operand {missing[0]} is missing")
         return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from glnn.device import Capabilities
 
 ARCHITECTURES: dict[str, tuple[str, ...]] = {
@@ -27,6 +29,7 @@ def architecture(device: Capabilities) -> str | None:
     return architecture_called(f"{device.vendor} {device.renderer}")
 
 
+@lru_cache(maxsize=64)
 def architecture_called(text: str) -> str | None:
     """The architecture of the device whose driver calls it `text`; None for one unknown."""
     for name, words in ARCHITECTURES.items():

@@ -108,6 +108,6 @@ def keyed(value: Any, keys: Mapping[str, Reader]) -> dict[str, Any]:
 
 def entries(value: Any) -> Iterator[tuple[str, Any]]:
     """The entries of a table."""
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise expected("a table", value)
     yield from value.items()

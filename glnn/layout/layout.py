@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
@@ -233,8 +234,13 @@ class Blocked(Layout):
         single = self.name == CHANNELS_LAST and same(prod(shape[2:]), 1)
         return PADDED.at(shape) if single else self
 
+    @cached_property
+    def _units(self) -> tuple[int, ...]:
+        """For each dimension, to a multiple of what it is padded."""
+        return tuple(prod(n for n, one in self.blocks if one == dim) for dim in self.letters)
+
     def _block(self, dim: str) -> int:
-        return prod(size for size, letter in self.blocks if letter == dim)
+        return self._units[self.letters.index(dim)]
 
     def _check_rank(self, shape: tuple[int, ...]) -> None:
         if len(shape) != len(self.letters):
@@ -246,10 +252,7 @@ class Blocked(Layout):
     def padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The sizes stored for an array of `shape`."""
         self._check_rank(shape)
-        return tuple(
-            -(-n // self._block(d)) * self._block(d)
-            for n, d in zip(shape, self.letters, strict=True)
-        )
+        return tuple([-(-n // unit) * unit for n, unit in zip(shape, self._units, strict=True)])
 
     def size(self, shape: tuple[int, ...]) -> int:
         return prod(self.padded(shape))

@@ -80,7 +80,9 @@ class Control(Operator):
                 raise
             return self.unknown(types), (None,) * self.count
 
-    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
+    def settle(
+        self, types: Types, known: Known = (), results: Sequence[TensorType] | None = None
+    ) -> tuple[Array | None, ...]:
         return (None,) * self.count
 
     @abstractmethod

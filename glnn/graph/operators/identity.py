@@ -17,6 +17,7 @@ class Identity(Operator):
     name: ClassVar[str] = "identity"
     view: ClassVar[bool] = True
     passes: ClassVar[tuple[str, ...]] = ("x",)
+    moves: ClassVar[bool] = True
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         return (self.named(types)["x"],)

@@ -34,6 +34,7 @@ class Move(Operator):
     any_sizes: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     passes: ClassVar[tuple[str, ...]] = ("x",)
+    moves: ClassVar[bool] = True
 
     @property
     def called(self) -> str:
@@ -68,6 +69,9 @@ class Move(Operator):
         x = self.named(arrays)["x"]
         self.infer([TensorType.of(x)])
         return (np.asarray(self.moved(x), order="C"),)  # which keeps a rank of 0
+
+    def moved_views(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (self.moved(self.named(arrays)["x"]),)
 
     def specialized(self, types: Types) -> Reference:
         def move(x: Array) -> tuple[Array, ...]:

@@ -24,6 +24,7 @@ class Pad(Move):
     """
 
     array_function: ClassVar[str] = "pad"
+    moves: ClassVar[bool] = False  # what it fills with is a number of its own
     before: tuple[int, ...]
     """Places before the first, for each dimension."""
     after: tuple[int, ...]

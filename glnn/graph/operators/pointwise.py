@@ -53,7 +53,7 @@ class Pointwise(Operator):
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
-        if len(given) != len(types) or len(given) < max(self.expr.arity, 1):
+        if len(given) != len(types) or not given or len(given) < self.expr.arity:
             raise ShapeError(
                 f"pointwise: {self.expr.text()} needs {max(self.expr.arity, 1)} operands, "
                 f"got {len(given)}"
@@ -134,7 +134,10 @@ def _there(given: Intervals, types: Types) -> tuple[list[Interval], list[DType]]
 
 def broadcast(shapes: Shapes) -> Shape:
     """The shape that operands of `shapes` have together. Raises ShapeError where they have none."""
-    rank = max(map(len, shapes.values()), default=0)
+    first, *others = shapes.values() or ((),)
+    if not any(shape is not first for shape in others):
+        return first
+    rank = max(map(len, shapes.values()))
     found = [1] * rank
     for name, shape in shapes.items():
         for i, size in enumerate(shape, rank - len(shape)):

@@ -19,6 +19,7 @@ class View(Operator):
     name: ClassVar[str] = "reshape"
     view: ClassVar[bool] = True
     passes: ClassVar[tuple[str, ...]] = ("x",)
+    moves: ClassVar[bool] = True
 
     @abstractmethod
     def dims(self, x: TensorType) -> tuple[Dim, ...]:

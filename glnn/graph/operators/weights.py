@@ -33,6 +33,7 @@ class KernelRows(_Weights):
     """A row for each output channel, in the order of Im2row's columns: (o, kh kw c)."""
 
     name: ClassVar[str] = "kernel_rows"
+    moves: ClassVar[bool] = True
 
     def transformed(self, weight: Shape) -> Shape:
         o, c, kh, kw = weight
@@ -48,6 +49,7 @@ class TapRows(_Weights):
     """A row for each tap and output channel, these innermost: (kh kw o, c), as kn2row has them."""
 
     name: ClassVar[str] = "tap_rows"
+    moves: ClassVar[bool] = True
 
     def transformed(self, weight: Shape) -> Shape:
         o, c, kh, kw = weight

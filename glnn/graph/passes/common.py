@@ -28,8 +28,10 @@ def with_common(graph: Graph) -> Graph:
         return value if value is None else firsts.get(value, _shared(value, constants))
 
     for node in graph.nodes:
-        given = tuple(one(value) for value in node.inputs)
-        node = replace(node, inputs=given, extras=tuple(firsts.get(v, v) for v in node.extras))
+        given = tuple([one(value) for value in node.inputs])
+        extras = tuple([firsts.get(v, v) for v in node.extras])
+        if given != node.inputs or extras != node.extras:
+            node = replace(node, inputs=given, extras=extras)
         node = _once(node)
         inputs = node.inputs
         key = (node.operator, inputs, node.epilogue, node.extras)

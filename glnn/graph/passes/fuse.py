@@ -40,7 +40,7 @@ class _Fusion:
         self._within: dict[Node, frozenset[Node]] = {}  # the nodes that were joined into one
 
     def graph(self) -> Graph:
-        for node in ordered(self._graph.outputs, self._graph.producers):
+        for node in self._graph.ordered:
             self._depth |= dict.fromkeys(node.outputs, self._below(node))
             joined = self._joined(node)
             self._made |= dict.fromkeys(node.outputs, joined)

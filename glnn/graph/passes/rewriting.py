@@ -26,19 +26,18 @@ class Rewriting:
     def __init__(self, graph: Graph, types: dict[Value, TensorType]) -> None:
         self._graph, self.types = graph, types
         self._made = dict(graph.producers)
-        self._readers: dict[Value, dict[Node, None]] = {}
-        for node in graph.nodes:
-            self._read(node)
+        self._readers: dict[Value, dict[Node, None]] = {}  # of those that were asked for
         self._outputs = frozenset(graph.outputs)
         self._changed = False
         self._count = 1
-        self._names = {value.name for value in types}
+        self._names = set[str]()  # all of them, once one is to be new
         self._fixed = set(graph.fixed)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """Those that the outputs need, each behind those that it reads from."""
-        return ordered(self._graph.outputs, self._made)
+        graph = self._graph
+        return ordered(graph.outputs, self._made) if self._changed else graph.ordered
 
     def graph(self) -> Graph:
         """The graph as it is now: the same one where nothing was changed."""
@@ -69,11 +68,19 @@ class Rewriting:
 
     def readers(self, value: Value) -> tuple[Node, ...]:
         """The nodes that read `value`."""
-        return tuple(self._readers.get(value, ()))
+        return tuple(self._reading(value))
+
+    def _reading(self, value: Value) -> dict[Node, None]:
+        """The nodes that read `value`, to be changed."""
+        found = self._readers.get(value)
+        if found is None:
+            nodes = self._graph.readers.get(value, ())
+            found = self._readers[value] = dict.fromkeys(nodes)
+        return found
 
     def alone(self, value: Value | None) -> bool:
         """Whether one node reads `value` and nobody else."""
-        return value is not None and value not in self._outputs and len(self.readers(value)) == 1
+        return value is not None and value not in self._outputs and len(self._reading(value)) == 1
 
     def pairs(self) -> Iterator[tuple[Node, Node]]:
         """Each node whose first operand is computed in each run and read by it alone, behind the
@@ -119,7 +126,7 @@ class Rewriting:
         """Have the one result of `node` be `value`, which was just made, and nobody reads yet."""
         maker, before = self._made.get(value), node.inputs
         self.drop(node)
-        if maker is None or self._readers.get(value) or value in self._outputs:
+        if maker is None or self._reading(value) or value in self._outputs:
             self._put(Node(node.name, Identity(), (value,), node.outputs))
         else:
             self.drop(maker)
@@ -139,18 +146,19 @@ class Rewriting:
 
     def drop(self, node: Node) -> None:
         """Leave `node` out, and what only it has read."""
+        self._changed = True
         for value in node.outputs:
             if self._made.get(value) is node:
                 del self._made[value]
-        for value in dict.fromkeys(node.reads):
-            self._readers[value].pop(node, None)
+        for value in node.reads:
+            self._reading(value).pop(node, None)
 
     def prune(self, value: Value | None) -> None:
         """Leave out what makes `value`, and all behind that, where nobody reads it any more."""
         stack = [value]
         while stack:
             node = self.maker(stack.pop())
-            if node is None or any(self._readers.get(v) or self.output(v) for v in node.outputs):
+            if node is None or any(self._reading(v) or self.output(v) for v in node.outputs):
                 continue
             self.drop(node)
             stack += node.reads
@@ -165,9 +173,11 @@ class Rewriting:
 
     def _read(self, node: Node) -> None:
         for value in node.reads:
-            self._readers.setdefault(value, {})[node] = None
+            self._reading(value)[node] = None
 
     def _fresh(self, name: str) -> str:
+        if not self._names:
+            self._names = {value.name for value in self.types}
         while (found := f"{name} {self._count}") in self._names:
             self._count += 1
         self._names.add(found)

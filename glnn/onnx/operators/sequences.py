@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -43,7 +43,9 @@ class ObjectOperator(HostOperator):
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         return (self.type,)
 
-    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
+    def settle(
+        self, types: Types, known: Known = (), results: Sequence[TensorType] | None = None
+    ) -> tuple[Array | None, ...]:
         return (None,)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
