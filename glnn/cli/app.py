@@ -148,7 +148,7 @@ def _fail(error: Exception) -> int:
 
 
 def _message(error: Exception) -> str:
-    """What `error` says, in one printable line; but a driver's messages keep theirs."""
+    """Return the text of `error` in one printable line; a driver's messages keep their lines."""
     if isinstance(error, ShaderError):
         return printable(str(error))
     if isinstance(error, click.ClickException):

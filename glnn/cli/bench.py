@@ -157,11 +157,11 @@ def _sessions(
     kernels: dict[str, str],
     gpu: str | None,
     options: Mapping[str, Any],
-    asked: bool,
+    required: bool,
 ) -> tuple[dict[str, InferenceSession], dict[str, str]]:
     """A session of each backend, and why others do not open.
 
-    asked: whether they were asked for by name, so that such a one is a DeviceError.
+    required: whether a backend that does not open is a DeviceError, as --backend names it.
     """
     forced = _forced(kernels, names)
     sessions: dict[str, InferenceSession] = {}
@@ -171,7 +171,7 @@ def _sessions(
         try:
             sessions[name] = InferenceSession(model, name, kernels=forced[name], gpu=own, **options)
         except DeviceError as error:
-            if asked or gpu is not None:
+            if required or gpu is not None:
                 raise
             closed[name] = str(error)
     return sessions, closed
@@ -207,16 +207,16 @@ def _forced(kernels: dict[str, str], backends: Sequence[str]) -> dict[str, dict[
 
 
 def _having(kernels: dict[str, str], backend: str) -> dict[str, str]:
-    """Those of the forced kernels that `backend` has."""
+    """Return those of the forced kernels, by op, that `backend` has."""
     return {
-        op: asked
-        for op, asked in kernels.items()
-        if {*names_of(asked)} <= {kernel.name for kernel in kernels_for(op, backend)}
+        op: choice
+        for op, choice in kernels.items()
+        if {*names_of(choice)} <= {kernel.name for kernel in kernels_for(op, backend)}
     }
 
 
 def _machine(sessions: dict[str, InferenceSession]) -> dict[str, str | None]:
-    """Where the numbers come from. software: what renders on the CPU, None for a GPU."""
+    """Describe the machine and the device. software: the renderer on the CPU, None for a GPU."""
     devices = [s.backend.device for s in sessions.values() if s.backend.device is not None]
     offers = devices[0].capabilities if devices else None
     return {
@@ -228,7 +228,9 @@ def _machine(sessions: dict[str, InferenceSession]) -> dict[str, str | None]:
 
 
 def _layers(timed: Profile, cpu: Profile | None) -> Table:
-    """One row a layer; where it takes several steps, that row has their sum and they follow."""
+    """Make the table of layers, one row each; a layer of several steps has their sum, then each
+    step.
+    """
     on_cpu: dict[str, float] = {}
     for step in cpu.layers if cpu else ():
         on_cpu[step.layer] = on_cpu.get(step.layer, 0) + step.wall_ms

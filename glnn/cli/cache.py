@@ -26,8 +26,8 @@ CALLED = {"choices": "tuned"}  # by the folder, where that has another name
 
 
 @dataclass(frozen=True)
-class Row:
-    """What is kept of one kind for one device."""
+class CacheRow:
+    """The entries of one kind that the cache keeps for one device."""
 
     kind: str
     """As `glnn cache clear` takes it: programs, plans, tuned, verdicts, fastest, limits."""
@@ -143,14 +143,16 @@ def _unlink(file: KeptFile) -> None:
         raise GlnnError(f"{file.path} cannot be removed: {error.strerror}") from None
 
 
-def _rows(settings: Settings) -> list[Row]:
-    """What is kept, by kind and by device."""
+def _rows(settings: Settings) -> list[CacheRow]:
+    """Return the cache's content, a row for each kind and device."""
     single = [
-        Row(one.kind, (one.about or {}).get("device", UNUSABLE), 1, one.nbytes, one.used, AGAIN)
+        CacheRow(
+            one.kind, (one.about or {}).get("device", UNUSABLE), 1, one.nbytes, one.used, AGAIN
+        )
         for one in Disk(settings.cache).entries()
     ]
     single += [
-        Row(
+        CacheRow(
             CALLED.get(one.table, one.table),
             one.device or UNUSABLE,
             one.entries,
@@ -160,15 +162,15 @@ def _rows(settings: Settings) -> list[Row]:
         )
         for one in kept_files(settings.cache)
     ]
-    together: dict[tuple[str, str], list[Row]] = {}
+    together: dict[tuple[str, str], list[CacheRow]] = {}
     for row in single:
         together.setdefault((row.kind, row.device), []).append(row)
     return [_joined(rows) for _, rows in sorted(together.items())]
 
 
-def _joined(rows: Iterable[Row]) -> Row:
+def _joined(rows: Iterable[CacheRow]) -> CacheRow:
     first, *others = rows
-    return Row(
+    return CacheRow(
         first.kind,
         first.device,
         first.entries + sum(row.entries for row in others),
@@ -178,7 +180,7 @@ def _joined(rows: Iterable[Row]) -> Row:
     )
 
 
-def _report(settings: Settings, rows: list[Row]) -> dict[str, Any]:
+def _report(settings: Settings, rows: list[CacheRow]) -> dict[str, Any]:
     return {
         "folder": None if settings.cache is None else str(settings.cache),
         "most": settings.cache_size,

@@ -76,7 +76,7 @@ def doctor(
     """
     if quick and full:
         raise GlnnError("--quick: expected it without --full, got both")
-    scope = Scope(_known(backends), ops or None, functions or None, full, quick)
+    scope = Scope(_gl_backends(backends), ops or None, functions or None, full, quick)
     if path is not None:
         check_writable("--report", str(path))
     with Device(gpu, limits) as device:
@@ -91,34 +91,34 @@ def doctor(
         context.exit(WRONG)
 
 
-def _known(backends: tuple[str, ...] | None) -> tuple[str, ...]:
+def _gl_backends(backends: tuple[str, ...] | None) -> tuple[str, ...]:
     return tuple(name for name in backends or NAMES if name != "cpu")
 
 
 def _report(device: Device, scope: Scope, speed: bool, shown: bool) -> Report:
-    """What is seen of `device`. Only a whole one has limits tried."""
+    """Examine `device`. Limits are tried only where the scope is the whole device."""
     checks = Checks()
     limits: Limits | None = None
     measured: Speed | None = None
     with progress(shown) as bar:
         task = bar.add_task("limits", total=None)
 
-        def said(what: str) -> None:
+        def begin_limit(what: str) -> None:
             bar.update(task, description=what)
 
-        def told(what: str, done: int, total: int) -> None:
+        def advance(what: str, done: int, total: int) -> None:
             bar.update(task, description=what[:48], completed=done, total=total)
 
         if scope.whole and not scope.quick:
-            probe = partial(probe_limits, device, full=scope.full, progress=said)
+            probe = partial(probe_limits, device, full=scope.full, progress=begin_limit)
             limits = checks.run("limits", probe, None)
             if device.lost is not None:
                 device = checks.run("a new context after a reset", device.renewed, device)
         # With the limits that hold:
         machine = checks.run("the machine", partial(describe_machine, device), None)
-        seen = examine_device(device, scope, told)
+        seen = examine_device(device, scope, advance)
         if speed and not scope.quick and seen.lost is None:
-            measure = partial(measure_speed, device, full=scope.full, progress=said)
+            measure = partial(measure_speed, device, full=scope.full, progress=begin_limit)
             measured = checks.run("speed", measure, None)
     return Report(machine, seen, limits, measured, tuple(checks.failed))
 

@@ -1,4 +1,4 @@
-"""What one run of a model is given on the command line: files, or numbers at random."""
+"""The arrays of a model's inputs on the command line: files, or random numbers."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ def rows_of(model: Model, shapes: Mapping[str, Shape]) -> dict[str, int]:
         return {}
     found: dict[str, int] = {}
     for value in graph.inputs:
-        if ends := _ends(graph, value):
+        if ends := _lookup_sizes(graph, value):
             found[value.name] = min(ends)
     return found
 
 
-def _ends(graph: Graph, start: Value) -> list[int]:
-    """How many places there are in what is looked up by `start`, and by what is made of it."""
+def _lookup_sizes(graph: Graph, start: Value) -> list[int]:
+    """Return the sizes of all axes that `start`, or values computed from it, are indices into."""
     ends: list[int] = []
     seen, left = {start}, [start]
     while left:
@@ -129,7 +129,7 @@ def _places(operator: Lookup, node: Node, index: Value) -> list[int]:
 
 
 def _keeps(node: Node) -> bool:
-    """Whether the numbers of its result are those of its only operand."""
+    """Return True where the result of `node` has the same numbers as its only operand."""
     operator = node.operator
     if isinstance(operator, Pointwise):  # a cast, or a correction of negative ones
         return len(node.inputs) == 1 and _whole(node.outputs[0].type.dtype)
@@ -143,7 +143,7 @@ EACH = ""
 
 
 def files_of(model: Model, paths: Sequence[str]) -> Files:
-    """Which of `paths`, of which any may be `name=file`, are for which input of `model`.
+    """Assign `paths`, of which any may be `name=file`, to the inputs of `model`.
 
     A model of one input takes all others for that. Raises ModelError for a name of no input.
     """
@@ -171,8 +171,9 @@ def _check_name(model: Model, path: str, names: Sequence[str]) -> None:
         raise ModelError(f"{path}: {model.name} has no input {name!r}, it takes {listed}")
 
 
-def read_given(model: Model, files: Files) -> dict[str, Array]:
-    """What `files` hold for the inputs of `model`, several for one put one behind the other.
+def read_files(model: Model, files: Files) -> dict[str, Array]:
+    """Read `files` into arrays by input; several files of one input are joined along the first
+    axis.
 
     Raises ModelError where a file is missing or malformed, ShapeError where it does not fit.
     """
@@ -188,27 +189,27 @@ def read_given(model: Model, files: Files) -> dict[str, Array]:
     return {name: _joined(known[name], arrays) for name, arrays in parts.items()}
 
 
-def _archive(model: Model, path: Path, known: Mapping[str, TensorInfo]) -> dict[str, Array]:
+def _archive(model: Model, path: Path, inputs: Mapping[str, TensorInfo]) -> dict[str, Array]:
     """The arrays of an .npz file that are called as inputs are."""
     if path.suffix != ".npz":
-        listed = ", ".join(map(repr, known))
-        first = next(iter(known))
+        listed = ", ".join(map(repr, inputs))
+        first = next(iter(inputs))
         raise ModelError(
             f"{path}: {model.name} takes {listed}: expected {first}=FILE for each, or an .npz file"
         )
     with open_npz(path) as archive:
         found = {
             name: _as_input(path, archive.read(name), info)
-            for name, info in known.items()
+            for name, info in inputs.items()
             if name in archive.names
         }
     if not found:
-        raise ModelError(f"{path}: there is no array {next(iter(known))!r}")
+        raise ModelError(f"{path}: there is no array {next(iter(inputs))!r}")
     return found
 
 
 def _read(model: Model, path: Path, info: TensorInfo) -> Array:
-    """What a file of any kind holds for an input."""
+    """Read the array of one input from a file of any kind."""
     if path.suffix == ".npy":
         return _as_input(path, read_npy(path), info)
     if path.suffix != ".npz":
@@ -250,16 +251,16 @@ def _joined(info: TensorInfo, arrays: Sequence[Array]) -> Array:
 __all__ = ["TAKEN", "Inputs", "batch_size", "read_inputs", "source_of"]
 
 
-def batch_size(model: Model, asked: int | None, default: int) -> int:
+def batch_size(model: Model, batch: int | None, default: int) -> int:
     """Samples a run: as many as were asked for, unless the model itself says how many.
 
     Raises ShapeError where the two disagree.
     """
     fixed = next(iter(model.inputs[0].shape), None)
     if not isinstance(fixed, int):
-        return asked or default
-    if asked not in (None, fixed):
-        raise ShapeError(f"--batch: {model.name} takes {fixed} samples a run, got {asked}")
+        return batch or default
+    if batch not in (None, fixed):
+        raise ShapeError(f"--batch: {model.name} takes {fixed} samples a run, got {batch}")
     return fixed
 
 
@@ -267,17 +268,17 @@ def source_of(
     model: Model,
     paths: Sequence[str],
     model_name: str,
-    asked: Mapping[str, Any] | None = None,
+    preprocessing: Mapping[str, Any] | None = None,
     instead: str | None = None,
     keep: bool = False,
 ) -> Source:
-    """Where the samples come from: files `paths`, folders and patterns of them; the bundled digits
-    for a bundled model without any.
+    """Return the source of samples: files `paths`, folders and patterns; the bundled digits for a
+    bundled model without any.
 
     A model that is built by name, whose weights are random, gets one random sample without any.
-    asked, instead: how pictures are read, as `Reader.of` has it. keep: whether they are kept
-    themselves. Files are looked for, and the headers of arrays read, at once. Raises ModelError
-    where one is missing or malformed, ShapeError where it does not fit.
+    preprocessing, instead: how pictures are read, as `Reader.for_model` has it. keep: whether they
+    are kept themselves. Files are looked for, and the headers of arrays read, at once. Raises
+    ModelError where one is missing or malformed, ShapeError where it does not fit.
     """
     if len(model.inputs) != 1:
         raise ModelError(f"{model_name} has {len(model.inputs)} inputs, the command line takes one")
@@ -287,13 +288,13 @@ def source_of(
         raise ModelError(f"{model_name}: input {info.name!r} {took}")
     if not paths:
         return Source([_bundled(model, model_name)])
-    files = [file for path in paths for file in found(path)]
+    files = [file for path in paths for file in expand_path(path)]
     pictures = [file for file in files if file.suffix not in ENDINGS]
-    reader = Reader.of(model, asked or {}, instead) if pictures else None
+    reader = Reader.for_model(model, preprocessing or {}, instead) if pictures else None
     parts: list[Part] = []
     for file in files:
         if reader is None or file.suffix in ENDINGS:
-            parts.append(ArrayFile(SampleFile.of(file, info)))
+            parts.append(ArrayFile(SampleFile.open(file, info)))
         else:
             parts.append(PictureFile(file, reader, keep))
     return Source(parts, reader)
@@ -316,7 +317,7 @@ def _bundled(model: Model, model_name: str) -> Part:
     return Arrays(fit_samples(images, info, "the bundled digits")[0], "digit {}", labels)
 
 
-def found(text: str) -> list[Path]:
+def expand_path(text: str) -> list[Path]:
     """The files that an INPUT stands for: itself, the pictures in a folder, those of a pattern.
 
     Sorted by name. Raises ModelError where there are none.
@@ -352,7 +353,7 @@ class Feeds:
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Of each input."""
+        """The shape of each input, by name."""
         return {name: array.shape for name, array in self.arrays.items()}
 
     def to_json(self) -> dict[str, Any]:
@@ -372,46 +373,46 @@ class Feeds:
 
 
 def shapes_of(
-    model: Model, batch: int | None, given: Mapping[str, Shape], default: int = 1
+    model: Model, batch: int | None, requested: Mapping[str, Shape], default: int = 1
 ) -> dict[str, Shape]:
     """The shape of each input: the one given, or the model's with a number for what is open.
 
-    given: shapes by the inputs' names, or a size by the name that the model has for it. An open
+    requested: shapes by the inputs' names, or a size by the name that the model has for it. An open
     size is the one given, or that of an input whose shape is given, or else the batch. Raises
     ModelError for a shape of no input, ShapeError where one does not fit.
     """
-    known = {info.name: info for info in model.inputs}
+    inputs = {info.name: info for info in model.inputs}
     open_sizes = {n for info in model.inputs for n in info.shape if isinstance(n, str)} - {UNKNOWN}
-    sizes = _sizes(model, given, known, open_sizes)
+    sizes = _sizes(model, requested, inputs, open_sizes)
     count = batch_size(model, batch, default)
     first = next(iter(model.inputs[0].shape), None)
     if batch is not None and isinstance(first, str):
         sizes[first] = batch
-    for name, info in known.items():
-        if len(given.get(name, ())) == len(info.shape):
-            for symbol, n in zip(info.shape, given.get(name, ()), strict=True):
+    for name, info in inputs.items():
+        if len(requested.get(name, ())) == len(info.shape):
+            for symbol, n in zip(info.shape, requested.get(name, ()), strict=True):
                 if isinstance(symbol, str) and symbol != UNKNOWN:
                     sizes.setdefault(symbol, n)
     shapes = {
-        name: given.get(
+        name: requested.get(
             name, tuple(sizes.get(n, count) if isinstance(n, str) else n for n in info.shape)
         )
-        for name, info in known.items()
+        for name, info in inputs.items()
     }
     model.check(shapes)
     return shapes
 
 
 def _sizes(
-    model: Model, given: Mapping[str, Shape], known: Mapping[str, Any], open_sizes: set[str]
+    model: Model, requested: Mapping[str, Shape], inputs: Mapping[str, Any], open_sizes: set[str]
 ) -> dict[str, int]:
-    """The open sizes that are given by name."""
+    """Return the open sizes that are requested by name."""
     sizes: dict[str, int] = {}
-    for name, shape in given.items():
-        if name in known:
+    for name, shape in requested.items():
+        if name in inputs:
             continue
         if name not in open_sizes:
-            listed = ", ".join(map(repr, known))
+            listed = ", ".join(map(repr, inputs))
             more = f", of sizes {', '.join(sorted(open_sizes))}" if open_sizes else ""
             raise ModelError(
                 f"--shape: {model.name} has no input {name!r}, it takes {listed}{more}"
@@ -427,7 +428,7 @@ def read_feeds(
     paths: Sequence[str],
     model_name: str,
     batch: int | None,
-    given: Mapping[str, Shape],
+    requested: Mapping[str, Shape],
     most: int = 1,
     random: bool = True,
 ) -> Feeds:
@@ -436,38 +437,38 @@ def read_feeds(
     Of the samples in `paths`, or the bundled digits of a bundled model, as many as `batch`, or up
     to `most`; where there are several inputs, `name=file` for each, or an .npz file with an array
     for each, and as many samples as these hold; numbers at random, where these will do, for inputs
-    without a file. given: as for `shapes_of`, for these. Raises ModelError where a file is missing
-    or malformed, ShapeError where it does not fit.
+    without a file. requested: as for `shapes_of`, for these. Raises ModelError where a file is
+    missing or malformed, ShapeError where it does not fit.
     """
     (first, *others) = model.inputs
     files = files_of(model, paths)
     plain = not others and first.dtype in TAKEN
-    if not paths and plain and not given and model_name in data.MODELS:
+    if not paths and plain and not requested and model_name in data.MODELS:
         return Feeds(_samples(model, (), model_name, batch, most))
     if not paths and not random:
         which = f"{first.name}=FILE for each input, or" if others else "a .npy or"
         raise ModelError(f"{model_name} needs an INPUT: {which} a .npz file")
     if plain and paths:
-        if given:
+        if requested:
             raise ModelError("--shape is for inputs of random numbers: expected it without INPUT")
         return Feeds(_samples(model, files[first.name], model_name, batch, most))
-    return _fed(model, files, batch, given, random)
+    return _fed(model, files, batch, requested, random)
 
 
 def _samples(
     model: Model, paths: Sequence[str], model_name: str, batch: int | None, most: int
 ) -> dict[str, Array]:
-    """As many of the samples as are wanted, for a model of one input."""
+    """Read as many samples as are wanted, for a model of one input."""
     x = read_inputs(model, paths, model_name).x
     count = batch_size(model, batch, min(len(x), most))
     return {model.inputs[0].name: np.resize(x, (count, *x.shape[1:]))}
 
 
 def _fed(
-    model: Model, files: Files, batch: int | None, given: Mapping[str, Shape], random: bool
+    model: Model, files: Files, batch: int | None, requested: Mapping[str, Shape], random: bool
 ) -> Feeds:
-    """What the files hold, and numbers at random for the other inputs, of sizes that fit."""
-    read, shapes = read_sized(model, files, batch, given)
+    """Read the files, and make random numbers of fitting sizes for the other inputs."""
+    read, shapes = read_sized(model, files, batch, requested)
     names = [info.name for info in model.inputs]
     missing = tuple(name for name in names if name not in read)
     if missing and not random:
@@ -478,23 +479,23 @@ def _fed(
 
 
 def read_sized(
-    model: Model, files: Files, batch: int | None, given: Mapping[str, Shape]
+    model: Model, files: Files, batch: int | None, requested: Mapping[str, Shape]
 ) -> tuple[dict[str, Array], dict[str, Shape]]:
     """Read the files, with `batch` samples where they have a batch, and the shapes of all inputs.
 
-    given: as for `shapes_of`, for inputs without a file. Raises ModelError where a file is missing
-    or malformed, or has a shape given, too; ShapeError where it does not fit.
+    requested: as for `shapes_of`, for inputs without a file. Raises ModelError where a file is
+    missing or malformed, or has a shape given, too; ShapeError where it does not fit.
     """
-    read = read_given(model, files)
+    read = read_files(model, files)
     missing = [info.name for info in model.inputs if info.name not in read]
-    if both := [name for name in given if name in read or not missing]:
+    if both := [name for name in requested if name in read or not missing]:
         raise ModelError(
             "--shape is for inputs of random numbers: expected it without INPUT, got "
             f"both for {both[0]!r}"
         )
     if batch is not None:
         read = _of_batch(model, read, batch)
-    shapes = {**given, **{name: array.shape for name, array in read.items()}}
+    shapes = {**requested, **{name: array.shape for name, array in read.items()}}
     return read, shapes_of(model, batch, shapes)
 
 

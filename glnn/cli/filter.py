@@ -101,7 +101,7 @@ def work_on(
                 say(str(error))
                 failed.append({"in": str(pair.source), "error": str(error)})
             else:
-                rows.append(_done(pair, picture, work, opened))
+                rows.append(_filter_picture(pair, picture, work, opened))
     if as_json:
         about = {"filter": name, "backend": opened.name, "device": where}
         print_json({**about, "pictures": rows, "failed": failed})
@@ -119,8 +119,11 @@ def _show(rows: Sequence[dict[str, Any]], wide: bool, title: str) -> None:
     Screen(wide).show(table, title)
 
 
-def _done(pair: Pair, picture: Picture, work: Work, backend: Backend) -> dict[str, Any]:
-    """Of one picture; ms is of the work alone, neither of reading nor of writing."""
+def _filter_picture(pair: Pair, picture: Picture, work: Work, backend: Backend) -> dict[str, Any]:
+    """Filter one picture, write the result and describe both.
+
+    ms: the filter's time alone, without reading and writing.
+    """
     start = perf_counter()
     found = work(picture, backend)
     took = 1e3 * (perf_counter() - start)
@@ -176,8 +179,10 @@ def _pictures(make: Callable[..., Work]) -> Callable[..., int]:
     return command
 
 
-def _numbers(kind: Callable[[str], float], counts: range) -> Callable[..., Any]:
-    """What reads `3` or `3,5`: as many numbers as one of `counts`; a single one is no tuple."""
+def _number_parser(kind: Callable[[str], float], counts: range) -> Callable[..., Any]:
+    """Return a parser of `3` or `3,5` that takes as many numbers as `counts` has; a single number
+    is no tuple.
+    """
 
     def read(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
         if text is None:
@@ -195,13 +200,13 @@ def _numbers(kind: Callable[[str], float], counts: range) -> Callable[..., Any]:
 
 def _sizes(name: str, help: str, **more: Any) -> Callable[[Command], Command]:
     """The option `name`, a size or two."""
-    reads = _numbers(int, range(1, 3))
+    reads = _number_parser(int, range(1, 3))
     return click.option(name, metavar="N|WIDTH,HEIGHT", callback=reads, help=help, **more)
 
 
 def _weights(name: str, along: str) -> Callable[[Command], Command]:
     """The option `name`, the weights of a kernel."""
-    reads, help = _numbers(float, range(1, 1000)), f"The weights along {along}."
+    reads, help = _number_parser(float, range(1, 1000)), f"The weights along {along}."
     return click.option(name, metavar="A,B,...", required=True, callback=reads, help=help)
 
 
@@ -230,14 +235,14 @@ def _show_option(command: Command) -> Command:
 @click.option(
     "--sigma",
     metavar="S|X,Y",
-    callback=_numbers(float, range(1, 3)),
+    callback=_number_parser(float, range(1, 3)),
     help="The standard deviation in pixels; without it, it follows from the size.",
 )
 @_border()
 @_pictures
 def gaussian_blur(kernel_size: Any, sigma: Any, border: str) -> Work:
     """Blur by a Gaussian."""
-    return partial(_like, filters.gaussian_blur, kernel_size, sigma, border)
+    return partial(_run_filter, filters.gaussian_blur, kernel_size, sigma, border)
 
 
 @filter.command()
@@ -246,7 +251,7 @@ def gaussian_blur(kernel_size: Any, sigma: Any, border: str) -> Work:
 @_pictures
 def box(kernel_size: Any, border: str) -> Work:
     """The means of boxes."""
-    return partial(_like, filters.box, kernel_size, border)
+    return partial(_run_filter, filters.box, kernel_size, border)
 
 
 @filter.command()
@@ -254,7 +259,7 @@ def box(kernel_size: Any, border: str) -> Work:
 @_pictures
 def median(border: str) -> Work:
     """The median of each pixel and its eight neighbours."""
-    return partial(_like, filters.median, border)
+    return partial(_run_filter, filters.median, border)
 
 
 @filter.command()
@@ -264,7 +269,7 @@ def median(border: str) -> Work:
 @_pictures
 def separable(kernel_x: Any, kernel_y: Any, border: str) -> Work:
     """Correlate rows with one kernel, then columns with another."""
-    return partial(_like, filters.separable, kernel_x, kernel_y, border)
+    return partial(_run_filter, filters.separable, kernel_x, kernel_y, border)
 
 
 @filter.command()
@@ -279,7 +284,7 @@ def separable(kernel_x: Any, kernel_y: Any, border: str) -> Work:
 @_pictures
 def resize(size: Any, interpolation: str) -> Work:
     """Another size."""
-    return partial(_like, filters.resize, size, interpolation)
+    return partial(_run_filter, filters.resize, size, interpolation)
 
 
 @filter.command()
@@ -335,7 +340,7 @@ def scharr(show: str, border: str) -> Work:
 @_border()
 @_pictures
 def laplacian(kernel_size: str, border: str) -> Work:
-    """How far the Laplacian of the grey values is from 0."""
+    """Return the filter that computes the absolute Laplacian of the grey values."""
 
     def work(picture: Picture, backend: Backend) -> Picture:
         grey = _grey(picture, backend)
@@ -344,8 +349,8 @@ def laplacian(kernel_size: str, border: str) -> Work:
     return work
 
 
-def _like(work: Callable[..., Array], *arguments: Any) -> Picture:
-    """What `work` makes of a picture on a backend, the last two of `arguments`."""
+def _run_filter(work: Callable[..., Array], *arguments: Any) -> Picture:
+    """Run `work` on a picture and a backend, the last two of `arguments`."""
     *options, picture, backend = arguments
     return work(picture, *options, backend=backend)
 

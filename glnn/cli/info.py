@@ -81,7 +81,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
 
 
 def _certificates(device: Device | None) -> list[dict[str, Any]]:
-    """What `glnn doctor` looked at here, and when."""
+    """List the certificates of `glnn doctor` for this device."""
     if device is None:
         return []
     kept = Certificates.load(Settings.from_environment().cache, device.capabilities, VERSION).found
@@ -90,7 +90,9 @@ def _certificates(device: Device | None) -> list[dict[str, Any]]:
 
 
 def _kernels(seen: list[Seen]) -> dict[str, Any]:
-    """How many kernels were held against NumPy here, and those that are not used as they are."""
+    """Count the kernels that were verified here, and list those that are not used without
+    restriction.
+    """
     notable = [
         {
             "backend": one.backend,
@@ -124,8 +126,10 @@ def _device(device: Device | None) -> dict[str, Any] | None:
     }
 
 
-def _count(seen: int, notable: int) -> str:
-    """How many kernels were held against NumPy, and how many of them are not used as they are."""
+def _describe_kernels(seen: int, notable: int) -> str:
+    """Describe how many kernels were verified here, and how many of them are not used without
+    restriction.
+    """
     if not seen:
         return "no kernel was held against NumPy here yet"
     if seen == 1:
@@ -158,7 +162,7 @@ def _show(report: dict[str, Any], out: Screen) -> None:
     out.show(opens)
     kernels = report["kernels"]
     if report["device"]:
-        out.say(f"{_count(kernels['seen'], len(kernels['notable']))}\n")
+        out.say(f"{_describe_kernels(kernels['seen'], len(kernels['notable']))}\n")
         for certificate in report["certificates"]:
             out.say(f"doctor: {certificate['said']}")
         if not report["certificates"]:

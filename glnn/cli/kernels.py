@@ -189,7 +189,7 @@ def kernels(
         return
     found = _rows(op, compiled, gpu, limits, forget, shown=not as_json)
     if directory is not None:
-        offers = _offers(gpu, limits) if admissible else None
+        offers = _capabilities(gpu, limits) if admissible else None
         _export(directory, op, architecture, offers)
     if as_json:
         print_json({"kernels": [asdict(row) for row in found]})
@@ -197,8 +197,8 @@ def kernels(
         Screen(wide).show(_table(found))
 
 
-def _table(found: list[Row]) -> Table:
-    own = any(row.folder for row in found)
+def _table(rows: list[Row]) -> Table:
+    own = any(row.folder for row in rows)
     listed = Table(
         (
             Column("op", least=12),
@@ -213,7 +213,7 @@ def _table(found: list[Row]) -> Table:
             *([Column("folder", 3)] if own else []),
         )
     )
-    for row in found:
+    for row in rows:
         listed.add(
             row.op,
             row.name,
@@ -229,8 +229,8 @@ def _table(found: list[Row]) -> Table:
     return listed
 
 
-def _offers(gpu: str | None, limits: str | None) -> Capabilities:
-    """What this device offers. Raises DeviceError where there is none."""
+def _capabilities(gpu: str | None, limits: str | None) -> Capabilities:
+    """Return the device's capabilities. Raises DeviceError where there is none."""
     with Device(gpu, limits) as device:
         return device.capabilities
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import rich_click as click
 from rich.cells import cell_len, set_cell_size
 
-from glnn.cli.drawn import folder_of
+from glnn.cli.annotate import folder_of
 from glnn.cli.options import print_json
 from glnn.cli.results import Best, best_of, frame_of, scores_of
 from glnn.cli.running import Running, filled
@@ -59,7 +59,7 @@ def check_live(name: str, options: Mapping[str, object]) -> None:
             raise ModelError(f"--{option} is for files of samples: {name} gives a frame a run")
 
 
-class Sight(Protocol):
+class FrameContent(Protocol):
     """Classes of a frame, or objects in it."""
 
     def to_json(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Sight(Protocol):
 
 
 @dataclass(frozen=True)
-class SeenClasses:
+class FrameClasses:
     """The best classes of a frame, the best first."""
 
     best: Sequence[Best]
@@ -86,7 +86,7 @@ class SeenClasses:
 
 
 @dataclass(frozen=True)
-class SeenObjects:
+class FrameObjects:
     """The objects in a frame, the best first."""
 
     objects: Sequence[DetectedObject]
@@ -102,8 +102,8 @@ class SeenObjects:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A frame, and what a model said of it."""
+class FrameResult:
+    """One frame with what the model recognised in it."""
 
     number: int
     """From 0 on."""
@@ -111,7 +111,7 @@ class Seen:
     """Since the first was there."""
     rate: float | None
     """Frames a second, of the latest ones; None of the first."""
-    sight: Sight
+    sight: FrameContent
     """Its classes or objects."""
     frame: Frame
     """Itself."""
@@ -139,7 +139,7 @@ class ClassOutput:
 
 
 @dataclass(frozen=True)
-class Watching:
+class FrameClassifier:
     """A model that looks at frames, one a run."""
 
     running: Running
@@ -149,34 +149,34 @@ class Watching:
     reads: Detector | ClassOutput
     """What reads the model's outputs."""
 
-    def look(self, frame: Frame) -> Sight:
+    def look(self, frame: Frame) -> FrameContent:
         """See what is in a frame. Raises what the runs of its session do."""
         info = self.reader.info
         x = self.reader.sample(frame)
         results = self.running.run({info.name: filled(x, info.shape[0])})
         if isinstance(self.reads, Detector):
             size = frame.shape[0], frame.shape[1]
-            return SeenObjects(self.reads.detect(results, frame_of(x, info), [size])[0])
+            return FrameObjects(self.reads.detect(results, frame_of(x, info), [size])[0])
         scores = scores_of(results, self.reads.output, 1)
-        return SeenClasses(best_of(scores, self.reads.top, self.reads.labels)[0])
+        return FrameClasses(best_of(scores, self.reads.top, self.reads.labels)[0])
 
-    def seen(self, camera: Camera, frames: int | None) -> Iterator[Seen]:
+    def seen(self, camera: Camera, frames: int | None) -> Iterator[FrameResult]:
         """Each frame, or so many of them, with its classes."""
         latest: deque[float] = deque(maxlen=LATEST + 1)
-        begun = 0.0
+        started = 0.0
         for number, frame in enumerate(islice(camera, frames)):
             sight = self.look(frame)
             now = perf_counter()
-            begun = begun or now
+            started = started or now
             latest.append(now)
             rate = (len(latest) - 1) / (now - latest[0]) if number else None
-            yield Seen(number, now - begun, rate, sight, frame)
+            yield FrameResult(number, now - started, rate, sight, frame)
 
 
-class Teller(Protocol):
-    """What says what was seen."""
+class FrameReporter(Protocol):
+    """Reports the result of each frame."""
 
-    def tell(self, seen: Seen) -> None:
+    def tell(self, seen: FrameResult) -> None:
         """Say it of one frame."""
 
     def end(self) -> None:
@@ -186,7 +186,7 @@ class Teller(Protocol):
 class Lines:
     """A line of JSON for each frame."""
 
-    def tell(self, seen: Seen) -> None:
+    def tell(self, seen: FrameResult) -> None:
         print_json(seen.to_json(), indent=None)
 
     def end(self) -> None:
@@ -194,15 +194,15 @@ class Lines:
 
 
 @dataclass
-class Renewed:
-    """One line that is renewed with each frame; a line a frame where the output is no terminal."""
+class StatusLine:
+    """A status line that each frame overwrites; a line a frame where the output is no terminal."""
 
     width: int | None
     """The terminal's; None where it is none."""
-    begun: bool = field(default=False, init=False)
+    started: bool = field(default=False, init=False)
     """Whether the line is there."""
 
-    def tell(self, seen: Seen) -> None:
+    def tell(self, seen: FrameResult) -> None:
         text = printable(str(seen)).replace("\n", "\\n")
         if self.width is None:
             click.echo(text)
@@ -211,18 +211,18 @@ class Renewed:
         shown = set_cell_size(text, room) if cell_len(text) > room else text
         sys.stdout.write(f"{RENEW}{shown}")
         sys.stdout.flush()
-        self.begun = True
+        self.started = True
 
     def end(self) -> None:
-        if self.begun:
+        if self.started:
             sys.stdout.write("\n")
             sys.stdout.flush()
-            self.begun = False
+            self.started = False
 
 
 @dataclass(frozen=True)
-class Telling:
-    """What is said of frames, and until when."""
+class WatchOptions:
+    """Options of `watch`: which frames are reported, how, and where pictures are written."""
 
     frames: int | None = None
     """How many; None: to the end, or until somebody interrupts it."""
@@ -235,7 +235,10 @@ class Telling:
 
 
 def watch(
-    camera: Camera, watching: Watching, about: Callable[[], Mapping[str, Any]], how: Telling
+    camera: Camera,
+    watching: FrameClassifier,
+    about: Callable[[], Mapping[str, Any]],
+    how: WatchOptions,
 ) -> None:
     """Say what is seen, until there were so many frames, the video ends, or somebody interrupts it.
 
@@ -245,7 +248,7 @@ def watch(
     """
     target = None if how.folder is None else folder_of(how.folder)
     out = Screen(how.wide)
-    teller: Teller = Lines() if how.as_json else Renewed(out.width)
+    teller: FrameReporter = Lines() if how.as_json else StatusLine(out.width)
     last, where = None, dict[str, Any]()
     try:
         for last in watching.seen(camera, how.frames):
@@ -275,11 +278,11 @@ def _begin(out: Screen, where: Mapping[str, Any], as_json: bool) -> None:
             out.say(note)
 
 
-def _draw(folder: Path, seen: Seen) -> None:
+def _draw(folder: Path, seen: FrameResult) -> None:
     write_picture(folder / f"frame-{seen.number:06}.png", seen.sight.draw(seen.frame))
 
 
-def _summary(last: Seen, where: Mapping[str, Any]) -> str:
-    """How many frames there were, and how fast but for the first, which had a plan made."""
+def _summary(last: FrameResult, where: Mapping[str, Any]) -> str:
+    """Describe the number of frames and their rate without the first frame, which had a plan made."""
     rate = f", {last.number / last.seconds:.1f} a second" if last.number else ""
     return f"{last.number + 1} frames{rate} on {where['backend']}: {where['device']}"

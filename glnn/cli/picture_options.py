@@ -1,4 +1,4 @@
-"""What the command line says of pictures: how they are read, their classes' names, drawing."""
+"""Command-line options for pictures: preprocessing, names of classes, drawing."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ OTHERS = ("instead", "labels", "drawn", "show", "confidence", "overlap", "boxes"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What was asked for."""
+class PictureOptions:
+    """The options for pictures on a command line."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Those of a Preprocessing that are to be others than the model's, and `invert`."""
@@ -53,12 +53,12 @@ class Asked:
 
     @property
     def keeps(self) -> bool:
-        """Whether pictures are needed besides what a model is given of them."""
+        """True where pictures must be kept after samples are made of them."""
         return self.show or self.drawn is not None
 
     @property
     def option(self) -> str | None:
-        """One of the options that are for pictures alone; None where none was given."""
+        """The first option given that is for pictures alone; None where there is none."""
         names = [f"--{name}" for name in self.fields]
         names += ["--preprocessing"] if self.instead is not None else []
         names += ["--drawn"] if self.drawn is not None else []
@@ -68,29 +68,29 @@ class Asked:
 
 
 def picture_options(command: Command) -> Command:
-    """The options of an `Asked`, which `command` takes as `asked`."""
+    """The options of a `PictureOptions`, which `command` takes as `pictures`."""
 
     @wraps(command)
-    def with_asked(*args: Any, **kwargs: Any) -> Any:
+    def with_pictures(*args: Any, **kwargs: Any) -> Any:
         kwargs["antialias"] = kwargs.pop("no_antialias")
         kwargs["invert"] = kwargs.pop("no_invert")
         given = {name: kwargs.pop(name) for name in FIELDS}
         taken = {name: value for name, value in given.items() if value is not None}
         others = {name: kwargs.pop(name) for name in OTHERS}
-        return command(*args, asked=Asked(taken, **others), **kwargs)
+        return command(*args, pictures=PictureOptions(taken, **others), **kwargs)
 
-    found: Any = with_asked
+    found: Any = with_pictures
     for option in reversed(_options()):
         found = option(found)
     return found  # type: ignore[no-any-return]
 
 
 def _options() -> list[Callable[[Any], Any]]:
-    return [*_reading(), *_detecting(), *_drawing()]
+    return [*_reading_options(), *_detecting_options(), *_drawing_options()]
 
 
-def _reading() -> list[Callable[[Any], Any]]:
-    """Those of how pictures become samples, and of their classes' names."""
+def _reading_options() -> list[Callable[[Any], Any]]:
+    """Options of the preprocessing, and of the classes' names."""
     return [
         click.option(
             "--labels",
@@ -150,7 +150,7 @@ def _reading() -> list[Callable[[Any], Any]]:
     ]
 
 
-def _detecting() -> list[Callable[[Any], Any]]:
+def _detecting_options() -> list[Callable[[Any], Any]]:
     """Return the options of detectors."""
     part = click.FloatRange(0, 1)
     return [
@@ -180,8 +180,8 @@ def _detecting() -> list[Callable[[Any], Any]]:
     ]
 
 
-def _drawing() -> list[Callable[[Any], Any]]:
-    """Those of what is drawn on pictures."""
+def _drawing_options() -> list[Callable[[Any], Any]]:
+    """Options of drawing."""
     return [
         click.option(
             "--drawn",
@@ -213,7 +213,7 @@ def _size(context: click.Context, parameter: click.Parameter, text: str | None) 
 
 
 def _numbers(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
-    """One number or several, with commas between them."""
+    """Parse one number or several, separated by commas."""
     if text is None:
         return None
     try:

@@ -123,7 +123,7 @@ def _report(
         "inputs": {info.name: shapes[info.name] for info in model.inputs},
         "steps": steps,
         "choices": [
-            {**asdict(reason), "why": _why(reason)} for reason in reasons(outline, available)
+            {**asdict(reason), "why": _explain(reason)} for reason in reasons(outline, available)
         ],
         "blocks": blocks,
         "tensor_bytes": outline.tensors,
@@ -138,8 +138,8 @@ def _report(
     }
 
 
-def _why(reason: Reason) -> str:
-    """What a person is told of it."""
+def _explain(reason: Reason) -> str:
+    """Explain in a sentence why a kernel was chosen."""
     taken = {"weights": reason.weights, "workspace": reason.workspace}
     more = " and ".join(f"{size(n)} of {what}" for what, n in taken.items() if n > 0)
     less = " and ".join(f"{size(-n)} of {what}" for what, n in taken.items() if n < 0)

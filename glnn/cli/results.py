@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.cli.picture_options import Asked
+from glnn.cli.picture_options import PictureOptions
 from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.cli.sources import Inputs, Picture
 from glnn.errors import ModelError
@@ -26,8 +26,8 @@ MOST_NOTES = 10
 
 
 @dataclass(frozen=True)
-class Output:
-    """What a run gave under a name."""
+class OutputSummary:
+    """Statistics of one output of one run."""
 
     name: str
     """The output's."""
@@ -43,8 +43,8 @@ class Output:
     """Of all numbers."""
 
     @classmethod
-    def of(cls, name: str, array: Array) -> Output:
-        """What `array` is."""
+    def from_array(cls, name: str, array: Array) -> OutputSummary:
+        """Summarise `array`, the output called `name`."""
         summary = Summary(name)
         summary.add(array)
         return summary.output
@@ -52,7 +52,7 @@ class Output:
 
 @dataclass
 class Summary:
-    """What runs gave under a name, one after the other."""
+    """Statistics of one output over several runs."""
 
     name: str
     """The output's."""
@@ -89,26 +89,28 @@ class Summary:
         self.count += wide.size
 
     @property
-    def output(self) -> Output:
+    def output(self) -> OutputSummary:
         """All of it."""
         mean = self.total / self.count if self.count else None
         shape = () if self.shape is None else self.shape
-        return Output(self.name, shape, self.type, self.least, mean, self.greatest)
+        return OutputSummary(self.name, shape, self.type, self.least, mean, self.greatest)
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """What one run gave."""
+class RunOutputs:
+    """The outputs of one run."""
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputSummary, ...]
     """In the model's order."""
     notes: tuple[str, ...] = ()
     """What was done to the samples."""
 
     @classmethod
-    def of(cls, results: Mapping[str, Array], notes: Sequence[str] = ()) -> Outputs:
-        """What a run gave, by the outputs' names."""
-        found = tuple(Output.of(name, np.asarray(array)) for name, array in results.items())
+    def from_results(cls, results: Mapping[str, Array], notes: Sequence[str] = ()) -> RunOutputs:
+        """Summarise the outputs of a run, by their names."""
+        found = tuple(
+            OutputSummary.from_array(name, np.asarray(array)) for name, array in results.items()
+        )
         return cls(found, tuple(notes))
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +132,7 @@ def show_notes(out: Screen, notes: Sequence[str]) -> None:
         out.say(f"... and {len(notes) - MOST_NOTES} more notes (all of them with --json)")
 
 
-def show_outputs(out: Screen, outputs: Sequence[Output]) -> None:
+def show_outputs(out: Screen, outputs: Sequence[OutputSummary]) -> None:
     """Print a row for each."""
     numbers = (figures("least"), figures("mean", 1), figures("greatest"))
     rows = Table((Column("output"), Column("shape"), Column("type", 2), *numbers))
@@ -172,7 +174,7 @@ class Best:
 
     @property
     def name(self) -> str:
-        """What it is called: by its number where nothing else is known."""
+        """The name of the class, or its number where it has no name."""
         return str(self.number) if self.label is None else self.label
 
     def to_json(self) -> dict[str, Any]:
@@ -221,7 +223,7 @@ def best_of(scores: Array, top: int, labels: Labels | None = None) -> list[list[
 
 
 def scores_of(results: Mapping[str, Array], output: str, count: int) -> Array:
-    """What `output` gives for the first `count` samples of a run: (count, classes).
+    """Return the scores of the first `count` samples in `output`, (count, classes).
 
     results: of the run, by the outputs' names. Raises ModelError where it is of another shape.
     """
@@ -287,7 +289,7 @@ class Classes:
 
     @property
     def accuracy(self) -> float | None:
-        """How many first ones are right; None where not all are known."""
+        """The fraction of samples whose best class is right; None where a label is unknown."""
         if not self.known or any(label is None for label in self.known):
             return None
         pairs = zip(self.best, self.known, strict=True)
@@ -342,8 +344,9 @@ def _head(text: str, rank: int, numbered: bool) -> Column:
 MOST_ROWS = 40  # objects in a table
 
 
-def detector_of(model: Model, asked: Asked) -> Detector | None:
-    """Make the detector that `model` is, as it was asked for; None where it is none.
+def detector_of(model: Model, pictures: PictureOptions) -> Detector | None:
+    """Make the detector that `model` is, with the options of the command line; None where it is no
+    detector.
 
     Raises ModelError where something was asked for that only detectors have, or for --labels with
     another number of classes.
@@ -351,20 +354,24 @@ def detector_of(model: Model, asked: Asked) -> Detector | None:
     takes = len(model.inputs) == 1 and model.inputs[0].dtype in TAKEN
     takes = takes and len(model.inputs[0].shape) == 4
     found = Detector.of(model.output_shapes, model.metadata) if takes else None
-    limits = {"confidence": asked.confidence, "overlap": asked.overlap, "boxes": asked.boxes}
+    limits = {
+        "confidence": pictures.confidence,
+        "overlap": pictures.overlap,
+        "boxes": pictures.boxes,
+    }
     given: dict[str, Any] = {name: part for name, part in limits.items() if part is not None}
     if found is None:
         if given:
             why = (*undecoded(model), f"{model.name} does not say that it is one")[0]
             raise ModelError(f"--{next(iter(given))} is for detectors: {why}")
         return None
-    if asked.labels is not None:
-        labels = read_labels(asked.labels)
+    if pictures.labels is not None:
+        labels = read_labels(pictures.labels)
         if max(labels) >= found.classes:
             said = f"{max(labels) + 1} names, the model has {found.classes} classes"
-            raise ModelError(f"{asked.labels}: {said}")
+            raise ModelError(f"{pictures.labels}: {said}")
         found = replace(found, labels=labels)
-    if asked.boxes is not None:
+    if pictures.boxes is not None:
         given["layout"] = given.pop("boxes")
     return replace(found, **given)
 
@@ -417,9 +424,9 @@ class Detections:
         self.notes += inputs.notes
         return found
 
-    def draw(self, picture: Picture, found: Sequence[DetectedObject]) -> Picture:
+    def draw(self, picture: Picture, objects: Sequence[DetectedObject]) -> Picture:
         """Draw the objects of a picture on a copy of it."""
-        return outlined(picture, found)
+        return outlined(picture, objects)
 
     def trim(self) -> None:
         """Forget samples of which not all was taken, as somebody interrupted it."""

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import rich_click as click
 
-from glnn.cli.drawn import Drawn
+from glnn.cli.annotate import AnnotatedPictures
 from glnn.cli.feeds import TAKEN, batch_size, files_of, read_feeds, source_of
 from glnn.cli.live import (
     ClassOutput,
-    Telling,
-    Watching,
+    FrameClassifier,
+    WatchOptions,
     check_live,
     frames_option,
     live_input,
@@ -32,8 +32,8 @@ from glnn.cli.options import (
     precision_option,
     print_json,
 )
-from glnn.cli.picture_options import Asked, picture_options
-from glnn.cli.results import Classes, Detections, Outputs, detector_of, named, undecoded
+from glnn.cli.picture_options import PictureOptions, picture_options
+from glnn.cli.results import Classes, Detections, RunOutputs, detector_of, named, undecoded
 from glnn.cli.running import Dump, Running, dump_options
 from glnn.cli.screen import Screen, say
 from glnn.cli.sources import Reader, Source
@@ -100,7 +100,7 @@ def run(
     limits: str | None,
     wide: bool,
     as_json: bool,
-    asked: Asked,
+    pictures: PictureOptions,
 ) -> int:
     """Run MODEL, a bundled name (lenet), a .json or an .onnx file, on INPUTS: classes or objects.
 
@@ -128,33 +128,36 @@ def run(
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
     options |= {"precision": precision, "prefer": prefer}
     opened = partial(InferenceSession, loaded, backend, **options)
-    into, tracing = partial(Dump.asked, dump, tensors, loaded), None if trace is None else Trace()
+    into, tracing = (
+        partial(Dump.from_options, dump, tensors, loaded),
+        None if trace is None else Trace(),
+    )
     step = stride_of(loaded.metadata, loaded.output_shapes.values())
     running = Running(opened, into, tracing, backend == "auto", step)
     if (live := live_input(inputs, frames)) is not None:
-        check_live(live, {"batch": batch, "dump": dump, "trace": trace, "show": asked.show})
-        _watch(running, loaded, live, asked, top, frames, wide, as_json)
+        check_live(live, {"batch": batch, "dump": dump, "trace": trace, "show": pictures.show})
+        _watch(running, loaded, live, pictures, top, frames, wide, as_json)
         return 0
-    done = _run(running, loaded, inputs, model, asked, batch, top, not as_json)
+    done = _run(running, loaded, inputs, model, pictures, batch, top, not as_json)
     more = done.to_json()
     if running.trace is not None and trace is not None:
         more |= save_trace(running.trace, trace)
     if as_json:
-        print_json({**_about(running.session), **more})
+        print_json({**_environment(running.session), **more})
     else:
         done.show(Screen(wide), running.session, trace)
     return done.code
 
 
 @dataclass(frozen=True)
-class Done:
-    """What came of it."""
+class RunResult:
+    """The result of `glnn run`."""
 
-    found: Classes | Detections | Outputs
+    found: Classes | Detections | RunOutputs
     """What the model gave."""
     dump: Dump | None
     """What was dumped."""
-    drawn: Drawn | None = None
+    drawn: AnnotatedPictures | None = None
     """What was drawn."""
     source: Source | None = None
     """Where the samples came from, where these are files or arrays."""
@@ -179,7 +182,7 @@ class Done:
 
     def show(self, out: Screen, session: InferenceSession, trace: str | None) -> None:
         """Print what was found, and where."""
-        about = _about(session)
+        about = _environment(session)
         software = f" (software: {about['software']}, on the CPU)" if about["software"] else ""
         self.found.show(out, f"{about['backend']}: {about['device']}{software}")
         if self.source is not None and self.source.failed:
@@ -199,8 +202,11 @@ class Done:
             say(f"interrupted: these are the results of what was done of {total}")
 
 
-def _about(session: InferenceSession) -> dict[str, Any]:
-    """What ran, and where; choice: what `auto` took, None where there was nothing to choose."""
+def _environment(session: InferenceSession) -> dict[str, Any]:
+    """Describe the model, backend and device.
+
+    choice: the choice of `auto`; None where there was no choice.
+    """
     device, choice = session.backend.device, session.choice
     return {
         "model": session.model.name,
@@ -216,25 +222,25 @@ def _run(
     loaded: Model,
     inputs: tuple[str, ...],
     model: str,
-    asked: Asked,
+    pictures: PictureOptions,
     batch: int | None,
     top: int,
     shown: bool,
-) -> Done:
-    """Run the model on what was given."""
-    detector, output = detector_of(loaded, asked), _classifier(loaded)
-    if detector is None and output is None and (asked.labels is not None or asked.keeps):
+) -> RunResult:
+    """Run the model on the inputs of the command line."""
+    detector, output = detector_of(loaded, pictures), _classifier(loaded)
+    if detector is None and output is None and (pictures.labels is not None or pictures.keeps):
         raise ModelError(f"--labels, --drawn and --show are for classes: {model} gives none")
     if detector is None and output is None and (not inputs or not _takes_samples(loaded)):
-        _check_options(asked, None)
+        _check_options(pictures, None)
         feeds = read_feeds(loaded, inputs, model, batch, {}, most=MOST_SAMPLES, random=False)
         running.begin(1)
         with report_work("running", loaded.name):
             results = running.run(feeds.arrays)
-        return Done(Outputs.of(results, undecoded(loaded)), running.dump)
+        return RunResult(RunOutputs.from_results(results, undecoded(loaded)), running.dump)
     paths = files_of(loaded, inputs).get(loaded.inputs[0].name, ())
-    source = source_of(loaded, paths, model, asked.fields, asked.instead, asked.keeps)
-    _check_options(asked, source)
+    source = source_of(loaded, paths, model, pictures.fields, pictures.instead, pictures.keeps)
+    _check_options(pictures, source)
     if detector is None and output is None:
         given = source.whole(batch_size(loaded, batch, MOST_SAMPLES))
         count = batch_size(loaded, batch, len(given.x))
@@ -244,23 +250,23 @@ def _run(
             *undecoded(loaded),
             *source.notes,
             *given.notes,
-            *_counted(len(given.x), count, source),
+            *_count_notes(len(given.x), count, source),
         ]
         with report_work("running", loaded.name):
             results = running.run(x)
-        return Done(Outputs.of(results, said), running.dump, None, source)
+        return RunResult(RunOutputs.from_results(results, said), running.dump, None, source)
     count = batch_size(loaded, batch, _samples_a_run(loaded, source))
     found: Classes | Detections
     if detector is not None:
         found = Detections(detector, loaded.inputs[0], notes=list(source.notes))
     else:
         assert output is not None
-        labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
+        labels, notes = named(pictures.labels, loaded.metadata, loaded.tensors[output].shape[1])
         found = Classes(output, top, labels, notes=[*notes, *source.notes])
-    drawn = Drawn.of(asked, source)
+    drawn = AnnotatedPictures.from_options(pictures, source)
     running.begin(-(-(source.total or 0) // count))
     whole = running.run_all(source, count, found, drawn, shown)
-    return Done(found, running.dump, drawn, source, whole)
+    return RunResult(found, running.dump, drawn, source, whole)
 
 
 def _samples_a_run(model: Model, source: Source) -> int:
@@ -273,8 +279,8 @@ def _samples_a_run(model: Model, source: Source) -> int:
     return max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))
 
 
-def _counted(read: int, count: int, source: Source) -> list[str]:
-    """What is to be said where one run takes other samples than those that there are."""
+def _count_notes(read: int, count: int, source: Source) -> list[str]:
+    """Return a note where one run takes another number of samples than there are."""
     there = read if source.total is None else source.total - len(source.failed)
     if there > count:
         return [f"one run takes {count} samples: the first of {there}, the others are left out"]
@@ -285,35 +291,35 @@ def _watch(
     running: Running,
     loaded: Model,
     name: str,
-    asked: Asked,
+    pictures: PictureOptions,
     top: int,
     frames: int | None,
     wide: bool,
     as_json: bool,
 ) -> None:
     """Run the model on the frames of a camera or a video."""
-    detector, output = detector_of(loaded, asked), _classifier(loaded)
+    detector, output = detector_of(loaded, pictures), _classifier(loaded)
     reads: Detector | ClassOutput
     notes: list[str] = []
     if detector is not None:
         reads = detector
     elif output is not None:
-        labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
+        labels, notes = named(pictures.labels, loaded.metadata, loaded.tensors[output].shape[1])
         reads = ClassOutput(output, labels, top)
     else:
         gives = f"expected a model that gives classes or objects, {loaded.name} gives none"
         raise ModelError(f"{name}: {gives}")
-    reader = Reader.of(loaded, asked.fields, asked.instead)
+    reader = Reader.for_model(loaded, pictures.fields, pictures.instead)
     with Camera(name) as camera:
         running.begin(1)
-        watching = Watching(running, reader, reads)
+        watching = FrameClassifier(running, reader, reads)
         said = {**reader.to_json(), "notes": [*notes, *reader.notes]}
-        how = Telling(frames, asked.drawn, wide, as_json)
-        watch(camera, watching, lambda: {**_about(running.session), **said}, how)
+        how = WatchOptions(frames, pictures.drawn, wide, as_json)
+        watch(camera, watching, lambda: {**_environment(running.session), **said}, how)
 
 
 def _takes_samples(model: Model) -> bool:
-    """Whether it has one input, whose samples files can hold."""
+    """Return True where the model has one input, and files can hold samples of it."""
     return len(model.inputs) == 1 and model.inputs[0].dtype in TAKEN
 
 
@@ -324,7 +330,7 @@ def _classifier(model: Model) -> str | None:
     return next((name for name in model.outputs if len(model.tensors[name].shape) == 2), None)
 
 
-def _check_options(asked: Asked, source: Source | None) -> None:
-    """Raise ModelError where something was asked of pictures, and there are none."""
-    if asked.option is not None and (source is None or source.reader is None):
-        raise ModelError(f"{asked.option} is for pictures: there are none among the inputs")
+def _check_options(pictures: PictureOptions, source: Source | None) -> None:
+    """Raise ModelError where an option for pictures is given without pictures."""
+    if pictures.option is not None and (source is None or source.reader is None):
+        raise ModelError(f"{pictures.option} is for pictures: there are none among the inputs")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import rich_click as click
 
-from glnn.cli.drawn import Drawn
+from glnn.cli.annotate import AnnotatedPictures
 from glnn.cli.options import OutputFile, check_writable
 from glnn.cli.results import Classes, Detections
 from glnn.cli.screen import Column, Screen, Table, figures, progress, size
@@ -60,7 +60,7 @@ class Dumped:
 
 @dataclass
 class Dump:
-    """Where tensors go, run by run."""
+    """The files that --dump writes tensors of each run to."""
 
     target: Path
     """The .npz file, or the folder of several."""
@@ -72,10 +72,10 @@ class Dump:
     """What they hold, with the shapes of the first."""
 
     @classmethod
-    def asked(
+    def from_options(
         cls, target: str | None, tensors: Sequence[str], model: Model, runs: int
     ) -> Dump | None:
-        """What was asked for; None where nothing was.
+        """Return the dump that the options ask for; None where --dump is not given.
 
         runs: how many there will be. Raises ModelError for an unknown tensor, where nothing can be
         written, and where one file is to hold several runs.
@@ -209,32 +209,32 @@ class Running:
         self,
         source: Source,
         batch: int,
-        found: Classes | Detections,
-        drawn: Drawn | None,
+        collector: Classes | Detections,
+        annotated: AnnotatedPictures | None,
         shown: bool,
     ) -> bool:
-        """Run all samples, `batch` at a time, and take the results into `found` and `drawn`.
+        """Run all samples, `batch` at a time, and add the outputs to `collector` and `annotated`.
 
-        shown: whether a progress bar is drawn. Whether it came to the end: not where somebody
-        interrupted it after some were done, whose results are there.
+        shown: whether a progress bar is drawn. Returns False where it was interrupted after some
+        samples, whose outputs are collected.
         """
         info = self.session.get_inputs()[0]
         with progress(shown) as bar:
             seen = self.trace is not None or self.session.restored
-            doing = "classifying" if isinstance(found, Classes) else "detecting"
+            doing = "classifying" if isinstance(collector, Classes) else "detecting"
             first = FIRST if self.measures and not seen else doing
             task = bar.add_task(first, total=source.total)
             try:
                 for inputs in source.batches(batch):
                     results = self.run({info.name: filled(inputs.x, info.shape[0])})
-                    best: Sequence[Any] = found.add(inputs, results)
-                    if drawn is not None:
-                        drawn.take(inputs, best, found.draw)
-                    done = len(found.names) + len(source.failed)
+                    best: Sequence[Any] = collector.add(inputs, results)
+                    if annotated is not None:
+                        annotated.take(inputs, best, collector.draw)
+                    done = len(collector.names) + len(source.failed)
                     bar.update(task, description=doing, completed=done)
             except KeyboardInterrupt:
-                found.trim()
-                if not found.names:
+                collector.trim()
+                if not collector.names:
                     raise
                 return False
         return True

@@ -64,10 +64,10 @@ class Table:
         empty = ("",) * (len(self.columns) - len(cells))
         self.rows.append((*(printable(cell).replace("\n", "\\n") for cell in cells), *empty))
 
-    def part(self, kept: Sequence[int]) -> Table:
-        """The same with only those columns."""
-        rows = [tuple(row[i] for i in kept) for row in self.rows]
-        return Table(tuple(self.columns[i] for i in kept), self.split, rows)
+    def part(self, columns: Sequence[int]) -> Table:
+        """Return the table with only `columns`, by their numbers."""
+        rows = [tuple(row[i] for i in columns) for row in self.rows]
+        return Table(tuple(self.columns[i] for i in columns), self.split, rows)
 
     def natural(self) -> list[int]:
         """The width of each column where nothing is folded but heads."""

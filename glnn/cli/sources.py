@@ -1,4 +1,4 @@
-"""Where samples come from, as many at a time as a run takes: files, arrays, or anything else."""
+"""Sources of samples, read as many at a time as a run takes: files, arrays, iterables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SampleFile:
     """How many samples its header speaks of."""
 
     @classmethod
-    def of(cls, path: Path, info: TensorInfo) -> SampleFile:
+    def open(cls, path: Path, info: TensorInfo) -> SampleFile:
         """The file `path` for the input `info`. Raises ModelError or ShapeError where it does not
         hold such samples, as far as its header says.
         """
@@ -117,7 +117,7 @@ Picture = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Reader:
-    """What makes samples of pictures."""
+    """Makes samples of pictures."""
 
     info: TensorInfo
     """The input."""
@@ -127,23 +127,25 @@ class Reader:
     """Whether digits on a light background are inverted."""
 
     @classmethod
-    def of(cls, model: Model, asked: Mapping[str, Any], instead: str | None) -> Reader:
+    def for_model(
+        cls, model: Model, preprocessing: Mapping[str, Any], instead: str | None
+    ) -> Reader:
         """For the only input of `model`.
 
-        asked: fields of a Preprocessing that are to be others, and `invert`. instead: what is taken
-        in place of the model's own, as `read_preprocessing` takes it. A model that says nothing,
-        and takes grey pictures of one size, gets digits where nobody asks for anything else.
-        Raises ModelError without Pillow and for what cannot be, ShapeError where the input takes
-        no pictures.
+        preprocessing: fields of a Preprocessing that are to be others, and `invert`. instead: what
+        is taken in place of the model's own, as `read_preprocessing` takes it. A model that says
+        nothing, and takes grey pictures of one size, gets digits where nobody asks for anything
+        else. Raises ModelError without Pillow and for what cannot be, ShapeError where the input
+        takes no pictures.
         """
         check_pillow()
         info = model.inputs[0]
         place = Place.of(info)
         outputs = model.output_shapes.values()
-        fields = {name: value for name, value in asked.items() if name != "invert"}
+        fields = {name: value for name, value in preprocessing.items() if name != "invert"}
         plain = not fields and instead is None and described(model.metadata, outputs) is None
         if plain and place.channels == 1 and place.first and place.known is not None:
-            return cls(info, None, asked.get("invert", True))
+            return cls(info, None, preprocessing.get("invert", True))
         taken = None if instead is None else read_preprocessing(instead)
         return cls(info, Chosen.of(info, model.metadata, fields, taken, outputs))
 
@@ -167,7 +169,7 @@ class Reader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is said once, of all pictures."""
+        """Notes on all pictures, to be printed once."""
         if self.chosen is None or not self.chosen.assumed:
             return ()
         how = self.chosen.how
@@ -175,7 +177,7 @@ class Reader:
         return (f"the model says nothing of pictures, taken are: {how}",)
 
     def to_json(self) -> dict[str, Any]:
-        """What is done to pictures, as plain dicts; empty for digits."""
+        """The preprocessing as plain dicts; empty for digits."""
         return {} if self.chosen is None else {"preprocessing": self.chosen.how.to_json()}
 
 
@@ -219,7 +221,7 @@ class Inputs:
     """Height and width of the pictures that they were made of."""
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> Inputs:
+    def concatenate(cls, samples: Sequence[Sample]) -> Inputs:
         """The samples together; their shapes are the same."""
         labels = [one.label for one in samples]
         return cls(
@@ -237,7 +239,7 @@ class Part(Protocol):
 
     @property
     def count(self) -> int | None:
-        """How many; None where nobody knows."""
+        """The number of samples; None where it is unknown."""
 
     def samples(self) -> Iterator[Sample]:
         """Each of them. Raises ModelError or ShapeError where one cannot be had."""
@@ -309,8 +311,8 @@ class PictureFile:
         yield Sample(x, str(self.path), None, picture if self.keep else None, said, size)
 
 
-def _runs(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
-    """Where parts begin and end that are had together: up to `most` pictures, others alone."""
+def _groups(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
+    """Yield the range of parts that are read together: up to `most` pictures, any other part alone."""
     start = 0
     while start < len(parts):
         end = start + 1
@@ -345,7 +347,7 @@ class Source:
 
     @property
     def total(self) -> int | None:
-        """How many samples there are; None where nobody knows."""
+        """The number of samples in all parts; None where one of them is unknown."""
         counts = [part.count for part in self.parts]
         return None if None in counts else sum(count or 0 for count in counts)
 
@@ -360,20 +362,20 @@ class Source:
         for sample in self._samples(min(count, AT_ONCE)):
             any_there = True
             if waiting and sample.x.shape[1:] != waiting[0].x.shape[1:]:
-                yield Inputs.of(waiting)
+                yield Inputs.concatenate(waiting)
                 waiting = []
             waiting.append(sample)
             if len(waiting) == count:
-                yield Inputs.of(waiting)
+                yield Inputs.concatenate(waiting)
                 waiting = []
         if waiting:
-            yield Inputs.of(waiting)
+            yield Inputs.concatenate(waiting)
         if not any_there:
             raise self._none_left()
 
     def _samples(self, at_once: int) -> Iterator[Sample]:
         """All of them; of pictures behind one another so many are read at once."""
-        for start, end in _runs(self.parts, at_once):
+        for start, end in _groups(self.parts, at_once):
             if not isinstance(self.parts[start], PictureFile):
                 yield from self.parts[start].samples()
                 continue
@@ -399,7 +401,7 @@ class Source:
 
     @property
     def notes(self) -> list[str]:
-        """What is said once, of all pictures."""
+        """Notes on all pictures, to be printed once."""
         return [] if self.reader is None else list(self.reader.notes)
 
     def whole(self, most: int | None = None) -> Inputs:
@@ -413,4 +415,4 @@ class Source:
             if one.x.shape[1:] != found[0].x.shape[1:]:
                 sizes = f"{found[0].x.shape[1:]} and {one.x.shape[1:]}"
                 raise ShapeError(f"{one.name}: expected samples of one shape, got {sizes}")
-        return Inputs.of(found)
+        return Inputs.concatenate(found)

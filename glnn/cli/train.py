@@ -85,7 +85,7 @@ SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
 
 
 def recipe_options(command: Command) -> Command:
-    """The options of a `Recipe`."""
+    """Add the options of `TrainOptions` to a command."""
     options = (
         click.option(
             "--lr", type=float, help="The learning rate: the optimiser's own, if not given."
@@ -128,8 +128,8 @@ def recipe_options(command: Command) -> Command:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What the options say."""
+class TrainOptions:
+    """The options that select loss, optimiser and learning rate."""
 
     loss: str
     """One of LOSSES."""
@@ -144,8 +144,11 @@ class Recipe:
     momentum: float | None
     weight_decay: float | None
 
-    def made(self, steps: int) -> tuple[Loss, Optimizer, Schedule | None]:
-        """What trains for so many steps. Raises GlnnError for numbers that do not suit them."""
+    def build(self, steps: int) -> tuple[Loss, Optimizer, Schedule | None]:
+        """Make the loss, the optimiser and the schedule for so many steps.
+
+        Raises GlnnError for numbers that do not suit them.
+        """
         optimizer = self._optimizer()
         schedule = None
         if self.schedule != "constant" or self.warmup:
@@ -173,7 +176,7 @@ PLOTS = (".png", ".svg", ".pdf")
 
 @dataclass(frozen=True)
 class Files:
-    """What is written."""
+    """The files that training writes."""
 
     output: str
     """The trained model."""
@@ -236,8 +239,8 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What was trained, and how that went."""
+class TrainingReport:
+    """The outcome of a training: model, history and files."""
 
     model: str
     """The model's name."""
@@ -258,7 +261,7 @@ class Trained:
 
     @property
     def device(self) -> str:
-        """What GL calls the GPU."""
+        """The name of the GPU, as GL reports it."""
         device = self.backend.device
         return device.capabilities.renderer if device else "CPU (NumPy)"
 
@@ -372,7 +375,7 @@ class Course:
         """
         folder = _picture_folder(name, model)
         found, held = _read_pictures(folder, model) if folder else _read(name, model.inputs[0])
-        part = _number(self.validation)
+        part = _parse_number(self.validation)
         if folder is not None and held is None and self.validation is None:
             part = SHARE
         if part is not None and not 0 <= part < 1:
@@ -388,11 +391,11 @@ class Course:
             )
         return found, held
 
-    def stopping(self, held: Dataset | None) -> list[EarlyStopping]:
-        """What ends training early, if anything does."""
+    def early_stopping_callbacks(self, validation: Dataset | None) -> list[EarlyStopping]:
+        """Return the callback that ends training early; none unless --early-stopping is given."""
         if self.early_stopping is None:
             return []
-        return [EarlyStopping("validation_loss" if held else "loss", self.early_stopping)]
+        return [EarlyStopping("validation_loss" if validation else "loss", self.early_stopping)]
 
 
 @click.command(cls=WritingCommand)
@@ -499,14 +502,14 @@ def train(
       glnn train net.json mnist/ --epochs 50 --checkpoint net.npz --resume
     """
     _say_warnings()
-    options["output"] = options["output"] or _beside(model)
-    files, course = _of(Files, options), _of(Course, options)
+    options["output"] = options["output"] or _default_output(model)
+    files, course = _dataclass_of(Files, options), _dataclass_of(Course, options)
     loaded = course.model(model)
     given, held = course.data(data, loaded)
     files.check()
     files.try_model(loaded)
     steps = course.epochs * -(-len(given) // course.batch)
-    loss, optimizer, schedule = _of(Recipe, options).made(steps)
+    loss, optimizer, schedule = _dataclass_of(TrainOptions, options).build(steps)
     trainer = Trainer(
         *(loaded, loss, optimizer, backend),
         gpu=gpu,
@@ -519,7 +522,7 @@ def train(
     history, seconds = _fit(trainer, course, files, given, held, not as_json)
     counts = len(given), len(held) if held else 0
     where = trainer.backend, trainer.choice
-    trained = Trained(loaded.name, *where, history, counts, seconds, files, given.classes)
+    trained = TrainingReport(loaded.name, *where, history, counts, seconds, files, given.classes)
     trained.write(_named(trainer.model, given.classes))
     if as_json:
         print_json(trained.to_json())
@@ -531,20 +534,20 @@ def _fit(
     trainer: Trainer,
     course: Course,
     files: Files,
-    given: Dataset,
-    held: Dataset | None,
+    training: Dataset,
+    validation: Dataset | None,
     shown: bool,
 ) -> tuple[History, float]:
-    """Train; how that went, and the seconds that it took."""
+    """Train, and return the history and the seconds that it took."""
     began = perf_counter()
     try:
         history = trainer.fit(
-            given.x,
-            given.y,
+            training.x,
+            training.y,
             course.epochs,
             course.batch,
-            validation=(held.x, held.y) if held else None,
-            callbacks=course.stopping(held),
+            validation=(validation.x, validation.y) if validation else None,
+            callbacks=course.early_stopping_callbacks(validation),
             checkpoint=files.checkpoint,
             every=files.every,
             resume=files.resume,
@@ -584,7 +587,7 @@ def _picture_folder(name: str, model: Model, classes: tuple[str, ...] = ()) -> P
 
 def _read_pictures(folder: PictureFolder, model: Model) -> tuple[Dataset, Dataset | None]:
     """Read the pictures of a folder as `glnn run` does; say which cannot be read."""
-    reader = Reader.of(model, {}, None)
+    reader = Reader.for_model(model, {}, None)
     found = folder.read(lambda path: reader.read(path, False)[0])
     for one in folder.failed:
         said = one["error"] if one["in"] in one["error"] else f"{one['in']}: {one['error']}"
@@ -600,8 +603,8 @@ def _named(model: Model, classes: tuple[str, ...]) -> Model:
     return replace(model, metadata={**model.metadata, LABELS: text_of(classes)})
 
 
-def _of(kind: type[T], options: dict[str, Any]) -> T:
-    """What `options` has for the fields of a dataclass."""
+def _dataclass_of(kind: type[T], options: dict[str, Any]) -> T:
+    """Make a dataclass of the `options` that have the names of its fields."""
     return kind(**{one.name: options[one.name] for one in fields(kind)})  # type: ignore[arg-type]
 
 
@@ -612,14 +615,14 @@ def _say_warnings() -> None:
         context.call_on_close(say_logged(logging.WARNING))
 
 
-def _beside(model: str) -> str:
+def _default_output(model: str) -> str:
     """The file of the trained model where none is named."""
     path = Path(model)
     return f"{path.stem}-trained{'.onnx' if path.suffix == '.onnx' else '.json'}"
 
 
-def _number(text: str | None) -> float | None:
-    """What `text` says; None where that is no number."""
+def _parse_number(text: str | None) -> float | None:
+    """Parse a number; return None where `text` is none."""
     try:
         return None if text is None else float(text)
     except ValueError:

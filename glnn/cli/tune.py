@@ -106,9 +106,9 @@ def tune(
     elif not show:
         _check_folder(tuned)
         problems = (
-            _of_model(model, batch, shapes, backend, precision)
+            _model_problems(model, batch, shapes, backend, precision)
             if model
-            else _products(sizes or SIZES, DType(precision))
+            else _matmul_problems(sizes or SIZES, DType(precision))
         )
         _tune(backend, problems, exhaustive, fresh or exhaustive, shown=not as_json)
     if as_json:
@@ -169,7 +169,7 @@ def _forget(tuned: Tuned) -> None:
         raise GlnnError(f"--forget: {tuned.path} cannot be removed: {error.strerror}") from None
 
 
-def _products(sizes: tuple[str, ...], stored: DType) -> list[Problem]:
+def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[Problem]:
     """The products of these sizes, each class once, the small ones first: they tell of others."""
     problems: dict[str, Problem] = {}
     given: dict[str, str] = {}
@@ -188,13 +188,13 @@ def _products(sizes: tuple[str, ...], stored: DType) -> list[Problem]:
     return sorted(problems.values(), key=lambda found: found.op.flops(found.shapes))
 
 
-def _of_model(
-    name: str, batch: int | None, given: dict[str, Shape], backend: GlBackend, precision: str
+def _model_problems(
+    name: str, batch: int | None, requested: dict[str, Shape], backend: GlBackend, precision: str
 ) -> list[Problem]:
     """The problems that a plan of the model chooses kernels for, each class once."""
     model = load(name)
     session = InferenceSession(model, backend.name, device=backend.device, precision=precision)
-    shapes = shapes_of(model, batch, given)
+    shapes = shapes_of(model, batch, requested)
     problems: dict[str, Problem] = {}
     for _, outline in session.plan(shapes).outline.walk():
         for problem in outline.schedule.problems:

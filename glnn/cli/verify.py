@@ -27,11 +27,11 @@ DIVERGED = 1
 
 
 def _not_nan(
-    context: click.Context, parameter: click.Parameter, given: float | None
+    context: click.Context, parameter: click.Parameter, value: float | None
 ) -> float | None:
-    if given is not None and isnan(given):
+    if value is not None and isnan(value):
         raise click.BadParameter("nan is not in the range x>=0")
-    return given
+    return value
 
 
 @click.command()

@@ -1,1 +1,1 @@
-"""Whether a device and its driver can be believed, and what is slow there."""
+"""Tests of a device and its driver: correctness, limits, speed."""

@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from glnn.device import Program, SharedMemory
-from glnn.doctor.scratch_program import POISON, Ground, Words, count_from, off, scattered
+from glnn.doctor.scratch_program import POISON, ScratchSpace, Words, count_from, difference, scatter
 from glnn.glsl import expanded, shaders_folder
 
 WALKED, END = 1 << 20, 64  # words that a dispatch writes, and at the ends of such a piece
@@ -22,7 +22,7 @@ shared uint kept[%d];
 const uint COUNT = %du, STEP = %du;
 void main() {
     uint seed = COUNT * gl_WorkGroupID.x;
-    for (uint i = gl_LocalInvocationIndex; i < COUNT; i += STEP) kept[i] = scattered(seed + i);
+    for (uint i = gl_LocalInvocationIndex; i < COUNT; i += STEP) kept[i] = scatter(seed + i);
     wait();
     for (uint i = gl_LocalInvocationIndex; i < COUNT; i += STEP)
         result[seed + i] = kept[COUNT - 1u - i];
@@ -30,11 +30,11 @@ void main() {
 """
 SIZE = """layout(local_size_x = %d, local_size_y = %d, local_size_z = %d) in;
 void main() {
-    result[gl_LocalInvocationIndex] = scattered(gl_LocalInvocationID.%s);
+    result[gl_LocalInvocationIndex] = scatter(gl_LocalInvocationID.%s);
 }
 """
 COUNTED = """layout(local_size_x = 1) in;
-void main() { result[gl_WorkGroupID.%s] = scattered(gl_WorkGroupID.%s); }
+void main() { result[gl_WorkGroupID.%s] = scatter(gl_WorkGroupID.%s); }
 """
 FILL = """layout(local_size_x = %d) in;
 uniform int first, count, words;
@@ -43,7 +43,7 @@ void main() {
     if (gl_GlobalInvocationID.x < uint(count)) %s;
 }
 """
-FIRST, SECOND = "result[i] = scattered(i)", "result[i] += scattered(most - 1u - i)"
+FIRST, SECOND = "result[i] = scatter(i)", "result[i] += scatter(most - 1u - i)"
 READ = """layout(std430, binding = 1) readonly buffer In { uint given[]; };
 layout(local_size_x = %d) in;
 void main() { result[gl_LocalInvocationIndex] = given[gl_LocalInvocationIndex]; }
@@ -58,7 +58,7 @@ void main() {
 GROUPS = 3
 
 
-def invocations(ground: Ground, count: int) -> str | None:
+def invocations(ground: ScratchSpace, count: int) -> str | None:
     """Workgroups of so many invocations, which give numbers to each other."""
     offers = ground.device.capabilities
     shape, left = [], count
@@ -68,51 +68,51 @@ def invocations(ground: Ground, count: int) -> str | None:
     return _shared(ground, (shape[0], shape[1], shape[2]), count)
 
 
-def shared_memory(ground: Ground, nbytes: int) -> str | None:
+def shared_memory(ground: ScratchSpace, nbytes: int) -> str | None:
     """Workgroups that fill so many bytes of memory that they share, and read them."""
     most = ground.device.capabilities.max_compute_work_group_size[0]
     return _shared(ground, (min(WALKING, most), 1, 1), nbytes // 4)
 
 
-def _shared(ground: Ground, shape: tuple[int, int, int], words: int) -> str | None:
+def _shared(ground: ScratchSpace, shape: tuple[int, int, int], words: int) -> str | None:
     x, y, z = shape
     step = x * y * z
     wait = expanded(shaders_folder() / "common" / "wait.glsl")  # as kernels do
     program = ground.compute(OUT + wait + SHARED % (x, y, z, words, words, step))
     out = ground.memory(GROUPS * words)
     ground.dispatch(program, (GROUPS, 1, 1), [out])
-    expected = scattered(count_from(0, GROUPS * words)).reshape(GROUPS, words)[:, ::-1]
-    return _compared(ground, out, lambda first, n: expected.reshape(-1)[first : first + n])
+    expected = scatter(count_from(0, GROUPS * words)).reshape(GROUPS, words)[:, ::-1]
+    return _difference(ground, out, lambda first, n: expected.reshape(-1)[first : first + n])
 
 
-def size_along(axis: int) -> Callable[[Ground, int], str | None]:
+def size_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
     """The try of workgroups that are long along `axis`."""
 
-    def work(ground: Ground, count: int) -> str | None:
+    def work(ground: ScratchSpace, count: int) -> str | None:
         shape = tuple(count if i == axis else 1 for i in range(3))
         program = ground.compute(OUT + SIZE % (*shape, "xyz"[axis]))
         out = ground.memory(count)
         ground.dispatch(program, (1, 1, 1), [out])
-        return _compared(ground, out, lambda first, n: scattered(count_from(first, n)), count)
+        return _difference(ground, out, lambda first, n: scatter(count_from(first, n)), count)
 
     return work
 
 
-def count_along(axis: int) -> Callable[[Ground, int], str | None]:
+def count_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
     """The try of as many workgroups along `axis`."""
 
-    def work(ground: Ground, count: int) -> str | None:
+    def work(ground: ScratchSpace, count: int) -> str | None:
         name = "xyz"[axis]
         program = ground.compute(OUT + COUNTED % (name, name))
         out = ground.memory(count)
         x, y, z = (count if i == axis else 1 for i in range(3))
         ground.dispatch(program, (x, y, z), [out])
-        return _compared(ground, out, lambda first, n: scattered(count_from(first, n)), count)
+        return _difference(ground, out, lambda first, n: scatter(count_from(first, n)), count)
 
     return work
 
 
-def blocks(ground: Ground, count: int) -> str | None:
+def blocks(ground: ScratchSpace, count: int) -> str | None:
     """A shader of so many storage blocks, each with a buffer of its own."""
     ins = count - 1
     body = OUT + "layout(local_size_x = 1) in;\n"
@@ -120,14 +120,14 @@ def blocks(ground: Ground, count: int) -> str | None:
         body += f"layout(std430, binding = {i + 1}) readonly buffer In{i} {{ uint given{i}[]; }};\n"
     reads = "".join(f"    result[{i}] = given{i}[1];\n" for i in range(ins))
     program = ground.compute(f"{body}void main() {{\n    result[{ins}] = 1u;\n{reads}}}\n")
-    numbers = np.append(scattered(count_from(0, ins)), 1).astype(np.uint32)
+    numbers = np.append(scatter(count_from(0, ins)), 1).astype(np.uint32)
     given = [ground.memory(64, np.full(64, number, np.uint32)) for number in numbers[:-1]]
     out = ground.memory(count)
     ground.dispatch(program, (1, 1, 1), [out, *given])
-    return _compared(ground, out, lambda first, n: numbers[first : first + n], count)
+    return _difference(ground, out, lambda first, n: numbers[first : first + n], count)
 
 
-def block_size(ground: Ground, nbytes: int) -> str | None:
+def block_size(ground: ScratchSpace, nbytes: int) -> str | None:
     """A storage block of so many bytes: every word is written, read and written again.
 
     Where that takes long, only the ends of most pieces are, which is noted.
@@ -150,50 +150,54 @@ def block_size(ground: Ground, nbytes: int) -> str | None:
     for place, number in done:
         for first, got in ground.read(out, number, place):
             places = count_from(first, len(got))
-            expected = scattered(places) + scattered(np.uint32(words - 1) - places)
-            if fault := off(got, expected, first):
+            expected = scatter(places) + scatter(np.uint32(words - 1) - places)
+            if fault := difference(got, expected, first):
                 return fault
     return None
 
 
 def _walk(
-    ground: Ground, program: Program, out: SharedMemory, first: int, count: int, words: int
+    ground: ScratchSpace, program: Program, out: SharedMemory, first: int, count: int, words: int
 ) -> None:
     """Let `program` write `count` of all `words` of `out`, from the `first` on."""
     values = {"first": first, "count": count, "words": words}
     ground.dispatch(program, (-(-count // WALKING), 1, 1), [out], values)
 
 
-def uniforms(ground: Ground, count: int) -> str | None:
+def uniforms(ground: ScratchSpace, count: int) -> str | None:
     """So many numbers of uniforms, all in one array."""
-    numbers = scattered(count_from(0, count))
+    numbers = scatter(count_from(0, count))
     program = ground.compute(OUT + UNIFORMS % (WALKING, count // 4, count, WALKING))
     out = ground.memory(count)
     ground.dispatch(program, (1, 1, 1), [out], {"given": tuple(map(int, numbers))})
-    return _compared(ground, out, lambda first, n: numbers[first : first + n], count)
+    return _difference(ground, out, lambda first, n: numbers[first : first + n], count)
 
 
-def alignment(ground: Ground, nbytes: int) -> str | None:
+def alignment(ground: ScratchSpace, nbytes: int) -> str | None:
     """A storage block that begins so many bytes behind the beginning of a buffer."""
     count = 16
     program = ground.compute(OUT + READ % count)
-    out, numbers = ground.memory(count), scattered(count_from(0, nbytes // 4 + count))
+    out, numbers = ground.memory(count), scatter(count_from(0, nbytes // 4 + count))
     given = ground.memory(len(numbers), numbers)
     out.copy.bind_to_storage_buffer(0, 0, out.nbytes)
     given.copy.bind_to_storage_buffer(1, nbytes, 4 * count)
     ground.ran(program, (1, 1, 1), {})
-    return _compared(ground, out, lambda first, n: numbers[nbytes // 4 :][first : first + n], count)
+    return _difference(
+        ground, out, lambda first, n: numbers[nbytes // 4 :][first : first + n], count
+    )
 
 
-def _compared(
-    ground: Ground,
+def _difference(
+    ground: ScratchSpace,
     out: SharedMemory,
     expected: Callable[[int, int], Words],
     words: int | None = None,
 ) -> str | None:
-    """How `out` is off what `expected` gives of a first place and how many."""
+    """Describe the first difference of `out` from `expected`, a function of a first index and a
+    count.
+    """
     for first, got in ground.read(out, out.size if words is None else words):
-        if fault := off(got, expected(first, len(got)), first):
+        if fault := difference(got, expected(first, len(got)), first):
             missing = int(np.count_nonzero(got == POISON))
             return f"{fault}; {missing} were never written" if missing else fault
     return None

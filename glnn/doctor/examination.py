@@ -1,4 +1,4 @@
-"""What was seen of the functions and kernels of one device, and what is done about it."""
+"""Results of examining a device's functions and kernels, and the verdicts that follow from them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from glnn.device import Capabilities, Device
 from glnn.device.device_file import DeviceFile
 from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.function_accuracy import (
+    FunctionCheck,
     FunctionResult,
-    Look,
-    function_looks,
-    look_at_functions,
+    check_functions,
+    function_checks,
     step_of,
 )
 from glnn.doctor.kernel_accuracy import Form, KernelDoctor, KernelResult, forms_of, kernels_of
@@ -41,7 +41,7 @@ TABLE = "certificates"
 
 @dataclass(frozen=True)
 class Certificate:
-    """That a backend was looked at."""
+    """The record of an examination of one backend."""
 
     backend: str
     """Which."""
@@ -72,12 +72,12 @@ class Certificate:
 
     @property
     def holds(self) -> bool:
-        """Whether kernels and functions are those of now."""
+        """True where kernels and functions have not changed since."""
         return (self.kernels, self.functions) == fingerprints(self.backend)
 
     @property
     def text(self) -> str:
-        """What is to be said of it."""
+        """The certificate in one sentence."""
         what = "all kernels and functions" if self.looked == "all" else self.looked
         found = "nothing wrong" if not self.wrong else f"{self.wrong} of them wrong"
         still = "" if self.holds else "; some have changed since: run glnn doctor again"
@@ -86,14 +86,14 @@ class Certificate:
 
 @dataclass
 class Certificates:
-    """Those of one device. file: what keeps them."""
+    """The certificates of one device. file: where they are kept."""
 
     file: DeviceFile
     found: dict[str, Certificate] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Certificates:
-        """What `folder` keeps for `device`, given by this `version` of glnn."""
+        """Load the certificates of `device` from `folder` that this `version` of glnn wrote."""
         file = DeviceFile.of(folder, TABLE, FORM, device, version)
         return cls(file, file.read(_certificate))
 
@@ -115,14 +115,17 @@ def certificate(
     problems: int,
     wrong: int,
 ) -> Certificate:
-    """One of now. ops, functions: what was looked at alone; None for all, unless others are."""
+    """Make a certificate of this moment.
+
+    ops, functions: those alone that were examined; None for all, unless the other is given.
+    """
     some = [*(ops or ()), *(f"{name}()" for name in functions or ())]
     looked = ", ".join(some) or "all"
     return Certificate(backend, looked, time.time(), *fingerprints(backend), problems, wrong)
 
 
 def fingerprints(backend: str) -> tuple[str, str]:
-    """That of all kernels of `backend`, and that of all functions."""
+    """Return the fingerprint of all kernels of `backend`, and that of all functions."""
     kernels = (
         f"{kernel.op} {kernel.name} {known_fingerprint(kernel)}"
         for kernel in declared()
@@ -158,7 +161,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Scope:
-    """What is to be looked at."""
+    """The backends, kernels and functions to examine."""
 
     backends: tuple[str, ...] = tuple(GL)
     """By these names, as far as they open."""
@@ -187,13 +190,13 @@ class Scope:
 
     @property
     def whole(self) -> bool:
-        """Whether a certificate of it is on all kernels and functions."""
+        """True where all kernels and functions are in it."""
         return self.ops is None and self.functions is None
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What was seen."""
+    """The result of an examination."""
 
     scope: Scope
     """Of what."""
@@ -214,7 +217,7 @@ class Examination:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing wrong was seen, and nothing was left without a verdict."""
+        """True where everything has a verdict, and nothing is wrong."""
         wrong = any(one.wrong for one in self.functions) or self.lost is not None
         return not wrong and not self.failed and all(one.ok for one in self.kernels)
 
@@ -236,16 +239,19 @@ class Examination:
 def examine_device(
     device: Device, scope: Scope | None = None, progress: Progress = silent
 ) -> Examination:
-    """Look at the functions and kernels of `device`, and keep what was seen, with a certificate.
+    """Examine the functions and kernels of `device`, and keep what was seen, with a
+    certificate.
 
     scope: all of it unless given. Nothing is kept before all was looked at. What raises an
     exception is left without a verdict. Raises DeviceError where no backend opens.
     """
     start, scope, checks = time.perf_counter(), scope or Scope(), Checks(device)
     opened, closed = _opened(device, scope, checks)
-    looks: list[list[Look]] = []
+    looks: list[list[FunctionCheck]] = []
     if scope.ops is None or scope.functions is not None:
-        looks = checks.run("the functions to look at", partial(function_looks, scope.functions), [])
+        looks = checks.run(
+            "the functions to look at", partial(function_checks, scope.functions), []
+        )
     asked = {backend.name: _forms(backend, scope, checks) for backend in opened}
     total, done = len(opened) * len(looks) + sum(map(len, asked.values())), 0
     functions: list[FunctionResult] = []
@@ -254,7 +260,7 @@ def examine_device(
         name, seen = backend.name, list[FunctionResult]()
         for some in looks:
             progress(f"functions on {name}", done, total)
-            look = partial(device.perform, partial(look_at_functions, backend, some, checks))
+            look = partial(device.perform, partial(check_functions, backend, some, checks))
             seen += checks.run(step_of(some, name), look, [])
             done += 1
             if device.lost is not None:
@@ -279,7 +285,7 @@ def examine_device(
     results = tuple(one for doctor in doctors for one in doctor.results.values())
     seconds, failed = time.perf_counter() - start, tuple(checks.failed)
     found = Examination(scope, closed, tuple(functions), results, seconds, lost, failed=failed)
-    found = checks.run("keeping what was seen", partial(_kept, found, device, doctors), found)
+    found = checks.run("keeping what was seen", partial(_save, found, device, doctors), found)
     return replace(found, failed=tuple(checks.failed))
 
 
@@ -331,7 +337,7 @@ def _opened(device: Device, scope: Scope, checks: Checks) -> tuple[list[GlBacken
 
 
 def _verdicts(seen: Iterable[FunctionResult], device: Device) -> dict[str, Verdict]:
-    """Those on functions that are wrong."""
+    """Return the verdicts on the functions that are wrong."""
     where = device.capabilities.renderer
     return {
         function_key(one.backend, one.name, DType(one.dtype).kind): Verdict(
@@ -342,37 +348,41 @@ def _verdicts(seen: Iterable[FunctionResult], device: Device) -> dict[str, Verdi
     }
 
 
-def _kept(found: Examination, device: Device, doctors: Sequence[KernelDoctor]) -> Examination:
-    """`found`, and whether it was kept: its verdicts in the place of former ones, a certificate."""
+def _save(examination: Examination, device: Device, doctors: Sequence[KernelDoctor]) -> Examination:
+    """Save the verdicts in the place of former ones, and a certificate; return `examination` with
+    why it was not saved, if it was not.
+    """
     folder, offers = Settings.from_environment().cache, device.capabilities
     if folder is None:
-        return replace(found, kept="GLNN_CACHE is empty, so nothing is kept")
+        return replace(examination, kept="GLNN_CACHE is empty, so nothing is kept")
     verdicts = Verdicts.load(folder, offers, VERSION)
     mine: dict[str, Verdict] = {}
     for doctor in doctors:
         mine |= doctor.backend.verdicts.found
     names = {doctor.backend.name for doctor in doctors}
-    functions = {(one.backend, one.name, DType(one.dtype).kind) for one in found.functions}
+    functions = {(one.backend, one.name, DType(one.dtype).kind) for one in examination.functions}
     # Of a kernel that was looked at in part, as the driver gave up, the former verdict stays.
-    looked = set[str]() if found.lost else set[str]().union(*(one.looked for one in doctors))
+    looked = set[str]() if examination.lost else set[str]().union(*(one.looked for one in doctors))
 
-    def dropped(key: str) -> bool:
-        """Whether a former verdict of a doctor is on what was looked at anew."""
+    def is_superseded(key: str) -> bool:
+        """Return True where the verdict called `key` is on a kernel or function that was examined
+        anew.
+        """
         backend, op, name, *_, kind = key.split(" ")
         return (backend, name, kind) in functions if op == FUNCTION else key in looked
 
     try:
-        verdicts.renew(mine, dropped)
+        verdicts.renew(mine, is_superseded)
         given = []
-        whole = found.lost is None and not found.failed and not found.scope.quick
+        whole = examination.lost is None and not examination.failed and not examination.scope.quick
         for name in names if whole else ():
-            kernels = [one for one in found.kernels if one.backend == name]
+            kernels = [one for one in examination.kernels if one.backend == name]
             wrong = sum(bool(one.wrong) for one in kernels)
-            wrong += sum(bool(one.wrong) for one in found.functions if one.backend == name)
+            wrong += sum(bool(one.wrong) for one in examination.functions if one.backend == name)
             problems = sum(one.problems for one in kernels)
-            own = found.scope.ops, found.scope.functions
+            own = examination.scope.ops, examination.scope.functions
             given.append(certificate(name, *own, problems, wrong))
         Certificates.load(folder, offers, VERSION).keep(*given)
     except OSError as error:
-        return replace(found, kept=f"{folder} cannot be written: {error.strerror}")
-    return found
+        return replace(examination, kept=f"{folder} cannot be written: {error.strerror}")
+    return examination

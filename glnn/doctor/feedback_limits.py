@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from glnn.device import DataTexture
-from glnn.doctor.scratch_program import DRAWN, Ground, count_from, floats, off, scattered
+from glnn.doctor.scratch_program import DRAWN, ScratchSpace, count_from, difference, floats, scatter
 
 CAPTURED = """out highp vec4 result[%d];
 uniform int first;
@@ -33,29 +33,29 @@ NEAR = 8  # texels on either side of a power of two
 VERTICES = 65
 
 
-def components(ground: Ground, count: int) -> str | None:
+def components(ground: ScratchSpace, count: int) -> str | None:
     """A vertex that captures so many numbers."""
     lines = ""
     for i in range(count // 4):
-        numbers = ", ".join(f"scattered(place + {4 * i + k}u)" for k in range(4))
+        numbers = ", ".join(f"scatter(place + {4 * i + k}u)" for k in range(4))
         lines += f"    result[{i}] = vec4({numbers});\n"
     program = ground.feedback(CAPTURED % (count // 4, count, lines))
     got = ground.captured(program, VERTICES)
-    return off(got, floats(scattered(count_from(0, VERTICES * count))))
+    return difference(got, floats(scatter(count_from(0, VERTICES * count))))
 
 
-def uniforms(ground: Ground, count: int) -> str | None:
+def uniforms(ground: ScratchSpace, count: int) -> str | None:
     """So many numbers of uniforms: one says where a draw begins, the others are an array."""
     count = (count - 4) // 4 * 4
-    numbers = scattered(count_from(0, count))
+    numbers = scatter(count_from(0, count))
     program = ground.feedback(UNIFORMS % (count // 4))
     got = ground.captured(program, count, {"given": tuple(map(int, numbers))})
-    return off(got, floats(numbers))
+    return difference(got, floats(numbers))
 
 
-def units(ground: Ground, count: int) -> str | None:
+def units(ground: ScratchSpace, count: int) -> str | None:
     """So many textures that one vertex shader fetches from."""
-    numbers = scattered(count_from(1, count))
+    numbers = scatter(count_from(1, count))
     kept = [ground.plane((1, 1), numbers[i : i + 1]) for i in range(count)]
     body = "".join(f"uniform highp sampler2D data{i};\n" for i in range(count))
     body += "uniform int first;\nout highp float result;\nvoid main() {\n    result = -1.0;\n"
@@ -65,14 +65,14 @@ def units(ground: Ground, count: int) -> str | None:
     program = ground.feedback(body + "}\n")
     for unit, texture in enumerate(kept):
         texture.use(unit)
-    return off(ground.captured(program, count, _units(count)), floats(numbers))
+    return difference(ground.captured(program, count, _units(count)), floats(numbers))
 
 
 def _units(count: int) -> dict[str, int]:
     return {f"data{i}": i for i in range(count)}
 
 
-def texture_size(ground: Ground, side: int) -> str | None:
+def texture_size(ground: ScratchSpace, side: int) -> str | None:
     """A texture that is so wide, and one that is so high."""
     for size, place in (((side, 1), "ivec2(i, 0)"), ((1, side), "ivec2(0, i)")):
         if fault := _texture(ground, size, "sampler2D", place):
@@ -80,21 +80,21 @@ def texture_size(ground: Ground, side: int) -> str | None:
     return None
 
 
-def layers(ground: Ground, count: int) -> str | None:
+def layers(ground: ScratchSpace, count: int) -> str | None:
     """A texture of so many layers."""
     return _texture(ground, (1, 1, count), "sampler2DArray", "ivec3(0, 0, i)")
 
 
-def _texture(ground: Ground, size: tuple[int, ...], sampler: str, place: str) -> str | None:
-    numbers = scattered(count_from(0, max(size)))
+def _texture(ground: ScratchSpace, size: tuple[int, ...], sampler: str, place: str) -> str | None:
+    numbers = scatter(count_from(0, max(size)))
     at = place.replace("i)", "first + gl_VertexID)").replace("(i,", "(first + gl_VertexID,")
     program = ground.feedback(FETCHED % (sampler, f"{at}, 0"))
     texture = ground.plane(size, numbers)
     texture.use(0)
-    return off(ground.captured(program, max(size), {"data": 0}), floats(numbers))
+    return difference(ground.captured(program, max(size), {"data": 0}), floats(numbers))
 
 
-def buffer_texels(ground: Ground, count: int) -> str | None:
+def buffer_texels(ground: ScratchSpace, count: int) -> str | None:
     """A texture of so many texels that is a buffer: its ends, and what is about powers of two.
 
     What a driver lets wrap is found there: the number of bits of a place, or of a byte's.
@@ -102,7 +102,7 @@ def buffer_texels(ground: Ground, count: int) -> str | None:
     memory = ground.memory(count, np.zeros(1, np.uint32))
     ranges = list(_ranges(count))
     for first, number in ranges:
-        memory.copy.write(floats(scattered(count_from(first, number))), offset=4 * first)
+        memory.copy.write(floats(scatter(count_from(first, number))), offset=4 * first)
     texture = DataTexture(ground.device, count, "r32f", "samplerBuffer")
     texture.copy_from(memory.copy)
     texture.bind(0)
@@ -112,7 +112,7 @@ def buffer_texels(ground: Ground, count: int) -> str | None:
     )
     for first, number in ranges:
         got = ground.captured(program, number, {"data": 0, "start": first})
-        if fault := off(got, floats(scattered(count_from(first, number))), first):
+        if fault := difference(got, floats(scatter(count_from(first, number))), first):
             return fault
     return None
 

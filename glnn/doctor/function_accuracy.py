@@ -36,7 +36,7 @@ SPECIAL = np.array(
 
 
 @dataclass(frozen=True)
-class Case:
+class FunctionCase:
     """A function against float64.
 
     expected: of the arguments in float64. ulps: how many units in the last place it may be off, of
@@ -74,103 +74,109 @@ POSITIVE = ((0.01, 20.0),)
 UNIT = ((-1.0, 1.0),)
 ONE_AND_SLOPE = ((-20.0, 20.0), (0.1, 2.0))
 CASES = (
-    Case("add", lambda a, b: a + b, 1, TWO),
-    Case("sub", lambda a, b: a - b, 1, TWO),
-    Case("mul", lambda a, b: a * b, 1, TWO),
-    Case("div", lambda a, b: a / b, 3, TWO, bounded=True),
-    Case("quotient", lambda a, b: a / b, 0.5, TWO, bounded=True),
-    Case("fmod", np.fmod, 0.5, TWO),
-    Case("remainder", np.remainder, 1, TWO, 1e-29),  # what is less may be 0 to a driver
-    Case("neg", lambda a: -a),
-    Case("abs", np.abs),
-    Case("sign", np.sign),
-    Case("reciprocal", lambda a: 1 / a, 3),
-    Case("square", lambda a: a * a, 1),
-    Case("sqrt", np.sqrt, 3, POSITIVE),
-    Case("rsqrt", lambda a: 1 / np.sqrt(a), 3, POSITIVE),
-    Case("pow", np.power, 3, ((0.0, 20.0), (-20.0, 20.0))),
-    Case("maximum", np.maximum, 0.5, TWO),
-    Case("minimum", np.minimum, 0.5, TWO),
-    Case("clip", lambda a, b, c: np.minimum(np.maximum(a, b), c), 0.5, (*TWO, (-5.0, 20.0))),
-    Case("ceil", np.ceil),
-    Case("floor", np.floor),
-    Case("trunc", np.trunc),
-    Case("round", np.round),
-    Case("lerp", lambda a, b, c: a + c * (b - a), 4, (*TWO, (0.0, 1.0)), 20.0, True),
-    Case("exp", np.exp, 3, ((-104.0, 89.0),)),
-    Case("exp2", np.exp2, 3, ((-150.0, 128.0),)),
-    Case("expm1", np.expm1, 4, ((-20.0, 89.0),)),
-    Case("log", np.log, 3, POSITIVE),
-    Case("log2", np.log2, 3, POSITIVE),
-    Case("log1p", np.log1p, 3, ((-1.0, 20.0),)),
-    Case("sin", np.sin, 3, ((-400.0, 400.0),)),
-    Case("cos", np.cos, 3, ((-400.0, 400.0),)),
-    Case("tan", np.tan, 5, ((-400.0, 400.0),)),
-    Case("asin", np.arcsin, 4, UNIT),
-    Case("acos", np.arccos, 4, UNIT),
-    Case("atan", np.arctan, 4),
-    Case("atan2", np.arctan2, 4, TWO),
-    Case("sinh", np.sinh, 6, ((-90.0, 90.0),)),
-    Case("cosh", np.cosh, 6, ((-90.0, 90.0),)),
-    Case("tanh", np.tanh, 8),
-    Case("asinh", np.arcsinh, 4),
-    Case("acosh", np.arccosh, 4, ((1.0, 20.0),)),
-    Case("atanh", np.arctanh, 4, UNIT),
-    Case("erf", lambda a: erf(a), 3, ((-5.0, 5.0),)),
-    Case("sigmoid", lambda a: 1 / (1 + np.exp(-a)), 200),  # the built-in exp: 3 + 2 |x|
-    Case("equal", lambda a, b: a == b, 0, TWO),
-    Case("not_equal", lambda a, b: a != b, 0, TWO),
-    Case("less", lambda a, b: a < b, 0, TWO),
-    Case("less_equal", lambda a, b: a <= b, 0, TWO),
-    Case("greater", lambda a, b: a > b, 0, TWO),
-    Case("greater_equal", lambda a, b: a >= b, 0, TWO),
-    Case("isnan", np.isnan, 0),
-    Case("isinf", np.isinf, 0),
-    Case("isfinite", np.isfinite, 0),
-    Case("cast_float32", lambda a: a),
-    Case("cast_float16", _half, 0),
-    Case("cast_int32", _saturated(-(2**31), 2**31 - 1)),
-    Case("cast_int8", _saturated(-128, 127), 0),
-    Case("cast_uint8", _saturated(0, 255), 0),
-    Case("cast_bool", lambda a: a != 0, 0),
-    Case("relu", lambda a: np.maximum(a, 0)),
-    Case("leaky_relu", lambda a, b: np.where(a > 0, a, a * b), 1, ONE_AND_SLOPE),
-    Case("relu6", lambda a: np.minimum(np.maximum(a, 0), 6)),
-    Case("hardtanh", lambda a, b, c: np.minimum(np.maximum(a, b), c), 0.5, (*TWO, (-5.0, 20.0))),
-    Case("thresholded_relu", lambda a, b: np.where(a <= b, 0, a), 0.5, ONE_AND_SLOPE),
-    Case("elu", lambda a, b: np.where(a > 0, a, b * np.expm1(a)), 4, ONE_AND_SLOPE),
-    Case(
+    FunctionCase("add", lambda a, b: a + b, 1, TWO),
+    FunctionCase("sub", lambda a, b: a - b, 1, TWO),
+    FunctionCase("mul", lambda a, b: a * b, 1, TWO),
+    FunctionCase("div", lambda a, b: a / b, 3, TWO, bounded=True),
+    FunctionCase("quotient", lambda a, b: a / b, 0.5, TWO, bounded=True),
+    FunctionCase("fmod", np.fmod, 0.5, TWO),
+    FunctionCase("remainder", np.remainder, 1, TWO, 1e-29),  # what is less may be 0 to a driver
+    FunctionCase("neg", lambda a: -a),
+    FunctionCase("abs", np.abs),
+    FunctionCase("sign", np.sign),
+    FunctionCase("reciprocal", lambda a: 1 / a, 3),
+    FunctionCase("square", lambda a: a * a, 1),
+    FunctionCase("sqrt", np.sqrt, 3, POSITIVE),
+    FunctionCase("rsqrt", lambda a: 1 / np.sqrt(a), 3, POSITIVE),
+    FunctionCase("pow", np.power, 3, ((0.0, 20.0), (-20.0, 20.0))),
+    FunctionCase("maximum", np.maximum, 0.5, TWO),
+    FunctionCase("minimum", np.minimum, 0.5, TWO),
+    FunctionCase(
+        "clip", lambda a, b, c: np.minimum(np.maximum(a, b), c), 0.5, (*TWO, (-5.0, 20.0))
+    ),
+    FunctionCase("ceil", np.ceil),
+    FunctionCase("floor", np.floor),
+    FunctionCase("trunc", np.trunc),
+    FunctionCase("round", np.round),
+    FunctionCase("lerp", lambda a, b, c: a + c * (b - a), 4, (*TWO, (0.0, 1.0)), 20.0, True),
+    FunctionCase("exp", np.exp, 3, ((-104.0, 89.0),)),
+    FunctionCase("exp2", np.exp2, 3, ((-150.0, 128.0),)),
+    FunctionCase("expm1", np.expm1, 4, ((-20.0, 89.0),)),
+    FunctionCase("log", np.log, 3, POSITIVE),
+    FunctionCase("log2", np.log2, 3, POSITIVE),
+    FunctionCase("log1p", np.log1p, 3, ((-1.0, 20.0),)),
+    FunctionCase("sin", np.sin, 3, ((-400.0, 400.0),)),
+    FunctionCase("cos", np.cos, 3, ((-400.0, 400.0),)),
+    FunctionCase("tan", np.tan, 5, ((-400.0, 400.0),)),
+    FunctionCase("asin", np.arcsin, 4, UNIT),
+    FunctionCase("acos", np.arccos, 4, UNIT),
+    FunctionCase("atan", np.arctan, 4),
+    FunctionCase("atan2", np.arctan2, 4, TWO),
+    FunctionCase("sinh", np.sinh, 6, ((-90.0, 90.0),)),
+    FunctionCase("cosh", np.cosh, 6, ((-90.0, 90.0),)),
+    FunctionCase("tanh", np.tanh, 8),
+    FunctionCase("asinh", np.arcsinh, 4),
+    FunctionCase("acosh", np.arccosh, 4, ((1.0, 20.0),)),
+    FunctionCase("atanh", np.arctanh, 4, UNIT),
+    FunctionCase("erf", lambda a: erf(a), 3, ((-5.0, 5.0),)),
+    FunctionCase("sigmoid", lambda a: 1 / (1 + np.exp(-a)), 200),  # the built-in exp: 3 + 2 |x|
+    FunctionCase("equal", lambda a, b: a == b, 0, TWO),
+    FunctionCase("not_equal", lambda a, b: a != b, 0, TWO),
+    FunctionCase("less", lambda a, b: a < b, 0, TWO),
+    FunctionCase("less_equal", lambda a, b: a <= b, 0, TWO),
+    FunctionCase("greater", lambda a, b: a > b, 0, TWO),
+    FunctionCase("greater_equal", lambda a, b: a >= b, 0, TWO),
+    FunctionCase("isnan", np.isnan, 0),
+    FunctionCase("isinf", np.isinf, 0),
+    FunctionCase("isfinite", np.isfinite, 0),
+    FunctionCase("cast_float32", lambda a: a),
+    FunctionCase("cast_float16", _half, 0),
+    FunctionCase("cast_int32", _saturated(-(2**31), 2**31 - 1)),
+    FunctionCase("cast_int8", _saturated(-128, 127), 0),
+    FunctionCase("cast_uint8", _saturated(0, 255), 0),
+    FunctionCase("cast_bool", lambda a: a != 0, 0),
+    FunctionCase("relu", lambda a: np.maximum(a, 0)),
+    FunctionCase("leaky_relu", lambda a, b: np.where(a > 0, a, a * b), 1, ONE_AND_SLOPE),
+    FunctionCase("relu6", lambda a: np.minimum(np.maximum(a, 0), 6)),
+    FunctionCase(
+        "hardtanh", lambda a, b, c: np.minimum(np.maximum(a, b), c), 0.5, (*TWO, (-5.0, 20.0))
+    ),
+    FunctionCase("thresholded_relu", lambda a, b: np.where(a <= b, 0, a), 0.5, ONE_AND_SLOPE),
+    FunctionCase("elu", lambda a, b: np.where(a > 0, a, b * np.expm1(a)), 4, ONE_AND_SLOPE),
+    FunctionCase(
         "celu", lambda a, b: np.where(a > 0, a, b * np.expm1(a / b)), 20, ONE_AND_SLOPE, 0.1, True
     ),
-    Case(
+    FunctionCase(
         "selu",
         lambda a: 1.0507009873554805 * np.where(a > 0, a, 1.6732632423543772 * np.expm1(a)),
         *(4, ((-20.0, 20.0),)),
     ),
-    Case("gelu", lambda a: a * (1 + erf(a / 2**0.5)) / 2, 4, least=2.0),
-    Case(
+    FunctionCase("gelu", lambda a: a * (1 + erf(a / 2**0.5)) / 2, 4, least=2.0),
+    FunctionCase(
         "gelu_tanh",
         lambda a: a / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (a + 0.044715 * a**3))),
         *(8, ((-20.0, 20.0),), 1.0, True),
     ),
-    Case("silu", lambda a: a / (1 + np.exp(-a)), 10, ((-40.0, 40.0),), 1e-3, True),
-    Case("mish", lambda a: a * np.tanh(np.logaddexp(0, a)), 10, ((-40.0, 40.0),), 0.1, True),
-    Case(
+    FunctionCase("silu", lambda a: a / (1 + np.exp(-a)), 10, ((-40.0, 40.0),), 1e-3, True),
+    FunctionCase(
+        "mish", lambda a: a * np.tanh(np.logaddexp(0, a)), 10, ((-40.0, 40.0),), 0.1, True
+    ),
+    FunctionCase(
         "softplus",
         lambda a, b, c: np.where(a * b > c, a, np.log1p(np.exp(a * b)) / b),
         *(12, ((-20.0, 20.0), (0.5, 2.0), (20.0, 30.0)), 0.1, True),
     ),
-    Case("softsign", lambda a: a / (1 + np.abs(a)), 4, bounded=True),
-    Case("log_sigmoid", _log_sigmoid, 6, ((-80.0, 80.0),), bounded=True),
-    Case(
+    FunctionCase("softsign", lambda a: a / (1 + np.abs(a)), 4, bounded=True),
+    FunctionCase("log_sigmoid", _log_sigmoid, 6, ((-80.0, 80.0),), bounded=True),
+    FunctionCase(
         "hardsigmoid",
         lambda a, b, c: np.clip(a * b + c, 0, 1),
         *(4, ((-20.0, 20.0), (0.1, 0.3), (0.3, 0.6)), 2.0, True),
     ),
-    Case("hardswish", lambda a: a * np.clip(a / 6 + 0.5, 0, 1), 6, least=3.0, bounded=True),
-    Case("tanhshrink", lambda a: a - np.tanh(a), 6, least=1.0, bounded=True),
-    Case("hardshrink", lambda a, b: np.where(np.abs(a) <= b, 0, a), 0.5, ONE_AND_SLOPE),
-    Case("softshrink", lambda a, b: a - np.clip(a, -b, b), 1, ONE_AND_SLOPE, bounded=True),
+    FunctionCase("hardswish", lambda a: a * np.clip(a / 6 + 0.5, 0, 1), 6, least=3.0, bounded=True),
+    FunctionCase("tanhshrink", lambda a: a - np.tanh(a), 6, least=1.0, bounded=True),
+    FunctionCase("hardshrink", lambda a, b: np.where(np.abs(a) <= b, 0, a), 0.5, ONE_AND_SLOPE),
+    FunctionCase("softshrink", lambda a, b: a - np.clip(a, -b, b), 1, ONE_AND_SLOPE, bounded=True),
 )
 
 
@@ -236,8 +242,8 @@ BOOLS: Mapping[str, Callable[..., Any]] = {
 """What functions of bools, 0 and 1, give."""
 
 
-def points(case: Case, arguments: int) -> list[np.ndarray[Any, Any]]:
-    """Where the function is looked at: as many numbers of float32 for each argument."""
+def points(case: FunctionCase, arguments: int) -> list[np.ndarray[Any, Any]]:
+    """Return the arguments that a function is tested with, float32, one array each."""
     generator = np.random.default_rng(len(case.name))
     inside = [np.linspace(*over, 8191) for over in case.over]
     found = [
@@ -263,7 +269,7 @@ INTEGERS = (DType.int32, DType.uint8, DType.int8)
 
 
 @dataclass(frozen=True)
-class Look:
+class FunctionCheck:
     """A function, of arguments of one type, that is to be looked at."""
 
     name: str
@@ -274,12 +280,12 @@ class Look:
     """(n, 4), float32: the bits of its arguments."""
     expected: tuple[Array, ...]
     """(n,) each: any of these may be; of floats the second is of subnormal arguments taken as 0."""
-    case: Case | None = None
+    case: FunctionCase | None = None
     """How far off floats may be; None where every bit counts."""
 
     @property
     def arity(self) -> int:
-        """How many arguments it takes."""
+        """The number of arguments."""
         return FUNCTIONS[self.name].arity
 
     @property
@@ -298,8 +304,8 @@ class Look:
         return made, f"intBitsToFloat({value})" if whole else value
 
 
-def function_looks(names: Sequence[str] | None = None) -> list[list[Look]]:
-    """What there is to look at, a program each. names: of these functions alone."""
+def function_checks(names: Sequence[str] | None = None) -> list[list[FunctionCheck]]:
+    """Return the checks to run, one list for each program. names: of these functions alone."""
     kinds = (
         [_of_floats(case) for case in CASES],
         *([_of_integers(n, dtype) for n in INTEGER] for dtype in INTEGERS),
@@ -320,7 +326,7 @@ def _call(name: str) -> Call:
 
 
 @cache
-def _of_floats(case: Case) -> Look:
+def _of_floats(case: FunctionCase) -> FunctionCheck:
     arity = FUNCTIONS[case.name].arity
     some = points(case, arity)
     given = np.zeros((len(some[0]), 4), np.float32)
@@ -332,11 +338,11 @@ def _of_floats(case: Case) -> Look:
             np.asarray(case.expected(*rows.T[:arity].astype(np.float64)), np.float64)
             for rows in (given, flushed)
         )
-    return Look(case.name, DType.float32, given, (exact, other), case)
+    return FunctionCheck(case.name, DType.float32, given, (exact, other), case)
 
 
 @cache
-def _of_integers(name: str, dtype: DType) -> Look:
+def _of_integers(name: str, dtype: DType) -> FunctionCheck:
     limits = np.iinfo(dtype.numpy)
     inside = INTS[(limits.min <= INTS) & (limits.max >= INTS)]
     a, b = (grid.reshape(-1) for grid in np.meshgrid(inside, inside))
@@ -346,15 +352,15 @@ def _of_integers(name: str, dtype: DType) -> Look:
     exact = np.asarray(INTEGER[name](*(a, b)[: FUNCTIONS[name].arity])).astype(np.int64)
     width = result.numpy if result.kind == "int" else np.dtype(np.int32)
     expected = exact.astype(width).astype(np.int32)
-    return Look(name, dtype, given.view(np.float32), (expected,))
+    return FunctionCheck(name, dtype, given.view(np.float32), (expected,))
 
 
 @cache
-def _of_bools(name: str) -> Look:
+def _of_bools(name: str) -> FunctionCheck:
     bits = [[i & 1, (i >> 1) & 1, (i >> 2) & 1, 0] for i in range(8)]
     given = np.array(bits, np.int32)
     expected = np.asarray(BOOLS[name](*given.T[:3])).astype(np.int32)
-    return Look(name, DType.bool, given.view(np.float32), (expected,))
+    return FunctionCheck(name, DType.bool, given.view(np.float32), (expected,))
 
 
 GROUP = 64  # invocations
@@ -397,7 +403,7 @@ class FunctionFault:
 
     @property
     def text(self) -> str:
-        """What is wrong, in a few words."""
+        """The fault in a few words."""
         given = ", ".join(f"{one:.9g}" for one in self.given)
         others = "" if self.count < 2 else f", and {self.count - 1} other values are wrong"
         return f"of {given} it is {self.got:.9g}, not {self.expected:.9g}{others}"
@@ -405,7 +411,7 @@ class FunctionFault:
 
 @dataclass(frozen=True)
 class FunctionResult:
-    """What was seen of a function on one backend."""
+    """The accuracy of one function on one backend."""
 
     backend: str
     """Which."""
@@ -433,14 +439,15 @@ class FunctionResult:
 
     @property
     def imprecise(self) -> bool:
-        """Whether it is less precise than elsewhere, and right within 1e-5."""
+        """True where it is right within 1e-5, and less precise than on known drivers."""
         return self.wrong is None and self.ulps > self.allowed
 
 
-def look_at_functions(
-    backend: GlBackend, looks: Sequence[Look], checks: Checks
+def check_functions(
+    backend: GlBackend, looks: Sequence[FunctionCheck], checks: Checks
 ) -> list[FunctionResult]:
-    """What is seen of `looks`, in one program; each in one of its own where that fails.
+    """Run the checks `looks` in one program, or each in its own where that fails, and return the
+    results.
 
     Only in the thread that opened the device. checks: run the single ones. Raises DeviceError
     where the device is lost, and MemoryError, which says nothing of a function.
@@ -457,21 +464,21 @@ def look_at_functions(
         refused = isinstance(error, ShaderError)
         why = f"it does not compile: {first_line(error)}" if refused else raised(error)
         return [_result(backend.name, looks[0], 0.0, False, None, why)]
-    return [_judged(backend.name, look, got) for look, got in zip(looks, found, strict=True)]
+    return [_judge(backend.name, look, got) for look, got in zip(looks, found, strict=True)]
 
 
 def _one_by_one(
-    backend: GlBackend, looks: Sequence[Look], checks: Checks
+    backend: GlBackend, looks: Sequence[FunctionCheck], checks: Checks
 ) -> Iterator[FunctionResult]:
-    """What is seen of each of `looks` in a program of its own, until the device is lost."""
+    """Run each of `looks` in a program of its own, until the device is lost."""
     for look in looks:
         step = step_of([look], backend.name)
-        yield from checks.run(step, partial(look_at_functions, backend, [look], checks), [])
+        yield from checks.run(step, partial(check_functions, backend, [look], checks), [])
         if backend.device.lost is not None:
             return
 
 
-def step_of(looks: Sequence[Look], backend: str) -> str:
+def step_of(looks: Sequence[FunctionCheck], backend: str) -> str:
     """Return what looking at these functions in one program is called."""
     if len(looks) == 1:
         return f"{looks[0].name} of {looks[0].dtype.value} on {backend}"
@@ -481,10 +488,11 @@ def step_of(looks: Sequence[Look], backend: str) -> str:
 def run(
     backend: GlBackend,
     functions: Sequence[tuple[str, str]],
-    given: Sequence[Array],
+    arguments: Sequence[Array],
     prelude: str = "",
 ) -> list[Array]:
-    """The value of each of `functions`, (n,), for each row of what it is `given`, (n, 4).
+    """Evaluate each of `functions` for each row of its `arguments`, (n, 4), and return the values,
+    (n,).
 
     functions: texts, and calls of v. Raises ShaderError where they do not compile.
     """
@@ -492,7 +500,7 @@ def run(
     device.activate()
     program = backend.compile(_source(backend, functions, prelude))
     found = []
-    for which, rows in enumerate(given):
+    for which, rows in enumerate(arguments):
         count = -(-len(rows) // GROUP) * GROUP
         padded = np.zeros((count, 4), np.float32)
         padded[: len(rows)] = rows
@@ -530,15 +538,15 @@ def _source(backend: GlBackend, functions: Sequence[tuple[str, str]], prelude: s
     return Source("functions", text, tuple((file, number) for _, file, number in lines))
 
 
-def _judged(backend: str, look: Look, got: Array) -> FunctionResult:
-    """What `got` says of the function."""
+def _judge(backend: str, look: FunctionCheck, got: Array) -> FunctionResult:
+    """Compare the values `got` with the expected ones."""
     if look.case is None:
         bits = got.astype(np.int32) if look.dtype is DType.bool else got.view(np.int32)
         wrong = bits != look.expected[0]
         return _result(backend, look, 0.0, False, _first(look, bits, wrong))
     exact, flushed = look.expected
     case = look.case
-    own, other = off(got, exact, case.least), off(got, flushed, case.least)
+    own, other = ulp_error(got, exact, case.least), ulp_error(got, flushed, case.least)
     away = np.minimum(own, other)
     close = np.zeros(len(got), bool)
     if case.ulps >= 1:  # of what is rounded or compared every bit counts
@@ -554,7 +562,7 @@ def _judged(backend: str, look: Look, got: Array) -> FunctionResult:
 
 def _result(
     backend: str,
-    look: Look,
+    look: FunctionCheck,
     ulps: float,
     flushes: bool,
     fault: FunctionFault | None,
@@ -565,7 +573,9 @@ def _result(
     return FunctionResult(backend, *own, ulps, allowed, flushes, fault, failure)
 
 
-def _first(look: Look, got: Array, wrong: Array, away: Array | None = None) -> FunctionFault | None:
+def _first(
+    look: FunctionCheck, got: Array, wrong: Array, away: Array | None = None
+) -> FunctionFault | None:
     """The value that is farthest off, or the first of those that are `wrong`."""
     if not wrong.any():
         return None
@@ -577,8 +587,10 @@ def _first(look: Look, got: Array, wrong: Array, away: Array | None = None) -> F
     return FunctionFault(arguments, float(got[place]), expected, int(wrong.sum()))
 
 
-def off(got: Array, exact: Array, least: float) -> Array:
-    """How far `got` is off, in units of the last place of what is `exact`, or of `least`."""
+def ulp_error(got: Array, exact: Array, least: float) -> Array:
+    """Return the error of `got` in units in the last place of `exact`, or of `least` where that is
+    greater.
+    """
     with np.errstate(all="ignore"):
         near = exact.astype(np.float32)
         unit = np.spacing(np.maximum(np.abs(near), np.float32(max(least, LEAST))))

@@ -94,8 +94,8 @@ ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
 INDEX = TensorType((45,), DType.int32)
 
 
-def _given(**operands: TensorType | Shape) -> Operands:
-    """What has integers among its operands."""
+def _operands(**operands: TensorType | Shape) -> Operands:
+    """Make operands, some of which are integers."""
     return operands
 
 
@@ -149,11 +149,11 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "resample": [
         (
             Resample(1),
-            _given(x=(3, 37, 11), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
+            _operands(x=(3, 37, 11), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
         ),
         (
             Resample(0),
-            _given(x=(37, 12), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
+            _operands(x=(37, 12), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
         ),
     ],
     "normalize": [
@@ -298,14 +298,14 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (Im2row((1, 1)), {"x": (1, 37, 5, 9), "into": (45, 37)}),
     ],
     "gather": [
-        (Gather(1), _given(x=(5, 37, 9), index=INDEX)),
-        (Gather(), _given(x=(37, 64), index=INDEX)),
+        (Gather(1), _operands(x=(5, 37, 9), index=INDEX)),
+        (Gather(), _operands(x=(37, 64), index=INDEX)),
     ],
     "scatter": [
-        (ScatterElements(0, "add"), _given(x=(700,), index=INDEX, updates=(45,))),
+        (ScatterElements(0, "add"), _operands(x=(700,), index=INDEX, updates=(45,))),
         (
             ScatterND(),
-            _given(x=(37, 19), index=TensorType((45, 1), DType.int32), updates=(45, 19)),
+            _operands(x=(37, 19), index=TensorType((45, 1), DType.int32), updates=(45, 19)),
         ),
     ],
     "move": [
@@ -434,7 +434,7 @@ class Form:
 
 
 def forms(backend: GlBackend, ops: Sequence[str] | None = None, full: bool = False) -> list[Form]:
-    """What there is to look at on `backend`, kernels that are chosen first before others.
+    """Return the forms of kernels to test on `backend`, those that are chosen first before others.
 
     ops: of these alone. full: with every epilogue, and those kernels that run by name only.
     """
@@ -453,7 +453,9 @@ def kernels_of(
 
 def forms_of(backend: GlBackend, kernel: Kernel, full: bool = False) -> list[Form]:
     """Return the forms of one kernel, with each set of parameters that it may have here."""
-    return [form for one in _versions(backend, kernel) for form in _of(backend, one, full)]
+    return [
+        form for one in _versions(backend, kernel) for form in _forms_of_kernel(backend, one, full)
+    ]
 
 
 def _versions(backend: GlBackend, kernel: Kernel) -> list[Kernel]:
@@ -467,7 +469,7 @@ def _versions(backend: GlBackend, kernel: Kernel) -> list[Kernel]:
     return [own, *dict.fromkeys(tuned)]
 
 
-def _of(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator[Form]:
+def _forms_of_kernel(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator[Form]:
     """The forms of `kernel`, the simplest first, each program once for its way to read operands."""
     offers, known, first = backend.device.capabilities, set[object](), True
     for problem in _problems(kernel, full):
@@ -495,7 +497,7 @@ def _of(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator[Form]:
 
 
 def _problems(kernel: Kernel, full: bool) -> Iterator[Problem]:
-    """What `kernel` may compute, the simplest first."""
+    """Yield the problems that `kernel` is tested with, the simplest first."""
     given = [(op, own) for op, own, *_ in PROBLEMS.get(kernel.op, ())]
     given += SMALL.get(kernel.op, ())
     if kernel.generate:
@@ -509,7 +511,7 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[Problem]:
         bare.append(Problem.of(op, types, dict.fromkeys(narrow, PACKED.name)))
     yield from bare
     for problem in bare if full else bare[:1]:
-        yield from _lying(kernel, problem)
+        yield from _in_every_layout(kernel, problem)
         smaller = [(name, DType.float16) for name in kernel.halves]
         for name, dtype in (*smaller, *((name, DType.int8) for name in kernel.bytes)):
             if name in problem.types and problem.types[name].dtype is DType.float32:
@@ -531,7 +533,7 @@ def _finished(problem: Problem, epilogue: Epilogue) -> Problem | None:
         return None
 
 
-def _lying(kernel: Kernel, problem: Problem) -> Iterator[Problem]:
+def _in_every_layout(kernel: Kernel, problem: Problem) -> Iterator[Problem]:
     """`problem` with each operand that is computed in every layout that `kernel` takes it in."""
     for name in problem.own:
         texts = kernel.layouts.get(name, ())
@@ -551,7 +553,7 @@ def _resized(problem: Problem, counts: Sequence[int]) -> Iterator[Problem]:
 
 @dataclass
 class KernelResult:
-    """What was seen of a kernel on one backend."""
+    """The accuracy of one kernel on one backend."""
 
     backend: str
     """Which."""
@@ -574,17 +576,17 @@ class KernelResult:
 
     @property
     def reason(self) -> str:
-        """What was wrong first; nothing where nothing was."""
+        """The first fault; empty where there is none."""
         return next(iter(self.wrong.values()), "")
 
     @property
     def ok(self) -> bool:
-        """Whether nothing wrong was seen."""
+        """True where no fault was found."""
         return not self.wrong and self.part is None
 
     @property
     def outcome(self) -> str:
-        """What is to be said of it, in a few words."""
+        """The result in a few words."""
         if self.whole:
             return "not used"
         if self.wrong:
@@ -622,7 +624,7 @@ class KernelDoctor:
                 result.left[form.what] = known.wrong
             return
         try:
-            wrong = self._stages(form) if form.name else self._whole(form, result)
+            wrong = self._check_stages(form) if form.name else self._check_program(form, result)
         except Exception as error:  # glnn's fault or the driver's: a kernel that raises is not used
             if device.lost is not None or isinstance(error, (DeviceError, MemoryError)):
                 result.left[form.what] = raised(error)
@@ -641,7 +643,7 @@ class KernelDoctor:
             self._doubt(form, wrong)
 
     def _key(self, form: Form) -> str:
-        """Of a verdict on the program of `form`."""
+        """Return the key of a verdict on the program of `form`."""
         return (
             f"{program_key(form.kernel, form.problem, self.backend.device.capabilities)} {ALWAYS}"
         )
@@ -651,8 +653,8 @@ class KernelDoctor:
         own = kernel.backend, kernel.op, kernel.name, dict(kernel.defaults)
         return self.results.setdefault(key, KernelResult(*own))
 
-    def _whole(self, form: Form, result: KernelResult) -> str | None:
-        """What is wrong with a kernel that is one program."""
+    def _check_program(self, form: Form, result: KernelResult) -> str | None:
+        """Return the fault of a kernel that is one program; None where there is none."""
         backend, offers = self.backend, self.backend.device.capabilities
         kernel, large = form.kernel, form.large(backend)
         told: list[Fault] = []
@@ -677,8 +679,8 @@ class KernelDoctor:
                 return fault.text
         return None
 
-    def _stages(self, form: Form) -> str | None:
-        """What is wrong with the result of a kernel that is made of stages."""
+    def _check_stages(self, form: Form) -> str | None:
+        """Return the fault of a kernel that is made of stages; None where there is none."""
         operands = numbers(form.problem)
         op, epilogue = form.problem.op, form.problem.epilogue
         got = evaluate(op, operands, self.backend, form.name, epilogue)

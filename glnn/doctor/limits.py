@@ -1,4 +1,4 @@
-"""Whether what a driver states of its limits holds: each is used to its end, or to a cap."""
+"""Tests of the limits that a driver states: each is used to its end, or up to a cap."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from glnn.device.believed import UPWARD, Broken, BrokenLimits
 from glnn.device.capabilities import MINIMUM
 from glnn.doctor import compute_limits, feedback_limits
 from glnn.doctor.checks import Checks, NoVerdict
-from glnn.doctor.scratch_program import Ground
+from glnn.doctor.scratch_program import ScratchSpace
 from glnn.errors import GlnnError, NoRoomError, ShaderError, first_line, raised
 from glnn.settings import Settings
 
 
 @dataclass(frozen=True)
 class LimitFinding:
-    """What was seen of one limit."""
+    """The result of testing one limit."""
 
     limit: str
     """GL's name, as `Capabilities` has it."""
@@ -40,12 +40,12 @@ class LimitFinding:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing wrong was seen."""
+        """True where the limit holds as far as it was tested."""
         return self.why is None
 
     @property
     def outcome(self) -> str:
-        """What is to be said of it, in a few words."""
+        """The result in a few words."""
         if self.why is not None:
             return f"taken as {self.holds} from now on: {self.why}"
         if self.note is None:
@@ -55,7 +55,7 @@ class LimitFinding:
 
     @property
     def sentence(self) -> str:
-        """What follows where it does not hold."""
+        """The fault and its consequence in a sentence."""
         stated = f"The driver states {self.said} {self.what}, and is right"
         if self.holds > self.said:
             return f"{stated} from {self.holds} on only: glnn takes that from now on ({self.why})."
@@ -67,7 +67,7 @@ class LimitFinding:
 
 @dataclass(frozen=True)
 class Limits:
-    """What was seen of a device's limits."""
+    """The results of testing a device's limits."""
 
     findings: tuple[LimitFinding, ...]
     """One for each that was tried."""
@@ -80,17 +80,17 @@ class Limits:
 
     @property
     def wrong(self) -> tuple[LimitFinding, ...]:
-        """Those that do not hold."""
+        """The limits that do not hold."""
         return tuple(one for one in self.findings if not one.ok)
 
     @property
     def ok(self) -> bool:
-        """Whether all hold, and did before, and none was left without a verdict."""
+        """True where all limits hold, and held before, and each has a verdict."""
         return not self.wrong and not self.before and not self.failed
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What follows, in whole sentences."""
+        """The faults and their consequences in whole sentences."""
         said = [one.sentence for one in self.wrong]
         said += [
             f"{name} is taken as {one.holds}, not {one.said} as the driver states: {one.why}."
@@ -120,12 +120,12 @@ UNIFORMS = 4096
 """Numbers of uniforms that are tried: kernels have a hundred at the most."""
 NAMES = "xyz"
 
-Try = Callable[[Ground, int], "str | None"]
+Try = Callable[[ScratchSpace, int], "str | None"]
 
 
 @dataclass(frozen=True)
 class Probe:
-    """How one limit is tried."""
+    """The test of one limit."""
 
     limit: str
     """GL's name, as `Capabilities` has it."""
@@ -145,13 +145,13 @@ class Probe:
     """Whether it takes compute shaders, else transform feedback."""
 
     def number(self, offers: Capabilities) -> int:
-        """What `offers` states."""
+        """Return the number in `offers`."""
         known = getattr(offers, self.limit)
         return int(known if self.axis is None else known[self.axis])
 
     @property
     def guaranteed(self) -> int:
-        """What OpenGL ES 3.1 guarantees; 0 where that is nothing."""
+        """The number that OpenGL ES 3.1 guarantees; 0 where it guarantees none."""
         known = MINIMUM.get(self.limit, 0)
         if isinstance(known, tuple):
             return known[self.axis or 0]
@@ -256,7 +256,7 @@ def probe_limits(
         if not there or not probe.number(offers):
             continue
         progress(probe.what)
-        search = _Search(device, probe, full)
+        search = _LimitSearch(device, probe, full)
         finding = checks.run(f"the limit of {probe.what}", search.finding, None)
         if device.lost is not None:
             again = checks.run("a new context after a reset", device.renewed, None)
@@ -271,14 +271,16 @@ def probe_limits(
     return Limits(tuple(found), before, perf_counter() - start, tuple(checks.failed))
 
 
-def _lower(device: Device, kept: BrokenLimits, finding: LimitFinding, offers: Capabilities) -> None:
+def _lower(
+    device: Device, broken: BrokenLimits, finding: LimitFinding, offers: Capabilities
+) -> None:
     """Keep a limit that does not hold, and have `device` take what does."""
-    kept.keep({finding.limit: _broken(finding, offers)})
-    device.capabilities = kept.lowered(device.capabilities)
+    broken.keep({finding.limit: _broken(finding, offers)})
+    device.capabilities = broken.lowered(device.capabilities)
 
 
 def _broken(finding: LimitFinding, offers: Capabilities) -> Broken:
-    """What is kept of a limit that does not hold."""
+    """Return the record of a limit that does not hold."""
     said, why = getattr(offers, finding.limit), finding.why or ""
     if finding.axis is None:
         return Broken(said, finding.holds, why)
@@ -286,7 +288,7 @@ def _broken(finding: LimitFinding, offers: Capabilities) -> Broken:
     return Broken(said, (x, y, z), why)
 
 
-class _Search:
+class _LimitSearch:
     """The search for the most of a limit that is right."""
 
     def __init__(self, device: Device, probe: Probe, full: bool) -> None:
@@ -295,7 +297,7 @@ class _Search:
         self._left: str | None = None  # what the last try left out
 
     def finding(self) -> LimitFinding:
-        """What is found, with as few tries as halving needs."""
+        """Test the limit by bisection, and return the result."""
         probe = self._probe
         if probe.limit in UPWARD:
             return self._upward()
@@ -307,9 +309,9 @@ class _Search:
             except NoRoomError:
                 most, note = self._grained(most // 2), "there is no memory for more"
                 if not most:
-                    return self._found(0, None, note)
+                    return self._finding(0, None, note)
         if why is None:
-            return self._found(most, None, note if most < self._said else self._left)
+            return self._finding(most, None, note if most < self._said else self._left)
         right, wrong = 0, most
         for likely in (probe.guaranteed, probe.grain):  # most of all, what GL guarantees holds
             if right < likely < wrong:
@@ -324,7 +326,7 @@ class _Search:
                 right = middle
             else:
                 wrong, why = middle, fault
-        return self._found(right, why, None)
+        return self._finding(right, why, None)
 
     def _upward(self) -> LimitFinding:
         """The same where a larger number asks for less."""
@@ -333,7 +335,7 @@ class _Search:
         while why is not None and number < COARSEST:
             number *= 2
             why = self._again(number)
-        return self._found(number if first else self._said, first, None)
+        return self._finding(number if first else self._said, first, None)
 
     def _most(self) -> tuple[int, str | None]:
         """The most that is tried, and why that is not all."""
@@ -343,7 +345,9 @@ class _Search:
             if most > offers.max_compute_work_group_invocations:
                 most, note = offers.max_compute_work_group_invocations, "a workgroup has no more"
             return most, note
-        free = self._device.perform(lambda: Ground(self._device, WHOLE if self._full else CAP).most)
+        free = self._device.perform(
+            lambda: ScratchSpace(self._device, WHOLE if self._full else CAP).most
+        )
         if probe.compute and probe.limit != "max_shader_storage_block_size":
             free = min(free, offers.max_shader_storage_block_size)  # its numbers are in a block
         room = int(free / (probe.nbytes or 1))
@@ -373,7 +377,7 @@ class _Search:
         except GlnnError as error:
             if device.lost is not None:
                 self._device = device.renewed()
-            return _reason(error)
+            return _explain(error)
         except MemoryError:
             raise NoRoomError("there is not enough memory to try it") from None
         except Exception as error:  # a driver may fail at anything: what raises is not had
@@ -382,18 +386,18 @@ class _Search:
             return raised(error)
 
     def _worked(self, number: int) -> str | None:
-        ground = Ground(self._device, WHOLE, inf if self._full else PATIENCE)
+        ground = ScratchSpace(self._device, WHOLE, inf if self._full else PATIENCE)
         fault = self._probe.work(ground, number)
         self._left = ground.note
         return fault
 
-    def _found(self, holds: int, why: str | None, note: str | None) -> LimitFinding:
+    def _finding(self, holds: int, why: str | None, note: str | None) -> LimitFinding:
         one = self._probe
         return LimitFinding(one.limit, one.axis, one.what, self._said, holds, why, note)
 
 
-def _reason(error: GlnnError) -> str:
-    """What went wrong, in one line: of a shader that is refused, what the driver says."""
+def _explain(error: GlnnError) -> str:
+    """Explain an error in one line: for a shader that is refused, the driver's message."""
     if not isinstance(error, ShaderError):
         return first_line(error)
     said = next((line.strip() for line in str(error).splitlines()[1:] if line.strip()), "")

@@ -1,4 +1,4 @@
-"""What was seen of a device in sentences, and as a text to paste into a report of a fault."""
+"""The doctor's report: sentences on a device, and a text to paste into a bug report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from glnn.doctor.speed import (
     GPU_BACKENDS,
     LENET,
     MATMUL,
-    Contest,
+    BackendComparison,
     Speed,
     rate,
     size,
@@ -241,18 +241,18 @@ Rule = Callable[[Speed], Iterator[str]]
 
 
 def advice(speed: Speed) -> tuple[str, ...]:
-    """What follows from `speed`, in whole sentences, what matters most first."""
+    """Return advice that follows from `speed` in whole sentences, the most important first."""
     return tuple(sentence for rule in RULES for sentence in rule(speed))
 
 
 def software(speed: Speed) -> Iterator[str]:
-    """What computes on the CPU is there for tests."""
+    """Yield a sentence where the device is a software renderer."""
     if speed.software:
         yield f"{speed.software} computes on the CPU: no GPU is used here."
 
 
 def busy(speed: Speed) -> Iterator[str]:
-    """What was measured beside others is worth little."""
+    """Yield a sentence where other programs disturbed the measurement."""
     if speed.waiting > BUSY:
         yield (
             "Other programs keep the processors busy (what takes 1 s takes "
@@ -261,15 +261,15 @@ def busy(speed: Speed) -> Iterator[str]:
 
 
 def network(speed: Speed) -> Iterator[str]:
-    """Where LeNet is to run, by images at once."""
-    for one in speed.of(LENET):
+    """Yield the fastest backend for LeNet by the number of images."""
+    for one in speed.comparisons(LENET):
         images = "one image" if one.size == 1 else f"{one.size} images at once"
         if one.in_all:
-            yield f"For LeNet, {images}: {_places(one)}."
+            yield f"For LeNet, {images}: {_ranking(one)}."
 
 
-def _places(one: Contest) -> str:
-    """Where it is the fastest, those that are as fast, and the times elsewhere."""
+def _ranking(one: BackendComparison) -> str:
+    """Name the fastest backends, and the times of the others."""
     first, *others = sorted(one.in_all, key=lambda name: one.in_all[name])
     least = one.in_all[first]
     alike = [name for name in others if one.in_all[name] < ALIKE * least]
@@ -282,16 +282,16 @@ def _places(one: Contest) -> str:
 
 def products(speed: Speed) -> Iterator[str]:
     """From which size on the GPU is worth it."""
-    contests = [one for one in speed.of(MATMUL) if one.gain is not None]
+    contests = [one for one in speed.comparisons(MATMUL) if one.gain is not None]
     if not contests:
-        slow = [one for one in speed.of(MATMUL) if one.left_out and "cpu" in one.in_all]
+        slow = [one for one in speed.comparisons(MATMUL) if one.left_out and "cpu" in one.in_all]
         if slow:
             yield (
                 f"The CPU is faster for products of n x n: those of n = {slow[0].size} would take "
                 f"{' and '.join(slow[0].left_out)} too long to be measured."
             )
         return
-    wins, gpu = _winning(contests), _gpu(speed, "The")
+    wins, gpu = _winning(contests), _device_name(speed, "The")
     what = "products of n x n, from host to host"
     largest, gain = contests[-1], contests[-1].gain or 1
     if not wins and gain > 1 / ALIKE:
@@ -309,11 +309,11 @@ def products(speed: Speed) -> Iterator[str]:
     else:
         yield (
             f"The CPU is faster for {what}, or as fast, below n = {wins[0].size}; from there on "
-            f"{_gpu(speed)} is faster ({_times(gain)} at {largest.size})."
+            f"{_device_name(speed)} is faster ({_times(gain)} at {largest.size})."
         )
 
 
-def _winning(contests: list[Contest]) -> list[Contest]:
+def _winning(contests: list[BackendComparison]) -> list[BackendComparison]:
     """The largest of `contests`, down to the last size at which the GPU is not yet faster."""
     for i in reversed(range(len(contests))):
         if (contests[i].gain or 0) < ALIKE:
@@ -322,16 +322,16 @@ def _winning(contests: list[Contest]) -> list[Contest]:
 
 
 def convolutions(speed: Speed) -> Iterator[str]:
-    """Where a convolution is to run."""
-    for one in speed.of(CONV):
+    """Yield the fastest backend for each convolution."""
+    for one in speed.comparisons(CONV):
         if one.gain is not None:
             what = f"{CHANNELS} channels of {one.size} x {one.size}"
-            yield f"For a convolution of {what}: {_places(one)}."
+            yield f"For a convolution of {what}: {_ranking(one)}."
 
 
 def backends(speed: Speed) -> Iterator[str]:
-    """How the two backends compare, by the largest product that both did."""
-    both = [one for one in speed.of(MATMUL) if set(GPU_BACKENDS) <= set(one.on_device)]
+    """Yield a comparison of the two GPU backends, by the largest product that both computed."""
+    both = [one for one in speed.comparisons(MATMUL) if set(GPU_BACKENDS) <= set(one.on_device)]
     if not both:
         return
     first, second = (both[-1].on_device[name] for name in GPU_BACKENDS)
@@ -344,7 +344,7 @@ def backends(speed: Speed) -> Iterator[str]:
 
 
 def transfers(speed: Speed) -> Iterator[str]:
-    """Whether the ways between host and device are slow."""
+    """Yield a sentence for each direction of transfer that is slow."""
     if not speed.transfers:
         return
     largest = speed.transfers[-1]
@@ -362,7 +362,7 @@ def transfers(speed: Speed) -> Iterator[str]:
 
 
 def launches(speed: Speed) -> Iterator[str]:
-    """Whether launches cost much, in a chain or waited for."""
+    """Yield a sentence where launches are slow, in a chain or waited for."""
     for one in speed.launches:
         if one.chained > LONG_LAUNCH:
             yield (
@@ -377,7 +377,7 @@ def launches(speed: Speed) -> Iterator[str]:
 
 
 def compiling(speed: Speed) -> Iterator[str]:
-    """Whether shaders take long to compile."""
+    """Yield a sentence where shaders take long to compile."""
     keep = "" if speed.keeps else "let glnn keep programs (GLNN_CACHE names a folder), and "
     for one in speed.compiling:
         if one.compiled + one.first > LONG_COMPILE:
@@ -389,7 +389,7 @@ def compiling(speed: Speed) -> Iterator[str]:
 
 
 def memory(speed: Speed) -> Iterator[str]:
-    """Whether the memory is what the system says."""
+    """Yield a sentence where less memory is usable than the system states."""
     room = speed.room
     if room is None or room.fault is None:
         return
@@ -411,8 +411,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _gpu(speed: Speed, article: str = "the") -> str:
-    """What the device is called in sentences: a renderer on the CPU is no GPU."""
+def _device_name(speed: Speed, article: str = "the") -> str:
+    """Name the device as sentences do: a software renderer is no GPU."""
     return speed.software or f"{article} GPU"
 
 
@@ -452,13 +452,13 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing wrong was seen, and there is a verdict on everything."""
+        """True where everything has a verdict, and nothing is wrong."""
         limits = self.limits is None or self.limits.ok
         return self.examination.ok and limits and not self.failed
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What matters, the worst first."""
+        """The findings in whole sentences, the worst first."""
         found = [*faults(self.examination)]
         found += self.limits.sentences if self.limits else ()
         found += [f"{one.text}." for one in self.failed]
@@ -468,7 +468,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """Whether anything is wrong, in one sentence."""
+        """The verdict in one sentence."""
         seen, limits = self.examination, self.limits
         if self.ok:
             looked = "here" if seen.scope.whole else "in what was looked at"
@@ -502,7 +502,7 @@ class Report:
         }
 
     def text(self) -> str:
-        """What is to be pasted where a fault is reported."""
+        """The text to paste where a fault is reported."""
         seen, lines = self.examination, ["glnn doctor", ""]
         lines += self.machine.lines() if self.machine else ["(no verdict)"]
         lines += ["", "What follows", ""]
@@ -545,7 +545,7 @@ def rows(seen: Examination) -> list[tuple[str, ...]]:
 
 
 def faults(seen: Examination) -> Iterator[str]:
-    """What is wrong, and what follows from it."""
+    """Yield the faults and their consequences."""
     if seen.lost is not None:
         yield f"The driver reset the context at {seen.lost}; what follows was not looked at."
     for one in seen.functions:
@@ -561,11 +561,11 @@ def faults(seen: Examination) -> Iterator[str]:
                 f"{kernel.backend}: {kernel.op} by {kernel.kernel} is wrong: {kernel.reason}. "
                 f"{which} not used here."
             )
-    yield from _in_parts(seen.kernels)
+    yield from _split_launches(seen.kernels)
 
 
-def _in_parts(kernels: Sequence[KernelResult]) -> Iterator[str]:
-    """What launches are right up to."""
+def _split_launches(kernels: Sequence[KernelResult]) -> Iterator[str]:
+    """Yield the size up to which launches are right, where larger ones are wrong."""
     for backend, (units, launch) in UNITS.items():
         own = [one for one in kernels if one.backend == backend and one.problems]
         parts = sorted(one.part for one in own if one.part is not None)
@@ -581,7 +581,7 @@ def _in_parts(kernels: Sequence[KernelResult]) -> Iterator[str]:
 
 
 def summary(seen: Examination) -> Iterator[str]:
-    """What is right, and what GL leaves to drivers."""
+    """Yield what is right, and where drivers differ as GL allows."""
     for backend in seen.scope.backends:
         if backend in seen.closed:
             yield f"{backend} does not open: {seen.closed[backend]}."
@@ -610,7 +610,7 @@ def _right(functions: Sequence[FunctionResult]) -> set[str]:
 
 
 def _freedoms(backend: str, functions: Sequence[FunctionResult]) -> Iterator[str]:
-    """What differs from other drivers, as GL allows."""
+    """Yield how the driver differs from others within what GL allows."""
     if flushing := {one.name for one in functions if one.flushes}:
         names = _counted(len(flushing), "function")
         yield f"{backend}: numbers below 1.2e-38 are 0 to {names}, as GL allows."

@@ -1,4 +1,4 @@
-"""What small programs of the doctor's run on: their sources, memory, textures and numbers."""
+"""Small programs for tests of a device: sources, memory, textures and numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Given = int | tuple[int, ...]
 PIECE = 1 << 22  # words that come to the host at once
 DRAWN = 1024  # vertices of a draw: softpipe captures wrongly from the 4,097th on
 POISON = 0xFFFFFFFF  # which no number here is: as a float, NaN
-SCATTER = """uint scattered(uint i) {
+SCATTER = """uint scatter(uint i) {
     i = (i ^ (i >> 16)) * 0x7feb352du;
     return ((i ^ (i >> 15)) * 0x846ca68bu) >> 8;
 }
@@ -29,8 +29,8 @@ SCATTER = """uint scattered(uint i) {
 """A number of 24 bits for each place, so that also a float has all of it."""
 
 
-def scattered(places: Words) -> Words:
-    """What SCATTER gives of each of `places`."""
+def scatter(places: Words) -> Words:
+    """Compute the function SCATTER for each of `places`."""
     i = (places ^ (places >> np.uint32(16))) * np.uint32(0x7FEB352D)
     mixed: Words = ((i ^ (i >> np.uint32(15))) * np.uint32(0x846CA68B)) >> np.uint32(8)
     return mixed
@@ -41,7 +41,7 @@ def count_from(first: int, number: int) -> Words:
     return np.arange(first, first + number, dtype=np.uint32)
 
 
-class Ground:
+class ScratchSpace:
     """A device that limits are tried on. To be used inside `Device.perform`.
 
     most: the bytes that one try may take. patience: seconds after which a try is content with
@@ -147,8 +147,8 @@ class Ground:
         return made
 
 
-def off(got: Words, expected: Words, first: int = 0) -> str | None:
-    """How `got` is off `expected`, in a few words; None where every number is right."""
+def difference(got: Words, expected: Words, first: int = 0) -> str | None:
+    """Describe the difference of `got` from `expected` in a few words; None where there is none."""
     wrong = np.flatnonzero(got != expected)
     if not wrong.size:
         return None

@@ -1,4 +1,4 @@
-"""What is slow on a device, measured: launches, ways to and from it, products, first uses."""
+"""Measurements of a device: launches, transfers, products, first use of shaders."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ CHANNELS = 64
 
 
 @dataclass(frozen=True)
-class Launching:
-    """What launches cost on one backend: the least work, 64 numbers, by the clock on the wall."""
+class LaunchTimes:
+    """The time of a launch on one backend: the least work, 64 numbers, by the wall clock."""
 
     backend: str
     """Which."""
@@ -59,8 +59,8 @@ class Launching:
 
 
 @dataclass(frozen=True)
-class Transfer:
-    """What moving so many bytes takes: medians by the clock, each waited for."""
+class TransferTimes:
+    """The times of moving `nbytes`: medians by the wall clock, each waited for."""
 
     nbytes: int
     """How many."""
@@ -78,7 +78,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Contest:
+class BackendComparison:
     """The same work on each backend."""
 
     what: str
@@ -101,15 +101,17 @@ class Contest:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as the CPU the faster GPU backend is, in all; None: unknown."""
+        """How many times as fast as the CPU the faster GPU backend is, transfers included; None
+        where unknown.
+        """
         times = [self.in_all[name] for name in GPU_BACKENDS if name in self.in_all]
         own = self.in_all.get("cpu")
         return own / min(times) if own is not None and times else None
 
 
 @dataclass(frozen=True)
-class Compiling:
-    """What the first use of a new shader costs on one backend."""
+class CompileTimes:
+    """The time of the first use of a new shader on one backend."""
 
     backend: str
     """Which."""
@@ -120,8 +122,8 @@ class Compiling:
 
 
 @dataclass(frozen=True)
-class Room:
-    """What of the device's memory could be used."""
+class MemoryCheck:
+    """The result of writing to the device's free memory."""
 
     told: int | None
     """Bytes that are free, as the system tells; None where nobody knows."""
@@ -135,7 +137,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured of a device."""
+    """The measurements of a device."""
 
     software: str | None
     """What renders on the CPU; None for a GPU."""
@@ -143,15 +145,15 @@ class Speed:
     """Whether the GPU is known to have memory of its own."""
     processors: int
     """Those that this process may use."""
-    launches: tuple[Launching, ...]
+    launches: tuple[LaunchTimes, ...]
     """By backend."""
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[TransferTimes, ...]
     """By size, the least first."""
-    contests: tuple[Contest, ...]
+    contests: tuple[BackendComparison, ...]
     """By work and size."""
-    compiling: tuple[Compiling, ...]
+    compiling: tuple[CompileTimes, ...]
     """By backend."""
-    room: Room | None
+    room: MemoryCheck | None
     """Of memory; None where that was not tried."""
     seconds: float
     """What all of this took."""
@@ -162,7 +164,7 @@ class Speed:
     failed: tuple[NoVerdict, ...] = ()
     """What could not be measured, as an exception ended it."""
 
-    def of(self, what: str) -> tuple[Contest, ...]:
+    def comparisons(self, what: str) -> tuple[BackendComparison, ...]:
         """The contests of that work, the smallest first."""
         found = (one for one in self.contests if one.what == what)
         return tuple(sorted(found, key=lambda one: one.size))
@@ -198,7 +200,7 @@ class Speed:
         return [*found, f"measured in {duration(self.seconds)} on {self.processors} processors"]
 
     @staticmethod
-    def _contest(one: Contest) -> str:
+    def _contest(one: BackendComparison) -> str:
         inside = ", ".join(
             f"{name} {duration(seconds)}"
             + (f" ({flops / 1e9:.3g} GFLOP/s)" if (flops := one.rate(name)) else "")
@@ -256,7 +258,7 @@ def contests(
     sides: Sequence[int],
     progress: Callable[[str], None],
     checks: Checks,
-) -> tuple[Contest, ...]:
+) -> tuple[BackendComparison, ...]:
     """Products, a convolution and LeNet, on each backend and on the CPU.
 
     checks: run each measure, so that what raises an exception is left out.
@@ -264,7 +266,7 @@ def contests(
     ring, generator = _Ring(device, opened, checks), np.random.default_rng(2026)
     progress(f"products of {SCOUT}")
     ring.hold(MATMUL, SCOUT, *_product(generator, SCOUT), in_all=False)
-    found: list[Contest] = []
+    found: list[BackendComparison] = []
     for n in sides:
         progress(f"products of {n}")
         found.append(ring.hold(MATMUL, n, *_product(generator, n)))
@@ -304,13 +306,13 @@ class _Ring:
         operands: Mapping[str, Array],
         model: Model,
         in_all: bool = True,
-    ) -> Contest:
+    ) -> BackendComparison:
         """The times of `op` with all in place, where there is one, and of a run of `model`."""
         flops = size * LENET_FLOPS
         if op is not None:
             types = {name: TensorType.of(array) for name, array in operands.items()}
             flops = op.cost_of(types).flops
-        fast = [one for one in self._opened if self._suits(one.name, flops)]
+        fast = [one for one in self._opened if self._is_feasible(one.name, flops)]
         inside: dict[str, float] = {}
         if op is not None:
             placed = {
@@ -320,7 +322,7 @@ class _Ring:
             self._paces |= {name: flops / seconds for name, seconds in inside.items()}
             by_numpy = {"numpy": partial(timed, partial(_by_numpy, op, operands))}
             inside |= self._times(f"{what} {size}", by_numpy)
-        names = [one.name for one in fast if self._suits(one.name, flops)] if in_all else []
+        names = [one.name for one in fast if self._is_feasible(one.name, flops)] if in_all else []
         whole: dict[str, float] = {}
         if in_all:
             runs = {
@@ -329,7 +331,7 @@ class _Ring:
             }
             whole = self._times(f"{what} {size}, in all", runs)
         left = (one.name for one in self._opened if in_all and one.name not in names)
-        return Contest(what, size, flops, inside, whole, tuple(left))
+        return BackendComparison(what, size, flops, inside, whole, tuple(left))
 
     def _times(
         self, what: str, works: Mapping[str, Callable[[], float | None]]
@@ -341,8 +343,8 @@ class _Ring:
             found |= {} if seconds is None else {name: seconds}
         return found
 
-    def _suits(self, name: str, flops: int) -> bool:
-        """Whether so much does not take that backend too long."""
+    def _is_feasible(self, name: str, flops: int) -> bool:
+        """Return True where so many operations do not take that backend too long."""
         pace = self._paces.get(name)
         return pace is None or flops / pace <= TOO_LONG
 
@@ -462,7 +464,7 @@ def waiting(least: float = 0.1) -> float:
     return max((perf_counter() - start) / computed, 1.0)
 
 
-def _launching(backend: GlBackend) -> Launching:
+def _launching(backend: GlBackend) -> LaunchTimes:
     """The least launch, by itself and in a chain."""
     problem = Problem.of(Pointwise(call("relu", Arg(0))), {"x0": (FEW,)}, {})
     choice = backend.choose(problem)
@@ -484,11 +486,11 @@ def _launching(backend: GlBackend) -> Launching:
 
         return timed(run, warm=2)
 
-    return Launching(backend.name, waited(1), waited(CHAIN) / CHAIN, CHAIN)
+    return LaunchTimes(backend.name, waited(1), waited(CHAIN) / CHAIN, CHAIN)
 
 
-def _transfer(backend: GlBackend, nbytes: int) -> Transfer:
-    """What moving `nbytes` takes by the ways that sessions use."""
+def _transfer(backend: GlBackend, nbytes: int) -> TransferTimes:
+    """Measure moving `nbytes` by the transfers that sessions use."""
     words, layout, device = nbytes // 4, parse("R"), backend.device
     content = np.random.default_rng(2026).random(words, dtype=np.float32)
     inner = Buffer((words,), layout)
@@ -514,13 +516,13 @@ def _transfer(backend: GlBackend, nbytes: int) -> Transfer:
     seconds_up, seconds_copied = timed(up), timed(copied)
     taken.copy_from(inner, device)
     device.wait()
-    seconds = Transfer(nbytes, seconds_up, timed(down), seconds_copied)
+    seconds = TransferTimes(nbytes, seconds_up, timed(down), seconds_copied)
     if not np.array_equal(found, content):
         raise DeviceError(f"{nbytes} bytes came back otherwise than they went to the device")
     return seconds
 
 
-def _compiling(backend: GlBackend) -> Compiling:
+def _compiling(backend: GlBackend) -> CompileTimes:
     """A shader that no cache has: a product's, with a comment of its own."""
     device = backend.device
     body = NEW[backend.name] % time_ns()
@@ -537,7 +539,7 @@ def _compiling(backend: GlBackend) -> Compiling:
     else:
         program.capture(program.vertices(), FEW, 1, out.copy)
     backend.finish()
-    return Compiling(backend.name, compiled - start, perf_counter() - begin)
+    return CompileTimes(backend.name, compiled - start, perf_counter() - begin)
 
 
 WORK = """
@@ -560,8 +562,8 @@ NEW = {
 """Shaders as large as a small kernel's, by backend."""
 
 
-def _room(device: Device, full: bool) -> Room:
-    """Whether memory that is free keeps what is written to it, all of it held at once."""
+def _room(device: Device, full: bool) -> MemoryCheck:
+    """Write to free memory, all of it allocated at once, and test that it keeps its content."""
     told = device.memory_available()
     asked = ROOM if told is None else min(MOST_ROOM, told // 2) if full else min(ROOM, told // 4)
     held: list[SharedMemory] = []
@@ -584,9 +586,9 @@ def _room(device: Device, full: bool) -> Room:
             right += 1
         elif fault is None:
             fault = f"what was written to piece {number + 1} of 16 MiB came back otherwise"
-    return Room(told, 4 * PIECE * pieces, 4 * PIECE * right, fault)
+    return MemoryCheck(told, 4 * PIECE * pieces, 4 * PIECE * right, fault)
 
 
 def _numbered(number: int) -> Words:
-    """What the piece of that number holds."""
+    """Return the content of the piece of memory with that number."""
     return count_from(number * PIECE, PIECE)

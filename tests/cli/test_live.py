@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from glnn.cli.live import Renewed, Seen, SeenClasses
+from glnn.cli.live import FrameClasses, FrameResult, StatusLine
 from glnn.cli.results import Best
 from glnn.data import digits
 from glnn.errors import ModelError
@@ -166,13 +166,13 @@ def test_a_model_of_a_fixed_batch(
     assert [one["score"] for one in best] == pytest.approx([20 / 255, 20 / 255, 25 / 255])
 
 
-def seen(number: int, label: str, rate: float | None = 12.3) -> Seen:
-    best = SeenClasses([Best(3, 0.5, 0.75, label)])
-    return Seen(number, 1.0, rate, best, np.zeros((1, 1, 3), np.uint8))
+def seen(number: int, label: str, rate: float | None = 12.3) -> FrameResult:
+    best = FrameClasses([Best(3, 0.5, 0.75, label)])
+    return FrameResult(number, 1.0, rate, best, np.zeros((1, 1, 3), np.uint8))
 
 
 def test_one_line_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    line = Renewed(30)
+    line = StatusLine(30)
     line.tell(seen(0, "cat", None))
     line.tell(seen(1, "a label longer than any terminal"))
     line.tell(seen(2, "猫" * 40))
@@ -188,7 +188,7 @@ def test_one_line_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_is_ended_that_was_not_begun(capsys: pytest.CaptureFixture[str]) -> None:
-    Renewed(30).end()
+    StatusLine(30).end()
     assert capsys.readouterr().out == ""
 
 

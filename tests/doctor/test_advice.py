@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from glnn.doctor.report import advice
-from glnn.doctor.speed import Compiling, Contest, Launching, Room, Speed, Transfer
+from glnn.doctor.speed import (
+    BackendComparison,
+    CompileTimes,
+    LaunchTimes,
+    MemoryCheck,
+    Speed,
+    TransferTimes,
+)
 
 QUIET = Speed(None, False, 4, (), (), (), (), None, 1.0)
 
@@ -15,7 +22,9 @@ QUIET = Speed(None, False, 4, (), (), (), (), None, 1.0)
 def _products(*gains: float) -> Speed:
     """Products of 256, 512, ... for which the GPU is so many times as fast as the CPU."""
     contests = tuple(
-        Contest("matmul", 256 << i, 2 << 24, {}, {"compute": 0.01, "feedback": 0.5, "cpu": x / 100})
+        BackendComparison(
+            "matmul", 256 << i, 2 << 24, {}, {"compute": 0.01, "feedback": 0.5, "cpu": x / 100}
+        )
         for i, x in enumerate(gains)
     )
     return replace(QUIET, contests=contests)
@@ -75,7 +84,7 @@ def test_a_renderer_on_the_cpu_is_called_no_gpu() -> None:
 
 
 def test_sizes_that_the_gpu_did_not_do_count_for_nothing() -> None:
-    alone = Contest("matmul", 2048, 1, {}, {"cpu": 1.0}, ("compute", "feedback"))
+    alone = BackendComparison("matmul", 2048, 1, {}, {"cpu": 1.0}, ("compute", "feedback"))
     speed = _products(0.5, 2.0)
     assert advice(replace(speed, contests=(*speed.contests, alone))) == advice(speed)
 
@@ -95,20 +104,20 @@ def test_sizes_that_the_gpu_did_not_do_count_for_nothing() -> None:
     ],
 )
 def test_where_lenet_is_to_run(times, said) -> None:
-    speed = replace(QUIET, contests=(Contest("lenet", 1, 0, {}, times),))
+    speed = replace(QUIET, contests=(BackendComparison("lenet", 1, 0, {}, times),))
     assert advice(speed) == (said,)
 
 
 def test_images_at_once_are_counted() -> None:
-    contest = Contest("lenet", 100, 0, {}, {"compute": 1e-3, "cpu": 5e-3})
+    contest = BackendComparison("lenet", 100, 0, {}, {"compute": 1e-3, "cpu": 5e-3})
     (said,) = advice(replace(QUIET, contests=(contest,)))
     assert said == "For LeNet, 100 images at once: compute (1 ms; CPU 5 ms)."
 
 
 def test_what_would_take_too_long_is_the_cpus() -> None:
     late = ("compute", "feedback")
-    products = Contest("matmul", 256, 1, {}, {"cpu": 0.01}, late)
-    lenet = Contest("lenet", 100, 1, {}, {"cpu": 0.01}, late)
+    products = BackendComparison("matmul", 256, 1, {}, {"cpu": 0.01}, late)
+    lenet = BackendComparison("lenet", 100, 1, {}, {"cpu": 0.01}, late)
     assert advice(replace(QUIET, contests=(products, lenet))) == (
         "For LeNet, 100 images at once: CPU (10 ms; compute and feedback would take too long).",
         "The CPU is faster for products of n x n: those of n = 256 would take compute and feedback "
@@ -125,7 +134,7 @@ def test_what_would_take_too_long_is_the_cpus() -> None:
     ],
 )
 def test_convolutions(gpu, said) -> None:
-    contest = Contest("conv2d", 56, 1, {}, {"feedback": gpu, "cpu": 5e-3})
+    contest = BackendComparison("conv2d", 56, 1, {}, {"feedback": gpu, "cpu": 5e-3})
     (found,) = advice(replace(QUIET, contests=(contest,)))
     assert found == f"For a convolution of 64 channels of 56 x 56: {said}."
     assert advice(replace(QUIET, software="llvmpipe", contests=(contest,)))[1] == found
@@ -141,7 +150,7 @@ def test_convolutions(gpu, said) -> None:
 )
 def test_backends_are_compared_by_the_largest_that_both_did(compute, feedback, said) -> None:
     contests = tuple(
-        Contest("matmul", size, 1, times, {})
+        BackendComparison("matmul", size, 1, times, {})
         for size, times in (
             (256, {"compute": 1.0, "feedback": 9.0}),
             (1024, {"feedback": 1.0}),
@@ -161,14 +170,14 @@ def test_backends_are_compared_by_the_largest_that_both_did(compute, feedback, s
 )
 def test_slow_ways_to_the_device(up, down, slow) -> None:
     nbytes, tenth = 1 << 26, (1 << 26) / 10e9
-    moved = Transfer(nbytes, up * tenth, down * tenth, tenth)
-    said = advice(replace(QUIET, transfers=(Transfer(4096, 1.0, 1.0, 1.0), moved)))
+    moved = TransferTimes(nbytes, up * tenth, down * tenth, tenth)
+    said = advice(replace(QUIET, transfers=(TransferTimes(4096, 1.0, 1.0, 1.0), moved)))
     assert [one.split()[0] for one in said] == slow
 
 
 def test_ways_are_held_against_the_devices_own_copies() -> None:
     """3 GB/s is slow where the device copies 300 GB/s."""
-    moved = Transfer(1 << 26, (1 << 26) / 3e9, (1 << 26) / 40e9, (1 << 26) / 300e9)
+    moved = TransferTimes(1 << 26, (1 << 26) / 3e9, (1 << 26) / 40e9, (1 << 26) / 300e9)
     (said,) = advice(replace(QUIET, transfers=(moved,)))
     assert said == (
         "Uploads are slow (3 GB/s for 64 MiB; the device copies 300 GB/s): keep inputs on the "
@@ -186,12 +195,12 @@ def test_ways_are_held_against_the_devices_own_copies() -> None:
     ],
 )
 def test_launches(alone, chained, words) -> None:
-    said = advice(replace(QUIET, launches=(Launching("compute", alone, chained, 100),)))
+    said = advice(replace(QUIET, launches=(LaunchTimes("compute", alone, chained, 100),)))
     assert [one.split(":")[0] for one in said] == words
 
 
 def test_compiling() -> None:
-    fast, slow = Compiling("compute", 1e-3, 1e-3), Compiling("feedback", 2e-2, 0.1)
+    fast, slow = CompileTimes("compute", 1e-3, 1e-3), CompileTimes("feedback", 2e-2, 0.1)
     (said,) = advice(replace(QUIET, compiling=(fast, slow)))
     assert said == "A new shader takes feedback 120 ms: run a model once before it is needed."
     (said,) = advice(replace(QUIET, compiling=(fast, slow), keeps=False))
@@ -199,8 +208,10 @@ def test_compiling() -> None:
 
 
 def test_memory_that_is_not_there() -> None:
-    assert advice(replace(QUIET, room=Room(1 << 30, 1 << 28, 1 << 28))) == ()
-    (said,) = advice(replace(QUIET, room=Room(1 << 30, 1 << 28, 1 << 26, "GL_OUT_OF_MEMORY")))
+    assert advice(replace(QUIET, room=MemoryCheck(1 << 30, 1 << 28, 1 << 28))) == ()
+    (said,) = advice(
+        replace(QUIET, room=MemoryCheck(1 << 30, 1 << 28, 1 << 26, "GL_OUT_OF_MEMORY"))
+    )
     assert said == (
         "Only 64 MiB of memory could be used, of 1 GiB that are free as the system tells: "
         "GL_OUT_OF_MEMORY."

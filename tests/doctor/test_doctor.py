@@ -21,7 +21,7 @@ from glnn.compile import evaluate
 from glnn.device import Device, Source
 from glnn.doctor.checks import Checks
 from glnn.doctor.examination import Certificates, Scope, examine_device, one_of_each
-from glnn.doctor.function_accuracy import function_looks, look_at_functions
+from glnn.doctor.function_accuracy import check_functions, function_checks
 from glnn.doctor.kernel_accuracy import Form, KernelDoctor, forms
 from glnn.doctor.report import faults, rows, summary
 from glnn.errors import DeviceError, GlnnError, UnsupportedOpError
@@ -238,9 +238,9 @@ def test_a_damaged_certificate_is_none(own, cached, damage) -> None:
 
 def test_a_shader_that_does_not_compile(own, cached, monkeypatch) -> None:
     _replaced(monkeypatch, "functions/tanh.glsl", "float square", "floot square")
-    looks = function_looks(("tanh", "exp"))
+    looks = function_checks(("tanh", "exp"))
     found = {
-        one.name: one for some in looks for one in look_at_functions(Compute(own), some, Checks())
+        one.name: one for some in looks for one in check_functions(Compute(own), some, Checks())
     }
     assert "does not compile" in (found["tanh"].wrong or "") and found["exp"].wrong is None
 

@@ -16,7 +16,7 @@ from glnn.device.believed import Broken, BrokenLimits
 from glnn.device.capabilities import Capabilities
 from glnn.doctor import limits
 from glnn.doctor.limits import probe_limits, probes
-from glnn.doctor.scratch_program import count_from, scattered
+from glnn.doctor.scratch_program import count_from, scatter
 
 GROUPS = 300  # that a fake driver runs at the most, along y
 WRAPS = 1 << 18  # words at which another fake begins a storage block anew
@@ -168,17 +168,17 @@ def test_textures_that_show_others_are_found(own, cached, monkeypatch, said) -> 
 
 
 def test_no_memory_says_nothing_of_a_limit(own, cached, monkeypatch) -> None:
-    from glnn.doctor.scratch_program import Ground
+    from glnn.doctor.scratch_program import ScratchSpace
     from glnn.errors import NoRoomError
 
-    memory = Ground.memory
+    memory = ScratchSpace.memory
 
     def little(self, words, content=None):
         if words > 1000:
             raise NoRoomError("no memory")
         return memory(self, words, content)
 
-    monkeypatch.setattr(Ground, "memory", little)
+    monkeypatch.setattr(ScratchSpace, "memory", little)
     _only(monkeypatch, "max_compute_work_group_count")
     found = probe_limits(own)
     assert found.ok
@@ -230,8 +230,8 @@ def test_numbers_are_scattered_as_shaders_do(own) -> None:
     for place in (0, 1, 2, 12345, 2**20, 2**31, 2**32 - 1):
         i = ((place ^ (place >> 16)) * 0x7FEB352D) % 2**32
         i = (((i ^ (i >> 15)) * 0x846CA68B) % 2**32) >> 8
-        assert scattered(np.array([place], np.uint32))[0] == i
-    some = scattered(count_from(0, 1 << 16))
+        assert scatter(np.array([place], np.uint32))[0] == i
+    some = scatter(count_from(0, 1 << 16))
     for step in (1, 2, 1 << 8, 1 << 15):
         assert np.count_nonzero(some[step:] == some[:-step]) < 4
 
@@ -264,6 +264,6 @@ def test_a_limit_whose_try_raises_does_not_end_the_doctor(own, monkeypatch, erro
     def raising(*given):
         raise error
 
-    monkeypatch.setattr(limits._Search, "_worked", raising)
+    monkeypatch.setattr(limits._LimitSearch, "_worked", raising)
     (found,) = probe_limits(own).findings
     assert not found.ok and type(error).__name__ in (found.why or "")

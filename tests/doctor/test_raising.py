@@ -64,7 +64,7 @@ ERRORS = [
 SCOPE = Scope(("feedback",), ("pack",), ("abs", "exp"))
 LISTING = {
     "opening": "glnn.doctor.examination.GL",
-    "functions": "glnn.doctor.examination.function_looks",
+    "functions": "glnn.doctor.examination.function_checks",
     "kernels": "glnn.doctor.examination.kernels_of",
     "versions of a kernel": "glnn.doctor.kernel_accuracy._versions",
     "problems": "glnn.doctor.kernel_accuracy._problems",
@@ -227,7 +227,9 @@ def _lost_at_a_kernel(cached) -> None:
 
 
 @errors
-@pytest.mark.parametrize("stage", ["Ground", "_Search._try", "_Search._most", "_broken"])
+@pytest.mark.parametrize(
+    "stage", ["ScratchSpace", "_LimitSearch._try", "_LimitSearch._most", "_broken"]
+)
 def test_a_limit_that_raises(own, monkeypatch, stage, error) -> None:
     before, others = own.capabilities, ("max_texture_size", "max_vertex_uniform_components")
     few = [replace(one, grain=2) for one in probes() if one.limit in others]
@@ -294,7 +296,7 @@ PLACES = {
 @errors
 @pytest.mark.parametrize("what", PLACES)
 def test_the_command_says_it(cli: Glnn, monkeypatch, cached, what, error) -> None:
-    for name in ("function_looks", "kernels_of"):
+    for name in ("function_checks", "kernels_of"):
         monkeypatch.setattr(f"glnn.doctor.examination.{name}", lambda *given: [])
     monkeypatch.setattr(limits, "probes", lambda: [])
     monkeypatch.setattr("glnn.cli.doctor.measure_speed", lambda *given, **named: None)
@@ -324,7 +326,7 @@ def test_ctrl_c_still_ends_the_doctor(own, cached, monkeypatch, place, stop) -> 
 
 
 def test_ctrl_c_ends_limits_and_speed(own, monkeypatch) -> None:
-    monkeypatch.setattr(limits, "Ground", _Raises(KeyboardInterrupt()))
+    monkeypatch.setattr(limits, "ScratchSpace", _Raises(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         probe_limits(own)
     monkeypatch.setattr(speed, "_launching", _Raises(KeyboardInterrupt()))

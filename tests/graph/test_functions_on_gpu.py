@@ -12,9 +12,9 @@ from glnn.doctor.checks import Checks
 from glnn.doctor.function_accuracy import (
     INTEGER,
     INTS,
-    Look,
-    function_looks,
-    look_at_functions,
+    FunctionCheck,
+    check_functions,
+    function_checks,
     run,
     unlooked,
 )
@@ -33,7 +33,7 @@ CONTEXTS = {
     "GL 4.3": (("compute",), {"version": (4, 3)}),
     "GL 3.3": (("feedback",), {"version": (3, 3)}),
 }
-LOOKS = function_looks()
+LOOKS = function_checks()
 
 
 @pytest.fixture(scope="module", params=CONTEXTS)
@@ -56,8 +56,8 @@ def test_functions(opened, looks) -> None:
         _check(backend, looks)
 
 
-def _check(backend: GlBackend, looks: list[Look]) -> None:
-    found = look_at_functions(backend, looks, Checks())
+def _check(backend: GlBackend, looks: list[FunctionCheck]) -> None:
+    found = check_functions(backend, looks, Checks())
     wrong = {one.name: one.wrong or one.ulps for one in found if one.wrong or one.imprecise}
     assert not wrong, backend.name
     assert all(one.values == len(look.given) for one, look in zip(found, looks, strict=True))

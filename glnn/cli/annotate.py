@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from glnn.cli.picture_options import Asked
+from glnn.cli.picture_options import PictureOptions
 from glnn.cli.sources import Inputs, Picture, PictureFile, Source
 from glnn.errors import ModelError, fault
 from glnn.images.files import is_called_so, write_picture
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 @dataclass
-class Drawn:
-    """Where pictures go, batch by batch."""
+class AnnotatedPictures:
+    """The pictures with classes or objects drawn on them: files to write, and a viewer."""
 
     targets: dict[str, Path]
     """The file to write for each that is read, by the sample's name; empty where none is."""
@@ -34,23 +34,23 @@ class Drawn:
     """How many a viewer was given."""
 
     @classmethod
-    def of(cls, asked: Asked, source: Source) -> Drawn | None:
-        """What was asked for; None where nothing was.
+    def from_options(cls, options: PictureOptions, source: Source) -> AnnotatedPictures | None:
+        """Return the outputs that --drawn and --show ask for; None where neither is given.
 
         Raises ModelError where there is no picture or no display, where nothing can be written,
         and where a picture would be written twice or over one that is read.
         """
-        if not asked.keeps:
+        if not options.keeps:
             return None
-        if asked.show and not _has_display():
+        if options.show and not _has_display():
             raise ModelError("--show: there is no display here: --drawn FOLDER writes pictures")
         targets: dict[str, Path] = {}
-        if asked.drawn is not None:
+        if options.drawn is not None:
             read = [part.path for part in source.parts if isinstance(part, PictureFile)]
-            targets = {str(path): _target(asked.drawn, path) for path in read}
+            targets = {str(path): _target(options.drawn, path) for path in read}
             _check(read, list(targets.values()))
-            folder_of(asked.drawn)
-        return cls(targets, asked.show)
+            folder_of(options.drawn)
+        return cls(targets, options.show)
 
     def take(
         self, inputs: Inputs, results: Sequence[T], draw: Callable[[Picture, T], Picture]
