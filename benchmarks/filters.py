@@ -66,17 +66,17 @@ CASES = (
     Case(
         "gaussian_blur 5",
         lambda x, b: filters.gaussian_blur(x, 5, 1.1, backend=b),
-        lambda x: Gaussian.of(_of_bytes(x), 5, 1.1, REFLECT),
+        lambda x: Gaussian.from_arguments(_of_bytes(x), 5, 1.1, REFLECT),
     ),
     Case(
         "gaussian_blur 21",
         lambda x, b: filters.gaussian_blur(x, 21, 3.5, backend=b),
-        lambda x: Gaussian.of(_of_bytes(x), 21, 3.5, REFLECT),
+        lambda x: Gaussian.from_arguments(_of_bytes(x), 21, 3.5, REFLECT),
     ),
     Case(
         "box 5",
         lambda x, b: filters.box(x, 5, backend=b),
-        lambda x: Box.of(_of_bytes(x), 5, REFLECT),
+        lambda x: Box.from_arguments(_of_bytes(x), 5, REFLECT),
     ),
     Case(
         "separable 7",

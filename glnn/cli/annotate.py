@@ -14,7 +14,7 @@ import numpy as np
 from glnn.cli.picture_options import PictureOptions
 from glnn.cli.sources import Inputs, Picture, PictureFile, Source
 from glnn.errors import ModelError, fault
-from glnn.images.files import is_called_so, write_picture
+from glnn.images.files import has_picture_name, write_picture
 
 MOST_SHOWN = 10
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class AnnotatedPictures:
 
 def _target(folder: str, path: Path) -> Path:
     """The file to write for `path`: called so, too, where a picture can be."""
-    return Path(folder) / (path.name if is_called_so(path) else f"{path.name}.png")
+    return Path(folder) / (path.name if has_picture_name(path) else f"{path.name}.png")
 
 
 def _check(read: Sequence[Path], targets: Sequence[Path]) -> None:

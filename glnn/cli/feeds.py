@@ -33,7 +33,7 @@ from glnn.graph.operators.reshape import View
 from glnn.graph.passes import expanded
 from glnn.images.chosen import Chosen
 from glnn.images.files import is_picture
-from glnn.images.place import TAKEN
+from glnn.images.image_input import TAKEN
 from glnn.model import TensorInfo
 from glnn.model.builders import BUILDERS
 from glnn.model.model import Model

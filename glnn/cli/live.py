@@ -283,6 +283,6 @@ def _draw(folder: Path, seen: FrameResult) -> None:
 
 
 def _summary(last: FrameResult, where: Mapping[str, Any]) -> str:
-    """Describe the number of frames and their rate without the first frame, which had a plan made."""
+    """Describe the number of frames, and their rate without the first, which had a plan made."""
     rate = f", {last.number / last.seconds:.1f} a second" if last.number else ""
     return f"{last.number + 1} frames{rate} on {where['backend']}: {where['device']}"

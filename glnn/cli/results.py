@@ -15,8 +15,8 @@ from glnn.cli.sources import Inputs, Picture
 from glnn.errors import ModelError
 from glnn.images.detection import DetectedObject, Detector
 from glnn.images.drawing import labelled, outlined
+from glnn.images.image_input import TAKEN, ImageInput
 from glnn.images.labels import Labels, labels_of, read_labels
-from glnn.images.place import TAKEN, Place
 from glnn.images.ultralytics import Export
 from glnn.model import Model
 from glnn.tensor_info import TensorInfo, show
@@ -393,7 +393,7 @@ def undecoded(model: Model) -> list[str]:
 
 def frame_of(x: Array, info: TensorInfo) -> tuple[int, int]:
     """Height and width of samples `x` of an input."""
-    sides = x.shape[2:4] if Place.of(info).first else x.shape[1:3]
+    sides = x.shape[2:4] if ImageInput.from_info(info).first else x.shape[1:3]
     return sides[0], sides[1]
 
 

@@ -17,7 +17,7 @@ from glnn.cli.results import Classes, Detections
 from glnn.cli.screen import Column, Screen, Table, figures, progress, size
 from glnn.cli.sources import Source
 from glnn.errors import ModelError, fault
-from glnn.images.place import Place
+from glnn.images.image_input import ImageInput
 from glnn.images.ultralytics import check_multiples
 from glnn.model import Model
 from glnn.model.npz import save_arrays
@@ -190,7 +190,7 @@ class Running:
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All outputs for `feeds`, by name."""
         for info in self.session.model.inputs if self.stride > 1 else ():
-            place = Place.in_shape(info.shape)
+            place = ImageInput.in_shape(info.shape)
             if place is not None and info.name in feeds and feeds[info.name].ndim == 4:
                 sides = feeds[info.name].shape[2:] if place.first else feeds[info.name].shape[1:3]
                 check_multiples((sides[0], sides[1]), self.stride, f"input {info.name!r}")

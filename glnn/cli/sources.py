@@ -19,7 +19,7 @@ from glnn.images.chosen import Chosen
 from glnn.images.described import described, read_preprocessing
 from glnn.images.digits import digit_of, read_image
 from glnn.images.files import check_pillow, flattened, image_of, opened
-from glnn.images.place import Place
+from glnn.images.image_input import ImageInput
 from glnn.model import Model
 from glnn.model.npz import MOST_HEADER, Npz, open_npz, parse_header, read_array
 from glnn.model.samples import check_samples, fit_samples
@@ -140,11 +140,11 @@ class Reader:
         """
         check_pillow()
         info = model.inputs[0]
-        place = Place.of(info)
+        place = ImageInput.from_info(info)
         outputs = model.output_shapes.values()
         fields = {name: value for name, value in preprocessing.items() if name != "invert"}
         plain = not fields and instead is None and described(model.metadata, outputs) is None
-        if plain and place.channels == 1 and place.first and place.known is not None:
+        if plain and place.channels == 1 and place.first and place.fixed_size is not None:
             return cls(info, None, preprocessing.get("invert", True))
         taken = None if instead is None else read_preprocessing(instead)
         return cls(info, Chosen.of(info, model.metadata, fields, taken, outputs))
@@ -312,7 +312,7 @@ class PictureFile:
 
 
 def _groups(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
-    """Yield the range of parts that are read together: up to `most` pictures, any other part alone."""
+    """Yield ranges of parts that are read together: up to `most` pictures, other parts alone."""
     start = 0
     while start < len(parts):
         end = start + 1

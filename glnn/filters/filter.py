@@ -1,4 +1,4 @@
-"""What a filter is: parameters, from which a graph is made for each kind of image."""
+"""The base of filters: parameters, from which a graph is made for each kind of image."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sketch:
         return self._builder.input("image", type)
 
     def add(self, operator: Operator, *inputs: Value) -> Value:
-        """What `operator` makes of `inputs`."""
+        """Add `operator` on `inputs`, and return its result."""
         self._count += 1
         (value,) = self._builder.add(operator, *inputs, name=f"{operator.name}{self._count}")
         return value
@@ -76,7 +76,7 @@ class Filter(ABC):
 
     @abstractmethod
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
-        """What the filter makes of the image x: its operators are added to `sketch`.
+        """Add the filter's operators on the image x to `sketch`, and return their results.
 
         Raises ShapeError where it takes no such image.
         """
@@ -91,7 +91,7 @@ class Filter(ABC):
         return self._results(as_image(self.name, image), opened(backend))
 
     def _results(self, image: Array, backend: Backend) -> tuple[Array, ...]:
-        axis = self.apart(image.shape)
+        axis = self.split_axis(image.shape)
         try:
             plan = self.plan(TensorType.of(image), backend)
         except LimitError:
@@ -103,9 +103,9 @@ class Filter(ABC):
         found = plan.run({"image": image})
         return tuple(found[name] for name in plan.outputs)
 
-    def apart(self, shape: Shape) -> int | None:
-        """Along which dimension of an image of `shape` parts of it, and of the results, are
-        filtered each by itself: images or channels; None where there is but one.
+    def split_axis(self, shape: Shape) -> int | None:
+        """Return the axis along which an image of `shape` can be filtered in parts: images or
+        channels; None where there is but one part.
         """
         if len(shape) == 4 and shape[0] > 1:
             return 0
@@ -127,7 +127,7 @@ class _Plans:
         self.kept = OrderedDict()
 
     def plan(self, filter: Filter, type: TensorType, backend: Backend) -> Plan:
-        """That of `filter` for images of `type`, made where there is none yet.
+        """Return the plan of `filter` for images of `type`; make it where there is none yet.
 
         To be called inside `Backend.perform`, as whoever is in there may wait for the lock.
         """

@@ -39,8 +39,8 @@ class Grey(Filter):
         sums = sketch.add(Squeeze((axis,)), summed(sketch, sketch.floats(x), axis, taps))
         return (sketch.like(x, sums, HALF_UP),)
 
-    def apart(self, shape: Shape) -> int | None:
-        """Images or rows: a pixel needs all of its channels."""
+    def split_axis(self, shape: Shape) -> int | None:
+        """Return the axis of images or rows: a pixel needs all of its channels."""
         axis = 0 if len(shape) == 3 or shape[0] > 1 else 1
         return axis if shape[axis] > 1 else None
 

@@ -1,4 +1,4 @@
-"""What an image is to a filter, and what its arguments may be."""
+"""Checks of images and of filters' arguments."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def check_numbers(name: str, argument: str, values: object) -> tuple[float, ...]
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a real number that is finite as float32."""
+    """Return True where `value` is a real number that is finite as float32."""
     real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     return real and abs(value) <= GREATEST  # type: ignore[arg-type]

@@ -55,7 +55,8 @@ class Median(Filter):
 
 
 def median_of_nine(sketch: Sketch, pixels: list[Value]) -> Value:
-    """That of three rows of three: where columns are sorted, only three more can be the median.
+    """Return the median of three rows of three: where columns are sorted, only three values are
+    candidates.
 
     No step has more than three operands, which is all that some devices bind at once; on others
     a plan makes one step of them.

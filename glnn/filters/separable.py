@@ -52,8 +52,10 @@ class Gaussian(Correlation):
     name: ClassVar[str] = "gaussian_blur"
 
     @classmethod
-    def of(cls, of_bytes: bool, kernel_size: object, sigma: object, border: object) -> Gaussian:
-        """That of the arguments of `gaussian_blur`, for uint8 or for float32."""
+    def from_arguments(
+        cls, of_bytes: bool, kernel_size: object, sigma: object, border: object
+    ) -> Gaussian:
+        """Make the filter of the arguments of `gaussian_blur`, for uint8 or for float32."""
         kernels = []
         for size, spread in gaussian.parameters(kernel_size, sigma, of_bytes):
             weights = gaussian.kernel(size, spread)
@@ -68,8 +70,8 @@ class Box(Correlation):
     name: ClassVar[str] = "box"
 
     @classmethod
-    def of(cls, of_bytes: bool, kernel_size: object, border: object) -> Box:
-        """That of the arguments of `box`, for uint8 or for float32."""
+    def from_arguments(cls, of_bytes: bool, kernel_size: object, border: object) -> Box:
+        """Make the filter of the arguments of `box`, for uint8 or for float32."""
         across, down = check_sizes(cls.name, "kernel_size", kernel_size)
         mean = HALF_UP(call("quotient", Arg(0), float(across * down)))
         row, column = ((1.0 if of_bytes else 1 / n,) * n for n in (across, down))
@@ -150,7 +152,7 @@ def gaussian_blur(
     arguments.
     """
     of_bytes = as_image("gaussian_blur", image).dtype == np.uint8
-    return Gaussian.of(of_bytes, kernel_size, sigma, border)(image, backend)[0]
+    return Gaussian.from_arguments(of_bytes, kernel_size, sigma, border)(image, backend)[0]
 
 
 def box(
@@ -166,7 +168,7 @@ def box(
     even one the pixel is the first behind the middle. Raises ShapeError for other arguments.
     """
     of_bytes = as_image("box", image).dtype == np.uint8
-    return Box.of(of_bytes, kernel_size, border)(image, backend)[0]
+    return Box.from_arguments(of_bytes, kernel_size, border)(image, backend)[0]
 
 
 def scharr(

@@ -1,4 +1,4 @@
-"""Which pixels along an axis a filter adds up, and by which weights."""
+"""Filter taps along an axis: the pixels that are added up, and their weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def summed(sketch: Sketch, x: Value, axis: int, taps: Taps) -> Value:
 
 
 def window(size: int, weights: Sequence[float], border: str) -> Taps:
-    """Those of a correlation by `weights`, the one at half their number upon each place.
+    """Return the taps of a correlation by `weights`, whose middle one is at each place.
 
     border: one of BORDERS, for what lies beyond the `size` places.
     """
@@ -58,12 +58,12 @@ def nearest(size: int, count: int) -> Array:
 
 
 def linear(size: int, count: int) -> Taps:
-    """Those of `count` places on the lines between the middles of `size`."""
+    """Return the taps of linear interpolation of `size` pixels at `count` places."""
     return _around(size, count, 1, lambda x: np.clip(1 - x, 0, 1))
 
 
 def cubic(size: int, count: int) -> Taps:
-    """Those of `count` places on cubics through the middles of `size` (Keys 1981)."""
+    """Return the taps of cubic interpolation of `size` pixels at `count` places (Keys 1981)."""
 
     def weight(x: Array) -> Array:
         near = ((KEYS + 2) * x - (KEYS + 3)) * x * x + 1
@@ -74,7 +74,7 @@ def cubic(size: int, count: int) -> Taps:
 
 
 def area(size: int, count: int) -> Taps:
-    """Those of the means of what each of `count` places covers of `size`."""
+    """Return the taps of averaging `size` pixels over the area of each of `count` places."""
     ends = np.arange(count + 1) * (size / count)
     first, last = ends[:-1], ends[1:]
     most = ceil(size / count) + 1  # places that one may touch
@@ -85,7 +85,7 @@ def area(size: int, count: int) -> Taps:
 
 
 def _around(size: int, count: int, reach: int, weight: Callable[[Array], Array]) -> Taps:
-    """Those of `reach` places before and behind each, which `weight` weighs by their distance."""
+    """Return the taps within `reach` places of each, with the `weight` of their distance."""
     at = (np.arange(count) + 0.5) * (size / count) - 0.5
     index = np.floor(at).astype(np.int64) + np.arange(1 - reach, 1 + reach)[:, None]
     return _needed(np.clip(index, 0, size - 1), weight(np.abs(index - at)))

@@ -33,7 +33,7 @@ def metadata(
     preprocessing: Preprocessing | None = None,
     labels: Mapping[int, str] | Sequence[str] | None = None,
 ) -> dict[str, str]:
-    """What a model's metadata say of its pictures and its classes, for `Model(..., metadata=)`.
+    """Return the metadata of a model about its pictures and classes, for `Model(..., metadata=)`.
 
     labels: names, the first that of class 0, or names by the numbers of classes. Raises ModelError
     for labels that are no names.

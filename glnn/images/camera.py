@@ -32,7 +32,7 @@ PAUSE = 0.01  # seconds before it is asked again
 
 
 class Capture(Protocol):
-    """What is used of OpenCV's `VideoCapture`."""
+    """The part of OpenCV's `VideoCapture` that is used."""
 
     def isOpened(self) -> bool: ...  # noqa: N802  # OpenCV's name
     def read(self) -> tuple[bool, Any]: ...
@@ -40,14 +40,16 @@ class Capture(Protocol):
 
 
 def is_camera(name: str) -> bool:
-    """Whether `name` stands for a camera: /dev/video0, or its number where no file is called so."""
+    """Return True where `name` is a camera: /dev/video0, or its number where no file has
+    that name.
+    """
     if re.fullmatch(r"[0-9]{1,3}", name):
         return not Path(name).exists()
     return DEVICE.fullmatch(name) is not None
 
 
 def is_video(name: str) -> bool:
-    """Whether a file of that name is read as a video."""
+    """Return True where a file of that name is read as a video."""
     return Path(name).suffix.lower() in VIDEOS
 
 

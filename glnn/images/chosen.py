@@ -1,4 +1,4 @@
-"""What is done to the pictures of one input: said by its model, asked for, or assumed."""
+"""The preprocessing of a model's input: from its metadata, overridden by the user, or assumed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from glnn.errors import ModelError, ShapeError
 from glnn.images.described import described
-from glnn.images.place import Place
+from glnn.images.image_input import ImageInput
 from glnn.images.preprocessing import Preprocessing
 from glnn.images.ultralytics import Shapes, check_multiples, stride_of
 from glnn.tensor_info import TensorInfo
@@ -28,37 +28,37 @@ class Chosen:
         cls,
         info: TensorInfo,
         metadata: Mapping[str, str],
-        asked: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Any] | None = None,
         instead: Preprocessing | None = None,
         outputs: Shapes = (),
     ) -> Chosen:
-        """What is done to pictures for the input `info`.
+        """Choose the preprocessing of pictures for the input `info`.
 
         metadata: the model's, which may describe it. outputs: the shapes of the model's outputs,
-        by which some metadata are understood. instead: what is taken in place of that. asked:
+        by which some metadata are understood. instead: what is taken in place of that. overrides:
         fields of a Preprocessing that are to be others. What is left open is chosen by the input:
         its size, and grey where it has one channel; where nothing says how large pictures are
         made, the shorter side is as long as the input's, and the centre is kept. Raises ModelError
         for what cannot be, ShapeError where the input takes no such pictures.
         """
-        asked = dict(asked or {})
-        place = Place.of(info)
+        overrides = dict(overrides or {})
+        place = ImageInput.from_info(info)
         base = instead or described(metadata, outputs)
         if base is None:
             base = Preprocessing(colours="L" if place.channels == 1 else "RGB")
-            assumed = not asked
+            assumed = not overrides
         else:
             assumed = False
-        if asked.get("interpolation", base.interpolation) == "nearest":
-            asked.setdefault("antialias", base.antialias)
-        if asked.get("letterbox", base.letterbox) is not None and place.known is not None:
-            asked.setdefault("resize", place.known)
-        how = replace(base, **asked)
-        how = _sized(how, place.known)
+        if overrides.get("interpolation", base.interpolation) == "nearest":
+            overrides.setdefault("antialias", base.antialias)
+        if overrides.get("letterbox", base.letterbox) is not None and place.fixed_size is not None:
+            overrides.setdefault("resize", place.fixed_size)
+        how = replace(base, **overrides)
+        how = _sized(how, place.fixed_size)
         if isinstance(how.resize, tuple) and how.letterbox is not None:
             check_multiples(how.resize, stride_of(metadata, outputs), "the frame of pictures")
         how.check(info)
-        _check_size(how, place.known)
+        _check_size(how, place.fixed_size)
         return cls(how, assumed)
 
 

@@ -1,4 +1,4 @@
-"""What models and the files beside them say of their pictures: glnn's words, and others'."""
+"""Preprocessing in metadata and configuration files: glnn's, ONNX's, Hugging Face's, timm's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RANGES: Mapping[str, dict[str, Any]] = {
 
 
 def described(metadata: Mapping[str, str], outputs: Shapes = ()) -> Preprocessing | None:
-    """What a model's metadata say is done to its pictures; None where they say nothing.
+    """Return the preprocessing in a model's metadata; None where there is none.
 
     metadata: glnn's `preprocessing`, ONNX's `Image.` entries, or those of Ultralytics' exports.
     outputs: the shapes of the model's outputs.
@@ -65,7 +65,7 @@ def described(metadata: Mapping[str, str], outputs: Shapes = ()) -> Preprocessin
 
 
 def _onnx(said: Mapping[str, str]) -> Preprocessing | None:
-    """What ONNX's own entries mean; None without any."""
+    """Return the preprocessing in ONNX's `Image.` entries; None without any."""
     known = {"image.bitmappixelformat": FORMATS, "image.nominalpixelrange": RANGES}
     asked: dict[str, Any] = {}
     for key, values in known.items():
@@ -82,8 +82,10 @@ def _onnx(said: Mapping[str, str]) -> Preprocessing | None:
 
 
 def read_preprocessing(text: str) -> Preprocessing:
-    """What `text` stands for: `imagenet`, or a file of `Preprocessing.to_json`, of Hugging Face
-    (`preprocessor_config.json`) or timm (`config.json`). Raises ModelError for anything else.
+    """Return the preprocessing that `text` names: `imagenet`, or a file of `Preprocessing.to_json`,
+    Hugging Face (`preprocessor_config.json`) or timm (`config.json`).
+
+    Raises ModelError for anything else.
     """
     if text == "imagenet":
         return Preprocessing.imagenet()
@@ -96,7 +98,7 @@ def read_preprocessing(text: str) -> Preprocessing:
 
 
 def read_json(path: Path) -> Any:
-    """What the .json file holds. Raises ModelError where it holds none."""
+    """Read a .json file. Raises ModelError where it is none."""
     check_file(path)
     try:
         return json.loads(read(path, MOST))
@@ -122,7 +124,7 @@ def from_config(document: object) -> Preprocessing:
 
 
 def _timm(cfg: Mapping[str, Any]) -> Preprocessing:
-    """Of what timm calls a pretrained_cfg: the part crop_pct of a larger picture is taken."""
+    """Convert timm's pretrained_cfg: pictures are resized so that the crop is crop_pct of them."""
     size, part = cfg["input_size"], cfg.get("crop_pct") or 0.875
     if not _whole(size, 3) or not isinstance(part, (int, float)) or not 0.1 <= part <= 1:
         raise ModelError(f"input_size and crop_pct: got {shown(size)} and {shown(part)}")
@@ -147,7 +149,9 @@ def _timm(cfg: Mapping[str, Any]) -> Preprocessing:
 
 
 def _hugging_face(config: Mapping[str, Any]) -> Preprocessing:
-    """Of a preprocessor_config.json: what its `do_` entries say, each with its default."""
+    """Convert a preprocessor_config.json: the operations of its `do_` entries, each with its
+    default.
+    """
     factor = config.get("rescale_factor", 1 / 255)
     normalised = config.get("do_normalize", True)
     asked = [key for key, value in config.items() if key.startswith("do_") and value]
@@ -196,7 +200,7 @@ def _resize(config: Mapping[str, Any]) -> Any:
 
 
 def _edges(size: object) -> Any:
-    """What Hugging Face means by a size: a number, or an object of edges."""
+    """Convert a size of Hugging Face: a number, or an object of edges."""
     if isinstance(size, dict):
         if "shortest_edge" in size and size.get("longest_edge") is None:
             return size["shortest_edge"]

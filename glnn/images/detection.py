@@ -98,7 +98,7 @@ def layout_of(
     more: int,
     export: Export,
     frame: tuple[int, int],
-    asked: str | None = None,
+    layout: str | None = None,
 ) -> str:
     """Return which of LAYOUTS an output has: by its shape, and by the metadata where several fit.
 
@@ -108,7 +108,7 @@ def layout_of(
         more: Numbers of a box besides: coefficients of masks, keypoints.
         export: Facts from the model's metadata.
         frame: Height and width of the model's input.
-        asked: The layout where somebody says it.
+        layout: The layout where somebody says it.
 
     Raises:
         ModelError: None of them fits, or it cannot be told which one of several.
@@ -118,12 +118,12 @@ def layout_of(
     fits = [
         name for name, count in wanted.items() if (rows if name == YOLOV8 else columns) == count
     ]
-    if asked is not None:
-        fits = [name for name in fits if name == asked]
+    if layout is not None:
+        fits = [name for name in fits if name == layout]
     if not fits:
         sizes = {YOLOV8: f"({wanted[YOLOV8]}, n)"}
         sizes |= {name: f"(n, {wanted[name]})" for name in (YOLOV5, NMS)}
-        listed = sizes.get(asked or "") or f"{sizes[YOLOV8]}, {sizes[YOLOV5]} or {sizes[NMS]}"
+        listed = sizes.get(layout or "") or f"{sizes[YOLOV8]}, {sizes[YOLOV5]} or {sizes[NMS]}"
         raise ModelError(
             f"boxes of {classes} classes: expected an output of {listed} for each picture, "
             f"got {shape}"
@@ -181,19 +181,21 @@ def _split(rows: Floats, start: int, classes: int) -> tuple[Floats, Floats, Floa
     return rows[:, :4], rows[:, start : start + classes], rows[:, start + classes :]
 
 
-def _finite(found: Candidates) -> Candidates:
-    return found.at(np.isfinite(found.boxes).all(1) & np.isfinite(found.scores))
+def _finite(candidates: Candidates) -> Candidates:
+    return candidates.at(np.isfinite(candidates.boxes).all(1) & np.isfinite(candidates.scores))
 
 
-def suppress(found: Candidates, overlap: float, most: int = MOST) -> Candidates:
+def suppress(candidates: Candidates, overlap: float, most: int = MOST) -> Candidates:
     """Keep the best boxes: none that overlaps a better one of its class by more than that (IoU)."""
-    order = np.argsort(-found.scores, kind="stable")[:MOST_CANDIDATES]
-    if found.final:
-        return found.at(order[:most])
-    boxes = found.boxes[order].astype(np.float64).T
+    order = np.argsort(-candidates.scores, kind="stable")[:MOST_CANDIDATES]
+    if candidates.final:
+        return candidates.at(order[:most])
+    boxes = candidates.boxes[order].astype(np.float64).T
     areas = np.prod(np.maximum(boxes[2:] - boxes[:2], 0), 0)
     corners = np.concatenate((boxes, areas[None]))
-    return found.at(order[suppress_overlaps(corners, overlap, most, found.classes[order])])
+    return candidates.at(
+        order[suppress_overlaps(corners, overlap, most, candidates.classes[order])]
+    )
 
 
 def masks_of(

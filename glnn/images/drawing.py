@@ -1,4 +1,4 @@
-"""What a network saw, written on the picture that it was shown."""
+"""Drawing of classes and objects on pictures."""
 
 from __future__ import annotations
 
@@ -94,17 +94,17 @@ def _rows(
     return [(_cut(font, label, left), text) for label, text in zip(labels, figures, strict=True)]
 
 
-def _drawable(font: ImageFont.FreeTypeFont, label: str, known: dict[str, bool]) -> str:
-    """`label` in one line of glyphs that `font` has. known: which letters it has, filled here."""
+def _drawable(font: ImageFont.FreeTypeFont, label: str, glyphs: dict[str, bool]) -> str:
+    """`label` in one line of glyphs that `font` has. glyphs: which letters it has, filled here."""
     plain = unicodedata.normalize("NFKD", printable(" ".join(label.split())))
     nothing = bytes(font.getmask(NOWHERE))
     found = []
     for letter in plain:
         if unicodedata.combining(letter):
             continue
-        if letter not in known:
-            known[letter] = letter == " " or bytes(font.getmask(letter)) != nothing
-        found.append(letter if known[letter] else "?")
+        if letter not in glyphs:
+            glyphs[letter] = letter == " " or bytes(font.getmask(letter)) != nothing
+        found.append(letter if glyphs[letter] else "?")
     return "".join(found) or "?"
 
 

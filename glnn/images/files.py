@@ -66,12 +66,15 @@ def flattened(image: Image.Image, grey: bool = False) -> tuple[Image.Image, list
 
 
 def is_picture(path: Path) -> bool:
-    """Whether `path` is a file that is called like a picture. Raises ModelError without Pillow."""
-    return is_called_so(path) and path.is_file()
+    """Return True where `path` is a file with the name of a picture.
+
+    Raises ModelError without Pillow.
+    """
+    return has_picture_name(path) and path.is_file()
 
 
-def is_called_so(path: Path) -> bool:
-    """Whether a picture can be called like `path`. Raises ModelError without Pillow."""
+def has_picture_name(path: Path) -> bool:
+    """Return True where `path` has the name of a picture. Raises ModelError without Pillow."""
     return _format(path) is not None
 
 
@@ -99,7 +102,7 @@ def write_picture(path: str | os.PathLike[str], picture: NDArray[np.uint8]) -> N
 
 
 def _format(path: Path) -> str | None:
-    """Which of FORMATS the ending of `path` stands for. Raises ModelError without Pillow."""
+    """Return the format, of FORMATS, of the ending of `path`. Raises ModelError without Pillow."""
     try:
         from PIL import Image
     except ImportError:

@@ -37,7 +37,7 @@ def read_labels(path: str) -> Labels:
         raise ModelError(f"{path}: expected names in UTF-8") from None
     try:
         if file.suffix.lower() == ".json":
-            found = _of(json.loads(text))
+            found = _labels(json.loads(text))
         elif file.suffix.lower() == ".csv":
             found = _rows(text)
         else:
@@ -56,18 +56,21 @@ def labels_of(metadata: Mapping[str, str]) -> Labels | None:
         try:
             if text.lstrip()[0] not in "[{":
                 return dict(enumerate(t.strip() for t in _lines_or_commas(text)))
-            return _of(_parsed(text))
+            return _labels(_parsed(text))
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
     return None
 
 
 def text_of(labels: Labels | Sequence[str]) -> str:
-    """What a model's metadata have for these names. Raises ModelError for what are none."""
+    """Return the text for a model's metadata of these names.
+
+    Raises ModelError for anything else.
+    """
     try:
         if isinstance(labels, str):
             raise TypeError("got one text")
-        found = _of(dict(labels) if isinstance(labels, Mapping) else list(labels))
+        found = _labels(dict(labels) if isinstance(labels, Mapping) else list(labels))
     except (TypeError, ValueError) as error:
         raise ModelError(f"labels must be names, or numbers and names: {error}") from None
     whole = set(found) == set(range(len(found)))
@@ -75,18 +78,18 @@ def text_of(labels: Labels | Sequence[str]) -> str:
 
 
 def _parsed(text: str) -> object:
-    """As JSON, or as Python writes it."""
+    """Parse JSON, or a literal of Python."""
     try:
         return json.loads(text)
     except ValueError:
         return ast.literal_eval(text.strip())
 
 
-def _of(document: object) -> Labels:
+def _labels(document: object) -> Labels:
     """Names from lists and objects. Raises ValueError for others."""
     if isinstance(document, dict):
         if isinstance(document.get("id2label"), dict):
-            return _of(document["id2label"])
+            return _labels(document["id2label"])
         if all(isinstance(n, int) and not _is_number(k) for k, n in document.items()):
             document = {number: name for name, number in document.items()}
         entries = list(document.items())
@@ -124,7 +127,7 @@ def _name(name: object) -> str:
 
 
 def _lines(text: str) -> Labels:
-    """One a line; empty lines at the end are none."""
+    """Parse a name a line; empty lines at the end are ignored."""
     lines = text.rstrip().splitlines()
     if not lines:
         raise ValueError("it is empty")

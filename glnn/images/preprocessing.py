@@ -1,4 +1,4 @@
-"""What is done to a picture before a network sees it."""
+"""The preprocessing of pictures before a network."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.images.files import flattened, image_of, opened
+from glnn.images.image_input import ImageInput
 from glnn.images.letterbox import letterboxed
-from glnn.images.place import Place
 from glnn.images.resizing import FILTERS, cropped, resized
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
@@ -30,7 +30,7 @@ Size = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How a picture becomes numbers, as torchvision has it: resized, cropped, scaled, normalised.
+    """The steps from a picture to numbers, as torchvision has them: resize, crop, scale, normalise.
 
     Each number is (byte * scale / 255 - mean) / std in float32, what Resize, CenterCrop, ToTensor
     and Normalize give for a scale of 1. Raises ModelError for what none of that can be.
@@ -98,15 +98,20 @@ class Preprocessing:
 
     @classmethod
     def imagenet(cls, size: int = 224) -> Preprocessing:
-        """What networks for ImageNet of torchvision take: the centre 224 of 256 pixels, or as
-        large a part of other sizes, with the means and deviations of ImageNet's colours.
+        """Return the preprocessing of torchvision's networks for ImageNet.
+
+        The centre 224 of 256 pixels, or as large a part of other sizes, with the means and
+        deviations of ImageNet's colours.
         """
         mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
         return cls(size * 256 // 224, size, mean=mean, std=std)
 
     @classmethod
     def from_json(cls, document: object) -> Preprocessing:
-        """What `to_json` gave, as JSON reads it. Raises ModelError for anything else."""
+        """Make a preprocessing of what `to_json` returned, as JSON reads it.
+
+        Raises ModelError for anything else.
+        """
         if not isinstance(document, dict):
             raise ModelError(f"a preprocessing is a JSON object, got {shown(document)}")
         known = {one.name for one in fields(cls)}
@@ -121,7 +126,7 @@ class Preprocessing:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
 
     def __str__(self) -> str:
-        """What is done, in the order in which it is."""
+        """Describe the steps in their order."""
         done = []
         if self.resize is not None:
             whole = isinstance(self.resize, tuple)
@@ -132,8 +137,8 @@ class Preprocessing:
             done.append(f"the centre {_said(self.crop)}")
         done.append({"L": "grey"}.get(self.colours, self.colours))
         done.append(f"0..{self.scale:g}")
-        done += [f"mean {_listed(self.mean)}"] if self.mean else []
-        done += [f"std {_listed(self.std)}"] if self.std else []
+        done += [f"mean {_join_numbers(self.mean)}"] if self.mean else []
+        done += [f"std {_join_numbers(self.std)}"] if self.std else []
         return ", ".join(done)
 
     def bytes_of(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -170,7 +175,7 @@ class Preprocessing:
 
         Raises ShapeError where the input takes no such picture.
         """
-        place = Place.of(info)
+        place = ImageInput.from_info(info)
         self.check(info)
         found: NDArray[Any]
         if info.dtype is DType.uint8:
@@ -187,7 +192,7 @@ class Preprocessing:
 
     def check(self, info: TensorInfo) -> None:
         """Raise ShapeError where the input `info` takes no pictures, or not of these channels."""
-        place, count = Place.of(info), COLOURS[self.colours]
+        place, count = ImageInput.from_info(info), COLOURS[self.colours]
         if place.channels not in (None, count):
             raise ShapeError(
                 f"input {info.name!r} takes {place.channels} channels, {self.colours} has {count}"
@@ -207,7 +212,7 @@ def _said(size: Size) -> str:
     return "x".join(map(str, size)) if isinstance(size, tuple) else str(size)
 
 
-def _listed(numbers: tuple[float, ...]) -> str:
+def _join_numbers(numbers: tuple[float, ...]) -> str:
     return ",".join(f"{n:g}" for n in numbers)
 
 
@@ -215,27 +220,27 @@ def _pair(size: Size) -> tuple[int, int]:
     return size if isinstance(size, tuple) else (size, size)
 
 
-def _size(name: str, given: object) -> Size | None:
+def _size(name: str, size: object) -> Size | None:
     """A size as the dataclass has it: pairs are tuples."""
-    sides: list[Any] = list(given) if isinstance(given, (tuple, list)) else [given]
+    sides: list[Any] = list(size) if isinstance(size, (tuple, list)) else [size]
     whole = all(
         isinstance(n, (int, np.integer)) and not isinstance(n, bool) and 0 < n <= MOST_SIDE
         for n in sides
     )
-    if given is None:
+    if size is None:
         return None
     if not whole or len(sides) not in (1, 2):
         wanted = f"1 to {MOST_SIDE} pixels, or height and width"
-        raise ModelError(f"{name}: expected {wanted}, got {shown(given)}")
+        raise ModelError(f"{name}: expected {wanted}, got {shown(size)}")
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
 
-def _number(name: str, given: object) -> float:
-    fits = isinstance(given, (int, float, np.floating)) and not isinstance(given, bool)
+def _number(name: str, value: object) -> float:
+    fits = isinstance(value, (int, float, np.floating)) and not isinstance(value, bool)
     try:
-        found = float(given) if fits else float("nan")  # type: ignore[arg-type]
+        found = float(value) if fits else float("nan")  # type: ignore[arg-type]
     except OverflowError:  # an integer that no float is
         found = float("nan")
     if not isfinite(np.float32(found) if abs(found) < 1e38 else float("nan")):
-        raise ModelError(f"{name}: expected numbers that float32 has, got {shown(given)}")
+        raise ModelError(f"{name}: expected numbers that float32 has, got {shown(value)}")
     return found

@@ -80,8 +80,8 @@ def cropped(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return image.crop((left, top, left + wide, top + tall))
 
 
-def _start(length: int, wanted: int) -> int:
-    """Where the middle begins; half a pixel is rounded as torchvision rounds it."""
-    if wanted > length:
-        return -((wanted - length) // 2)
-    return round((length - wanted) / 2)
+def _start(length: int, size: int) -> int:
+    """Return the start of the centre; half a pixel is rounded as torchvision rounds it."""
+    if size > length:
+        return -((size - length) // 2)
+    return round((length - size) / 2)

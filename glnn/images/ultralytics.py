@@ -62,7 +62,7 @@ class Export:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """How its pictures are prepared: in a frame, but those that are classified."""
+        """The preprocessing of pictures: letterboxed, except for classifiers."""
         if self.task == "classify":
             square = self.size is not None and self.size[0] == self.size[1]
             resize = self.size[0] if self.size is not None and square else self.size

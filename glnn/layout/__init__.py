@@ -1,4 +1,4 @@
-"""How arrays lie in device memory. Pure NumPy: knows no GL."""
+"""Layouts of arrays in device memory. Pure NumPy: knows no GL."""
 
 from glnn.layout.layout import Layout
 from glnn.layout.morton import Morton

@@ -19,7 +19,7 @@ ALIGNMENT = 16  # numbers: of bytes one uvec4, one RGBA texel
 
 
 class Narrow(Layout):
-    """What the two have in common: numbers as the host has them, whatever the padding holds."""
+    """A layout of numbers narrower than a word, as the host has them; padding may hold anything."""
 
     narrow = True
 
@@ -90,7 +90,7 @@ class PackedTiles(Narrow):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """As `parse` reads it."""
+        """The name, as `parse` reads it."""
         return f"packed {self.high}x{self.wide}"
 
     @property

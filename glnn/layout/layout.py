@@ -69,21 +69,23 @@ class Layout(ABC):
 
     @property
     def unpacked(self) -> Layout:
-        """How a tensor lies that is computed of one in this layout, number by number."""
+        """The layout of a tensor that is computed elementwise of one in this layout."""
         return self
 
     def number(self, dtype: DType) -> np.dtype[Any]:
-        """What a number of `dtype` is in memory."""
+        """Return the type of a number of `dtype` in memory."""
         return dtype.numpy if self.narrow else dtype.word
 
     @property
     def ranks(self) -> tuple[int, ...] | None:
-        """How many dimensions its arrays may have; None where any number."""
+        """The ranks of arrays that the layout takes; None where any."""
         return None
 
     @property
     def zeros(self) -> bool:
-        """Whether the padding of a result must be zero, as its readers multiply it by weights."""
+        """True where the padding of a result must be zero, as its readers multiply it by
+        weights.
+        """
         return False
 
     def at(self, shape: tuple[int, ...]) -> Layout:
@@ -91,7 +93,9 @@ class Layout(ABC):
         return self
 
     def seen_as(self, other: Layout, shape: tuple[int, ...]) -> bool:
-        """Whether an array of `shape` that lies so lies as in `other`, too, padding aside."""
+        """Return True where an array of `shape` is the same memory in `other`, apart from
+        padding.
+        """
         return self._rows(shape) == other._rows(shape)
 
     def _rows(self, shape: tuple[int, ...]) -> Layout:
@@ -142,7 +146,7 @@ class RowMajor(Layout):
         return DENSE if dense else self
 
     def rows(self, shape: tuple[int, ...]) -> int:
-        """How many rows there are: arrays of fewer than two dimensions are one."""
+        """Return the number of rows: arrays of fewer than two dimensions are one."""
         return shape[0] if len(shape) > 1 else 1
 
     def row(self, shape: tuple[int, ...]) -> int:
@@ -277,7 +281,9 @@ class Blocked(Layout):
         return self._split(self.padded(shape)), self._axes()
 
     def _axes(self) -> list[int]:
-        """Where each stored axis lies after every dimension is split as (outer, its blocks...)."""
+        """Return the place of each stored axis after every dimension is split as (outer, its
+        blocks...).
+        """
         place: dict[tuple[str, int], int] = {}
         for dim in self.letters:
             for level in range(1 + sum(letter == dim for _, letter in self.blocks)):

@@ -77,7 +77,7 @@ class Morton(Layout):
         return prod(shape[:-2]) * prod(self.padded(shape))
 
     def index(self, shape: tuple[int, ...], row: Any, column: Any) -> Any:
-        """Where the element (row, column) of a matrix of `shape` lies; integers or arrays."""
+        """Return the place of element (row, column) of a matrix of `shape`; integers or arrays."""
         rows, columns = self.padded(shape)
         place = 0
         for base, (high, wide) in zip(self.bases, (*self.chunks, (1, 1)), strict=True):

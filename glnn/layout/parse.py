@@ -65,6 +65,8 @@ def narrowed(layout: Layout) -> Layout:
 
 
 def resized(text: str, before: Shape, after: Shape) -> str:
-    """What the layout called `text` of a tensor of the shape `before` is for one of `after`."""
+    """Return the layout for shape `after` of a tensor that had the layout `text` for shape
+    `before`.
+    """
     layout = parse(text)
     return layout.resized(before, after).name if isinstance(layout, Strip) else text

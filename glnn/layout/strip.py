@@ -20,7 +20,7 @@ from glnn.types import Shape, word
 
 @dataclass(frozen=True)
 class Strip(Layout):
-    """Where the channels of a pixel are, in memory that has more of them."""
+    """A layout of channels that are a part of each pixel's memory, as operands of a Concat are."""
 
     whole: Layout
     """How the tensor lies that has these channels alone: `nhwC4c` or `R4`."""
@@ -51,16 +51,16 @@ class Strip(Layout):
 
     def resized(self, before: Shape, after: Shape) -> Strip:
         """The same of a tensor of the shape `after` in the place of one of the shape `before`."""
-        return replace(self, wide=self.wide + self._taken(after) - self._taken(before))
+        return replace(self, wide=self.wide + self._pixel_words(after) - self._pixel_words(before))
 
     def size(self, shape: Shape) -> int:
-        taken = self._taken(shape)
+        taken = self._pixel_words(shape)
         if self.first + taken > self.wide:
             raise LayoutError(f"layout {self.name} has no room for {taken} numbers of a pixel")
         return self.whole.size(shape) // taken * self.wide if taken else 0
 
     def dims(self, shape: Shape) -> tuple[Dim, ...]:
-        taken = self._taken(shape)
+        taken = self._pixel_words(shape)
         return tuple(
             replace(dim, stride=dim.stride // taken * self.wide) if dim.axis != 1 else dim
             for dim in self.whole.dims(shape)
@@ -73,8 +73,8 @@ class Strip(Layout):
 
     def fill(self, flat: Array, array: Array) -> None:
         if array.size:
-            taken = self._taken(array.shape)
-            self._own(flat, taken)[:] = self.whole.pack(array).reshape(-1, taken)
+            taken = self._pixel_words(array.shape)
+            self._own_words(flat, taken)[:] = self.whole.pack(array).reshape(-1, taken)
 
     def unpack(self, flat: Array, shape: Shape) -> Array:
         if flat.size != self.size(shape):
@@ -83,20 +83,22 @@ class Strip(Layout):
             )
         if not prod(shape):
             return np.zeros(shape, flat.dtype)
-        own = np.ascontiguousarray(self._own(flat, self._taken(shape))).reshape(-1)
+        own = np.ascontiguousarray(self._own_words(flat, self._pixel_words(shape))).reshape(-1)
         return self.whole.unpack(own, shape)
 
-    def _taken(self, shape: Shape) -> int:
+    def _pixel_words(self, shape: Shape) -> int:
         """Numbers of a pixel that are its own, whole vec4."""
         if len(shape) not in self.ranks:
             raise LayoutError(f"layout {self.name} takes no array of shape {shape}")
         return -(-shape[1] // ROW_ALIGNMENT) * ROW_ALIGNMENT
 
-    def _own(self, flat: Array, taken: int) -> Array:
+    def _own_words(self, flat: Array, count: int) -> Array:
         """Its own numbers in `flat`, pixel by pixel."""
-        return flat.reshape(-1, self.wide)[:, self.first : self.first + taken]
+        return flat.reshape(-1, self.wide)[:, self.first : self.first + count]
 
 
 def alone(layout: Layout) -> Layout:
-    """How a tensor lies that has memory for itself, where it may lie among others in `layout`."""
+    """Return the layout of the tensor with memory of its own, where `layout` is a part of others'
+    memory.
+    """
     return layout.whole if isinstance(layout, Strip) else layout

@@ -26,7 +26,7 @@ Works = Sequence[tuple[str, Launch]]
 
 @dataclass(frozen=True)
 class Performed:
-    """What came of a few pieces of work, in seconds of `time.perf_counter`."""
+    """The times of a few pieces of work, in seconds of `time.perf_counter`."""
 
     asked: tuple[Span, ...]
     """When the host asked for each."""

@@ -1,4 +1,4 @@
-"""How long a plan takes: wall and kernel time apart, as Rovder 2019, table 2, sets them out."""
+"""Times of a plan: wall and kernel time, as in Rovder 2019, table 2."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class StepTime:
-    """One step's medians, in milliseconds.
+    """The medians of one step, in milliseconds.
 
     layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
     wall_ms: from asking for the step to the device having done it. kernel_ms: the device's own

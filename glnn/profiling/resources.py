@@ -1,4 +1,4 @@
-"""What this process takes of the machine: time of its processors, and resident memory."""
+"""Resources of this process: processor time and resident memory."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def begin_peak() -> None:
 
 
 def _bytes(text: str | None) -> int | None:
-    """What Linux writes as `1234 kB`."""
+    """Parse a size as Linux writes it, `1234 kB`."""
     number, _, unit = (text or "").strip().partition(" ")
     return int(number) << 10 if number.isdigit() and unit == "kB" else None

@@ -1,4 +1,4 @@
-"""How long one op takes on a device: by its timer where that is believed, else by the clock."""
+"""Times of one op on a device: by its timer where that is reliable, else by the wall clock."""
 
 from __future__ import annotations
 

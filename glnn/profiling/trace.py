@@ -1,4 +1,4 @@
-"""What happens in plans and runs and when, in Chrome's trace event format.
+"""Traces of plans and runs in Chrome's trace event format.
 
 Reference: "Trace Event Format", Google, 2016. ui.perfetto.dev and chrome://tracing show such files.
 """
@@ -165,7 +165,7 @@ class Trace:
 
     @property
     def events(self) -> int:
-        """How many there are."""
+        """The number of events."""
         return len(self._events)
 
     def to_json(self) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _inside(spans: Iterable[Span], outer: Span) -> list[Span]:
 
 
 def _moved(arrays: Mapping[str, Array]) -> dict[str, Any]:
-    """What to say of arrays that are moved."""
+    """Describe arrays that are moved, for a trace event."""
     each = {name: array.nbytes for name, array in arrays.items()}
     return {"bytes": sum(each.values()), "tensors": each}
 
@@ -224,7 +224,7 @@ def _planned(plan: Plan) -> dict[str, Any]:
 
 
 def _about(step: Step) -> dict[str, Any]:
-    """What to say of a step."""
+    """Describe a step, for a trace event."""
     result, parameters, copies = step.nbytes
     return {
         "layer": step.layer,

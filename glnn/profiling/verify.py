@@ -31,7 +31,7 @@ TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3, "int8": 2e-3}
 
 @dataclass(frozen=True)
 class LayerError:
-    """How far a layer's result is from float64: relative Frobenius errors."""
+    """The error of a layer against float64: relative Frobenius norms."""
 
     name: str
     op: str
@@ -89,7 +89,7 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
         kernel = step.via or step.kernel
         if step.op.name != "reorder" and kernel not in kernels.setdefault(step.layer, []):
             kernels[step.layer].append(kernel)
-    found = _Found(plan, expected)
+    found = _PlanValues(plan, expected)
     layers = []
     for node in graph.nodes:
         if node.outputs[0] in graph.fixed:
@@ -109,7 +109,7 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
     return Verification(plan.backend.name, tolerance, tuple(layers))
 
 
-class _Found:
+class _PlanValues:
     """The values of a graph as a plan's last run left them."""
 
     def __init__(self, plan: Plan, expected: Mapping[Value, Array]) -> None:
@@ -134,7 +134,7 @@ class _Found:
         return {value: self[value] for value in node.reads}
 
 
-def _own_error(node: Node, found: _Found) -> float:
+def _own_error(node: Node, values: _PlanValues) -> float:
     """Return the error of `node` alone, over the magnitudes of the terms that it adds up."""
 
     named = {str(i): value for i, value in enumerate(node.reads)}  # constants share names
@@ -142,8 +142,8 @@ def _own_error(node: Node, found: _Found) -> float:
     def compute(operands: Mapping[str, Array]) -> Array:
         return _exact(node.reference({named[name]: operands[name] for name in named})[0])
 
-    operands = {name: found[value] for name, value in named.items()}
-    return term_error(compute, operands, found[node.outputs[0]])
+    operands = {name: values[value] for name, value in named.items()}
+    return term_error(compute, operands, values[node.outputs[0]])
 
 
 def _narrowed(array: Array, value: Value) -> Array:

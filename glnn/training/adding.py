@@ -1,4 +1,4 @@
-"""How operators are put into the graph of a step."""
+"""Adds operators to the graph of a training step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is called while a model is trained: early stopping, checkpoints, and a user's own."""
+"""Callbacks of training: early stopping, checkpoints, and those of users."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Training(Protocol):
 
 
 class Callback:
-    """What `Trainer.fit` calls. A callback of one's own overrides what it needs."""
+    """The functions that `Trainer.fit` calls; subclasses override those that they need."""
 
     def on_begin(self, trainer: Training) -> None:
         """Before the first step of `fit`; what a checkpoint had was restored."""
@@ -59,7 +59,7 @@ class Callback:
         """At the end of `fit`, also where Ctrl-C ended it (`interrupted`); not after an error."""
 
     def state(self) -> dict[str, Array]:
-        """What a checkpoint keeps of it: arrays by name."""
+        """Return the arrays that a checkpoint keeps of the callback, by name."""
         return {}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:

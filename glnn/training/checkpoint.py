@@ -32,8 +32,8 @@ STATE, CALLBACK, ABOUT = "state/", "callback/", "about"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where training is."""
+class Position:
+    """The position of training within its epochs."""
 
     epoch: int = 0
     """Epochs that are over."""
@@ -47,7 +47,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Batches:
-    """How an epoch is cut into batches: within an epoch it can only go on with the same."""
+    """The division of an epoch into batches; an epoch can only be resumed with the same."""
 
     count: int = 0
     """Samples of an epoch; 0 outside `fit`."""
@@ -85,11 +85,11 @@ class Setup:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a checkpoint holds."""
+    """The content of a checkpoint."""
 
     states: Mapping[str, Array]
     """The content of each state."""
-    place: Place
+    place: Position
     """Where training is."""
     batches: Batches
     """How its epochs are cut."""
@@ -128,7 +128,7 @@ def write(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> Snapshot:
-    """What `write` wrote to `path`. Raises ModelError for any other file."""
+    """Read a checkpoint that `write` wrote. Raises ModelError for any other file."""
     file = Path(path)
     with open_npz(file) as archive:
         if ABOUT not in archive.names or archive.header(ABOUT).nbytes > MOST_ABOUT:
@@ -144,7 +144,7 @@ def read(path: str | os.PathLike[str]) -> Snapshot:
     try:
         return Snapshot(
             states,
-            _made(Place, about["place"]),
+            _made(Position, about["place"]),
             _made(Batches, about["batches"]),
             _made(Setup, about["setup"]),
             {name: tuple(names) for name, names in about["kernels"].items()},
@@ -177,10 +177,10 @@ def _parsed(file: Path, text: Array) -> dict[str, Any]:
     return about
 
 
-def _is_kernels(found: object) -> bool:
-    return isinstance(found, dict) and all(
+def _is_kernels(kernels: object) -> bool:
+    return isinstance(kernels, dict) and all(
         isinstance(names, list) and all(isinstance(name, str) for name in names)
-        for names in found.values()
+        for names in kernels.values()
     )
 
 
@@ -199,15 +199,15 @@ def _made(kind: Any, document: Mapping[str, Any]) -> Any:
 
 
 def differences(
-    expected: Mapping[str, Array], found: Mapping[str, Array], most: int = 3
+    expected: Mapping[str, Array], actual: Mapping[str, Array], most: int = 3
 ) -> list[str]:
-    """Where the arrays `found` have other names, shapes or dtypes than those `expected`, in words.
+    """Describe where the arrays `actual` have other names, shapes or dtypes than those `expected`.
 
-    most: how many are named.
+    most: how many differences are described.
     """
-    faults = [f"{name!r} is missing" for name in expected if name not in found]
-    faults += [f"{name!r} is unknown" for name in found if name not in expected]
-    for name, array in found.items():
+    faults = [f"{name!r} is missing" for name in expected if name not in actual]
+    faults += [f"{name!r} is unknown" for name in actual if name not in expected]
+    for name, array in actual.items():
         other = expected.get(name)
         if other is not None and (other.shape, other.dtype) != (array.shape, array.dtype):
             wanted = f"{other.dtype} {other.shape}"

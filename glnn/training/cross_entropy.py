@@ -48,7 +48,7 @@ class CrossEntropyLoss(Loss):
             index(f"{self.name} ignore_index", self.ignore_index)
         number(f"{self.name} label_smoothing", self.label_smoothing, 0, 1)
 
-    def scored(self, model: Graph) -> Value:
+    def scores(self, model: Graph) -> Value:
         (output,) = model.outputs
         node = model.producers.get(output)
         if node is not None and isinstance(node.operator, Softmax):
@@ -131,7 +131,9 @@ class CrossEntropyLoss(Loss):
         return Lost(value, add.pointwise(call("mul", slope, 1.0 / divisor), *operands))
 
     def _operands(self, add: Adding, first: Value, target: Value) -> tuple[Given, ...]:
-        """What `_share` is of: `first`, of the output's shape, target, class and weight."""
+        """Return the operands of `_share`: `first`, of the output's shape, target, class and
+        weight.
+        """
         dims = first.type.shape
         along = (1, dims[1], *(1,) * (len(dims) - 2))
         classes: Given = 0
@@ -143,7 +145,7 @@ class CrossEntropyLoss(Loss):
         return first, target, classes, constant(np.array(self.weight, np.float32).reshape(along))
 
     def _share(self, output: Value, target: Value) -> Expr:
-        """What the negative logarithm of a class's probability is multiplied by."""
+        """Return the factor of the negative logarithm of a class's probability."""
         smoothing = float(self.label_smoothing)
         even = smoothing / output.type.shape[1]
         share: Expr = TARGET

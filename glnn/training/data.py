@@ -34,12 +34,12 @@ class Samples:
 
     @property
     def count(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(next(iter(self.arrays.values())))
 
     @property
     def classified(self) -> bool:
-        """Whether the targets are classes, so that there is an accuracy."""
+        """True where the targets are classes, so that there is an accuracy."""
         return self.loss.counts(TensorType((), self.target))
 
     def part(self, start: int, stop: int) -> dict[str, Array]:
@@ -47,7 +47,7 @@ class Samples:
         return {name: array[start:stop] for name, array in self.arrays.items()}
 
     def split(self, fraction: float, order: Array) -> tuple[Samples, Samples]:
-        """Those to train on, and that part of all for validation, taken by `order`.
+        """Split into samples to train on and a fraction for validation, taken by `order`.
 
         Raises ShapeError where one of the two would be empty.
         """
@@ -88,8 +88,8 @@ class Samples:
             yield end, batch
 
 
-class Given:
-    """Checks arrays of samples for a model and a loss, and has them as steps take them."""
+class SampleConverter:
+    """Checks arrays of samples against a model and a loss, and converts them for training steps."""
 
     def __init__(self, model: Model, loss: Loss) -> None:
         self._model, self._loss = model, loss
@@ -104,7 +104,7 @@ class Given:
         they do not fit the model, the loss or each other.
         """
         last = self._last
-        if last is not None and self._are_alike(x, y):
+        if last is not None and self._match_last(x, y):
             target = y.astype(last.arrays[TARGET].dtype, copy=False)  # type: ignore[attr-defined]
             arrays: dict[str, Any] = {self._model.inputs[0].name: x, TARGET: target}
             return Samples(arrays, last.loss, last.target)
@@ -122,8 +122,8 @@ class Given:
             self._last, self._like = found, (x.shape, x.dtype, y.shape, y.dtype)
         return found
 
-    def _are_alike(self, x: object, y: object) -> bool:
-        """Whether the arrays are like the last ones."""
+    def _match_last(self, x: object, y: object) -> bool:
+        """Return True where the arrays have the types of the last ones."""
         if not (type(x) is np.ndarray and type(y) is np.ndarray):
             return False
         if (x.shape, x.dtype, y.shape, y.dtype) != self._like:
@@ -132,17 +132,17 @@ class Given:
 
 
 def held_out(
-    samples: Samples, validation: object, of: Callable[[object, object], Samples], seed: int
+    samples: Samples, validation: object, convert: Callable[[object, object], Samples], seed: int
 ) -> tuple[Samples, Samples | None]:
-    """What is trained on, and what `validation` says that the model is evaluated on.
+    """Return the samples to train on, and those to evaluate on as `validation` says.
 
-    validation: (x, y), of which `of` makes samples, a part of `samples`, or None. Raises GlnnError
-    for anything else, ShapeError where one of the two would be empty.
+    validation: (x, y), which `convert` makes samples of; a fraction of `samples`; or None. Raises
+    GlnnError for anything else, ShapeError where one of the two would be empty.
     """
     if validation is None:
         return samples, None
     if isinstance(validation, tuple) and len(validation) == 2:
-        return samples, of(*validation)
+        return samples, convert(*validation)
     if isinstance(validation, float) and 0 < validation < 1:
         return samples.split(validation, permutation(seed, HELD_OUT, samples.count))
     raise GlnnError(

@@ -172,7 +172,7 @@ def _named(archive: Npz) -> tuple[str, str]:
         return samples, flat[0]
     raise ModelError(
         "expected the arrays x and y, or images and labels, or only one of samples and one of "
-        f"labels; it has {_listed(archive.names)}"
+        f"labels; it has {_join_names(archive.names)}"
     )
 
 
@@ -199,14 +199,14 @@ def _read_folder(folder: Path) -> tuple[Dataset, Dataset | None]:
             x, y = (read_idx(there[name], rank) for name, rank in wanted.items())
             parts[part] = Dataset(x, y)
         elif part == TRAINING or len(missing) == 1:
-            has = _listed(sorted(path.name for path in there.values()))
+            has = _join_names(sorted(path.name for path in there.values()))
             pictures = ", or a folder of pictures for each class" if len(missing) == 2 else ""
             raise ModelError(f"expected {missing[0]}, or {missing[0]}.gz{pictures}, it has {has}")
     return parts[TRAINING], parts.get(TEST)
 
 
 def _files(folder: Path) -> Mapping[str, Path]:
-    """What is in the folder, by MNIST's names without .gz; what is not packed goes first."""
+    """List the files of a folder by MNIST's names without .gz; unpacked files take precedence."""
     try:
         names = sorted(os.listdir(folder), reverse=True)
     except OSError as error:
@@ -215,6 +215,6 @@ def _files(folder: Path) -> Mapping[str, Path]:
     return dict(zip(plain, (folder / name for name in names), strict=True))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
     return (", ".join(names[:LISTED]) or "none") + more

@@ -11,14 +11,14 @@ from glnn.backends.gl import GlBackend
 from glnn.choice import Choice
 from glnn.compile.fastest import Clock, shape_class, time_backends, timing_order
 from glnn.graph.fingerprint import fingerprint
-from glnn.training.recipe import Asked, Recipe
+from glnn.training.recipe import BatchKey, Recipe
 from glnn.training.steps import Batch, Steps
 
 
 def fastest_backend(
     recipe: Recipe,
     candidates: Mapping[str, Backend],
-    asked: Asked,
+    key: BatchKey,
     batch: Batch,
     clock: Clock = perf_counter,
 ) -> Choice:
@@ -30,7 +30,7 @@ def fastest_backend(
     Args:
         recipe: What is trained, and how.
         candidates: Two backends or more, by name, one of them of a GPU.
-        asked: What the batch is computed for.
+        key: What the batch is computed for.
         batch: The arrays of one batch by name, the inputs' and `target`.
         clock: Returns seconds.
 
@@ -40,9 +40,9 @@ def fastest_backend(
     gl = next(one for one in candidates.values() if isinstance(one, GlBackend))
     device = gl.device.capabilities
     shapes = shape_class({name: array.shape for name, array in batch.items()})
-    what = f"training {fingerprint(recipe.training(asked).graph)} in {asked.parts} parts"
-    key = Answers.key(f"{what} on {','.join(sorted(candidates))}", shapes)
-    known = gl.answers.find(key)
+    what = f"training {fingerprint(recipe.training(key).graph)} in {key.parts} parts"
+    answer_key = Answers.key(f"{what} on {','.join(sorted(candidates))}", shapes)
+    known = gl.answers.find(answer_key)
     if known is not None and known.backend in candidates:
         return known
 
@@ -50,7 +50,7 @@ def fastest_backend(
         steps = Steps(recipe, candidates[name], {})
 
         def run() -> None:
-            steps.perform(asked, batch)
+            steps.perform(key, batch)
             steps.states.read(("loss",))  # waits for the device
 
         return run
@@ -61,5 +61,5 @@ def fastest_backend(
         return Choice(next(iter(candidates)), why=timings.why)
     choice = timings.choice
     if timings.is_lasting:
-        gl.answers.keep(key, choice, f"training of {recipe.model.name}", shapes)
+        gl.answers.keep(answer_key, choice, f"training of {recipe.model.name}", shapes)
     return choice

@@ -50,10 +50,10 @@ class Forward:
     """What the others are from the next batch on."""
 
     @classmethod
-    def of(
+    def build(
         cls, model: Model, batch: int, frozen: Sequence[str], seed: int, *, inference: bool = False
     ) -> Forward:
-        """That of `model`; see `training_step`.
+        """Build the forward pass of `model`; see `training_step`.
 
         inference: whether the layers do as at inference. Raises ModelError where `frozen` names
         nothing, or there is not one output; ShapeError where batch or seed are none.

@@ -1,4 +1,4 @@
-"""How training went, epoch by epoch: a table, JSON, a plot."""
+"""The history of a training, epoch by epoch: a table, JSON, a plot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One epoch."""
+    """The metrics of one epoch."""
 
     epoch: int
     """Its number, from 1."""
@@ -68,7 +68,10 @@ class History:
         return self.rows[index]
 
     def column(self, name: str) -> list[Any]:
-        """What each epoch has for `name`, as `loss`. Raises GlnnError for a name that is none."""
+        """Return the values of all epochs for `name`, as `loss`.
+
+        Raises GlnnError for an unknown name.
+        """
         if name not in NAMES:
             raise GlnnError(f"a column must be one of {', '.join(NAMES)}, got {shown(name)}")
         return [getattr(row, name) for row in self.rows]
@@ -92,7 +95,7 @@ class History:
 
     @classmethod
     def from_json(cls, document: object) -> History:
-        """What `to_json` gave. Raises ModelError for anything else."""
+        """Make a history of what `to_json` returned. Raises ModelError for anything else."""
         if not isinstance(document, Sequence) or not all(map(_is_row, document)):
             raise ModelError(f"a history is a list of {', '.join(NAMES)}, got {shown(document)}")
         return cls(tuple(Row(**row) for row in document))
@@ -134,7 +137,7 @@ def _cell(name: str, value: float | None) -> str:
 
 
 def _has(history: History, names: Sequence[str]) -> bool:
-    """Whether an epoch has a number for one of `names`."""
+    """Return True where an epoch has a number for one of `names`."""
     return any(value is not None for name in names for value in history.column(name))
 
 

@@ -42,7 +42,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """What is made less, of a model's output and a target."""
+    """A function of a model's output and a target, which training minimises."""
 
     reduction: str = field(default="mean", kw_only=True)
     """What is made of the terms: their "mean" or their "sum"."""
@@ -56,11 +56,11 @@ class Loss(ABC):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the loss's class."""
         return type(self).__name__
 
-    def scored(self, model: Graph) -> Value:
-        """What the loss is of, in a model's graph: its output."""
+    def scores(self, model: Graph) -> Value:
+        """Return the value in a model's graph that the loss is computed of: its output."""
         return model.outputs[0]
 
     def targets(self, output: TensorType) -> tuple[TensorType, ...]:
@@ -81,7 +81,7 @@ class Loss(ABC):
         wanted = DType.int32 if dtype is DType.int64 else dtype
         found = [one for one in known if wanted in (None, one.dtype)]
         if not found:
-            raise self._unfit(output, dtype.value if dtype else None)
+            raise self._target_error(output, dtype.value if dtype else None)
         return found[0]
 
     def check(self, target: Array, output: TensorType) -> Array:
@@ -94,11 +94,11 @@ class Loss(ABC):
         wide = {DType.float64: DType.float32, DType.float16: DType.float32}
         type = self.target(output, wide.get(dtype, dtype))
         if target.shape != type.shape:
-            raise self._unfit(output, TensorType(target.shape, type.dtype))
+            raise self._target_error(output, TensorType(target.shape, type.dtype))
         return np.ascontiguousarray(target, type.dtype.numpy)
 
-    def _unfit(self, output: TensorType, got: object) -> ShapeError:
-        """What says that a target is of another type."""
+    def _target_error(self, output: TensorType, got: object) -> ShapeError:
+        """Return the error for a target of another type."""
         takes = " or ".join(map(str, self.targets(output)))
         return ShapeError(f"{self.name}: the target must be {takes}, got {got}")
 
@@ -107,7 +107,7 @@ class Loss(ABC):
         return self
 
     def counts(self, target: TensorType) -> bool:
-        """Whether targets of that type are classes, so that there is an accuracy."""
+        """Return True where targets of that type are classes, so that there is an accuracy."""
         return False
 
     def divides_by_labels(self, target: TensorType) -> bool:
@@ -115,12 +115,14 @@ class Loss(ABC):
         return False
 
     def samples(self, output: TensorType) -> int:
-        """How many things are told apart in a batch, each a label's: samples, or pixels."""
+        """Return the number of things that are classified in a batch, each with a label: samples,
+        or pixels.
+        """
         return output.shape[0]
 
     @abstractmethod
     def count(self, add: Adding, output: Value, target: Value) -> Given:
-        """What a mean divides the sum of the terms by."""
+        """Return the divisor of the mean: the number of terms, or the sum of their weights."""
 
     @abstractmethod
     def express(self, add: Adding, output: Value, target: Value, divisor: Given) -> Lost:
@@ -221,12 +223,12 @@ class BCEWithLogitsLoss(_Elementwise):
                 object.__setattr__(self, name, numbers(f"{self.name} {name}", given))
 
     def more(self, output: TensorType) -> tuple[Value, ...]:
-        found = [constant(np.array(self._of(n), np.float32)) for n in ("weight", "pos_weight")]
+        found = [constant(np.array(self._values(n), np.float32)) for n in ("weight", "pos_weight")]
         for one in found:
             _broadcasts(self.name, one.type.shape, output.shape)
         return tuple(found)
 
-    def _of(self, name: str) -> object:
+    def _values(self, name: str) -> object:
         given = getattr(self, name)
         return (1.0,) if given is None else given
 
@@ -263,19 +265,19 @@ class KLDivLoss(_Elementwise):
         return formula("-exp(b)" if self.log_target else "-b")
 
 
-def numbers(what: str, given: object) -> tuple[Any, ...]:
+def numbers(what: str, values: object) -> tuple[Any, ...]:
     """Finite numbers, of an array or of lists in lists, as tuples in tuples."""
     try:
-        array = np.asarray(given, np.float64)
+        array = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         array = np.asarray(np.nan)
     if not array.size or not np.isfinite(array).all():
-        raise ShapeError(f"{what} must be numbers, got {shown(given)}")
+        raise ShapeError(f"{what} must be numbers, got {shown(values)}")
     return tuple(map(_tuples, np.atleast_1d(array).tolist()))
 
 
-def _tuples(given: Any) -> Any:
-    return tuple(map(_tuples, given)) if isinstance(given, list) else given
+def _tuples(values: Any) -> Any:
+    return tuple(map(_tuples, values)) if isinstance(values, list) else values
 
 
 def _broadcasts(name: str, shape: Shape, to: Shape) -> None:

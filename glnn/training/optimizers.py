@@ -22,8 +22,8 @@ Slots = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
-class Update:
-    """What an optimiser updates one parameter by."""
+class UpdateContext:
+    """The operands of one parameter's update, and formulas of them."""
 
     add: Adding
     """Puts operators into the graph."""
@@ -51,7 +51,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """How parameters follow from their gradients."""
+    """An update rule of parameters by their gradients."""
 
     lr: float = 1e-3
     """The learning rate, unless a schedule makes another of it."""
@@ -61,12 +61,14 @@ class Optimizer(ABC):
 
     @property
     def slots(self) -> Mapping[str, float]:
-        """What is kept of each parameter: its name, and the number that it is made of at first."""
+        """The initial value of each tensor that is kept of a parameter, by name."""
         return {}
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """What is kept for all parameters together, float32 numbers of shape () that begin as 0."""
+        """The names of scalars that are kept for all parameters together: float32 of shape (), 0 at
+        first.
+        """
         return ()
 
     def share(self, add: Adding, shared: Slots) -> Slots:
@@ -74,7 +76,7 @@ class Optimizer(ABC):
         return shared
 
     @abstractmethod
-    def update(self, given: Update) -> tuple[Value, Slots]:
+    def update(self, context: UpdateContext) -> tuple[Value, Slots]:
         """The parameter and its slots from the next step on."""
 
     def _at_least(self, name: str, least: float, below: float | None = None) -> None:
@@ -114,16 +116,16 @@ class SGD(Optimizer):
     def slots(self) -> Mapping[str, float]:
         return {"momentum_buffer": 0.0} if self.momentum else {}
 
-    def update(self, given: Update) -> tuple[Value, Slots]:
+    def update(self, context: UpdateContext) -> tuple[Value, Slots]:
         g, decay, momentum = _decayed(self.weight_decay), self.weight_decay, self.momentum
         if not momentum:
-            return given(f"w - lr * {g}", decay=decay), {}
+            return context(f"w - lr * {g}", decay=decay), {}
         part = "where(step > 0, part, 1.0) * " if self.dampening else ""
         more = {"momentum": momentum, "decay": decay, "part": 1.0 - self.dampening}
-        before = given.slots["momentum_buffer"]
-        buffer = given(f"momentum * b + {part}{g}", b=before, step=given.step, **more)
+        before = context.slots["momentum_buffer"]
+        buffer = context(f"momentum * b + {part}{g}", b=before, step=context.step, **more)
         way = f"({g} + momentum * b)" if self.nesterov else "b"
-        w = given(f"w - lr * {way}", b=buffer, momentum=momentum, decay=decay)
+        w = context(f"w - lr * {way}", b=buffer, momentum=momentum, decay=decay)
         return w, {"momentum_buffer": buffer}
 
 
@@ -144,7 +146,7 @@ class Adam(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "betas", _two(f"{type(self).__name__} betas", self.betas))
+        object.__setattr__(self, "betas", _pair(f"{type(self).__name__} betas", self.betas))
         self._at_least("eps", 0)
         self._at_least("weight_decay", 0)
 
@@ -164,19 +166,21 @@ class Adam(Optimizer):
             for name, beta in zip(self.shared, self.betas, strict=True)
         }
 
-    def update(self, given: Update) -> tuple[Value, Slots]:
-        return self._update(given, _decayed(self.weight_decay), "w")
+    def update(self, context: UpdateContext) -> tuple[Value, Slots]:
+        return self._update(context, _decayed(self.weight_decay), "w")
 
-    def _update(self, given: Update, g: str, w: str) -> tuple[Value, Slots]:
-        """The same, of formulas of the gradient and of the parameter."""
+    def _update(self, context: UpdateContext, g: str, w: str) -> tuple[Value, Slots]:
+        """Return the update by formulas of the gradient and of the parameter."""
         decay, (beta1, beta2) = self.weight_decay, self.betas
-        m, v = given.slots["exp_avg"], given.slots["exp_avg_sq"]
-        m = given(f"beta * m + rest * {g}", m=m, beta=beta1, rest=1.0 - beta1, decay=decay)
-        v = given(f"beta * v + rest * square({g})", v=v, beta=beta2, rest=1.0 - beta2, decay=decay)
-        first, second = (given.shared[name] for name in self.shared)
+        m, v = context.slots["exp_avg"], context.slots["exp_avg_sq"]
+        m = context(f"beta * m + rest * {g}", m=m, beta=beta1, rest=1.0 - beta1, decay=decay)
+        v = context(
+            f"beta * v + rest * square({g})", v=v, beta=beta2, rest=1.0 - beta2, decay=decay
+        )
+        first, second = (context.shared[name] for name in self.shared)
         text = f"{w} - lr / first * m / (sqrt(v / second) + eps)"
         more: dict[str, Given] = {"m": m, "v": v, "first": first, "second": second}
-        found = given(text, **more, eps=self.eps, decay=decay)
+        found = context(text, **more, eps=self.eps, decay=decay)
         return found, {"exp_avg": m, "exp_avg_sq": v}
 
 
@@ -190,8 +194,8 @@ class AdamW(Adam):
     weight_decay: float = 1e-2
     """How much of a parameter goes with each step, times the learning rate."""
 
-    def update(self, given: Update) -> tuple[Value, Slots]:
-        return self._update(given, "g", "w * (1.0 - lr * decay)" if self.weight_decay else "w")
+    def update(self, context: UpdateContext) -> tuple[Value, Slots]:
+        return self._update(context, "g", "w * (1.0 - lr * decay)" if self.weight_decay else "w")
 
 
 @dataclass(frozen=True)
@@ -225,25 +229,25 @@ class RMSprop(Optimizer):
         mean = {"grad_avg": 0.0} if self.centered else {}
         return {"square_avg": 0.0, **mean, **({"momentum_buffer": 0.0} if self.momentum else {})}
 
-    def update(self, given: Update) -> tuple[Value, Slots]:
+    def update(self, context: UpdateContext) -> tuple[Value, Slots]:
         g = _decayed(self.weight_decay)
         found: dict[str, Value] = {}
         rates = {"alpha": self.alpha, "rest": 1.0 - self.alpha, "decay": self.weight_decay}
-        v = given.slots["square_avg"]
-        found["square_avg"] = v = given(f"alpha * v + rest * square({g})", v=v, **rates)
+        v = context.slots["square_avg"]
+        found["square_avg"] = v = context(f"alpha * v + rest * square({g})", v=v, **rates)
         root = "sqrt(v)"
         more: dict[str, Given] = {"v": v, "eps": self.eps, "decay": self.weight_decay}
         if self.centered:
-            mean = given(f"alpha * m + rest * {g}", m=given.slots["grad_avg"], **rates)
+            mean = context(f"alpha * m + rest * {g}", m=context.slots["grad_avg"], **rates)
             found["grad_avg"] = more["m"] = mean
             root = "sqrt(maximum(v - square(m), 0.0))"  # which rounding may have less than 0
         way = f"{g} / ({root} + eps)"
         if not self.momentum:
-            return given(f"w - lr * {way}", **more), found
-        before = given.slots["momentum_buffer"]
-        buffer = given(f"momentum * b + {way}", b=before, momentum=self.momentum, **more)
+            return context(f"w - lr * {way}", **more), found
+        before = context.slots["momentum_buffer"]
+        buffer = context(f"momentum * b + {way}", b=before, momentum=self.momentum, **more)
         found["momentum_buffer"] = buffer
-        return given("w - lr * b", b=buffer), found
+        return context("w - lr * b", b=buffer), found
 
 
 @dataclass(frozen=True)
@@ -273,14 +277,14 @@ class Adagrad(Optimizer):
     def slots(self) -> Mapping[str, float]:
         return {"sum": self.initial_accumulator_value}
 
-    def update(self, given: Update) -> tuple[Value, Slots]:
+    def update(self, context: UpdateContext) -> tuple[Value, Slots]:
         g, decay = _decayed(self.weight_decay), self.weight_decay
-        s = given(f"s + square({g})", s=given.slots["sum"], decay=decay)
+        s = context(f"s + square({g})", s=context.slots["sum"], decay=decay)
         rate = "lr / (1.0 + cast_float32(step) * slower)" if self.lr_decay else "lr"
         more: dict[str, Given] = {"s": s, "eps": self.eps, "decay": decay}
         if self.lr_decay:
-            more |= {"step": given.step, "slower": self.lr_decay}
-        return given(f"w - {rate} * {g} / (sqrt(s) + eps)", **more), {"sum": s}
+            more |= {"step": context.step, "slower": self.lr_decay}
+        return context(f"w - {rate} * {g} / (sqrt(s) + eps)", **more), {"sum": s}
 
 
 def _decayed(weight_decay: float) -> str:
@@ -291,11 +295,11 @@ def _decayed(weight_decay: float) -> str:
     return "(g + decay * w)" if weight_decay else "g"
 
 
-def _two(what: str, given: object) -> tuple[float, float]:
-    """`given`, which must be two numbers from 0, less than 1."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise ShapeError(f"{what} must be two numbers, got {shown(given)}")
-    first, second = (float(number(what, one, 0, 1)) for one in given)
+def _pair(what: str, pair: object) -> tuple[float, float]:
+    """Return `pair` as floats, which must be two numbers from 0, less than 1."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ShapeError(f"{what} must be two numbers, got {shown(pair)}")
+    first, second = (float(number(what, one, 0, 1)) for one in pair)
     if 1 in (first, second):
-        raise ShapeError(f"{what} must be less than 1, got {shown(given)}")
+        raise ShapeError(f"{what} must be less than 1, got {shown(pair)}")
     return first, second

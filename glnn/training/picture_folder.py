@@ -12,7 +12,7 @@ import numpy as np
 
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.host_memory import readable_bytes
-from glnn.images.files import is_called_so
+from glnn.images.files import has_picture_name
 from glnn.images.labels import Labels
 from glnn.process import memory
 from glnn.progress_bar import report_work
@@ -169,7 +169,7 @@ def _pictures(folders: Mapping[str, Path], numbers: Mapping[str, int]) -> list[t
             Path(inside, file)
             for inside, _, files in os.walk(folder)
             for file in files
-            if not file.startswith(".") and is_called_so(Path(file))
+            if not file.startswith(".") and has_picture_name(Path(file))
         )
         if not files:
             raise ModelError(f"{folder}: there are no pictures in it")

@@ -15,8 +15,8 @@ from glnn.types import DType
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a batch is computed for; plans are kept by it."""
+class BatchKey:
+    """The computation of a batch, by which plans are kept."""
 
     count: int
     """Samples of the batch."""
@@ -32,12 +32,12 @@ class Asked:
     """Whether what an epoch's progress shows adds up."""
 
     @classmethod
-    def of(cls, samples: Samples, count: int, **more: Any) -> Asked:
-        """For `count` of the samples; `more` are fields."""
+    def for_samples(cls, samples: Samples, count: int, **more: Any) -> BatchKey:
+        """Make the key of `count` of the samples; `more` are fields."""
         return cls(count, samples.loss, samples.target, **more)
 
     def suits(self, batch: Samples) -> bool:
-        """Whether it is for so many samples, and for such targets."""
+        """Return True where a batch has as many samples, and the same kind of targets."""
         like = self.count == batch.count and self.target is batch.target
         return like and (self.loss is batch.loss or self.loss == batch.loss)
 
@@ -54,24 +54,26 @@ class Recipe:
     """What `training_step` is given besides: `frozen`, `schedule`, `clip_norm`, `clip_value` and
     `seed`."""
 
-    def training(self, asked: Asked) -> StepGraph:
-        """One update by a whole batch."""
-        options = {**self.options, "target": asked.target, "totals": asked.totals}
+    def training(self, key: BatchKey) -> StepGraph:
+        """Build the graph of one update by a whole batch."""
+        options = {**self.options, "target": key.target, "totals": key.totals}
         options["counting"] = False  # the host does
-        return training_step(self.model, asked.loss, self.optimizer, asked.count, **options)
+        return training_step(self.model, key.loss, self.optimizer, key.count, **options)
 
-    def accumulating(self, asked: Asked, size: int) -> StepGraph:
-        """The gradients over a part of `size` samples, added to those of the parts before."""
+    def accumulating(self, key: BatchKey, size: int) -> StepGraph:
+        """Build the graph that adds the gradients of `size` samples to those of the parts
+        before.
+        """
         options = {name: self.options[name] for name in ("frozen", "seed")}
-        options |= {"target": asked.target, "totals": asked.totals}
-        return accumulating(self.model, asked.loss, size, **options)
+        options |= {"target": key.target, "totals": key.totals}
+        return accumulating(self.model, key.loss, size, **options)
 
-    def applying(self, asked: Asked) -> StepGraph:
-        """One update by the gradients that were added up."""
+    def applying(self, key: BatchKey) -> StepGraph:
+        """Build the graph of one update by the accumulated gradients."""
         options = {name: value for name, value in self.options.items() if name != "seed"}
-        return applying(self.model, asked.loss, self.optimizer, counting=False, **options)
+        return applying(self.model, key.loss, self.optimizer, counting=False, **options)
 
-    def evaluating(self, asked: Asked, size: int) -> StepGraph:
-        """The loss of `size` samples, and how many are right."""
+    def evaluating(self, key: BatchKey, size: int) -> StepGraph:
+        """Build the graph of the loss of `size` samples, and of how many are right."""
         frozen = self.options["frozen"]
-        return evaluating(self.model, asked.loss, size, frozen=frozen, target=asked.target)
+        return evaluating(self.model, key.loss, size, frozen=frozen, target=key.target)

@@ -1,9 +1,10 @@
-"""The one graph that a training step is: forward, loss, gradients and updates."""
+"""The graph of a training step: forward, loss, gradients, clipping and updates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeVar
 
 import numpy as np
@@ -12,23 +13,23 @@ from glnn.compile.states import States
 from glnn.errors import ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.compose.pointwise import Given
-from glnn.graph.expression import Arg, call
+from glnn.graph.expression import Arg, call, formula
 from glnn.graph.graph import Graph, Kind, Value, ordered
 from glnn.graph.operators import ArgReduce
 from glnn.graph.passes.differentiate import differentiate
 from glnn.graph.passes.expand import expanded
+from glnn.layers.arguments import number
 from glnn.model.model import Model
 from glnn.training.adding import Adding
-from glnn.training.clipping import Clipping
 from glnn.training.forward import PASSES, TARGET, Forward
 from glnn.training.losses import Loss, Lost
-from glnn.training.optimizers import Optimizer, Update
+from glnn.training.optimizers import Optimizer, UpdateContext
 from glnn.training.schedules import Schedule
-from glnn.training.together import together
 from glnn.types import Array, DType, Shape, TensorType
 
 T = TypeVar("T")
 STEP = "step"  # the state that counts updates
+NORM_EPSILON = 1e-6  # what PyTorch adds to a norm before it divides by it
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,7 @@ def training_step(
     totals: bool = True,
     counting: bool = True,
 ) -> StepGraph:
-    """One update of the parameters of `model` by the gradients of `loss` over a batch.
+    """Build the graph of one update of `model` by the gradients of `loss` over a batch.
 
     batch: how many samples. frozen: parameters that stay, by the names of layers (`c1`), their own
     (`c1.weight`) or patterns of these (`c*.bias`). schedule: what becomes of the optimiser's
@@ -90,10 +91,10 @@ def training_step(
     Raises UnsupportedOpError where an operator has no gradient, ShapeError where the target or
     another argument does not fit, ModelError where there is nothing to train.
     """
-    step = _Step(Forward.of(model, batch, frozen, seed), loss)
-    lost = step.lost(target, loss.reduced)
+    step = _Step(Forward.build(model, batch, frozen, seed), loss)
+    lost = step.apply_loss(target, loss.reduced)
     step.update(optimizer, step.gradients(lost), schedule, Clipping(clip_norm, clip_value))
-    step.next("loss", lost.value)
+    step.set_next("loss", lost.value)
     if totals:
         step.totals(lost)
     return step.graph(counting)
@@ -109,24 +110,24 @@ def accumulating(
     target: DType | None = None,
     totals: bool = True,
 ) -> StepGraph:
-    """The gradients of a part of a batch, added to those of the parts before; no update.
+    """Build the graph that adds the gradients of a part of a batch to those of the parts before.
 
     The arguments, the states and the errors are those of `training_step`. The gradients of the sum
     of the loss's terms add up in states, `c1.weight/gradient`, and in `accumulated` what their mean
     is divided by. `applying` takes them from there: parts of any sizes are as one batch.
     """
-    step = _Step(Forward.of(model, batch, frozen, seed), loss)
+    step = _Step(Forward.build(model, batch, frozen, seed), loss)
     lost, count = step.summed(target)
     before = step.state("accumulated", np.zeros((), np.float32))
     for name, gradient in step.gradients(lost).items():
         add, kept = step.adding(f"{name}: accumulating"), f"{name}/gradient"
         sum = step.state(kept, np.zeros(gradient.type.shape, np.float32))
         text = "where(before > 0.0, sum + g, g)"
-        step.next(kept, add.formula(text, before=before, g=gradient, sum=sum))
+        step.set_next(kept, add.formula(text, before=before, g=gradient, sum=sum))
     add = step.adding("accumulated")
-    step.next("accumulated", add.pointwise("a + b", before, count))
+    step.set_next("accumulated", add.pointwise("a + b", before, count))
     value = lost.value if loss.reduction == "sum" else add.pointwise("a / b", lost.value, count)
-    step.next("loss", value)
+    step.set_next("loss", value)
     if totals:
         counted = isinstance(count, Value) and loss.reduction != "sum"
         step.totals(Lost(value, lost.gradient, *((lost.value, count) if counted else ())))
@@ -144,14 +145,15 @@ def applying(
     clip_value: float | None = None,
     counting: bool = True,
 ) -> StepGraph:
-    """One update by the gradients that `accumulating` added up since the last one.
+    """Build the graph of one update by the gradients that `accumulating` added up since the last
+    one.
 
     The arguments, the states and the errors are those of `training_step`; it reads no batch.
     """
-    step = _Step(Forward.of(model, 1, frozen, 0, inference=True).alone, loss)
+    step = _Step(Forward.build(model, 1, frozen, 0, inference=True).alone, loss)
     gradients: dict[str, Value] = {}
     count = step.state("accumulated", np.zeros((), np.float32))
-    for name, shape in step.trained.items():
+    for name, shape in step.trained_shapes.items():
         gradients[name] = step.state(f"{name}/gradient", np.zeros(shape, np.float32))
         if loss.reduction != "sum":
             add = step.adding(f"{name}: applying")
@@ -159,7 +161,7 @@ def applying(
                 "where(abs(b) > 0.0, a / b, 0.0)", gradients[name], count
             )
     step.update(optimizer, gradients, schedule, Clipping(clip_norm, clip_value))
-    step.next("accumulated", step.adding("accumulated").pointwise("a * 0.0", count))
+    step.set_next("accumulated", step.adding("accumulated").pointwise("a * 0.0", count))
     return step.graph(counting)
 
 
@@ -171,12 +173,13 @@ def evaluating(
     frozen: Sequence[str] = (),
     target: DType | None = None,
 ) -> StepGraph:
-    """`total_loss`, `seen` and `correct` of a batch, the layers as at inference.
+    """Build the graph of `total_loss`, `seen` and `correct` of a batch, with layers as at
+    inference.
 
     The arguments, the states and the errors are those of `training_step`.
     """
-    step = _Step(Forward.of(model, batch, frozen, 0, inference=True), loss)
-    step.totals(step.lost(target, loss.reduced))
+    step = _Step(Forward.build(model, batch, frozen, 0, inference=True), loss)
+    step.totals(step.apply_loss(target, loss.reduced))
     return step.graph()
 
 
@@ -191,17 +194,17 @@ class _Step:
         self._target: Value | None = None
         if PASSES in self._states:
             passes = self.adding(PASSES).pointwise("a + 1", self._states[PASSES])
-            self.next(PASSES, passes)
+            self.set_next(PASSES, passes)
 
     @property
-    def trained(self) -> dict[str, Shape]:
+    def trained_shapes(self) -> dict[str, Shape]:
         """The shapes of the parameters that gradients change, by name."""
         return {name: self._states[name].type.shape for name in self._forward.trained}
 
     @property
     def output(self) -> Value:
-        """What the loss is of."""
-        return self._loss.scored(self._forward.graph)
+        """The value that the loss is computed of."""
+        return self._loss.scores(self._forward.graph)
 
     def adding(self, label: str) -> Adding:
         """Puts operators behind what there is."""
@@ -215,13 +218,13 @@ class _Step:
             self._initial[name] = array
         return self._states[name]
 
-    def next(self, name: str, value: Value) -> None:
-        """What the state so called is from the next run on."""
+    def set_next(self, name: str, value: Value) -> None:
+        """Set the content of state `name` for the next run."""
         self.state(name, np.zeros(value.type.shape, value.type.dtype.numpy))
         self._next[name] = value
 
-    def lost(self, dtype: DType | None, express: Callable[[Adding, Value, Value], T]) -> T:
-        """What `express` makes of the output and the target, which is of that type."""
+    def apply_loss(self, dtype: DType | None, express: Callable[[Adding, Value, Value], T]) -> T:
+        """Apply `express` to the output and the target, whose numbers have type `dtype`."""
         type = self._loss.target(self.output.type, dtype)
         self._target = self._builder.take(Value(TARGET, type, Kind.INPUT))
         return express(self.adding("loss"), self.output, self._target)
@@ -233,7 +236,7 @@ class _Step:
             count = self._loss.count(add, output, target)
             return self._loss.express(add, output, target, 1.0), count
 
-        return self.lost(dtype, express)
+        return self.apply_loss(dtype, express)
 
     def gradients(self, lost: Lost) -> dict[str, Value]:
         """The gradient by each parameter that is trained."""
@@ -251,9 +254,9 @@ class _Step:
         schedule: Schedule | None,
         clipping: Clipping,
     ) -> None:
-        """What parameters, slots and `step` are from the next step on."""
+        """Set parameters, slots and `step` of the next step."""
         count = self.state(STEP, np.zeros((), np.int32))
-        self.next(STEP, self.adding(STEP).pointwise("a + 1", count))
+        self.set_next(STEP, self.adding(STEP).pointwise("a + 1", count))
         lr: Given = optimizer.lr
         if not isinstance(schedule, Schedule | None):
             raise ShapeError(f"schedule must be a Schedule or None, got {shown(schedule)}")
@@ -263,7 +266,7 @@ class _Step:
         shared = {name: self.state(name, zero) for name in optimizer.shared}
         shared = dict(optimizer.share(self.adding(type(optimizer).__name__), shared))
         for name, value in shared.items():
-            self.next(name, value)
+            self.set_next(name, value)
         gradients = clipping.clipped(self.adding("clipping"), gradients)
         for name, gradient in gradients.items():
             parameter = self._states[name]
@@ -272,11 +275,11 @@ class _Step:
                 for slot, first in optimizer.slots.items()
             }
             add = self.adding(f"{name}: {type(optimizer).__name__}")
-            given = Update(add, parameter, gradient, slots, lr, count, shared)
+            given = UpdateContext(add, parameter, gradient, slots, lr, count, shared)
             found, more = optimizer.update(given)
-            self.next(name, found)
+            self.set_next(name, found)
             for slot, value in more.items():
-                self.next(f"{name}/{slot}", value)
+                self.set_next(f"{name}/{slot}", value)
 
     def totals(self, lost: Lost) -> None:
         """Add the loss, how many samples there were, and how many are right, to what there was."""
@@ -285,19 +288,19 @@ class _Step:
         samples = self._loss.samples(output.type)
         total = self.state("total_loss", np.zeros((), np.float32))
         if lost.terms is not None and lost.count is not None:
-            self.next("total_loss", add.pointwise("a + b", total, lost.terms))
+            self.set_next("total_loss", add.pointwise("a + b", total, lost.terms))
             counted = self.state("counted", np.zeros((), np.float32))
-            self.next("counted", add.pointwise("a + b", counted, lost.count))
+            self.set_next("counted", add.pointwise("a + b", counted, lost.count))
         else:
             factor = 1.0 if self._loss.reduction == "sum" else float(samples)
-            self.next("total_loss", add.pointwise("a + b * c", total, lost.value, factor))
+            self.set_next("total_loss", add.pointwise("a + b * c", total, lost.value, factor))
         seen = self.state("seen", np.zeros((), np.int32))
-        self.next("seen", add.pointwise("a + b", seen, samples))
+        self.set_next("seen", add.pointwise("a + b", seen, samples))
         if self._loss.counts(self._target.type):
             right = call("cast_int32", call("equal", Arg(0), Arg(1)))
             found = add.total(right, add(ArgReduce("max", 1), output), self._target)
             correct = self.state("correct", np.zeros((), np.int32))
-            self.next("correct", add.pointwise("a + b", correct, found))
+            self.set_next("correct", add.pointwise("a + b", correct, found))
 
     def graph(self, counting: bool = True) -> StepGraph:
         """All of it. counting: whether `step` counts where nothing reads it."""
@@ -314,11 +317,66 @@ class _Step:
             Graph(nodes, inputs, outputs, whole.name), {value.name: value.type for value in inputs}
         )
         running = (name for name in self._forward.states if name not in self._forward.trained)
-        beside = together(self._initial, self.trained, running)
+        beside = group_states(self._initial, self.trained_shapes, running)
         return StepGraph(graph, self._initial, updates, tuple(beside))
 
     def _reads(self, count: Value) -> bool:
-        """Whether what comes of a step depends on `count`, but for its own next content."""
+        """Return True where a result of the step depends on `count`, apart from its own next
+        content.
+        """
         outputs = [value for name, value in self._next.items() if name != STEP]
         whole = self._builder.graph(outputs)
         return any(count in node.reads for node in ordered(outputs, whole.producers))
+
+
+def group_states(
+    states: Collection[str], parameters: Mapping[str, Shape], running: Iterable[str]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the names of states of each kind: parameters, each optimiser slot, running statistics.
+
+    In each group states are adjacent that are likely to be computed alike: of the same rank, and
+    with the same name in their layers. parameters: the shapes of the parameters.
+    """
+
+    def like(name: str) -> tuple[int, str]:
+        return -len(parameters[name]), name.rpartition(".")[2]
+
+    order = sorted(parameters, key=like)
+    yield tuple(order)
+    first = f"{order[0]}/" if order else "/"
+    for slot in (name[len(first) :] for name in states if name.startswith(first)):
+        yield tuple(name for own in order if (name := f"{own}/{slot}") in states)
+    kinds: dict[str, list[str]] = {}
+    for name in running:
+        kinds.setdefault(name.rpartition(".")[2], []).append(name)
+    yield from map(tuple, kinds.values())
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """Bounds of gradients: first of each number, then of the norm of all together."""
+
+    norm: float | None = None
+    """What the norm of all gradients together is at most; None: anything."""
+    value: float | None = None
+    """What the size of each number is at most; None: anything."""
+
+    def __post_init__(self) -> None:
+        for name in ("norm", "value"):
+            given = getattr(self, name)
+            if given is not None and number(f"clip_{name}", given, 0) == 0:
+                raise ShapeError(f"clip_{name} must be greater than 0, got 0")
+
+    def clipped(self, add: Adding, gradients: Mapping[str, Value]) -> dict[str, Value]:
+        """`gradients` within the bounds."""
+        found = dict(gradients)
+        if self.value is not None:
+            most = float(self.value)
+            found = {n: add.pointwise("clip(a, b, c)", g, -most, most) for n, g in found.items()}
+        if self.norm is None:
+            return found
+        squares = [add.total(formula("square(a)"), g) for g in found.values()]
+        whole = reduce(lambda one, other: add.pointwise("a + b", one, other), squares)
+        most = float(self.norm)
+        factor = add.pointwise("minimum(a / (sqrt(b) + c), 1.0)", most, whole, NORM_EPSILON)
+        return {name: add.pointwise("a * b", g, factor) for name, g in found.items()}

@@ -21,7 +21,7 @@ from glnn.training.checkpoint import differences
 from glnn.training.data import Samples
 from glnn.training.forward import TARGET
 from glnn.training.losses import Loss
-from glnn.training.recipe import Asked, Recipe
+from glnn.training.recipe import BatchKey, Recipe
 from glnn.training.step import STEP, StepGraph
 from glnn.types import Array, DType, TensorType
 
@@ -37,13 +37,13 @@ TOTALS = {
 ACCUMULATED = "accumulated"  # the state that says what gradients add up to
 ANY = 2  # samples of a batch that is only made to see which states it has
 Batch = Mapping[str, Array]
-Way = Callable[[Batch], None]
+BatchRunner = Callable[[Batch], None]
 """Computes a batch; nothing is read back."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well a model does on some samples."""
+    """The loss and accuracy of a model on some samples."""
 
     loss: float
     """The mean of the loss over them; NaN where there are none."""
@@ -54,17 +54,17 @@ class Evaluation:
 
 
 class Steps:
-    """What computes batches.
+    """Plans of the training steps, and their states.
 
-    recipe: with what is trained. kernels: kernels to take, by the name of the op.
+    recipe: what is trained, and how. kernels: kernels to use, by op.
     """
 
     def __init__(self, recipe: Recipe, backend: Backend, kernels: Mapping[str, str]) -> None:
         self._recipe, self.backend, self._kernels = recipe, backend, dict(kernels)
         self.states = States(backend)
         self._weights = Weights(backend, recipe.model.graph)
-        self._ways: OrderedDict[Asked, Way] = OrderedDict()
-        self._latest: tuple[Asked, Way] | None = None  # of the last batch
+        self._runners: OrderedDict[BatchKey, BatchRunner] = OrderedDict()
+        self._latest: tuple[BatchKey, BatchRunner] | None = None  # of the last batch
         self._needed: tuple[str, ...] = ()  # states, but for those of an epoch's progress
         self._own = frozenset(recipe.model.parameters())
         self.count = 0
@@ -81,45 +81,45 @@ class Steps:
             moved.restore(loss, self.saved(loss), {})
         return moved
 
-    def perform(self, asked: Asked, batch: Batch) -> None:
+    def perform(self, key: BatchKey, batch: Batch) -> None:
         """Compute `batch`, in so many parts as are asked for, or more where memory is short.
 
         Raises LimitError where a single sample is too much, UnsupportedOpError where an operator
         has no gradient.
         """
-        if self._latest is None or self._latest[0] is not asked:
-            self._latest = asked, self._kept(asked)
+        if self._latest is None or self._latest[0] is not key:
+            self._latest = key, self._cached(key)
         self._latest[1](batch)
-        self.count += asked.trains
+        self.count += key.trains
 
-    def _kept(self, asked: Asked) -> Way:
-        """What computes such batches; made where it is not kept."""
-        way = self._ways.get(asked) or self._made(asked)
-        self._ways[asked] = way
-        self._ways.move_to_end(asked)
-        if len(self._ways) > KEPT:
-            self._ways.popitem(last=False)
+    def _cached(self, key: BatchKey) -> BatchRunner:
+        """Return the function that computes batches of this key, from the cache or made."""
+        way = self._runners.get(key) or self._compile(key)
+        self._runners[key] = way
+        self._runners.move_to_end(key)
+        if len(self._runners) > KEPT:
+            self._runners.popitem(last=False)
         return way
 
     def evaluate(self, samples: Samples, size: int) -> Evaluation:
-        """How well the model does on `samples`, computed in batches of `size`, or of less.
+        """Evaluate the model on `samples`, in batches of at most `size`.
 
-        What an epoch's progress shows is afterwards as before.
+        The totals of the epoch under way are as before afterwards.
         """
         kept = self.states.read(self._totals)
         self.clear()
-        asked: dict[int, Asked] = {}
+        asked: dict[int, BatchKey] = {}
         for _, batch in samples.batches(size, None):
             if (count := len(batch[TARGET])) not in asked:
-                asked[count] = Asked.of(samples, count, trains=False)
+                asked[count] = BatchKey.for_samples(samples, count, trains=False)
             self.perform(asked[count], batch)
-        found = self.found(samples)
+        found = self.read_evaluation(samples)
         self.clear()
         self.states.write(kept)
         return found
 
-    def found(self, samples: Samples) -> Evaluation:
-        """What was computed of `samples` since `clear`; waits for the device."""
+    def read_evaluation(self, samples: Samples) -> Evaluation:
+        """Return the evaluation of the samples computed since `clear`; waits for the device."""
         totals = self.states.read(self._totals)
         count = int(totals.get(SEEN, 0))
         by_labels = samples.loss.divides_by_labels(TensorType((), samples.target))
@@ -175,22 +175,22 @@ class Steps:
     def begin(self, loss: Loss) -> None:
         """Have the states that training needs."""
         if not self._needed:  # nothing was trained yet
-            self._training(Asked(ANY, loss, None, totals=False)).add_to(self.states)
+            self._training(BatchKey(ANY, loss, None, totals=False)).add_to(self.states)
 
-    def _training(self, asked: Asked) -> StepGraph:
-        step = self._recipe.training(asked)
+    def _training(self, key: BatchKey) -> StepGraph:
+        step = self._recipe.training(key)
         self._needed = tuple(name for name in step.states if name not in TOTALS)
         return step
 
-    def _made(self, asked: Asked) -> Way:
-        """What computes such batches."""
-        size = -(-asked.count // min(asked.parts, asked.count))
+    def _compile(self, key: BatchKey) -> BatchRunner:
+        """Make the function that computes batches of this key, in parts where memory is short."""
+        size = -(-key.count // min(key.parts, key.count))
         while True:
             try:
-                return self._way(asked, size)
+                return self._compile_parts(key, size)
             except LimitError as error:
-                if self._ways:  # first what other plans take
-                    self._ways.clear()
+                if self._runners:  # first what other plans take
+                    self._runners.clear()
                     self._latest = None
                     gc.collect()
                     continue
@@ -198,21 +198,21 @@ class Steps:
                     raise
                 size = -(-size // 2)
                 LOG.info(
-                    "batch of %d in parts of %d samples: %s", asked.count, size, first_line(error)
+                    "batch of %d in parts of %d samples: %s", key.count, size, first_line(error)
                 )
 
-    def _way(self, asked: Asked, size: int) -> Way:
-        """What computes such batches in parts of `size` samples."""
-        if asked.trains and size == asked.count:
-            return self._plan(f"training {size}", self._training(asked))
-        starts = range(0, asked.count, size)
-        sizes = dict.fromkeys(min(size, asked.count - start) for start in starts)
-        make = self._recipe.accumulating if asked.trains else self._recipe.evaluating
-        kind = "accumulating" if asked.trains else "evaluating"
-        plans = {one: self._plan(f"{kind} {one}", make(asked, one)) for one in sizes}
+    def _compile_parts(self, key: BatchKey, size: int) -> BatchRunner:
+        """Make the function that computes such batches in parts of `size` samples."""
+        if key.trains and size == key.count:
+            return self._plan(f"training {size}", self._training(key))
+        starts = range(0, key.count, size)
+        sizes = dict.fromkeys(min(size, key.count - start) for start in starts)
+        make = self._recipe.accumulating if key.trains else self._recipe.evaluating
+        kind = "accumulating" if key.trains else "evaluating"
+        plans = {one: self._plan(f"{kind} {one}", make(key, one)) for one in sizes}
         last = None
-        if asked.trains:
-            last = self._plan("applying", self._recipe.applying(asked))
+        if key.trains:
+            last = self._plan("applying", self._recipe.applying(key))
 
         def perform(batch: Batch) -> None:
             for start in starts:
@@ -223,7 +223,7 @@ class Steps:
 
         return perform if last is None else self._undone(perform)
 
-    def _undone(self, way: Way) -> Way:
+    def _undone(self, way: BatchRunner) -> BatchRunner:
         """`way`, after whose failure no gradients of some parts are left."""
 
         def perform(batch: Batch) -> None:
@@ -236,8 +236,8 @@ class Steps:
 
         return perform
 
-    def _plan(self, name: str, step: StepGraph) -> Way:
-        """What runs `step`, which is known as `name`."""
+    def _plan(self, name: str, step: StepGraph) -> BatchRunner:
+        """Make a function that runs `step`, called `name` in logs and checkpoints."""
         step.add_to(self.states)
         shapes = {
             value.name: value.type.shape
@@ -270,11 +270,11 @@ class Steps:
         self.kernels[name] = found
         self._compare(name, found)
 
-    def _compare(self, name: str, found: tuple[str, ...]) -> None:
+    def _compare(self, name: str, kernels: tuple[str, ...]) -> None:
         """Warn where other kernels were chosen for a checkpoint."""
-        if found != (before := self.recorded.get(name, found)):
-            pairs = [f"{new}, then {old}" for new, old in zip(found, before) if new != old]
-            what = pairs[0] if pairs else f"{len(found)} steps, then {len(before)}"
+        if kernels != (before := self.recorded.get(name, kernels)):
+            pairs = [f"{new}, then {old}" for new, old in zip(kernels, before) if new != old]
+            what = pairs[0] if pairs else f"{len(kernels)} steps, then {len(before)}"
             LOG.warning(
                 "%s has other kernels than at the checkpoint (%s): results may differ in rounding",
                 name,

@@ -14,10 +14,11 @@ from glnn.compile.fastest import candidates
 from glnn.device import Device
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.model import Model
+from glnn.model.onnx_format import GraphModel
 from glnn.training.callbacks import Callback, Checkpoint
 from glnn.training.checkpoint import (
     Batches,
-    Place,
+    Position,
     Setup,
     Snapshot,
     check_setup,
@@ -25,17 +26,16 @@ from glnn.training.checkpoint import (
     write,
 )
 from glnn.training.cross_entropy import CrossEntropyLoss
-from glnn.training.data import Given, held_out
+from glnn.training.data import SampleConverter, held_out
 from glnn.training.fastest import fastest_backend
-from glnn.training.fitting import Course, Fit
+from glnn.training.fitting import Fit, FitProgress
 from glnn.training.forward import frozen_parameters
 from glnn.training.history import History
 from glnn.training.losses import Loss
 from glnn.training.optimizers import Adam, Optimizer
-from glnn.training.recipe import Asked, Recipe
+from glnn.training.recipe import BatchKey, Recipe
 from glnn.training.schedules import Schedule
 from glnn.training.steps import Evaluation, Steps
-from glnn.training.trained import trained
 from glnn.types import Array
 from glnn.version import VERSION
 
@@ -104,28 +104,28 @@ class Trainer:
         self._steps = Steps(self._recipe, opened, kernels or {})
         self._candidates = candidates(backend, kernels or {}, **where)  # until one is chosen
         self._choice: Choice | None = None
-        self._given, self._course = Given(model, self._loss), Course()
+        self._converter, self._course = SampleConverter(model, self._loss), FitProgress()
         self._read_at: int | None = None  # the step whose weights the model has
         self._callbacks: tuple[Callback, ...] = ()
-        self._asked: Asked | None = None  # of the last `step`
+        self._key: BatchKey | None = None  # of the last `step`
 
     # What is trained
 
     def step(self, x: object, y: object) -> None:
-        """One update of the parameters, by the gradients over the samples `x` and targets `y`.
+        """Update the parameters once, by the gradients over the samples `x` and targets `y`.
 
         x: an array of the model's input, or arrays by name where it has several. Uploads these, and
         waits for nothing. Raises ShapeError where they do not fit.
         """
-        samples, asked = self._given.samples(x, y), self._asked
-        if asked is None or not asked.suits(samples):
-            self._asked = asked = Asked.of(samples, samples.count, totals=False)
-        self._choose_backend(asked, samples.arrays)
-        self._steps.perform(asked, samples.arrays)
+        samples, key = self._converter.samples(x, y), self._key
+        if key is None or not key.suits(samples):
+            self._key = key = BatchKey.for_samples(samples, samples.count, totals=False)
+        self._choose_backend(key, samples.arrays)
+        self._steps.perform(key, samples.arrays)
 
     @property
     def loss(self) -> float:
-        """That of the last step, before its update; waits for the device. NaN before the first.
+        """The loss of the last step, before its update; waits for the device. NaN before the first.
 
         Where a batch was computed in parts, that of the last part.
         """
@@ -167,7 +167,7 @@ class Trainer:
         it is a new one.
         """
         if self._read_at != self._steps.count:
-            self._model = trained(self._model, self._steps.weights())
+            self._model = assign_parameters(self._model, self._steps.weights())
             self._read_at = self._steps.count
         return self._model
 
@@ -230,13 +230,15 @@ class Trainer:
         _positive("accumulate", accumulate)
         if checkpoint is None and (resume or every is not None):
             raise GlnnError("resume and every need a checkpoint, got None")
-        given, own = self._given.samples, Checkpoint(checkpoint or "", steps=every)
+        given, own = self._converter.samples, Checkpoint(checkpoint or "", steps=every)
         self._callbacks = _called(callbacks, () if checkpoint is None else (own,))
         samples, held = held_out(given(x, y), validation, given, self._seed)
         batches = Batches(samples.count, batch_size, accumulate, bool(shuffle))
         self._begin(batches, checkpoint if resume else None)
         size = min(batch_size, samples.count)
-        self._choose_backend(Asked.of(samples, size, parts=accumulate), samples.part(0, size))
+        self._choose_backend(
+            BatchKey.for_samples(samples, size, parts=accumulate), samples.part(0, size)
+        )
         order = self._seed if shuffle else None
         fit = Fit(self._steps, self._course, samples, held, epochs, order, self._rate)
         try:
@@ -260,7 +262,7 @@ class Trainer:
         Raises ShapeError where the arrays do not fit.
         """
         _positive("batch_size", batch_size)
-        return self._steps.evaluate(self._given.samples(x, y), batch_size)
+        return self._steps.evaluate(self._converter.samples(x, y), batch_size)
 
     # Checkpoints
 
@@ -312,10 +314,10 @@ class Trainer:
 
     # What is given
 
-    def _choose_backend(self, asked: Asked, batch: Mapping[str, Array]) -> None:
+    def _choose_backend(self, key: BatchKey, batch: Mapping[str, Array]) -> None:
         """Train on the fastest backend from now on, unless one is chosen already."""
         if self._candidates:
-            self._choice = fastest_backend(self._recipe, self._candidates, asked, batch)
+            self._choice = fastest_backend(self._recipe, self._candidates, key, batch)
             LOG.info("training of %s: auto takes %s", self._model.name, self._choice)
             self._move_to(self._candidates[self._choice.backend])
 
@@ -328,7 +330,7 @@ class Trainer:
         """Begin to fit, or go on where the checkpoint was written, if it is there."""
         course = self._course
         if checkpoint is None or not Path(checkpoint).exists():
-            place = Place(course.epoch, 0, course.epoch)
+            place = Position(course.epoch, 0, course.epoch)
             course.begin(place, batches, course.history)
             return
         self.restore(checkpoint)
@@ -359,3 +361,17 @@ def _called(callbacks: Sequence[Callback], more: tuple[Callback, ...]) -> tuple[
 def _positive(name: str, value: object) -> None:
     if type(value) is not int or value < 1:
         raise GlnnError(f"{name} must be a positive int, got {shown(value)}")
+
+
+def assign_parameters(model: Model, weights: Mapping[str, Array]) -> Model:
+    """`model` with `weights`, by the names of its parameters, in the place of its own.
+
+    Layers are assigned, and it is the same model; of an ONNX model it is a new one.
+    """
+    if isinstance(model, GraphModel):
+        return model.with_parameters(weights) if weights else model
+    for node in model.nodes:
+        for name in node.layer.shapes:
+            if (full := f"{node.name}.{name}") in weights:
+                setattr(node.layer, name, weights[full])
+    return model

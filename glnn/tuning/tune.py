@@ -42,7 +42,7 @@ TELLING = 1 << 14  # results: fewer do not keep a device busy, so they tell noth
 
 @dataclass
 class Tuning:
-    """What was found for one problem.
+    """The result of tuning one problem.
 
     best: the fastest. tried: seconds of every candidate that was right, by its description.
     refused: why others were not ranked. skipped: kernels that were not tried.
@@ -66,7 +66,7 @@ class Tuning:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as the default the best is."""
+        """How many times as fast as the default the best candidate is."""
         default = self.best.default_seconds
         return None if default is None else default / self.best.seconds
 
@@ -116,15 +116,15 @@ def _tune(
     return Tuning(problem, choice, tried, search.refused, skipped)
 
 
-def far_slower(problem: Problem, known: Iterable[Tuning]) -> frozenset[str]:
-    """Kernels that `known` shows to be far too slow for `problem`: those of smaller ones.
+def far_slower(problem: Problem, tunings: Iterable[Tuning]) -> frozenset[str]:
+    """Kernels that `tunings` shows to be far too slow for `problem`: those of smaller ones.
 
     Matrix products of many results and no long sums only: for few results other kernels are right
     than for many.
     """
     far: set[str] = set()
     sizes = problem.op.sizes(problem.shapes)
-    for tuning in known:
+    for tuning in tunings:
         op, theirs = tuning.problem.op, tuning.problem.op.sizes(tuning.problem.shapes)
         if (
             op.name != problem.op.name
@@ -176,7 +176,7 @@ class _Search:
                 kernel = fitted(self._problem.adapted(declared), offers)
             except UnsupportedOpError:
                 continue
-            if kernel and self._reason(kernel) is None and self._lies(kernel, default):
+            if kernel and self._reason(kernel) is None and self._needs_no_reorder(kernel, default):
                 yield kernel
 
     def vary(self, start: Kernel, exhaustive: bool) -> None:
@@ -227,15 +227,15 @@ class _Search:
     def _reason(self, kernel: Kernel) -> str | None:
         return why_not(kernel, self._problem, self._backend.device.capabilities)
 
-    def _lies(self, kernel: Kernel, default: Kernel) -> bool:
-        """Whether it needs no reorders, or none but those that `default` needs."""
-        takes, gives = self._ends(kernel)
+    def _needs_no_reorder(self, kernel: Kernel, default: Kernel) -> bool:
+        """Return True where `kernel` needs no reorders, or only those that `default` needs."""
+        takes, gives = self._end_layouts(kernel)
         lies = self._problem.first_layout
         free = takes == lies and gives in ("R", "R4", lies)
-        return free or (takes, gives) == self._ends(default)
+        return free or (takes, gives) == self._end_layouts(default)
 
-    def _ends(self, kernel: Kernel) -> tuple[str, str]:
-        """How the first input lies for `kernel`, and how its result does."""
+    def _end_layouts(self, kernel: Kernel) -> tuple[str, str]:
+        """Return the layouts of the first input and of the result of `kernel`."""
         layouts = self._problem.chosen_layouts(kernel)
         fixed = self._problem.op.parameters
         names = (name for name in self._problem.shapes if name not in fixed)

@@ -146,7 +146,7 @@ LENGTHS = np.array([2, 1], np.int32)
 
 def of_layers(net: Layers, x: Array) -> Model:
     """That of a model of layers in training, by its parameters, too."""
-    found = Forward.of(net, len(x), (), 0)
+    found = Forward.build(net, len(x), (), 0)
     return Model.of(found.graph, {"input": x, **found.initial})
 
 

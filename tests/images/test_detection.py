@@ -22,8 +22,8 @@ from glnn.images.detection import (
     suppress,
 )
 from glnn.images.drawing import outlined
+from glnn.images.image_input import ImageInput
 from glnn.images.letterbox import Letterbox
-from glnn.images.place import Place
 from glnn.images.ultralytics import Export, check_multiples, stride_of
 from glnn.tensor_info import TensorInfo
 from tests.images.detection_reference import (
@@ -296,9 +296,9 @@ def test_sizes_that_would_do() -> None:
 
 
 def test_channels_of_an_input_three_pixels_high() -> None:
-    place = Place.in_shape(("N", "h", "w", 3))
+    place = ImageInput.in_shape(("N", "h", "w", 3))
     assert place is not None and not place.first
-    assert Place.in_shape((1, 4, 32, 8)) is None and Place.in_shape((1, 3)) is None
+    assert ImageInput.in_shape((1, 4, 32, 8)) is None and ImageInput.in_shape((1, 3)) is None
 
 
 def test_objects_are_drawn_where_they_are() -> None:

@@ -62,4 +62,4 @@ def test_epochs_do_not_grow(name, mlp, samples) -> None:
     fit = {"epochs": 10, "batch_size": 16, "validation": samples}
     trainer.fit(*samples, **fit)
     assert growth(lambda: trainer.fit(*samples, **fit), 4) < MEGABYTE // 2
-    assert len(trainer._steps._ways) == 4
+    assert len(trainer._steps._runners) == 4

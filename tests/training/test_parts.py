@@ -30,7 +30,7 @@ def test_an_error_between_parts_leaves_no_gradients(mlp, samples, monkeypatch) -
     one, other = (Trainer(mlp(), optimizer=SGD(0.1), backend="cpu") for _ in range(2))
     one.fit(x, y, accumulate=2)  # plans are there now
     other.fit(x, y, accumulate=2)
-    (perform,) = one._steps._ways.values()
+    (perform,) = one._steps._runners.values()
     wrong = {"input": x, "target": y.astype(np.int32)[:30]}
     with pytest.raises(Exception):  # noqa: B017  # whatever comes of a part that is too small
         perform(wrong)
@@ -77,17 +77,17 @@ def test_plans_of_other_batches_give_way(gpu, mlp, samples, monkeypatch) -> None
     trainer = Trainer(mlp(), backend=gpu)
     for count in range(1, 12):
         trainer.step(x[:count], y[:count])
-    assert len(trainer._steps._ways) == 8  # those of the last ones
+    assert len(trainer._steps._runners) == 8  # those of the last ones
     kinds: list[str] = []
-    make = trainer._steps._way
+    make = trainer._steps._compile_parts
 
     def refusing(asked, size):
-        kinds.append(f"{len(trainer._steps._ways)} kept, {size}")
-        if trainer._steps._ways:
+        kinds.append(f"{len(trainer._steps._runners)} kept, {size}")
+        if trainer._steps._runners:
             raise LimitError("no room")
         return make(asked, size)
 
-    monkeypatch.setattr(trainer._steps, "_way", refusing)
+    monkeypatch.setattr(trainer._steps, "_compile_parts", refusing)
     trainer.step(x, y)
     assert kinds == ["8 kept, 50", "0 kept, 50"] and trainer.steps == 12
 

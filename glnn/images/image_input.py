@@ -1,4 +1,4 @@
-"""Where the channels and the pixels of a picture stand in a model's input."""
+"""The layout of pictures in a model's input: channels first or last, height and width."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ TAKEN = (DType.float32, DType.float16, DType.uint8)
 
 
 @dataclass(frozen=True)
-class Place:
-    """How an input of (N, C, h, w) or (N, h, w, C) takes pictures."""
+class ImageInput:
+    """The layout of an input of (N, C, h, w) or (N, h, w, C)."""
 
     first: bool
     """Whether the channels come first."""
@@ -23,8 +23,8 @@ class Place:
     """Height and width; a symbol for one that is open."""
 
     @classmethod
-    def of(cls, info: TensorInfo) -> Place:
-        """That of the input `info`. Raises ShapeError where it takes no pictures."""
+    def from_info(cls, info: TensorInfo) -> ImageInput:
+        """Return the layout of the input `info`. Raises ShapeError where it takes no pictures."""
         shape = info.shape
         if info.dtype in TAKEN and (place := cls.in_shape(shape)) is not None:
             return place
@@ -35,7 +35,7 @@ class Place:
         )
 
     @classmethod
-    def in_shape(cls, shape: tuple[int | str, ...]) -> Place | None:
+    def in_shape(cls, shape: tuple[int | str, ...]) -> ImageInput | None:
         """Return that of an input of this shape, of any type; None where it takes no pictures."""
         if len(shape) == 4:
             if shape[1] in (1, 3) or (isinstance(shape[1], str) and shape[3] not in (1, 3)):
@@ -46,8 +46,8 @@ class Place:
         return None
 
     @property
-    def known(self) -> tuple[int, int] | None:
-        """Height and width where both are known."""
+    def fixed_size(self) -> tuple[int, int] | None:
+        """The height and width where both are numbers; None otherwise."""
         height, width = self.size
-        known = isinstance(height, int) and isinstance(width, int)
-        return (height, width) if known else None  # type: ignore[return-value]
+        is_fixed = isinstance(height, int) and isinstance(width, int)
+        return (height, width) if is_fixed else None  # type: ignore[return-value]
