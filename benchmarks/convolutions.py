@@ -43,7 +43,7 @@ from glnn.errors import GlnnError
 from glnn.graph.error import relative_error
 from glnn.graph.operators import Conv2d
 from glnn.kernels.problem import Problem
-from glnn.tuning.tune import describe
+from glnn.tuning import describe
 
 Array = NDArray[np.float32]
 Peer = Callable[["Case", Array, Array], "tuple[float, Array]"]

@@ -38,7 +38,7 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
-from glnn.tuning.tune import describe
+from glnn.tuning import describe
 
 Array = NDArray[np.float32]
 ACTIVATIONS = "ReLU", "Hardswish", "SiLU", "GELU", "Mish"

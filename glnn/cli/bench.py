@@ -31,7 +31,7 @@ from glnn.kernels import kernels_for
 from glnn.kernels.select import names_of
 from glnn.model import Model, load
 from glnn.profiling import Profile, StepTime, Trace, profile
-from glnn.profiling.resources import begin_peak
+from glnn.profiling.profile import begin_peak
 from glnn.session import InferenceSession
 from glnn.types import Shape
 

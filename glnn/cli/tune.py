@@ -20,9 +20,8 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
 from glnn.model import load
 from glnn.session import InferenceSession
-from glnn.tuning import Tuning, far_slower
+from glnn.tuning import Tuning, far_slower, parameters
 from glnn.tuning import tune as search
-from glnn.tuning.tune import parameters
 from glnn.types import DType, Shape, TensorType
 
 MOST = 2**31 - 1  # what GL and NumPy count

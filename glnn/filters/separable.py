@@ -1,4 +1,4 @@
-"""Filters that go along rows, then along columns."""
+"""Separable filters, along rows and then along columns: Gaussian, box, Laplacian, Scharr."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 
 from glnn.backends import Backend
 from glnn.errors import ShapeError, shown
-from glnn.filters import gaussian
 from glnn.filters.filter import HALF_UP, ROUNDED, Filter, Sketch
-from glnn.filters.image import as_image, axes, check_border, check_numbers, check_sizes
+from glnn.filters.image import as_image, axes, check_border, check_numbers, check_sizes, is_number
 from glnn.filters.taps import summed, window
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Value
@@ -24,6 +23,16 @@ FIRST: Weights = (-1.0, 0.0, 1.0)
 SECOND: Weights = (1.0, -2.0, 1.0)
 SMOOTHING: dict[int, Weights] = {1: ONCE, 3: (1.0, 2.0, 1.0)}
 """Across the second derivatives of a Laplacian, by its size."""
+OPENCV_KERNELS: dict[int, tuple[float, ...]] = {
+    1: (1.0,),
+    3: (0.25, 0.5, 0.25),
+    5: (0.0625, 0.25, 0.375, 0.25, 0.0625),
+    7: (0.03125, 0.109375, 0.21875, 0.28125, 0.21875, 0.109375, 0.03125),
+    9: tuple(n / 256 for n in (4, 13, 30, 51, 60, 51, 30, 13, 4)),
+}
+"""OpenCV's kernels by their size, where no sigma is given."""
+WEIGHT_UNITS = 256
+"""Into how many parts the weights for uint8 are rounded, which makes all sums exact."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +66,9 @@ class Gaussian(Correlation):
     ) -> Gaussian:
         """Make the filter of the arguments of `gaussian_blur`, for uint8 or for float32."""
         kernels = []
-        for size, spread in gaussian.parameters(kernel_size, sigma, of_bytes):
-            weights = gaussian.kernel(size, spread)
-            kernels.append(tuple((gaussian.in_units(weights) if of_bytes else weights).tolist()))
+        for size, spread in gaussian_parameters(kernel_size, sigma, of_bytes):
+            weights = gaussian_kernel(size, spread)
+            kernels.append(tuple((round_weights(weights) if of_bytes else weights).tolist()))
         return cls(kernels[0], kernels[1], check_border(cls.name, border), HALF_UP)
 
 
@@ -200,3 +209,66 @@ def laplacian(
     if not whole or kernel_size not in SMOOTHING:
         raise ShapeError(f"laplacian: kernel_size must be 1 or 3, got {shown(kernel_size)}")
     return Laplacian(int(kernel_size), check_border("laplacian", border))(image, backend)[0]
+
+
+def gaussian_kernel(size: int, sigma: float | None) -> Array:
+    """Return the weights of a Gaussian over `size` pixels, float64, which add up to 1.
+
+    sigma: the standard deviation in pixels; None takes OpenCV's for the size.
+    """
+    if sigma is None:
+        if size in OPENCV_KERNELS:
+            return np.array(OPENCV_KERNELS[size])
+        sigma = 0.15 * size + 0.35
+    at = np.arange(size) - (size - 1) / 2
+    with np.errstate(over="ignore"):  # beside the middle one they are 0 then
+        weights: Array = np.exp(-0.5 * (at / sigma) ** 2)
+    return np.asarray(weights / weights.sum())
+
+
+def round_weights(weights: Array) -> Array:
+    """Round an odd number of `weights` to multiples of 1 / WEIGHT_UNITS that still add up to 1.
+
+    The rounding error of one is added to the next, from the ends to the middle, which takes the
+    rest: as OpenCV rounds the weights for images of bytes.
+    """
+    half = len(weights) // 2
+    rounded, rest = np.zeros(len(weights)), 0.0
+    for i in range(half):
+        wanted = weights[i] * WEIGHT_UNITS + rest
+        rounded[i] = rounded[-1 - i] = np.rint(wanted)
+        rest = wanted - rounded[i]
+    rounded[half] = WEIGHT_UNITS - rounded.sum()
+    return np.asarray(rounded / WEIGHT_UNITS)
+
+
+def gaussian_parameters(
+    kernel_size: object, sigma: object, of_bytes: bool
+) -> tuple[tuple[int, float | None], tuple[int, float | None]]:
+    """Return the size and sigma of the kernels along rows and along columns.
+
+    A size of None follows from sigma: it spans 3 sigma to each side for bytes, else 4, as
+    OpenCV's. Raises ShapeError where neither is given, or one is wrong.
+    """
+    spread = _sigmas(sigma)
+    if kernel_size is not None:
+        sizes = check_sizes("gaussian_blur", "kernel_size", kernel_size, odd=True)
+        return (sizes[0], spread[0]), (sizes[1], spread[1])
+    if spread[0] is None or spread[1] is None:
+        raise ShapeError("gaussian_blur: kernel_size or sigma must be given, got neither")
+    reach = 3 if of_bytes else 4
+    needed = tuple(int(np.rint(2 * reach * s + 1)) | 1 for s in spread if s is not None)
+    across, down = check_sizes("gaussian_blur", "kernel_size, by sigma,", needed, odd=True)
+    return (across, spread[0]), (down, spread[1])
+
+
+def _sigmas(sigma: object) -> tuple[float | None, float | None]:
+    if sigma is None:
+        return None, None
+    found = tuple(sigma) if isinstance(sigma, (tuple, list)) else (sigma, sigma)
+    if len(found) != 2 or not all(is_number(s) and s > 0 for s in found):
+        raise ShapeError(
+            "gaussian_blur: sigma must be one or two numbers above 0, that of the width first, "
+            f"got {shown(sigma)}"
+        )
+    return float(found[0]), float(found[1])

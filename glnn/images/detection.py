@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from glnn.boxes import suppress_overlaps
 from glnn.errors import ModelError, shown
 from glnn.images.labels import Labels
-from glnn.images.letterbox import Letterbox
+from glnn.images.resizing import Letterbox
 from glnn.images.ultralytics import Export
 from glnn.types import Array, Shape
 

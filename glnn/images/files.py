@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
+from threading import Lock
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, extra, fault, first_line
-from glnn.images.quiet import QUIET
 from glnn.reading import check_file, regular
 from glnn.writing import whole
 
@@ -150,3 +152,42 @@ def opened(path: Path) -> Image.Image:
     except Exception as error:  # a damaged image can raise nearly anything
         raise ModelError(f"{path}: cannot be read as an image: {first_line(error)}") from None
     return image
+
+
+class Quiet:
+    """Ignores warnings, which are of odd metadata, but raises those of pictures that are too large.
+
+    Python's filters are those of all threads: the first that enters sets them, the last that leaves
+    restores them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._inside = 0
+        self._kept = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        from PIL import Image
+
+        with self._lock:
+            if not self._inside:
+                self._kept = warnings.catch_warnings()
+                self._kept.__enter__()
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+            self._inside += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._kept.__exit__(kind, error, trace)
+
+
+QUIET = Quiet()
+"""The instance of this process, whose warning filters are global."""

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.images.files import flattened, image_of, opened
 from glnn.images.image_input import ImageInput
-from glnn.images.letterbox import letterboxed
-from glnn.images.resizing import FILTERS, cropped, resized
+from glnn.images.resizing import FILTERS, cropped, letterboxed, resized
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
 

@@ -11,8 +11,7 @@ from glnn.backends.gl import GlBackend
 from glnn.choice import Choice
 from glnn.compile.fastest import Clock, shape_class, time_backends, timing_order
 from glnn.graph.fingerprint import fingerprint
-from glnn.training.recipe import BatchKey, Recipe
-from glnn.training.steps import Batch, Steps
+from glnn.training.steps import Batch, BatchKey, Recipe, Steps
 
 
 def fastest_backend(

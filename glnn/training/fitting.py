@@ -18,8 +18,7 @@ from glnn.training.checkpoint import Batches, Position
 from glnn.training.data import Samples
 from glnn.training.generator import permutation
 from glnn.training.history import History, Row
-from glnn.training.recipe import BatchKey
-from glnn.training.steps import Steps
+from glnn.training.steps import BatchKey, Steps
 
 BAR_INTERVAL = 0.25  # seconds between two updates of the bar: each reads from the device
 

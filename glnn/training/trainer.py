@@ -33,9 +33,8 @@ from glnn.training.forward import frozen_parameters
 from glnn.training.history import History
 from glnn.training.losses import Loss
 from glnn.training.optimizers import Adam, Optimizer
-from glnn.training.recipe import BatchKey, Recipe
 from glnn.training.schedules import Schedule
-from glnn.training.steps import Evaluation, Steps
+from glnn.training.steps import BatchKey, Evaluation, Recipe, Steps
 from glnn.types import Array
 from glnn.version import VERSION
 

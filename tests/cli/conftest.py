@@ -28,7 +28,7 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import TunedChoice
 from glnn.layers import Conv2d, Linear, MaxPool2d, ReLU
 from glnn.model import Model
-from glnn.tuning.tune import Tuning
+from glnn.tuning import Tuning
 from tests.files import name_weights_plainly
 
 PACKAGE = str(Path(glnn.__file__).parents[1])  # the one under test

@@ -23,7 +23,7 @@ from glnn.images.detection import (
 )
 from glnn.images.drawing import outlined
 from glnn.images.image_input import ImageInput
-from glnn.images.letterbox import Letterbox
+from glnn.images.resizing import Letterbox
 from glnn.images.ultralytics import Export, check_multiples, stride_of
 from glnn.tensor_info import TensorInfo
 from tests.images.detection_reference import (

@@ -12,7 +12,7 @@ import pytest
 
 from glnn.errors import ModelError
 from glnn.images import read_picture
-from glnn.images.quiet import QUIET
+from glnn.images.files import QUIET
 
 Image = pytest.importorskip("PIL.Image")
 

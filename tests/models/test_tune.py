@@ -27,7 +27,7 @@ from glnn.profiling import time_work
 from glnn.tuning import Tuning, far_slower, tune
 
 RELU = Pointwise(call("relu", Arg(0)))
-SEARCH = __import__("sys").modules["glnn.tuning.tune"]
+SEARCH = __import__("sys").modules["glnn.tuning"]
 WRONG = """#version 310 es
 layout(local_size_x = 64) in;
 layout(std430, binding = 2) buffer Out { float result[]; };
