@@ -56,7 +56,7 @@ class Tuning:
 
     @property
     def far(self) -> frozenset[str]:
-        """Kernels that are far slower than the best, whatever their parameters."""
+        """The kernels that are far slower than the best, whatever their parameters."""
         least: dict[str, float] = {}
         for described, seconds in self.tried.items():
             name = described.split()[0]
@@ -66,7 +66,7 @@ class Tuning:
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as the default the best candidate is."""
+        """The speed-up of the best candidate over the default."""
         default = self.best.default_seconds
         return None if default is None else default / self.best.seconds
 
@@ -79,7 +79,7 @@ def tune(
     skip: Container[str] = (),
     advance: Callable[[str], None] = lambda candidate: None,
 ) -> Tuning:
-    """The fastest kernel of `backend` for `problem`; nothing is kept.
+    """Find the fastest kernel of `backend` for `problem`; nothing is saved.
 
     exhaustive: try all combinations of parameters. skip: kernels not to try, but for the default.
     advance: called with every candidate's description before it is tried. Raises
@@ -117,7 +117,7 @@ def _tune(
 
 
 def far_slower(problem: Problem, tunings: Iterable[Tuning]) -> frozenset[str]:
-    """Kernels that `tunings` shows to be far too slow for `problem`: those of smaller ones.
+    """Return the kernels that `tunings` of smaller problems show to be far too slow for `problem`.
 
     Matrix products of many results and no long sums only: for few results other kernels are right
     than for many.
@@ -169,7 +169,7 @@ class _Search:
         self.refused: dict[str, str] = {}
 
     def starts(self, default: Kernel) -> Iterator[Kernel]:
-        """Every kernel with its defaults here that can stand where `default` does."""
+        """Yield every kernel with its default parameters here that can replace `default`."""
         offers = self._backend.device.capabilities
         for declared in self._declared.values():
             try:
@@ -204,11 +204,11 @@ class _Search:
         return kernel, seconds
 
     def least(self) -> float:
-        """The seconds of the fastest so far."""
+        """The seconds of the fastest candidate so far."""
         return min((seconds for _, seconds in self.tried.values()), default=inf)
 
     def seconds(self, kernel: Kernel) -> float:
-        """Seconds of one run of `kernel`; infinite where it cannot run or its result is wrong."""
+        """Measure one run of `kernel`; infinite where it cannot run or its result is wrong."""
         key = describe(kernel)
         if key not in self.tried:
             reason = self._reason(kernel)
@@ -253,7 +253,7 @@ class _Search:
         return time_work(self._backend, work, 5, hopeless=HOPELESS * self.least()).seconds
 
     def _prepared(self, kernel: Kernel) -> tuple[Launch, Store]:
-        """`kernel` made ready, its inputs as it takes them, and its result."""
+        """Return `kernel` prepared, its inputs as it takes them, and its result."""
         op, shapes, epilogue = self._problem.op, self._problem.shapes, self._problem.epilogue
         if kernel.stages:
             taken = self._problem.chosen_layouts(kernel)
@@ -276,10 +276,10 @@ class _Search:
 
 
 def describe(kernel: Kernel) -> str:
-    """A kernel's name and parameters, in a line."""
+    """Return a kernel's name and parameters, in a line."""
     return " ".join([kernel.name, *parameters(kernel.defaults)])
 
 
 def parameters(values: Mapping[str, int]) -> list[str]:
-    """Parameters as people write them."""
+    """Format parameters for people."""
     return [f"{name}={value}" for name, value in values.items()]

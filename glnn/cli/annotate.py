@@ -70,12 +70,12 @@ class AnnotatedPictures:
                 self.shown += 1
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, lists and numbers."""
+        """Return files and count as plain dicts, lists and numbers."""
         return {"drawn": {"files": list(self.files), "shown": self.shown}}
 
 
 def _target(folder: str, path: Path) -> Path:
-    """The file to write for `path`: called so, too, where a picture can be."""
+    """Return the file to write for `path`: of the same name where a picture can have it."""
     return Path(folder) / (path.name if has_picture_name(path) else f"{path.name}.png")
 
 
@@ -91,7 +91,10 @@ def _check(read: Sequence[Path], targets: Sequence[Path]) -> None:
 
 
 def folder_of(text: str) -> Path:
-    """The folder for --drawn, made where it is missing. Raises ModelError where it cannot be."""
+    """Make the folder of --drawn where it is missing, and return it.
+
+    Raises ModelError where it cannot be made.
+    """
     try:
         Path(text).mkdir(parents=True, exist_ok=True)
         return Path(text)

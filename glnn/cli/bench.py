@@ -131,7 +131,7 @@ def _profiles(
     trace: Trace | None,
     shown: bool,
 ) -> dict[str, Profile]:
-    """The times of each backend's plan; a few runs of each go into `trace`.
+    """Measure each backend's plan, and record a few runs of each in `trace`.
 
     Each session is taken out of `sessions`, so that none's memory is counted with the next's.
     """
@@ -159,7 +159,7 @@ def _sessions(
     options: Mapping[str, Any],
     required: bool,
 ) -> tuple[dict[str, InferenceSession], dict[str, str]]:
-    """A session of each backend, and why others do not open.
+    """Open a session on each backend, and return them with the reasons why others do not open.
 
     required: whether a backend that does not open is a DeviceError, as --backend names it.
     """
@@ -193,12 +193,15 @@ def _show(out: Screen, model: str, profiles: dict[str, Profile]) -> None:
 
 
 def _gpu(gpu: str | None, backend: str, backends: Sequence[str]) -> str | None:
-    """The GPU for `backend`: none for the CPU that the others are compared with."""
+    """Return the GPU for `backend`: None for the CPU that the others are compared with."""
     return None if backend == "cpu" and len(backends) > 1 else gpu
 
 
 def _forced(kernels: dict[str, str], backends: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The forced kernels of each backend. Raises UnsupportedOpError where none has one."""
+    """Return the forced kernels of each backend.
+
+    Raises UnsupportedOpError where no backend has one.
+    """
     forced = {name: _having(kernels, name) for name in backends}
     if unknown := set(kernels.items()) - {k for f in forced.values() for k in f.items()}:
         op, kernel = sorted(unknown)[0]
@@ -253,7 +256,7 @@ def _layers(timed: Profile, cpu: Profile | None) -> Table:
 
 
 def _numbers(steps: Sequence[StepTime], cpu_ms: float | None) -> list[str]:
-    """The figures of a row: those of all `steps` together, beside the CPU's time."""
+    """Return the figures of a row: the totals of `steps`, beside the CPU's time."""
     gflop, wall_ms = sum(s.gflop for s in steps), sum(s.wall_ms for s in steps)
     believed = [s.kernel_ms for s in steps if s.kernel_ms is not None]
     kernel_ms = sum(believed) if len(believed) == len(steps) else None

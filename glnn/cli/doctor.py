@@ -132,7 +132,7 @@ def _write(path: Path, report: Report) -> None:
 
 
 def printable_lines(text: str) -> str:
-    """`text` with what no terminal should print written out, line by line."""
+    """Escape what no terminal should print in `text`, line by line."""
     return "\n".join(printable(line) for line in text.split("\n"))
 
 

@@ -48,7 +48,7 @@ BYTES = (DType.uint8, DType.int8)
 def random_feeds(
     model: Model, shapes: Mapping[str, Shape], names: tuple[str, ...]
 ) -> dict[str, Array]:
-    """Arrays at random for the inputs called `names`; the same in every run.
+    """Make random arrays for the inputs called `names`; the same in every run.
 
     shapes: of all inputs. Floats are from 0 to 1, bytes any, bools either. Other integers are from
     0 to what the model looks up by them, so that an id is of any row of the table; where it looks
@@ -88,7 +88,7 @@ def _range(dtype: DType) -> tuple[int, int]:
 
 
 def rows_of(model: Model, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """The least number of rows, or other places, that an input is an index of, for each that is.
+    """Return the least size of the axes that each integer input is an index into, by input.
 
     Followed through what moves or casts numbers. None are known of a model whose sizes are told by
     numbers that this has not, nor within loops and branches.
@@ -190,7 +190,7 @@ def read_files(model: Model, files: Files) -> dict[str, Array]:
 
 
 def _archive(model: Model, path: Path, inputs: Mapping[str, TensorInfo]) -> dict[str, Array]:
-    """The arrays of an .npz file that are called as inputs are."""
+    """Read the arrays of an .npz file that have the names of inputs."""
     if path.suffix != ".npz":
         listed = ", ".join(map(repr, inputs))
         first = next(iter(inputs))
@@ -223,7 +223,7 @@ def _read(model: Model, path: Path, info: TensorInfo) -> Array:
 
 
 def _as_input(path: Path, array: Array, info: TensorInfo) -> Array:
-    """`array`, which the file holds, of the input's type; float64 is rounded to float32.
+    """Convert `array`, read from a file, to the input's type; float64 is rounded to float32.
 
     Raises ShapeError, which begins with the file, where it is of another type.
     """
@@ -235,7 +235,7 @@ def _as_input(path: Path, array: Array, info: TensorInfo) -> Array:
 
 
 def _joined(info: TensorInfo, arrays: Sequence[Array]) -> Array:
-    """The arrays one behind the other, as the input `info`."""
+    """Concatenate arrays along the first axis for the input `info`."""
     if len(arrays) == 1:
         return info.fitting(arrays[0])
     sizes = {array.shape[1:] for array in arrays}
@@ -252,7 +252,7 @@ __all__ = ["TAKEN", "Inputs", "batch_size", "read_inputs", "source_of"]
 
 
 def batch_size(model: Model, batch: int | None, default: int) -> int:
-    """Samples a run: as many as were asked for, unless the model itself says how many.
+    """Return the samples of a run: `batch` or `default`, unless the model fixes the number.
 
     Raises ShapeError where the two disagree.
     """
@@ -301,12 +301,12 @@ def source_of(
 
 
 def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
-    """All samples of `source_of` at once, its errors among them."""
+    """Read all samples of `source_of` at once; raises what it raises."""
     return source_of(model, paths, model_name).whole()
 
 
 def _bundled(model: Model, model_name: str) -> Part:
-    """The samples of a model without INPUT."""
+    """Return the samples for a model without INPUT."""
     info = model.inputs[0]
     if model_name in BUILDERS:
         x = np.random.default_rng(0).random(info.with_batch(1), np.float32)
@@ -318,7 +318,8 @@ def _bundled(model: Model, model_name: str) -> Part:
 
 
 def expand_path(text: str) -> list[Path]:
-    """The files that an INPUT stands for: itself, the pictures in a folder, those of a pattern.
+    """Return the files that an INPUT names: itself, the pictures in a folder, or those of a
+    pattern.
 
     Sorted by name. Raises ModelError where there are none.
     """
@@ -357,14 +358,14 @@ class Feeds:
         return {name: array.shape for name, array in self.arrays.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """The shape and type of each, and whether it is at random."""
+        """Return shape and type of each input, and whether it is random."""
         return {
             name: {"shape": array.shape, "type": str(array.dtype), "random": name in self.random}
             for name, array in self.arrays.items()
         }
 
     def __str__(self) -> str:
-        """The same in one line."""
+        """Describe the inputs in one line."""
         each = (
             f"{name} {array.dtype} {array.shape}{' at random' if name in self.random else ''}"
             for name, array in self.arrays.items()
@@ -375,7 +376,8 @@ class Feeds:
 def shapes_of(
     model: Model, batch: int | None, requested: Mapping[str, Shape], default: int = 1
 ) -> dict[str, Shape]:
-    """The shape of each input: the one given, or the model's with a number for what is open.
+    """Return the shape of each input: the requested one, or the model's with a number for each open
+    size.
 
     requested: shapes by the inputs' names, or a size by the name that the model has for it. An open
     size is the one given, or that of an input whose shape is given, or else the batch. Raises
@@ -432,7 +434,7 @@ def read_feeds(
     most: int = 1,
     random: bool = True,
 ) -> Feeds:
-    """An array for each input of `model`.
+    """Make an array for each input of `model`.
 
     Of the samples in `paths`, or the bundled digits of a bundled model, as many as `batch`, or up
     to `most`; where there are several inputs, `name=file` for each, or an .npz file with an array
@@ -500,7 +502,7 @@ def read_sized(
 
 
 def _of_batch(model: Model, read: Mapping[str, Array], batch: int) -> dict[str, Array]:
-    """The arrays that have a batch, as the first input has it, with so many samples of theirs."""
+    """Take `batch` samples of those arrays that have a batch, as the first input has it."""
     symbol = next(iter(model.inputs[0].shape), None)
     found = dict(read)
     for info in model.inputs:

@@ -39,7 +39,7 @@ class Pair:
 
 
 def pairs(source: str, target: str) -> list[Pair]:
-    """The pictures that `source` stands for, a file, a folder or a pattern, and where they go.
+    """Return the pictures that `source` names, a file, a folder or a pattern, with their targets.
 
     target: a file for a file, else a folder, in which each keeps its name. Raises ModelError where
     there are none, or one would be written over one that is read, or twice.
@@ -82,7 +82,7 @@ def work_on(
     wide: bool,
     as_json: bool,
 ) -> int:
-    """Do `work`, called `name`, to each picture, and say or print what was done.
+    """Apply `work`, called `name`, to each picture, and report it.
 
     Of several, those that cannot be read are left out and named; the exit status is 2 then, else 0.
     """
@@ -164,7 +164,7 @@ def filter() -> None:
 
 
 def _pictures(make: Callable[..., Work]) -> Callable[..., int]:
-    """The command that does to pictures what `make` gives for its options."""
+    """Make the command that applies the filter that `make` returns for its options."""
 
     @click.argument("source", metavar="IN")
     @click.argument("target", metavar="OUT", type=OutputFile())
@@ -199,13 +199,13 @@ def _number_parser(kind: Callable[[str], float], counts: range) -> Callable[...,
 
 
 def _sizes(name: str, help: str, **more: Any) -> Callable[[Command], Command]:
-    """The option `name`, a size or two."""
+    """Make the option `name`, a size or two."""
     reads = _number_parser(int, range(1, 3))
     return click.option(name, metavar="N|WIDTH,HEIGHT", callback=reads, help=help, **more)
 
 
 def _weights(name: str, along: str) -> Callable[[Command], Command]:
-    """The option `name`, the weights of a kernel."""
+    """Make the option `name`, the weights of a kernel."""
     reads, help = _number_parser(float, range(1, 1000)), f"The weights along {along}."
     return click.option(name, metavar="A,B,...", required=True, callback=reads, help=help)
 
@@ -360,7 +360,7 @@ def _grey(picture: Picture, backend: Backend) -> Picture:
 
 
 def _gradient(dx: Array, dy: Array, most: float, show: str) -> Picture:
-    """The picture of derivatives, each `most` where black meets white."""
+    """Convert derivatives to a picture, each `most` where black meets white."""
     both = np.stack([dx, dy]) * np.float32(255 / most)
     side = SIDES[show]
     return _bytes(np.hypot(*both) if side is None else 128 + both[side] / 2)

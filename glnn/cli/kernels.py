@@ -67,7 +67,7 @@ def show_cache(op: str | None, wide: bool, as_json: bool) -> None:
 
 
 def modelled() -> dict[str, Any]:
-    """The model's numbers for each kernel, with the parameters for any device.
+    """Return the cost model's figures for each kernel, with the parameters for any device.
 
     lines: of INVOCATIONS invocations, by workgroup. bulk: of one workgroup of 4 x 16. period:
     places along k until all of them are used up. computes: rows x columns of the result that an

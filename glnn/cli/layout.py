@@ -58,7 +58,9 @@ def layout(
 
 
 def _places(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]:
-    """The layout's name, and where each element lies: the matrix of its own indices, packed."""
+    """Return the layout's name, and the place of each element: the matrix of its own indices,
+    packed.
+    """
     layout = parse(text)
     if layout.ranks is not None and 2 not in layout.ranks:
         raise LayoutError(f"layout {text!r} is not for matrices")
@@ -75,7 +77,9 @@ def _places(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]
 
 
 def draw(name: str, places: NDArray[Any], path: Path) -> None:
-    """The elements as dots and the path through memory as a line, as in Rovder 2017, figure 8.1."""
+    """Draw elements as dots and the path through memory as a line, as in Rovder 2017, figure
+    8.1.
+    """
     if path.suffix not in (".png", ".svg"):
         raise GlnnError(f"--plot: expected a .png or .svg file, got {path}")
     try:

@@ -40,7 +40,7 @@ frames_option = click.option(
 
 
 def live_input(inputs: Sequence[str], frames: int | None = None) -> str | None:
-    """The camera or video that is the only one of INPUTS; None where there is none.
+    """Return the camera or video that is the only one of INPUTS; None where there is none.
 
     Raises ModelError where there are others beside it, and for --frames where there is none.
     """
@@ -60,7 +60,7 @@ def check_live(name: str, options: Mapping[str, object]) -> None:
 
 
 class FrameContent(Protocol):
-    """Classes of a frame, or objects in it."""
+    """The classes of a frame, or the objects in it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain dicts, lists and numbers."""
@@ -103,7 +103,7 @@ class FrameObjects:
 
 @dataclass(frozen=True)
 class FrameResult:
-    """One frame with what the model recognised in it."""
+    """A frame with what the model recognised in it."""
 
     number: int
     """From 0 on."""
@@ -117,12 +117,12 @@ class FrameResult:
     """Itself."""
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, lists and numbers."""
+        """Return number, time, rate and content as plain dicts, lists and numbers."""
         about = {"frame": self.number, "seconds": self.seconds, "frames_per_second": self.rate}
         return {**about, **self.sight.to_json()}
 
     def __str__(self) -> str:
-        """The same in one line, the best class or object first."""
+        """Describe the frame in one line, the best class or object first."""
         rate = "" if self.rate is None else f" ({self.rate:.1f} a second)"
         return f"frame {self.number}{rate}: {self.sight}"
 
@@ -150,7 +150,7 @@ class FrameClassifier:
     """What reads the model's outputs."""
 
     def look(self, frame: Frame) -> FrameContent:
-        """See what is in a frame. Raises what the runs of its session do."""
+        """Classify one frame, or detect its objects. Raises what the session's runs raise."""
         info = self.reader.info
         x = self.reader.sample(frame)
         results = self.running.run({info.name: filled(x, info.shape[0])})
@@ -161,7 +161,7 @@ class FrameClassifier:
         return FrameClasses(best_of(scores, self.reads.top, self.reads.labels)[0])
 
     def seen(self, camera: Camera, frames: int | None) -> Iterator[FrameResult]:
-        """Each frame, or so many of them, with its classes."""
+        """Yield each frame, at most `frames` of them, with its classes or objects."""
         latest: deque[float] = deque(maxlen=LATEST + 1)
         started = 0.0
         for number, frame in enumerate(islice(camera, frames)):
@@ -180,7 +180,7 @@ class FrameReporter(Protocol):
         """Say it of one frame."""
 
     def end(self) -> None:
-        """After the last one, however it came to that."""
+        """End the report after the last frame, also after an error."""
 
 
 class Lines:

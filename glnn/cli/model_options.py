@@ -24,7 +24,7 @@ def weights_option(command: Command) -> Command:
 
 
 def load_with(source: str, weights: str | None) -> Model:
-    """The model called `source`, its parameters from the file `weights` where there is one.
+    """Load the model called `source`, with the parameters in the file `weights` where it is given.
 
     The model's own need not be there then. Raises ModelError for every fault.
     """

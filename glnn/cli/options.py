@@ -1,4 +1,4 @@
-"""Options that several verbs share, and what they write and read for them."""
+"""Options that several verbs share, and their files and output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def device_options(command: Command) -> Command:
-    """`--gpu`, `--limits` and `output_options`."""
+    """Add `--gpu`, `--limits` and `output_options`."""
     command = output_options(command)
     command = click.option(
         "--limits",
@@ -40,7 +40,7 @@ def device_options(command: Command) -> Command:
 
 
 def output_options(command: Command) -> Command:
-    """`--wide`, `--json` and `--verbose`."""
+    """Add `--wide`, `--json` and `--verbose`."""
     command = click.option(
         "-v",
         "--verbose",
@@ -68,7 +68,7 @@ def _verbose(context: click.Context, parameter: click.Parameter, count: int) -> 
 
 
 def kernel_option(command: Command) -> Command:
-    """`--kernel OP=NAME`, any number of times."""
+    """Add `--kernel OP=NAME`, which may be repeated."""
     return click.option(
         "--kernel",
         "kernels",
@@ -81,7 +81,7 @@ def kernel_option(command: Command) -> Command:
 
 
 def precision_option(command: Command) -> Command:
-    """`--precision`."""
+    """Add `--precision`."""
     return click.option(
         "--precision",
         type=click.Choice(PRECISIONS),
@@ -93,7 +93,7 @@ def precision_option(command: Command) -> Command:
 
 
 def fuse_option(command: Command) -> Command:
-    """`--fuse` and `--no-fuse`."""
+    """Add `--fuse` and `--no-fuse`."""
     return click.option(
         "--fuse/--no-fuse",
         "fused",
@@ -102,9 +102,9 @@ def fuse_option(command: Command) -> Command:
     )(command)
 
 
-def _kernels(context: click.Context, parameter: click.Parameter, given: Any) -> dict[str, str]:
+def _kernels(context: click.Context, parameter: click.Parameter, texts: Any) -> dict[str, str]:
     chosen: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         op, equals, name = text.partition("=")
         if not (op and equals and name.replace(",", "").strip()):
             raise click.BadParameter(f"expected OP=NAME, got {text!r}")
@@ -113,7 +113,7 @@ def _kernels(context: click.Context, parameter: click.Parameter, given: Any) -> 
 
 
 def shape_option(command: Command) -> Command:
-    """`--shape NAME=SIZES`, any number of times."""
+    """Add `--shape NAME=SIZES`, which may be repeated."""
     return click.option(
         "--shape",
         "shapes",
@@ -125,9 +125,9 @@ def shape_option(command: Command) -> Command:
     )(command)
 
 
-def _shapes(context: click.Context, parameter: click.Parameter, given: Any) -> dict[str, Shape]:
+def _shapes(context: click.Context, parameter: click.Parameter, texts: Any) -> dict[str, Shape]:
     chosen: dict[str, Shape] = {}
-    for text in given:
+    for text in texts:
         name, _, sizes = text.rpartition("=")
         parts = sizes.split(",") if sizes else []
         if not name or not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
@@ -141,7 +141,7 @@ BACKEND = ("--backend", "--backends")
 
 
 def backend_option(command: Command) -> Command:
-    """`--backend`, one of them."""
+    """Add `--backend`, one of them."""
     return click.option(
         *BACKEND,
         "backend",
@@ -153,31 +153,33 @@ def backend_option(command: Command) -> Command:
     )(command)
 
 
-def backends_option(known: Sequence[str], help: str) -> Callable[[Command], Command]:
-    """`--backend`, one or several of `known` with commas between; None where it is not given."""
+def backends_option(choices: Sequence[str], help: str) -> Callable[[Command], Command]:
+    """Make `--backend`, one or several of `choices` separated by commas; None where it is not
+    given.
+    """
 
     def names(
-        context: click.Context, parameter: click.Parameter, given: str | None
+        context: click.Context, parameter: click.Parameter, text: str | None
     ) -> tuple[str, ...] | None:
-        return None if given is None else backend_names(given, known)
+        return None if text is None else backend_names(text, choices)
 
     return click.option(
         *BACKEND,
         "backends",
         metavar="NAME[,NAME]",
         callback=names,
-        help=f"{help} Separated by commas: {', '.join(known)}.",
+        help=f"{help} Separated by commas: {', '.join(choices)}.",
     )
 
 
-def backend_names(text: str, known: Sequence[str] = NAMES) -> tuple[str, ...]:
-    """The backends in a comma-separated list. Raises GlnnError for an unknown one."""
+def backend_names(text: str, backends: Sequence[str] = NAMES) -> tuple[str, ...]:
+    """Parse a comma-separated list of backends. Raises GlnnError for an unknown one."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in known:
-            raise GlnnError(f"--backend: unknown backend {name!r}, expected {', '.join(known)}")
+        if name not in backends:
+            raise GlnnError(f"--backend: unknown backend {name!r}, expected {', '.join(backends)}")
     if not names:
-        raise GlnnError(f"--backend: expected one or more of {', '.join(known)}")
+        raise GlnnError(f"--backend: expected one or more of {', '.join(backends)}")
     return tuple(dict.fromkeys(names))
 
 
@@ -255,14 +257,14 @@ def _named(value: Any) -> Iterator[Path]:
         _, _, behind = str(one).partition("=")
         for text in filter(None, (str(one), behind)):
             yield Path(text)
-            yield from _beside(Path(text))
+            yield from _companion_files(Path(text))
             if has_magic(text):
                 yield from map(Path, glob(text))
             elif os.path.isdir(text):
                 yield from Path(text).iterdir()
 
 
-def _beside(path: Path) -> Iterator[Path]:
+def _companion_files(path: Path) -> Iterator[Path]:
     for ending in BESIDE.get(path.suffix, ()):
         yield from path.parent.glob(escape(path.stem) + ending)
 
@@ -279,7 +281,7 @@ def _is_written(target: str, inside: str, read: Path) -> bool:
             return within and os.path.samefile(target, read.parent)
         if not os.path.exists(target):
             return False
-        return any(path.samefile(read) for path in (Path(target), *_beside(Path(target))))
+        return any(path.samefile(read) for path in (Path(target), *_companion_files(Path(target))))
     except (OSError, ValueError):  # what no system has as a file's name
         return False
 

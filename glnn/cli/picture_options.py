@@ -68,7 +68,7 @@ class PictureOptions:
 
 
 def picture_options(command: Command) -> Command:
-    """The options of a `PictureOptions`, which `command` takes as `pictures`."""
+    """Add the options of a `PictureOptions` to `command`, which takes it as `pictures`."""
 
     @wraps(command)
     def with_pictures(*args: Any, **kwargs: Any) -> Any:
@@ -197,12 +197,12 @@ def _drawing_options() -> list[Callable[[Any], Any]]:
 
 
 def _without(context: click.Context, parameter: click.Parameter, without: bool) -> bool | None:
-    """False where that was asked for, else None: as the model says."""
+    """Return False where the option is given, else None: as the model says."""
     return False if without else None
 
 
 def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
-    """224, or (224, 320) of 224x320."""
+    """Parse a size: 224, or (224, 320) of 224x320."""
     if text is None:
         return None
     parts = text.lower().split("x")

@@ -1,4 +1,4 @@
-"""`glnn plan`: what a model's layers become, and the memory that they take, before any is taken."""
+"""`glnn plan`: the steps of a model's layers and their memory, before any is allocated."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _explain(reason: Reason) -> str:
 
 
 def _where() -> tuple[str, str]:
-    """Who says how much memory there is, and what that is called in a table."""
+    """Return the source of the memory limit as a subject and verb, and as a label of a table."""
     if Settings.from_environment().memory is not None:
         return "GLNN_MEMORY allows", "allowed by GLNN_MEMORY"
     return "is free", "free on the device"
@@ -164,7 +164,8 @@ def _where() -> tuple[str, str]:
 def _steps(
     outline: Outline, blocks: list[dict[str, Any]], within: str = ""
 ) -> list[dict[str, Any]]:
-    """The steps, those of bodies behind the one that runs them; its blocks are added to `blocks`.
+    """Describe the steps; those of a body follow the step that runs it, and its blocks are added to
+    `blocks`.
 
     within: what goes before the names of what is in a body.
     """
@@ -181,7 +182,7 @@ def _steps(
 
 
 def _step(step: Step, within: str, first: int) -> dict[str, Any]:
-    """A step in the body of that name, whose blocks are numbered from `first` on."""
+    """Describe a step in the body of that name, whose blocks are numbered from `first` on."""
     result, parameters, copies = step.nbytes
     return {
         "name": within + step.name,
@@ -206,19 +207,19 @@ def _step(step: Step, within: str, first: int) -> dict[str, Any]:
 
 
 def _reads(reads: dict[str, str]) -> str:
-    """The operands by what they are read by."""
+    """Group the operands by how the kernel reads them."""
     ways = dict.fromkeys(reads.values())
     return ", ".join(f"{way}: {' '.join(k for k in reads if reads[k] == way)}" for way in ways)
 
 
 def _tensors(outline: Outline, block: int) -> list[str]:
-    """The tensors that lie in the block of this number, in the order in which they are made."""
+    """Return the tensors in the block of this number, in the order in which they are computed."""
     arena, tensors = outline.arena, outline.schedule.tensors
     return [name for name, tensor in tensors.items() if arena.block.get(tensor.memory) == block]
 
 
 def _adjacent(outline: Outline) -> dict[str, Any]:
-    """The input and the result of a layer that are largest together, as dense float32."""
+    """Return the input and the result of one layer that are largest together, as dense float32."""
     tensors = outline.schedule.tensors
     made = {step.output for step in outline.steps}
     pairs = [

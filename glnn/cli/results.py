@@ -1,4 +1,4 @@
-"""Results that `glnn run` tells: numbers, classes of samples, objects in pictures."""
+"""Results of `glnn run`: numbers, classes of samples, objects in pictures."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Summary:
 
     @property
     def output(self) -> OutputSummary:
-        """All of it."""
+        """The statistics as an `OutputSummary`."""
         mean = self.total / self.count if self.count else None
         shape = () if self.shape is None else self.shape
         return OutputSummary(self.name, shape, self.type, self.least, mean, self.greatest)
@@ -114,7 +114,7 @@ class RunOutputs:
         return cls(found, tuple(notes))
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, lists and numbers."""
+        """Return outputs and notes as plain dicts, lists and numbers."""
         return {"outputs": [asdict(one) for one in self.outputs], "notes": list(self.notes)}
 
     def show(self, out: Screen, where: str) -> None:
@@ -148,8 +148,8 @@ NEAR = 1e-3
 
 
 def probabilities(scores: Array) -> Array:
-    """Scores (n, classes) as probabilities in float64: themselves where a row has no negative
-    number and adds up to 1, else their softmax.
+    """Convert scores (n, classes) to probabilities in float64: rows that sum to 1 without negative
+    numbers stay, others take softmax.
     """
     wide = scores.astype(np.float64)
     with np.errstate(all="ignore"):
@@ -178,7 +178,7 @@ class Best:
         return str(self.number) if self.label is None else self.label
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a plain dict."""
+        """Return the class as a plain dict."""
         said = {"class": self.number, "score": self.score, "probability": self.probability}
         return said if self.label is None else {**said, "label": self.label}
 
@@ -186,7 +186,7 @@ class Best:
 def named(
     file: str | None, metadata: Mapping[str, str], classes: int | str
 ) -> tuple[Labels | None, list[str]]:
-    """The names of a model's classes, and what is to be said of them.
+    """Return the names of a model's classes, and notes on them.
 
     file: where they are; None: in the model's metadata, if anywhere; where they do not fit the
     number of classes there, they are not taken. Raises ModelError for a file that does not.
@@ -204,7 +204,7 @@ def named(
 
 
 def best_of(scores: Array, top: int, labels: Labels | None = None) -> list[list[Best]]:
-    """The `top` best classes of each row of scores (n, classes), the best first.
+    """Return the `top` best classes of each row of scores (n, classes), the best first.
 
     Raises ModelError where `labels` have a class that the model has not.
     """
@@ -296,7 +296,7 @@ class Classes:
         return float(np.mean([best[0].number == label for best, label in pairs]))
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, lists and numbers."""
+        """Return the classes as plain dicts, lists and numbers."""
         others = [asdict(one.output) for one in self.others.values()]
         return {
             "predictions": [row[0].number for row in self.best],
@@ -392,14 +392,14 @@ def undecoded(model: Model) -> list[str]:
 
 
 def frame_of(x: Array, info: TensorInfo) -> tuple[int, int]:
-    """Height and width of samples `x` of an input."""
+    """Return height and width of samples `x` of an input."""
     sides = x.shape[2:4] if ImageInput.from_info(info).first else x.shape[1:3]
     return sides[0], sides[1]
 
 
 @dataclass
 class Detections:
-    """Objects in the samples so far."""
+    """The objects in the samples so far."""
 
     detector: Detector
     """What reads the model's outputs."""

@@ -172,7 +172,7 @@ class RunResult:
         return LEFT_OUT if self.source is not None and self.source.failed else 0
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, lists and numbers."""
+        """Return the result as plain dicts, lists and numbers."""
         said = self.found.to_json()
         if self.source is not None and self.source.reader is not None:
             said |= {**self.source.reader.to_json(), "failed": list(self.source.failed)}
@@ -270,7 +270,7 @@ def _run(
 
 
 def _samples_a_run(model: Model, source: Source) -> int:
-    """Samples of a run where nobody says how many, fewer of large ones."""
+    """Return the samples of a run where --batch is not given, fewer of large ones."""
     numbers = prod(n for n in model.inputs[0].shape[1:] if isinstance(n, int))
     chosen = None if source.reader is None else source.reader.chosen
     size = None if chosen is None else chosen.how.crop or chosen.how.resize
@@ -324,7 +324,9 @@ def _takes_samples(model: Model) -> bool:
 
 
 def _classifier(model: Model) -> str | None:
-    """The first output that is (n, classes) for samples that files can hold; None without any."""
+    """Return the first output that is (n, classes) for samples that files can hold; None without
+    any.
+    """
     if not _takes_samples(model):
         return None
     return next((name for name in model.outputs if len(model.tensors[name].shape) == 2), None)

@@ -115,7 +115,7 @@ class Dump:
         return sum(one.nbytes for one in self.tensors.values())
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, lists and numbers."""
+        """Return files and tensors as plain dicts, lists and numbers."""
         tensors = [
             {"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "bytes": t.nbytes}
             for t in self.tensors.values()
@@ -134,7 +134,10 @@ class Dump:
 
 
 def _folder(target: str) -> Path:
-    """The folder `target`, made where it is missing. Raises ModelError where it cannot be used."""
+    """Make the folder `target` where it is missing, and return it.
+
+    Raises ModelError where it cannot be used.
+    """
     folder = Path(target)
     try:
         folder.mkdir(exist_ok=True)
@@ -149,7 +152,7 @@ FIRST = "first run: auto sees once which backend is the fastest"
 
 
 def filled(x: Array, size: Any) -> Array:
-    """The samples x (n, ...), repeated where there are fewer than the model takes.
+    """Repeat the samples x (n, ...) where there are fewer than the model takes.
 
     size: of the input's batch: an integer where the model takes no other.
     """
@@ -188,7 +191,7 @@ class Running:
         self.sessions.append(self.opened())
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """All outputs for `feeds`, by name."""
+        """Return all outputs for `feeds`, by name."""
         for info in self.session.model.inputs if self.stride > 1 else ():
             place = ImageInput.in_shape(info.shape)
             if place is not None and info.name in feeds and feeds[info.name].ndim == 4:

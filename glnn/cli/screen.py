@@ -47,13 +47,13 @@ class Column:
 
 
 def figures(head: str, rank: int = 0) -> Column:
-    """A column of numbers."""
+    """Make a column of numbers."""
     return Column(head, rank, None, right=True)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells. split: one that is too wide becomes several, below one another."""
+    """Rows of cells. split: whether a table that is too wide becomes several, one below another."""
 
     columns: tuple[Column, ...]
     split: bool = False
@@ -70,19 +70,19 @@ class Table:
         return Table(tuple(self.columns[i] for i in columns), self.split, rows)
 
     def natural(self) -> list[int]:
-        """The width of each column where nothing is folded but heads."""
+        """Return the width of each column where only heads are folded."""
         return [
             max(cell_len(text) for text in (*head.head.split("\n"), *(row[i] for row in self.rows)))
             for i, head in enumerate(self.columns)
         ]
 
     def least(self) -> list[int]:
-        """The width of each column where all is folded that may be."""
+        """Return the least width of each column, where all is folded that may be."""
         widths = zip(self.columns, self.natural(), strict=True)
         return [n if c.least is None else min(n, c.least) for c, n in widths]
 
     def with_broken_heads(self) -> Table:
-        """The same with the words of heads below one another, where nothing else is folded."""
+        """Return the table with the words of heads below one another, and no other cell folded."""
         columns = (
             c if c.least is not None else replace(c, head=c.head.replace(" ", "\n"))
             for c in self.columns
@@ -91,7 +91,7 @@ class Table:
 
 
 def total(widths: Sequence[int]) -> int:
-    """The width of a table whose columns have these."""
+    """Return the width of a table whose columns have these widths."""
     return sum(widths) + GAP * (len(widths) - 1)
 
 
@@ -149,7 +149,7 @@ class Screen:
 
 
 def _parts(table: Table, width: int | None) -> list[Table]:
-    """`table`, or several where it is too wide and may be split; each has the first column."""
+    """Split `table` where it is too wide and may be split; each part repeats the first column."""
     first, *others = table.natural()
     if width is None or not table.split or total([first, *others]) <= width:
         return [table]
@@ -160,7 +160,7 @@ def _parts(table: Table, width: int | None) -> list[Table]:
 
 
 def _fitting(table: Table, width: int | None) -> tuple[Table, list[str]]:
-    """`table` without the columns for which there is no room, and their heads."""
+    """Return the table without the columns that do not fit, and the heads of these."""
     if width is None or total(table.natural()) <= width:
         return table, []
     heads = [column.head for column in table.columns]
@@ -177,7 +177,7 @@ def _fitting(table: Table, width: int | None) -> tuple[Table, list[str]]:
 
 
 class _Count(MofNCompleteColumn):
-    """Parts that are done of all, where it is known how many there are."""
+    """The column of a progress bar that shows how many parts of all are done."""
 
     def render(self, task: Task) -> Text:
         return Text() if task.total is None else super().render(task)
@@ -185,7 +185,7 @@ class _Count(MofNCompleteColumn):
 
 @contextmanager
 def progress(shown: bool = True) -> Iterator[Progress]:
-    """A progress bar on standard error, drawn only on a terminal."""
+    """Make a progress bar on standard error, drawn only on a terminal."""
     hidden = not (shown and sys.stderr.isatty())
     bar = rich_bar(_Count(), TimeRemainingColumn(), hidden=hidden, refreshed=True)
     with bar, share_bar(bar):
@@ -198,7 +198,7 @@ def say(message: str) -> None:
 
 
 class _Said(logging.Handler):
-    """Prints what is logged above a progress bar, as all that is no result."""
+    """A log handler that prints above a progress bar, as all that is no result."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -223,7 +223,7 @@ def say_logged(level: int) -> Callable[[], None]:
 
 
 def number(value: float | None) -> str:
-    """A number with three digits that mean something, or all before the point; - for none."""
+    """Format a number with three significant digits, or all before the point; - for None."""
     if value is None:
         return "-"
     if not value or not isfinite(value):
@@ -235,5 +235,5 @@ def number(value: float | None) -> str:
 
 
 def size(nbytes: int | None) -> str:
-    """Bytes as people read them; a dash where nobody knows."""
+    """Format bytes for people; a dash for None."""
     return "-" if nbytes is None else readable_bytes(nbytes)

@@ -44,8 +44,10 @@ class SampleFile:
 
     @classmethod
     def open(cls, path: Path, info: TensorInfo) -> SampleFile:
-        """The file `path` for the input `info`. Raises ModelError or ShapeError where it does not
-        hold such samples, as far as its header says.
+        """Open the file `path` for the input `info`.
+
+        Raises ModelError or ShapeError where it does not hold such samples, as far as its header
+        says.
         """
         if path.suffix == ".npy":
             return cls(path, info, read_npy(path, info, whole=False).shape[0])
@@ -54,7 +56,7 @@ class SampleFile:
             return cls(path, info, archive.header(samples).shape[0])
 
     def read(self) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """The samples, and their labels where it has them. Raises as `of`."""
+        """Read the samples, and their labels where there are any. Raises as `open`."""
         if self.path.suffix == ".npy":
             return read_npy(self.path, self.info), None
         with open_npz(self.path) as archive:
@@ -63,7 +65,7 @@ class SampleFile:
 
 
 def _chosen(archive: Npz, path: Path, info: TensorInfo) -> tuple[str, str | None]:
-    """The names of the samples in an .npz file, and of their labels where it has them."""
+    """Return the names of the samples in an .npz file, and of their labels where it has them."""
     labels = next((name for name in LABELS if name in archive.names), None)
     others = [name for name in archive.names if name != labels]
     if info.name not in others and len(others) != 1:
@@ -79,7 +81,8 @@ def _chosen(archive: Npz, path: Path, info: TensorInfo) -> tuple[str, str | None
 
 
 def read_npy(path: Path, info: TensorInfo | None = None, whole: bool = True) -> NDArray[Any]:
-    """The array in a .npy file; where it is not to be read whole, one of its shape, of nothing.
+    """Read the array of a .npy file; where `whole` is false, return an empty one of its type and
+    shape.
 
     info: the input whose samples it must be, by its header. Raises ModelError where it cannot be
     read, ShapeError where it does not fit.
@@ -130,7 +133,7 @@ class Reader:
     def for_model(
         cls, model: Model, preprocessing: Mapping[str, Any], instead: str | None
     ) -> Reader:
-        """For the only input of `model`.
+        """Make the reader for the only input of `model`.
 
         preprocessing: fields of a Preprocessing that are to be others, and `invert`. instead: what
         is taken in place of the model's own, as `read_preprocessing` takes it. A model that says
@@ -162,7 +165,7 @@ class Reader:
         return self.chosen.how.sample(pixels, self.info), notes, pixels
 
     def sample(self, picture: Picture) -> NDArray[Any]:
-        """A picture, uint8 H x W x 3, as a sample (1, ...). Raises ShapeError as `read`."""
+        """Convert a picture, uint8 H x W x 3, to a sample (1, ...). Raises ShapeError as `read`."""
         if self.chosen is None:
             return digit_of(image_of(picture), self.info, self.invert)[0]
         return self.chosen.how.sample(picture, self.info)
@@ -205,7 +208,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Samples of a model's input."""
+    """Samples of a model's input, concatenated."""
 
     x: NDArray[Any]
     """(n, ...)"""
@@ -222,7 +225,7 @@ class Inputs:
 
     @classmethod
     def concatenate(cls, samples: Sequence[Sample]) -> Inputs:
-        """The samples together; their shapes are the same."""
+        """Concatenate samples of the same shape."""
         labels = [one.label for one in samples]
         return cls(
             np.concatenate([one.x for one in samples]),
@@ -235,14 +238,14 @@ class Inputs:
 
 
 class Part(Protocol):
-    """Some samples, which come one after the other."""
+    """A part of the samples, read one after the other."""
 
     @property
     def count(self) -> int | None:
         """The number of samples; None where it is unknown."""
 
     def samples(self) -> Iterator[Sample]:
-        """Each of them. Raises ModelError or ShapeError where one cannot be had."""
+        """Yield each sample. Raises ModelError or ShapeError where one cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -327,7 +330,7 @@ def _groups(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
 
 
 def _read(part: Part) -> Sample | GlnnError:
-    """The sample of a picture, or why there is none."""
+    """Read the sample of a picture, or return why it cannot be read."""
     try:
         return next(part.samples())
     except (ModelError, ShapeError) as error:
@@ -336,7 +339,7 @@ def _read(part: Part) -> Sample | GlnnError:
 
 @dataclass
 class Source:
-    """Samples of all parts, one after the other."""
+    """The samples of all parts, one after the other."""
 
     parts: Sequence[Part]
     """Where they come from."""
@@ -352,7 +355,7 @@ class Source:
         return None if None in counts else sum(count or 0 for count in counts)
 
     def batches(self, count: int) -> Iterator[Inputs]:
-        """All samples, `count` at a time; fewer at the end, and where sizes change.
+        """Yield all samples, `count` at a time; fewer at the end, and where sizes change.
 
         Of several parts, a picture that cannot be read is left out, and said on standard error.
         Raises ModelError or ShapeError for all else, and where none is left.
@@ -374,7 +377,7 @@ class Source:
             raise self._none_left()
 
     def _samples(self, at_once: int) -> Iterator[Sample]:
-        """All of them; of pictures behind one another so many are read at once."""
+        """Yield all samples; up to `at_once` pictures are read together."""
         for start, end in _groups(self.parts, at_once):
             if not isinstance(self.parts[start], PictureFile):
                 yield from self.parts[start].samples()

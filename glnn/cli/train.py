@@ -277,7 +277,7 @@ class TrainingReport:
             self.history.plot(self.files.plot)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, lists and numbers."""
+        """Return the report as plain dicts, lists and numbers."""
         rows = self.history.to_json()
         names = ("loss", "accuracy", "validation_loss", "validation_accuracy")
         return {
@@ -340,7 +340,7 @@ MOST = 2**31 - 1  # what GL and NumPy count
 
 @dataclass(frozen=True)
 class Course:
-    """On what, for how long and from where on a model is trained."""
+    """The data, the length and the starting point of a training."""
 
     epochs: int
     """How often all samples are gone through."""
@@ -358,7 +358,7 @@ class Course:
     """Whether the parameters begin anew."""
 
     def model(self, name: str) -> Model:
-        """The model to train. Raises ModelError where it cannot be trained so."""
+        """Load the model to train. Raises ModelError where it cannot be trained."""
         found = load(name, untrained=self.from_scratch)
         if len(found.inputs) != 1:
             raise ModelError(f"{name} has {len(found.inputs)} inputs, glnn train takes one")
@@ -369,7 +369,7 @@ class Course:
         return found
 
     def data(self, name: str, model: Model) -> tuple[Dataset, Dataset | None]:
-        """The samples to train with, and those held out, as the input of `model`.
+        """Read the samples to train with, and those held out, as the input of `model`.
 
         Raises ModelError where a file is malformed, ShapeError where samples do not fit.
         """
@@ -562,7 +562,9 @@ def _fit(
 
 
 def _read(name: str, info: TensorInfo) -> tuple[Dataset, Dataset | None]:
-    """The samples in the data so called as the input `info`, and those that they hold apart."""
+    """Read the samples of the data of that name as the input `info`, and the test samples among
+    them.
+    """
     if name == DIGITS and not Path(name).exists():
         found, held = Dataset(*digits()), None
     else:
@@ -616,7 +618,7 @@ def _say_warnings() -> None:
 
 
 def _default_output(model: str) -> str:
-    """The file of the trained model where none is named."""
+    """Return the file of the trained model where none is named."""
     path = Path(model)
     return f"{path.stem}-trained{'.onnx' if path.suffix == '.onnx' else '.json'}"
 

@@ -169,7 +169,9 @@ def _forget(tuned: Tuned) -> None:
 
 
 def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[Problem]:
-    """The products of these sizes, each class once, the small ones first: they tell of others."""
+    """Return matrix products of these sizes, one of each class, the small ones first, as they
+    inform the search for others.
+    """
     problems: dict[str, Problem] = {}
     given: dict[str, str] = {}
     for text in sizes:
@@ -190,7 +192,7 @@ def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[Problem]:
 def _model_problems(
     name: str, batch: int | None, requested: dict[str, Shape], backend: GlBackend, precision: str
 ) -> list[Problem]:
-    """The problems that a plan of the model chooses kernels for, each class once."""
+    """Return the problems that a plan of the model chooses kernels for, one of each class."""
     model = load(name)
     session = InferenceSession(model, backend.name, device=backend.device, precision=precision)
     shapes = shapes_of(model, batch, requested)

@@ -24,7 +24,7 @@ class NoVerdict:
 
     @property
     def text(self) -> str:
-        """Both, in one line."""
+        """The check and its exception, in one line."""
         return f"{self.step}: no verdict: {self.error}"
 
 

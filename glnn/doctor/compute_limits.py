@@ -59,7 +59,7 @@ GROUPS = 3
 
 
 def invocations(ground: ScratchSpace, count: int) -> str | None:
-    """Workgroups of so many invocations, which give numbers to each other."""
+    """Test workgroups of `count` invocations, which exchange numbers."""
     offers = ground.device.capabilities
     shape, left = [], count
     for most in offers.max_compute_work_group_size:
@@ -69,7 +69,7 @@ def invocations(ground: ScratchSpace, count: int) -> str | None:
 
 
 def shared_memory(ground: ScratchSpace, nbytes: int) -> str | None:
-    """Workgroups that fill so many bytes of memory that they share, and read them."""
+    """Test workgroups that fill `nbytes` of shared memory, and read them."""
     most = ground.device.capabilities.max_compute_work_group_size[0]
     return _shared(ground, (min(WALKING, most), 1, 1), nbytes // 4)
 
@@ -86,7 +86,7 @@ def _shared(ground: ScratchSpace, shape: tuple[int, int, int], words: int) -> st
 
 
 def size_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
-    """The try of workgroups that are long along `axis`."""
+    """Return the test of workgroups that are long along `axis`."""
 
     def work(ground: ScratchSpace, count: int) -> str | None:
         shape = tuple(count if i == axis else 1 for i in range(3))
@@ -99,7 +99,7 @@ def size_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
 
 
 def count_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
-    """The try of as many workgroups along `axis`."""
+    """Return the test of many workgroups along `axis`."""
 
     def work(ground: ScratchSpace, count: int) -> str | None:
         name = "xyz"[axis]
@@ -113,7 +113,7 @@ def count_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
 
 
 def blocks(ground: ScratchSpace, count: int) -> str | None:
-    """A shader of so many storage blocks, each with a buffer of its own."""
+    """Test a shader of `count` storage blocks, each with a buffer of its own."""
     ins = count - 1
     body = OUT + "layout(local_size_x = 1) in;\n"
     for i in range(ins):
@@ -128,7 +128,7 @@ def blocks(ground: ScratchSpace, count: int) -> str | None:
 
 
 def block_size(ground: ScratchSpace, nbytes: int) -> str | None:
-    """A storage block of so many bytes: every word is written, read and written again.
+    """Test a storage block of `nbytes`: every word is written, read and written again.
 
     Where that takes long, only the ends of most pieces are, which is noted.
     """
@@ -165,7 +165,7 @@ def _walk(
 
 
 def uniforms(ground: ScratchSpace, count: int) -> str | None:
-    """So many numbers of uniforms, all in one array."""
+    """Test `count` numbers of uniforms, all in one array."""
     numbers = scatter(count_from(0, count))
     program = ground.compute(OUT + UNIFORMS % (WALKING, count // 4, count, WALKING))
     out = ground.memory(count)
@@ -174,7 +174,7 @@ def uniforms(ground: ScratchSpace, count: int) -> str | None:
 
 
 def alignment(ground: ScratchSpace, nbytes: int) -> str | None:
-    """A storage block that begins so many bytes behind the beginning of a buffer."""
+    """Test a storage block that begins `nbytes` behind the beginning of a buffer."""
     count = 16
     program = ground.compute(OUT + READ % count)
     out, numbers = ground.memory(count), scatter(count_from(0, nbytes // 4 + count))

@@ -156,7 +156,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Tells nobody."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Examination:
         return not wrong and not self.failed and all(one.ok for one in self.kernels)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Return the examination as plain dicts, lists and numbers."""
         return {
             "ok": self.ok,
             "scope": asdict(self.scope),
@@ -315,7 +315,7 @@ def one_of_each(some: Sequence[Form]) -> list[Form]:
 
 
 def _opened(device: Device, scope: Scope, checks: Checks) -> tuple[list[GlBackend], dict[str, str]]:
-    """The backends that open, and why the others do not.
+    """Open the backends, and return those that open, with the reasons why others do not.
 
     Raises DeviceError where none does, and each says why.
     """

@@ -34,7 +34,7 @@ VERTICES = 65
 
 
 def components(ground: ScratchSpace, count: int) -> str | None:
-    """A vertex that captures so many numbers."""
+    """Test a vertex shader that captures `count` numbers."""
     lines = ""
     for i in range(count // 4):
         numbers = ", ".join(f"scatter(place + {4 * i + k}u)" for k in range(4))
@@ -45,7 +45,9 @@ def components(ground: ScratchSpace, count: int) -> str | None:
 
 
 def uniforms(ground: ScratchSpace, count: int) -> str | None:
-    """So many numbers of uniforms: one says where a draw begins, the others are an array."""
+    """Test `count` numbers of uniforms: one is the beginning of the draw, the others are an
+    array.
+    """
     count = (count - 4) // 4 * 4
     numbers = scatter(count_from(0, count))
     program = ground.feedback(UNIFORMS % (count // 4))
@@ -54,7 +56,7 @@ def uniforms(ground: ScratchSpace, count: int) -> str | None:
 
 
 def units(ground: ScratchSpace, count: int) -> str | None:
-    """So many textures that one vertex shader fetches from."""
+    """Test `count` textures that one vertex shader fetches from."""
     numbers = scatter(count_from(1, count))
     kept = [ground.plane((1, 1), numbers[i : i + 1]) for i in range(count)]
     body = "".join(f"uniform highp sampler2D data{i};\n" for i in range(count))
@@ -73,7 +75,7 @@ def _units(count: int) -> dict[str, int]:
 
 
 def texture_size(ground: ScratchSpace, side: int) -> str | None:
-    """A texture that is so wide, and one that is so high."""
+    """Test a texture `side` pixels wide, and one `side` pixels high."""
     for size, place in (((side, 1), "ivec2(i, 0)"), ((1, side), "ivec2(0, i)")):
         if fault := _texture(ground, size, "sampler2D", place):
             return f"a texture of {size[0]} x {size[1]}: {fault}"
@@ -81,7 +83,7 @@ def texture_size(ground: ScratchSpace, side: int) -> str | None:
 
 
 def layers(ground: ScratchSpace, count: int) -> str | None:
-    """A texture of so many layers."""
+    """Test a texture of `count` layers."""
     return _texture(ground, (1, 1, count), "sampler2DArray", "ivec3(0, 0, i)")
 
 
@@ -95,7 +97,7 @@ def _texture(ground: ScratchSpace, size: tuple[int, ...], sampler: str, place: s
 
 
 def buffer_texels(ground: ScratchSpace, count: int) -> str | None:
-    """A texture of so many texels that is a buffer: its ends, and what is about powers of two.
+    """Test a buffer texture of `count` texels: its ends, and the places near powers of two.
 
     What a driver lets wrap is found there: the number of bits of a place, or of a byte's.
     """
@@ -118,7 +120,7 @@ def buffer_texels(ground: ScratchSpace, count: int) -> str | None:
 
 
 def _ranges(count: int) -> list[tuple[int, int]]:
-    """The places that are looked at among `count`: a first one, and how many."""
+    """Return the places to test among `count`: the first of each range, and its length."""
     ends = [(0, min(DRAWN, count)), (max(count - DRAWN, 0), min(DRAWN, count))]
     powers = (1 << n for n in range(DRAWN.bit_length(), count.bit_length()))
     near = [(power - NEAR, min(2 * NEAR, count - power + NEAR)) for power in powers]

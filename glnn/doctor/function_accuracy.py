@@ -1,4 +1,4 @@
-"""Every scalar function by itself, held against float64, or against whole numbers."""
+"""The accuracy of every scalar function, against float64 or integers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FunctionCase:
 
 
 def erf(x: Any) -> Any:
-    """The error function in float64, which NumPy has not."""
+    """Return the error function in float64, which NumPy does not have."""
     return np.asarray(_erf(x), np.float64)
 
 
@@ -316,7 +316,7 @@ def function_checks(names: Sequence[str] | None = None) -> list[list[FunctionChe
 
 
 def unlooked() -> Iterator[str]:
-    """The functions of the table that no program here looks at."""
+    """Return the functions of the table that no check covers."""
     known = {case.name for case in CASES} | set(INTEGER) | set(BOOLS)
     yield from (name for name in FUNCTIONS if name not in known)
 
@@ -526,7 +526,7 @@ def run(
 
 
 def _source(backend: GlBackend, functions: Sequence[tuple[str, str]], prelude: str) -> Source:
-    """All of `functions` in one shader, of which `which` says what is computed."""
+    """Return a shader with all `functions`, where the uniform `which` selects one."""
     body = "".join(text for text, _ in functions)
     body += COMPUTE if backend.name == "compute" else FEEDBACK
     for i, (_, value) in enumerate(functions):
@@ -576,7 +576,7 @@ def _result(
 def _first(
     look: FunctionCheck, got: Array, wrong: Array, away: Array | None = None
 ) -> FunctionFault | None:
-    """The value that is farthest off, or the first of those that are `wrong`."""
+    """Return the value with the greatest error, or the first of those that are `wrong`."""
     if not wrong.any():
         return None
     place = int(np.argmax(wrong if away is None else np.where(wrong, away, -1.0)))

@@ -1,4 +1,4 @@
-"""Every kernel that a backend may choose, held against NumPy in float64."""
+"""The accuracy of every kernel that a backend may choose, against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -397,7 +397,7 @@ class Form:
         return f"{self.kernel.op} by {self.kernel.name} of {sizes}"
 
     def others(self, backend: GlBackend) -> Iterator[Problem]:
-        """The problem itself, and those of awkward sizes that the same program computes."""
+        """Yield the problem, and those of awkward sizes that the same program computes."""
         yield self.problem
         known, offers = {self.problem}, backend.device.capabilities
         program = program_key(self.kernel, self.problem, offers)
@@ -410,7 +410,9 @@ class Form:
                 yield problem
 
     def large(self, backend: GlBackend) -> Problem:
-        """The same of as many samples as a large result has; itself where none would have it."""
+        """Return the problem with as many samples as a large result has; unchanged where none has
+        one.
+        """
         op, output = self.problem.op, self.problem.output
         if not (self.first and op.samples and self.problem.along) or 0 in output:
             return self.problem
@@ -459,7 +461,7 @@ def forms_of(backend: GlBackend, kernel: Kernel, full: bool = False) -> list[For
 
 
 def _versions(backend: GlBackend, kernel: Kernel) -> list[Kernel]:
-    """`kernel` with the parameters that this device may have it run with."""
+    """Return `kernel` with each set of parameters that it may have on this device."""
     offers = backend.device.capabilities
     own = fitted(kernel, offers)
     if own is None:
@@ -470,7 +472,9 @@ def _versions(backend: GlBackend, kernel: Kernel) -> list[Kernel]:
 
 
 def _forms_of_kernel(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator[Form]:
-    """The forms of `kernel`, the simplest first, each program once for its way to read operands."""
+    """Yield the forms of `kernel`, the simplest first, each program once for each way of reading
+    operands.
+    """
     offers, known, first = backend.device.capabilities, set[object](), True
     for problem in _problems(kernel, full):
         try:
@@ -524,7 +528,7 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[Problem]:
 
 
 def _finished(problem: Problem, epilogue: Epilogue) -> Problem | None:
-    """`problem` with that epilogue; None where it can have none such."""
+    """Return `problem` with that epilogue; None where it cannot have it."""
     try:
         extra = {name: TensorType(s) for name, s in epilogue.shapes(problem.output).items()}
         types = {**dict(problem.operands), **extra}
@@ -534,7 +538,7 @@ def _finished(problem: Problem, epilogue: Epilogue) -> Problem | None:
 
 
 def _in_every_layout(kernel: Kernel, problem: Problem) -> Iterator[Problem]:
-    """`problem` with each operand that is computed in every layout that `kernel` takes it in."""
+    """Yield `problem` with each computed operand in every layout that `kernel` takes it in."""
     for name in problem.own:
         texts = kernel.layouts.get(name, ())
         for text in texts if len(texts) > 1 and name not in problem.op.parameters else ():
@@ -542,7 +546,7 @@ def _in_every_layout(kernel: Kernel, problem: Problem) -> Iterator[Problem]:
 
 
 def _resized(problem: Problem, counts: Sequence[int]) -> Iterator[Problem]:
-    """`problem` with these counts of samples, and with sums of as many numbers."""
+    """Yield `problem` with these numbers of samples, and of terms of its sums."""
     for count in counts:
         if problem.op.samples and problem.along:
             yield problem.of_samples(count)
@@ -597,7 +601,7 @@ class KernelResult:
 
 
 class KernelDoctor:
-    """Looks at the kernels of `backend`, and collects the verdicts on them.
+    """Tests the kernels of `backend`, and collects the verdicts on them.
 
     The backend begins with those verdicts only that are on functions, and keeps none on disk.
     """
@@ -610,7 +614,7 @@ class KernelDoctor:
         self.looked: set[str] = set()  # the keys of verdicts on all that was looked at to its end
 
     def look(self, form: Form) -> None:
-        """See whether `form` is right, in launches of any size; the verdict is the backend's.
+        """Test `form` in launches of any size; the verdict is the backend's.
 
         Only in the thread that opened the device. Raises DeviceError and MemoryError, which say
         nothing of the kernel: there is no verdict on it then. Nor is there where the device is
@@ -704,7 +708,7 @@ class KernelDoctor:
 
 
 def numbers(problem: Problem) -> dict[str, Array]:
-    """Random operands of `problem`: floats of about 1, and small integers."""
+    """Make random operands of `problem`: floats of about 1, and small integers."""
     generator = np.random.default_rng(11)
     found: dict[str, Array] = {}
     for name, one in problem.operands:

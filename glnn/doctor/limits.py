@@ -109,7 +109,7 @@ class Limits:
         }
 
     def lines(self) -> list[str]:
-        """The same as text: a line for each limit, then what follows."""
+        """Return the results as text: a line for each limit, then the consequences."""
         listed = [f"{one.what}: {one.said}, {one.outcome}" for one in self.findings]
         return [*listed, *self.sentences]
 
@@ -159,7 +159,7 @@ class Probe:
 
 
 def probes() -> tuple[Probe, ...]:
-    """All limits that are tried."""
+    """Return the tests of all limits."""
     return (*_of_compute(), *_of_feedback())
 
 
@@ -329,7 +329,7 @@ class _LimitSearch:
         return self._finding(right, why, None)
 
     def _upward(self) -> LimitFinding:
-        """The same where a larger number asks for less."""
+        """Test a limit of which a larger number asks for less."""
         why, number = self._again(self._said), max(self._said, 4)
         first = why
         while why is not None and number < COARSEST:
@@ -338,7 +338,7 @@ class _LimitSearch:
         return self._finding(number if first else self._said, first, None)
 
     def _most(self) -> tuple[int, str | None]:
-        """The most that is tried, and why that is not all."""
+        """Return the greatest number to test, and why no greater one is tested."""
         probe, offers = self._probe, self._device.capabilities
         most, note = self._said, None
         if probe.limit == "max_compute_work_group_size":
@@ -361,14 +361,14 @@ class _LimitSearch:
         return number // self._probe.grain * self._probe.grain
 
     def _again(self, number: int) -> str | None:
-        """Why so much cannot be had; also where there is no memory for it."""
+        """Return why `number` cannot be used; also where memory is short."""
         try:
             return self._try(number)
         except NoRoomError as error:
             return first_line(error)
 
     def _try(self, number: int) -> str | None:
-        """Why so much cannot be had, None where it can. Raises NoRoomError."""
+        """Return why `number` cannot be used, None where it can. Raises NoRoomError."""
         device = self._device
         try:
             return device.perform(lambda: self._worked(number))

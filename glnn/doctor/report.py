@@ -106,7 +106,7 @@ class Machine:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """The same as text, to be pasted into a report."""
+        """Return the machine as text, to be pasted into a report."""
         cards = ", ".join(
             f"{one.name} ({one.driver or 'driver unknown'}{'' if one.usable else ', not allowed'})"
             for one in self.cards
@@ -129,7 +129,7 @@ class Machine:
 
 
 def describe_machine(device: Device) -> Machine:
-    """The machine, and what GL says of `device`. Raises what `Device.perform` raises."""
+    """Describe the machine and GL's `device`. Raises what `Device.perform` raises."""
     offers = device.capabilities
     limits, stated = offers.limits(), device.stated.limits()
     return Machine(
@@ -159,7 +159,7 @@ def describe_machine(device: Device) -> Machine:
 
 
 def mesa(text: str) -> str | None:
-    """Mesa's version in GL's `text`; None where there is none."""
+    """Return Mesa's version in GL's `text`; None where there is none."""
     found = re.search(r"\bMesa (\S+)", text)
     return found[1] if found else None
 
@@ -204,7 +204,7 @@ def _version(package: str) -> str:
 
 
 def _cards() -> Iterator[Card]:
-    """The files in /dev/dri, which Linux has, with the drivers that sysfs tells."""
+    """List the files in /dev/dri, which Linux has, with their drivers of sysfs."""
     try:
         names = sorted(path.name for path in DRI.iterdir() if re.match("card|render", path.name))
     except OSError:
@@ -281,7 +281,7 @@ def _ranking(one: BackendComparison) -> str:
 
 
 def products(speed: Speed) -> Iterator[str]:
-    """From which size on the GPU is worth it."""
+    """Yield the size from which on the GPU is faster."""
     contests = [one for one in speed.comparisons(MATMUL) if one.gain is not None]
     if not contests:
         slow = [one for one in speed.comparisons(MATMUL) if one.left_out and "cpu" in one.in_all]
@@ -314,7 +314,9 @@ def products(speed: Speed) -> Iterator[str]:
 
 
 def _winning(contests: list[BackendComparison]) -> list[BackendComparison]:
-    """The largest of `contests`, down to the last size at which the GPU is not yet faster."""
+    """Return the largest of `contests`, down to the last size at which the GPU is not yet
+    faster.
+    """
     for i in reversed(range(len(contests))):
         if (contests[i].gain or 0) < ALIKE:
             return contests[i + 1 :]
@@ -430,7 +432,7 @@ UNITS = {"compute": ("workgroups", "dispatch"), "feedback": ("vertices", "draw")
 
 @dataclass(frozen=True)
 class Report:
-    """All that a doctor has to say."""
+    """The doctor's report on a device."""
 
     machine: Machine | None
     """On what; None where there is no verdict on that."""
@@ -445,7 +447,7 @@ class Report:
 
     @property
     def failed(self) -> tuple[NoVerdict, ...]:
-        """All that there is no verdict on."""
+        """All checks without a verdict."""
         limits = self.limits.failed if self.limits else ()
         speed = self.speed.failed if self.speed else ()
         return (*self.others, *limits, *self.examination.failed, *speed)
@@ -490,7 +492,7 @@ class Report:
         return f"{wrong} And {unknown}." if self.failed else wrong
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Return the report as plain dicts, lists and numbers."""
         return {
             **self.examination.to_json(),
             "ok": self.ok,
@@ -520,7 +522,8 @@ class Report:
 
 
 def rows(seen: Examination) -> list[tuple[str, ...]]:
-    """Op, backend, how many kernels are right, in parts, not used or so for some, and why.
+    """Return the table of ops: backend, number of kernels that are right, split, unused or partly
+    used, and why.
 
     Functions are counted once, whatever types they take.
     """
@@ -604,7 +607,7 @@ def summary(seen: Examination) -> Iterator[str]:
 
 
 def _right(functions: Sequence[FunctionResult]) -> set[str]:
-    """The names of those that are right of every type."""
+    """Return the names of the functions that are right for every type."""
     wrong = {one.name for one in functions if one.wrong}
     return {one.name for one in functions} - wrong
 
@@ -623,7 +626,7 @@ def _freedoms(backend: str, functions: Sequence[FunctionResult]) -> Iterator[str
 
 
 def _wrong(seen: Examination) -> Iterator[str]:
-    """Each result that is wrong, and how to see it again."""
+    """Yield each wrong result, and how to reproduce it."""
     for one in seen.functions:
         if one.wrong:
             yield f"{one.backend}, function {one.name} of {one.dtype}: {one.wrong}"
@@ -640,13 +643,13 @@ def _wrong(seen: Examination) -> Iterator[str]:
 
 
 def _line(op: str, backend: str, right: str, parts: str, wrong: str, why: str) -> str:
-    """A row of the table in words."""
+    """Format a row of the table in words."""
     said = [f"{right} right", parts and f"{parts} in parts", wrong and f"{wrong} not used"]
     return f"{op} by {backend}: {', '.join(filter(None, said))}{why and f' ({why})'}"
 
 
 def _counted(number: int, what: str) -> str:
-    """A number of things; the first word is what there are more of."""
+    """Format a number of things; the plural is of the first word."""
     word, *more = what.split(" ")
     return " ".join([str(number), f"{word}{'' if number == 1 else 's'}", *more])
 

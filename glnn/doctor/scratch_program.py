@@ -37,7 +37,7 @@ def scatter(places: Words) -> Words:
 
 
 def count_from(first: int, number: int) -> Words:
-    """`number` places from `first` on."""
+    """Return `number` places from `first` on."""
     return np.arange(first, first + number, dtype=np.uint32)
 
 
@@ -57,11 +57,14 @@ class ScratchSpace:
         self.most = most if free is None else min(most, free // 4)
 
     def compute(self, body: str) -> Program:
-        """The program of a compute shader. Raises ShaderError where the driver refuses it."""
+        """Compile a compute shader. Raises ShaderError where the driver refuses it."""
         return Program.compute(self.device, self._source("compute", SCATTER + body))
 
     def feedback(self, body: str) -> Program:
-        """The program of a vertex shader that captures `result`. Raises ShaderError as well."""
+        """Compile a vertex shader that captures `result`.
+
+        Raises ShaderError where the driver refuses it.
+        """
         return Program.feedback(self.device, self._source("feedback", SCATTER + body), ("result",))
 
     def _source(self, stage: str, body: str) -> Source:
@@ -70,7 +73,7 @@ class ScratchSpace:
         return Source("doctor", text, origin)
 
     def memory(self, words: int, content: Words | None = None) -> SharedMemory:
-        """So many words on the device, from its beginning on `content`; all poison without.
+        """Allocate words on the device, `content` at the beginning, or all POISON without.
 
         Raises NoRoomError.
         """
@@ -113,7 +116,7 @@ class ScratchSpace:
     def captured(
         self, program: Program, vertices: int, uniforms: Mapping[str, Given] | None = None
     ) -> Words:
-        """The words that `vertices` capture, in draws of at most DRAWN each.
+        """Return the words that `vertices` capture, in draws of at most DRAWN each.
 
         The shader's uniform `first` is the number of a draw's first vertex.
         """
@@ -131,14 +134,14 @@ class ScratchSpace:
         return found
 
     def read(self, memory: SharedMemory, words: int, start: int = 0) -> Iterator[tuple[int, Words]]:
-        """`words` of `memory` from `start` on, in pieces, each with the place it begins at."""
+        """Yield `words` of `memory` from `start` on, in pieces, each with its first place."""
         for first in range(start, start + words, PIECE):
             piece = np.empty(min(PIECE, start + words - first), np.uint32)
             memory.copy.read_into(piece, piece.nbytes, offset=4 * first)
             yield first, piece
 
     def plane(self, size: tuple[int, ...], content: Words) -> Any:
-        """A texture of floats as large as `size`, of which there are two extents or three."""
+        """Make a texture of floats of the extents `size`, two or three."""
         context: Any = self.device.context
         make = context.texture if len(size) == 2 else context.texture_array
         made: moderngl.Texture = make(size, 1, content.astype(np.float32), dtype="f4")
@@ -160,5 +163,5 @@ def difference(got: Words, expected: Words, first: int = 0) -> str | None:
 
 
 def floats(words: Words) -> Words:
-    """The words of `words` as floats, which hold them: they are below 2^24."""
+    """Convert `words` below 2^24 to floats, which hold them exactly."""
     return words.astype(np.float32).view(np.uint32)

@@ -72,7 +72,7 @@ class TransferTimes:
     """Seconds within the device's memory."""
 
     def rate(self, way: str) -> float:
-        """Bytes a second; `way` is up, down or copy."""
+        """Return the bytes a second; `way` is up, down or copy."""
         seconds: float = getattr(self, way)
         return self.nbytes / max(seconds, 1e-9)
 
@@ -95,14 +95,16 @@ class BackendComparison:
     """Backends whose runs would have taken too long."""
 
     def rate(self, backend: str) -> float | None:
-        """Operations a second with all operands in place; None where that was not measured."""
+        """Return the operations a second with all operands in place; None where that was not
+        measured.
+        """
         seconds = self.on_device.get(backend)
         return self.flops / seconds if seconds and self.flops else None
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as the CPU the faster GPU backend is, transfers included; None
-        where unknown.
+        """The speed-up of the faster GPU backend over the CPU, transfers included; None where
+        unknown.
         """
         times = [self.in_all[name] for name in GPU_BACKENDS if name in self.in_all]
         own = self.in_all.get("cpu")
@@ -165,7 +167,7 @@ class Speed:
     """What could not be measured, as an exception ended it."""
 
     def comparisons(self, what: str) -> tuple[BackendComparison, ...]:
-        """The contests of that work, the smallest first."""
+        """Return the comparisons of that work, the smallest first."""
         found = (one for one in self.contests if one.what == what)
         return tuple(sorted(found, key=lambda one: one.size))
 
@@ -173,7 +175,7 @@ class Speed:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """The same as text, a line for each measure."""
+        """Return the measurements as text, a line each."""
         found = [
             f"{one.backend}: a launch {duration(one.alone)} waited for, "
             f"{duration(one.chained)} in a chain of {one.length}"
@@ -213,12 +215,12 @@ class Speed:
 
 
 def rate(bytes_a_second: float) -> str:
-    """A rate in GB/s, with three digits."""
+    """Format a rate in GB/s, with three digits."""
     return f"{bytes_a_second / 1e9:.3g} GB/s"
 
 
 def size(nbytes: int) -> str:
-    """Bytes as people read them."""
+    """Format bytes for people."""
     for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if nbytes >= 1 << bits:
             return f"{nbytes / 2**bits:.4g} {unit}"
@@ -239,7 +241,7 @@ LENET_FLOPS = 833_040
 
 
 def timed(work: Callable[[], object], warm: int = 1) -> float:
-    """Median seconds of `work`, which waits for its own end, by the clock on the wall."""
+    """Return the median seconds of `work`, which waits for its own end, by the wall clock."""
     for _ in range(warm):
         work()
     times: list[float] = []
@@ -259,7 +261,7 @@ def contests(
     progress: Callable[[str], None],
     checks: Checks,
 ) -> tuple[BackendComparison, ...]:
-    """Products, a convolution and LeNet, on each backend and on the CPU.
+    """Compare products, a convolution and LeNet on each backend and on the CPU.
 
     checks: run each measure, so that what raises an exception is left out.
     """
@@ -285,14 +287,14 @@ def contests(
 
 
 def _product(generator: np.random.Generator, n: int) -> tuple[Operator, dict[str, Array], Model]:
-    """A product of n x n: the operator, its operands, and a model of it."""
+    """Make a product of n x n: the operator, its operands, and a model of it."""
     a, b = (generator.standard_normal((n, n), dtype=np.float32) for _ in range(2))
     layers: list[Layer] = [Linear(n, n, bias=False)]
     return Matmul(), {"x": a, "weight": b}, Model.sequential(layers, (n,))
 
 
 class _Ring:
-    """Holds contests on each backend, but on those that would take too long by what they did."""
+    """Compares the backends, without those that would take too long by earlier measurements."""
 
     def __init__(self, device: Device, opened: Sequence[GlBackend], checks: Checks) -> None:
         self._device, self._opened, self._checks = device, opened, checks
@@ -307,7 +309,7 @@ class _Ring:
         model: Model,
         in_all: bool = True,
     ) -> BackendComparison:
-        """The times of `op` with all in place, where there is one, and of a run of `model`."""
+        """Measure `op` with all operands in place, where there is one, and a run of `model`."""
         flops = size * LENET_FLOPS
         if op is not None:
             types = {name: TensorType.of(array) for name, array in operands.items()}
@@ -354,7 +356,7 @@ def _by_numpy(op: Operator, operands: Mapping[str, Array]) -> None:
 
 
 def _placed(backend: GlBackend, op: Operator, operands: Mapping[str, Array]) -> float | None:
-    """Seconds of `op` on one backend, once it has run; None where it cannot."""
+    """Return the seconds of `op` on one backend after a first run; None where it cannot run."""
     with suppress(UnsupportedOpError, LimitError):
         work, _ = prepare(op, operands, backend)
         work()
@@ -363,7 +365,9 @@ def _placed(backend: GlBackend, op: Operator, operands: Mapping[str, Array]) -> 
 
 
 def _in_all(device: Device, name: str, model: Any, x: Array) -> float | None:
-    """Seconds of a session's run with `x` on the backend `name`; None where it cannot run."""
+    """Return the seconds of a session's run with `x` on the backend `name`; None where it cannot
+    run.
+    """
     with suppress(UnsupportedOpError, LimitError):
         session = InferenceSession(model, backend=name, device=None if name == "cpu" else device)
         feeds = {session.get_inputs()[0].name: x}
@@ -457,7 +461,9 @@ def _measured(
 
 
 def waiting(least: float = 0.1) -> float:
-    """Seconds of the clock for each that this thread computes; it does so for `least` at least."""
+    """Measure seconds by the clock for each that this thread computes, for at least `least`
+    seconds.
+    """
     start, begun = perf_counter(), thread_time()
     while (computed := thread_time() - begun) < least:
         pass
@@ -465,7 +471,7 @@ def waiting(least: float = 0.1) -> float:
 
 
 def _launching(backend: GlBackend) -> LaunchTimes:
-    """The least launch, by itself and in a chain."""
+    """Measure the smallest launch, alone and in a chain."""
     problem = Problem.of(Pointwise(call("relu", Arg(0))), {"x0": (FEW,)}, {})
     choice = backend.choose(problem)
     while backend.examine([(choice, problem)]):
@@ -523,7 +529,7 @@ def _transfer(backend: GlBackend, nbytes: int) -> TransferTimes:
 
 
 def _compiling(backend: GlBackend) -> CompileTimes:
-    """A shader that no cache has: a product's, with a comment of its own."""
+    """Measure a shader that no cache has: a product's, with a unique comment."""
     device = backend.device
     body = NEW[backend.name] % time_ns()
     text = device.capabilities.header(backend.name) + body

@@ -37,7 +37,7 @@ class Sketch:
         self._builder, self._count = Builder(name), 0
 
     def image(self, type: TensorType) -> Value:
-        """The image that is filtered."""
+        """Return the image to filter."""
         return self._builder.input("image", type)
 
     def add(self, operator: Operator, *inputs: Value) -> Value:
@@ -47,19 +47,21 @@ class Sketch:
         return value
 
     def floats(self, x: Value) -> Value:
-        """x as float32."""
+        """Return x as float32."""
         if x.type.dtype is DType.float32:
             return x
         return self.add(Pointwise(call("cast_float32", Arg(0))), x)
 
     def like(self, x: Value, y: Value, rounding: Expr = ROUNDED) -> Value:
-        """y, of float32, in the type of x: uint8 are rounded by `rounding`, and saturated."""
+        """Convert y, of float32, to the type of x: for uint8 rounded by `rounding`, and
+        saturated.
+        """
         if x.type.dtype is DType.float32:
             return y
         return self.add(Pointwise(call("cast_uint8", call("clip", rounding, 0.0, 255.0))), y)
 
     def graph(self, outputs: tuple[Value, ...]) -> Graph:
-        """All of it."""
+        """Return the whole graph."""
         return self._builder.graph(outputs)
 
 
@@ -82,7 +84,7 @@ class Filter(ABC):
         """
 
     def __call__(self, image: Array, backend: str | Backend) -> tuple[Array, ...]:
-        """The results for `image`, new arrays, by a plan that is made once.
+        """Filter `image`, and return new arrays; the plan is made once.
 
         An image that is too large for the device is filtered in parts, where it has several.
         Raises ShapeError where it does not fit, DeviceError where the backend does not open,
@@ -113,7 +115,10 @@ class Filter(ABC):
         return last if last > 1 and shape[last] > 1 else None
 
     def plan(self, type: TensorType, backend: str | Backend) -> Plan:
-        """The plan for images of `type`, made where there is none yet. Raises the same."""
+        """Return the plan for images of `type`, made where there is none yet.
+
+        Raises what `__call__` does.
+        """
         chosen = opened(backend)
         return chosen.perform(lambda: _plans.plan(self, type, chosen))
 

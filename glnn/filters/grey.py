@@ -23,7 +23,7 @@ LUMA_OF_BYTES = (9798 / 32768, 19235 / 32768, 3735 / 32768)
 
 @dataclass(frozen=True)
 class Grey(Filter):
-    """Weighted sums of three channels."""
+    """A weighted sum of three channels."""
 
     name: ClassVar[str] = "grey"
 

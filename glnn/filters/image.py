@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 
 
 def as_image(name: str, image: object) -> Array:
-    """`image`, if it is uint8 or float32 H x W, H x W x C or N x H x W x C with a pixel in it.
+    """Return `image` if it is uint8 or float32, H x W, H x W x C or N x H x W x C, and not empty.
 
     Raises ShapeError, which says that it is an argument of the filter `name`.
     """
@@ -36,13 +36,13 @@ def as_image(name: str, image: object) -> Array:
 
 
 def axes(shape: Shape) -> Pair:
-    """Along which dimension of an image of `shape` columns follow one another, and rows do."""
+    """Return the axes of columns and of rows in an image of `shape`."""
     first = len(shape) == 4
     return 1 + first, 0 + first
 
 
 def check_border(name: str, border: object) -> str:
-    """`border`, if it is one of BORDERS. Raises ShapeError."""
+    """Return `border` if it is one of BORDERS. Raises ShapeError."""
     if not isinstance(border, str) or border not in BORDERS:
         raise ShapeError(f"{name}: border must be one of {BORDERS}, got {shown(border)}")
     return border
@@ -51,7 +51,10 @@ def check_border(name: str, border: object) -> str:
 def check_sizes(
     name: str, argument: str, value: object, *, most: int = LONGEST, odd: bool = False
 ) -> Pair:
-    """`value` as (width, height): one whole number from 1 to `most`, or two. Raises ShapeError."""
+    """Return `value` as (width, height): one integer from 1 to `most`, or two.
+
+    Raises ShapeError.
+    """
     what = "odd numbers" if odd else "numbers"
     found = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in found)
@@ -65,7 +68,7 @@ def check_sizes(
 
 
 def check_numbers(name: str, argument: str, values: object) -> tuple[float, ...]:
-    """`values` as floats that are finite as float32, at least one. Raises ShapeError."""
+    """Return `values` as floats that are finite as float32, at least one. Raises ShapeError."""
     given: Any = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(given, (list, tuple)) and given and all(is_number(n) for n in given):
         return tuple(map(float, given))

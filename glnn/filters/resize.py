@@ -1,4 +1,4 @@
-"""Pictures of another size."""
+"""Resizing of images."""
 
 from __future__ import annotations
 

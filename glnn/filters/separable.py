@@ -119,7 +119,7 @@ class Laplacian(Filter):
 
 
 def passes(sketch: Sketch, x: Value, across: Weights, down: Weights, border: str) -> Value:
-    """x, of float32, correlated by `across` along rows, then by `down` along columns."""
+    """Correlate x, of float32, by `across` along rows, then by `down` along columns."""
     for axis, weights in zip(axes(x.type.shape), (across, down), strict=True):
         x = summed(sketch, x, axis, window(x.type.shape[axis], weights, border))
     return x

@@ -20,7 +20,7 @@ KEYS = -0.75
 
 
 def summed(sketch: Sketch, x: Value, axis: int, taps: Taps) -> Value:
-    """x, of float32, with the sums that `taps` say along `axis`."""
+    """Return x, of float32, resampled along `axis` by the weighted sums of `taps`."""
     index, weight = taps
     size = x.type.shape[axis]
     if len(index) == 1 and np.array_equal(index[0], np.arange(size)) and (weight == 1).all():
@@ -45,14 +45,14 @@ def window(size: int, weights: Sequence[float], border: str) -> Taps:
 
 
 def _needed(index: Array, weight: Array) -> Taps:
-    """Both without the taps that weigh nothing anywhere; one is left in any case."""
+    """Remove the taps whose weights are all 0; one is left in any case."""
     needed = np.asarray(weight.any(axis=1))
     needed[0] |= not needed.any()
     return index[needed].astype(np.int32), weight[needed].astype(np.float32)
 
 
 def nearest(size: int, count: int) -> Array:
-    """The place of `size` that each of `count` begins in, int32, as OpenCV rounds it."""
+    """Return the place of `size` that each of `count` begins in, int32, as OpenCV rounds it."""
     at = np.floor(np.arange(count) * (1 / (count / size)))
     return np.asarray(np.minimum(at, size - 1), np.int32)
 

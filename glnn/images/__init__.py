@@ -1,4 +1,4 @@
-"""Pictures: their files, what is done to one before a network sees it, and the names of classes."""
+"""Pictures: files, preprocessing, and the names of classes."""
 
 from __future__ import annotations
 

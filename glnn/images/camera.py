@@ -103,7 +103,7 @@ class Camera:
         return self
 
     def __next__(self) -> Frame:
-        """The next frame of a file, the newest of a camera.
+        """Return the next frame of a file, or the newest of a camera.
 
         Raises ModelError where a camera gives none any more, or a file has none at all.
         """
@@ -142,7 +142,7 @@ class _Newest:
         self._thread.start()
 
     def take(self) -> tuple[Any, str]:
-        """A frame that was not taken before, waited for; None, and why there is none."""
+        """Wait for a frame that was not taken before; return it, or None and why there is none."""
         with self._changed:
             came = self._changed.wait_for(
                 lambda: self._frame is not None or self._why, self._stalled
@@ -178,7 +178,7 @@ class _Newest:
 
 
 def _opened(name: str, live: bool) -> Capture:
-    """OpenCV's for a camera or a file, which the system lets this user read."""
+    """Open a camera or a file that this user may read, by OpenCV."""
     try:
         import cv2
     except ImportError:
@@ -197,7 +197,7 @@ def _opened(name: str, live: bool) -> Capture:
 
 @contextmanager
 def _silent(logging: Any) -> Iterator[None]:
-    """OpenCV and its FFmpeg print nothing meanwhile: what is wrong we say ourselves."""
+    """Suppress the output of OpenCV and its FFmpeg within the context."""
     former, variable = logging.getLogLevel(), "OPENCV_FFMPEG_LOGLEVEL"
     asked = variable in os.environ
     os.environ.setdefault(variable, "-8")  # FFmpeg's number for nothing at all
@@ -226,7 +226,7 @@ def _check_device(name: str) -> None:
 
 
 def _group(number: int) -> str:
-    """The name of a group, mostly `video`."""
+    """Return the name of a group, mostly `video`."""
     try:
         import grp
 
@@ -236,7 +236,7 @@ def _group(number: int) -> str:
 
 
 def _red_first(frame: Any, name: str) -> Frame:
-    """`frame` as OpenCV has it, blue first or grey, as H x W x 3."""
+    """Convert OpenCV's `frame`, blue first or grey, to H x W x 3."""
     if (
         frame.dtype != np.uint8
         or frame.ndim not in (2, 3)

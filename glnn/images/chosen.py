@@ -76,7 +76,7 @@ def _check_size(how: Preprocessing, size: tuple[int, int] | None) -> None:
 
 
 def _sized(how: Preprocessing, size: tuple[int, int] | None) -> Preprocessing:
-    """With what it takes to be as large as the input, where that is not said."""
+    """Make pictures as large as the input where the preprocessing does not state a size."""
     if size is None or how.crop is not None or isinstance(how.resize, tuple):
         return how
     square = size[0] if size[0] == size[1] else None

@@ -109,7 +109,7 @@ def read_json(path: Path) -> Any:
 
 
 def from_config(document: object) -> Preprocessing:
-    """The preprocessing that a JSON object describes, whoever wrote it: glnn, Hugging Face, timm.
+    """Convert the JSON object of a preprocessing, of glnn, Hugging Face or timm.
 
     Raises ModelError for one that nobody of these writes.
     """

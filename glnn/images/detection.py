@@ -1,4 +1,4 @@
-"""Objects in pictures, from the outputs of detectors: YOLOv5, v8, v10, 11 and what is like them."""
+"""Detection of objects in pictures, from outputs of YOLOv5, v8, v10, 11 and similar detectors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Mask:
 
     @property
     def area(self) -> int:
-        """Pixels of the picture that it covers."""
+        """The number of pixels that the object covers."""
         return int(np.count_nonzero(self.inside))
 
 

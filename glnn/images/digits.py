@@ -24,7 +24,7 @@ LIGHT = 127  # a grey value above this is nearer to white than to black
 def read_image(
     path: str | os.PathLike[str], info: TensorInfo, invert: bool = True
 ) -> tuple[NDArray[Any], list[str]]:
-    """The image in the file `path` as the input `info`, and what was done to make it so.
+    """Read the image in the file `path` as the input `info`, and describe how it was converted.
 
     The result is (1, 1, h, w), white on black, floats in 0..1 or, where the input is of uint8,
     bytes: a coloured image is turned to grey, one of another size is resized and keeps its
@@ -39,7 +39,7 @@ def read_image(
 def digit_of(
     image: Image.Image, info: TensorInfo, invert: bool = True
 ) -> tuple[NDArray[Any], list[str]]:
-    """The same of an image. Raises ShapeError where the input is no grey image."""
+    """Convert an image as `read_image` does. Raises ShapeError where the input is no grey image."""
     height, width = _sizes(info)
     grey, notes = flattened(image, grey=True)
     # The background is what most of the border shows.
@@ -60,7 +60,7 @@ def digit_of(
 
 
 def _sizes(info: TensorInfo) -> tuple[int, int]:
-    """Height and width of the input `info`. Raises ShapeError where it is no grey image."""
+    """Return height and width of the input `info`. Raises ShapeError where it is no grey image."""
     sizes = info.shape[2:]
     if len(info.shape) != 4 or info.shape[1] != 1 or any(isinstance(n, str) for n in sizes):
         raise ShapeError(

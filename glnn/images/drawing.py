@@ -34,7 +34,7 @@ SEEN = 0.5  # the score of a keypoint that is drawn
 
 
 def labelled(picture: NDArray[np.uint8], lines: Sequence[tuple[str, float]]) -> NDArray[np.uint8]:
-    """A copy of `picture`, uint8 H x W x 3, with `lines` written into its upper left corner.
+    """Return a copy of `picture`, uint8 H x W x 3, with `lines` written into its upper left corner.
 
     lines: a label and its probability each, the best first, as many as there is room for. Letters
     are white on a darkened panel, at most a twentieth of the shorter side high, at least 9 pixels:
@@ -61,7 +61,9 @@ def labelled(picture: NDArray[np.uint8], lines: Sequence[tuple[str, float]]) -> 
 
 
 def _size(height: int, width: int, lines: int) -> int:
-    """Pixels of a letter: so that the lines take at most half of the picture, if that is read."""
+    """Return the size of letters in pixels, so that lines take at most half of the picture, if
+    legible.
+    """
     half = int(height / 2 / 1.25 / max(1, lines))
     return max(LEAST, min(min(height, width) // 20, half))
 
@@ -81,7 +83,9 @@ def _font(size: int) -> ImageFont.FreeTypeFont:
 def _rows(
     font: ImageFont.FreeTypeFont, lines: Sequence[tuple[str, float]], room: int
 ) -> list[tuple[str, str]]:
-    """Label and figures of each line, in `room` pixels; the label is empty where it has no room."""
+    """Return label and figures of each line, in `room` pixels; the label is empty where it has no
+    room.
+    """
     known: dict[str, bool] = {}
     labels = [_drawable(font, label, known) for label, _ in lines]
     longest = max((font.getlength(label) for label in labels), default=0)
@@ -95,7 +99,10 @@ def _rows(
 
 
 def _drawable(font: ImageFont.FreeTypeFont, label: str, glyphs: dict[str, bool]) -> str:
-    """`label` in one line of glyphs that `font` has. glyphs: which letters it has, filled here."""
+    """Return `label` in one line of glyphs that `font` has.
+
+    glyphs: the letters it has, filled here.
+    """
     plain = unicodedata.normalize("NFKD", printable(" ".join(label.split())))
     nothing = bytes(font.getmask(NOWHERE))
     found = []
@@ -109,7 +116,7 @@ def _drawable(font: ImageFont.FreeTypeFont, label: str, glyphs: dict[str, bool])
 
 
 def _cut(font: ImageFont.FreeTypeFont, text: str, room: float) -> str:
-    """`text`, or as much of its beginning as `room` pixels have, and an ellipsis."""
+    """Return `text`, or as much of its beginning as `room` pixels have, and an ellipsis."""
     if font.getlength(text) <= room:
         return text
     low, high = 0, len(text)  # letters that fit, and that do not
@@ -127,7 +134,7 @@ def _written(
     pad: int,
     step: int,
 ) -> NDArray[np.uint8]:
-    """`panel` darkened, with the rows on it: labels on the left, figures on the right."""
+    """Return `panel` darkened, with the rows on it: labels on the left, figures on the right."""
     from PIL import Image, ImageDraw
 
     darkened = np.rint(np.arange(256) * (1 - SHADE) + PANEL * SHADE).astype(np.uint8)
@@ -198,7 +205,7 @@ def _draw_keypoints(
 
 
 def _colour(number: int) -> tuple[int, int, int]:
-    """The colour of a class."""
+    """Return the colour of a class."""
     red, green, blue = hsv_to_rgb(number * HUES % 1, 0.85, 0.95)
     return round(255 * red), round(255 * green), round(255 * blue)
 

@@ -37,7 +37,7 @@ def read_picture(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
 
 
 def image_of(picture: NDArray[np.uint8]) -> Image.Image:
-    """The picture, uint8 H x W, H x W x 3 or H x W x 4, as Pillow has it.
+    """Convert a picture, uint8 H x W, H x W x 3 or H x W x 4, to Pillow's image.
 
     Raises ShapeError for other arrays, ModelError without Pillow.
     """
@@ -53,7 +53,9 @@ def image_of(picture: NDArray[np.uint8]) -> Image.Image:
 
 
 def flattened(image: Image.Image, grey: bool = False) -> tuple[Image.Image, list[str]]:
-    """The image in 8-bit RGB, or grey, without transparency; and what was done to it."""
+    """Convert an image to 8-bit RGB, or grey, without transparency; return it and what was done to
+    it.
+    """
     notes = []
     if image.has_transparency_data:
         from PIL import Image
@@ -128,7 +130,7 @@ def _missing(path: Path | str) -> ModelError:
 
 
 def opened(path: Path) -> Image.Image:
-    """The image, upright, of 8 bits a channel."""
+    """Open an image, upright, of 8 bits a channel."""
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:

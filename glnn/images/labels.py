@@ -48,7 +48,9 @@ def read_labels(path: str) -> Labels:
 
 
 def labels_of(metadata: Mapping[str, str]) -> Labels | None:
-    """The names that a model's metadata have under one of KEYS; None where there are none."""
+    """Return the names that a model's metadata have under one of KEYS; None where there are
+    none.
+    """
     for key in KEYS:
         text = metadata.get(key, "")
         if not text.strip() or len(text) > MOST:
@@ -86,7 +88,7 @@ def _parsed(text: str) -> object:
 
 
 def _labels(document: object) -> Labels:
-    """Names from lists and objects. Raises ValueError for others."""
+    """Return names from lists and objects. Raises ValueError for others."""
     if isinstance(document, dict):
         if isinstance(document.get("id2label"), dict):
             return _labels(document["id2label"])
@@ -108,7 +110,7 @@ def _is_number(text: object) -> bool:
 
 
 def _class(number: object) -> int:
-    """The number of a class."""
+    """Return the number of a class."""
     if isinstance(number, bool) or not _is_number(number) or len(str(number)) > 9:
         raise ValueError(f"expected the number of a class, got {shown(number)}")
     found = int(number)  # type: ignore[call-overload]
@@ -118,7 +120,9 @@ def _class(number: object) -> int:
 
 
 def _name(name: object) -> str:
-    """A name; the last of several, as Keras' list of ImageNet's has them behind its own words."""
+    """Return a name; the last of several, as Keras' list for ImageNet has them after its own
+    identifiers.
+    """
     if isinstance(name, (list, tuple)) and name:
         name = name[-1]
     if not isinstance(name, str):
@@ -139,7 +143,9 @@ def _lines_or_commas(text: str) -> list[str]:
 
 
 def _rows(text: str) -> Labels:
-    """Rows of a number and a name, in either order, or of names; a first row may be a head."""
+    """Parse rows of a number and a name, in either order, or of names; the first row may be
+    a head.
+    """
     rows = [row for row in csv.reader(StringIO(text)) if any(cell.strip() for cell in row)]
     if not rows:
         raise ValueError("it is empty")

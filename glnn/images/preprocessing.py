@@ -84,7 +84,7 @@ class Preprocessing:
             raise ModelError(f"scale and std must be positive, got {self.scale} and {self.std}")
 
     def _numbers(self, name: str) -> tuple[float, ...]:
-        """The numbers of the channels."""
+        """Return the numbers of the channels."""
         given = getattr(self, name)
         if given is None:
             return ()
@@ -120,7 +120,7 @@ class Preprocessing:
         return cls(**document)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, lists and numbers."""
+        """Return the fields as plain dicts, lists and numbers."""
         found = asdict(self)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
 
@@ -200,7 +200,7 @@ class Preprocessing:
             raise ShapeError(f"input {info.name!r} takes bytes: expected no scale, mean or std")
 
     def read(self, path: str | os.PathLike[str], info: TensorInfo) -> NDArray[Any]:
-        """The picture in the file `path` as one sample of the input `info`: see `sample`.
+        """Read the picture in the file `path` as one sample of the input `info`: see `sample`.
 
         Upright, as its camera says. Raises ModelError where it cannot be read.
         """
@@ -220,7 +220,7 @@ def _pair(size: Size) -> tuple[int, int]:
 
 
 def _size(name: str, size: object) -> Size | None:
-    """A size as the dataclass has it: pairs are tuples."""
+    """Return a size as the dataclass has it: pairs are tuples."""
     sides: list[Any] = list(size) if isinstance(size, (tuple, list)) else [size]
     whole = all(
         isinstance(n, (int, np.integer)) and not isinstance(n, bool) and 0 < n <= MOST_SIDE

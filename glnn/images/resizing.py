@@ -30,7 +30,7 @@ BILINEAR = FILTERS["bilinear"]
 def resized(
     image: Image.Image, size: int | tuple[int, int] | None, filter: int, antialias: bool
 ) -> Image.Image:
-    """The image with a shorter side of `size` pixels, or of that height and width.
+    """Resize an image so that the shorter side has `size` pixels, or to that height and width.
 
     Raises ShapeError where that is more than MOST_PIXELS.
     """
@@ -58,7 +58,7 @@ def resized(
 
 
 def _between(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """`pixels`, h x w or h x w x 3, at other places between the four nearest."""
+    """Interpolate `pixels`, h x w or h x w x 3, bilinearly at other places."""
     wide = pixels.astype(np.float32)
     for axis, size in enumerate((height, width)):
         count = wide.shape[axis]
@@ -73,7 +73,7 @@ def _between(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.u
 
 
 def cropped(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """The centre of the image, of that height and width, with black where the image ends."""
+    """Return the centre of the image, of that height and width, with black where the image ends."""
     width, height = image.size
     tall, wide = size
     left = _start(width, wide)

@@ -26,7 +26,7 @@ Shapes = Collection[Sequence[int | str]]
 
 @dataclass(frozen=True)
 class Export:
-    """Facts that an export states of itself."""
+    """The metadata of an export."""
 
     task: str | None
     """One of TASKS or another; None where it is not said, as by YOLOv5's detectors."""
@@ -109,7 +109,7 @@ def _compared(metadata: Mapping[str, str]) -> bool | None:
 
 
 def _value(metadata: Mapping[str, str], key: str) -> Any:
-    """The value of an entry as Python writes it; None for any other text."""
+    """Parse the literal of an entry; return None for any other text."""
     text = metadata.get(key, "")
     if not 0 < len(text) <= LONGEST:
         return None
@@ -120,7 +120,7 @@ def _value(metadata: Mapping[str, str], key: str) -> Any:
 
 
 def _pair(value: object) -> tuple[int, int] | None:
-    """Two sides, of which one number is both."""
+    """Return two sides, where one number stands for both."""
     sides = [value, value] if _is_side(value) else value
     if isinstance(sides, (list, tuple)) and len(sides) == 2 and all(map(_is_side, sides)):
         return int(sides[0]), int(sides[1])

@@ -47,7 +47,7 @@ class PackedRows(Narrow):
         return PACKED if shape and divides(ALIGNMENT, shape[-1]) else self
 
     def row(self, shape: tuple[int, ...]) -> int:
-        """Numbers from one row to the next."""
+        """Return the numbers from one row to the next."""
         return _padded(shape[-1] if shape else 1, ALIGNMENT)
 
     def size(self, shape: tuple[int, ...]) -> int:
@@ -64,7 +64,7 @@ class PackedRows(Narrow):
         return np.array(self._rows_of(flat, shape))
 
     def _rows_of(self, flat: Array, shape: tuple[int, ...]) -> Array:
-        """The rows in `flat` without what pads them."""
+        """Return the rows in `flat` without their padding."""
         if not shape:
             return flat[:1].reshape(())
         return flat.reshape(*shape[:-1], self.row(shape))[..., : shape[-1]]
@@ -98,7 +98,7 @@ class PackedTiles(Narrow):
         return (3,)
 
     def _tiles(self, shape: tuple[int, ...]) -> tuple[int, int, int, int, int]:
-        """Tiles from top to bottom, from left to right; images, and a tile's rows and columns."""
+        """Return tiles from top to bottom and left to right; images; a tile's rows and columns."""
         if len(shape) != 3:
             raise LayoutError(f"layout {self.name} takes arrays of 3 dimensions, got shape {shape}")
         c, h, w = shape

@@ -89,7 +89,7 @@ class Layout(ABC):
         return False
 
     def at(self, shape: tuple[int, ...]) -> Layout:
-        """The simplest layout in which an array of `shape` is the same memory."""
+        """Return the simplest layout in which an array of `shape` is the same memory."""
         return self
 
     def seen_as(self, other: Layout, shape: tuple[int, ...]) -> bool:
@@ -99,24 +99,26 @@ class Layout(ABC):
         return self._rows(shape) == other._rows(shape)
 
     def _rows(self, shape: tuple[int, ...]) -> Layout:
-        """The simplest layout in which the numbers of an array of `shape` lie as they do here."""
+        """Return the simplest layout in which the numbers of an array of `shape` have the same
+        places.
+        """
         return self.at(shape)
 
     @abstractmethod
     def size(self, shape: tuple[int, ...]) -> int:
-        """Numbers that an array of `shape` takes, padding included."""
+        """Return the numbers that an array of `shape` takes, padding included."""
 
     def words(self, type: TensorType) -> int:
-        """Words of 32 bits that a tensor of `type` takes."""
+        """Return the words of 32 bits that a tensor of `type` takes."""
         return -(-self.size(type.shape) * self.number(type.dtype).itemsize // 4)
 
     @abstractmethod
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
-        """The dimensions of memory of an array of `shape`, outermost first."""
+        """Return the dimensions of memory of an array of `shape`, outermost first."""
 
     @abstractmethod
     def pack(self, array: Array) -> Array:
-        """The elements of `array` in stored order, a contiguous vector; padding is 0.
+        """Return the elements of `array` in stored order, a contiguous vector; padding is 0.
 
         They are int32 where `array` has integers or bools, 0 and 1 for these, float16 where it has
         these, else float32.
@@ -128,7 +130,7 @@ class Layout(ABC):
 
     @abstractmethod
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
-        """The array of `shape` that `flat` stores, as a new array."""
+        """Return the array of `shape` that `flat` stores, as a new array."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ class RowMajor(Layout):
         return shape[0] if len(shape) > 1 else 1
 
     def row(self, shape: tuple[int, ...]) -> int:
-        """Words from one row to the next; of a single row, all that it takes."""
+        """Return the words from one row to the next; of a single row, all that it takes."""
         inner = prod(shape[1:]) if len(shape) > 1 else prod(shape)
         return _padded(inner, ROW_ALIGNMENT if same(self.rows(shape), 1) else self.alignment)
 
@@ -185,7 +187,7 @@ class RowMajor(Layout):
         return np.array(self._matrix(flat, shape)).reshape(shape)
 
     def _matrix(self, flat: Array, shape: tuple[int, ...]) -> Array:
-        """The rows in `flat` without what pads them."""
+        """Return the rows in `flat` without their padding."""
         rows, row = self.rows(shape), self.row(shape)
         inner = prod(shape) // rows if rows else 0
         return flat[: rows * row].reshape(rows, row)[:, :inner]
@@ -254,7 +256,7 @@ class Blocked(Layout):
             )
 
     def padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The sizes stored for an array of `shape`."""
+        """Return the stored sizes of an array of `shape`."""
         self._check_rank(shape)
         return tuple([-(-n // unit) * unit for n, unit in zip(shape, self._units, strict=True)])
 
@@ -277,7 +279,9 @@ class Blocked(Layout):
         )
 
     def axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """The padded array split at every block, and the order in which its axes are stored."""
+        """Return the shape of the padded array split at every block, and the stored order of its
+        axes.
+        """
         return self._split(self.padded(shape)), self._axes()
 
     def _axes(self) -> list[int]:

@@ -56,7 +56,7 @@ class Morton(Layout):
 
     @classmethod
     def parse(cls, text: str) -> Morton | None:
-        """The layout that `text` names, None where it is none of this kind."""
+        """Return the layout that `text` names, None where it is none of this kind."""
         words = text.replace("_", " ").split()
         name = " ".join(words)
         if not re.fullmatch(r"[RC]( [1-9][0-9]* [1-9][0-9]* [RC])*", name):
@@ -65,7 +65,7 @@ class Morton(Layout):
         return cls(name, tuple(words[0::3]), tuple((int(y), int(x)) for y, x in sizes))
 
     def padded(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """The rows and columns stored for each matrix of an array of `shape`."""
+        """Return the stored rows and columns of each matrix of an array of `shape`."""
         if len(shape) < 2:
             raise LayoutError(f"layout {self.name} is for matrices, got shape {shape}")
         plain = (ROW_ALIGNMENT, 1) if self.bases == ("C",) else (1, ROW_ALIGNMENT)
@@ -73,7 +73,7 @@ class Morton(Layout):
         return -(-shape[-2] // high) * high, -(-shape[-1] // wide) * wide
 
     def size(self, shape: tuple[int, ...]) -> int:
-        """Floats that an array of `shape` takes, padding included."""
+        """Return the floats that an array of `shape` takes, padding included."""
         return prod(shape[:-2]) * prod(self.padded(shape))
 
     def index(self, shape: tuple[int, ...], row: Any, column: Any) -> Any:
@@ -103,7 +103,9 @@ class Morton(Layout):
         )
 
     def axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """The padded array split at every level, and the order in which its axes are stored."""
+        """Return the shape of the padded array split at every level, and the stored order of its
+        axes.
+        """
         rows, columns = self.padded(shape)
         levels = [(rows, columns), *self.chunks, (1, 1)]
         pairs = list(pairwise(levels))
@@ -117,7 +119,9 @@ class Morton(Layout):
         return stack + split, order
 
     def pack(self, array: Array) -> Array:
-        """The elements of `array` in stored order, a contiguous vector of words; padding is 0."""
+        """Return the elements of `array` in stored order, a contiguous vector of words; padding is
+        0.
+        """
         split, order = self.axes(array.shape)
         number = self.number(DType.of(array))
         whole: Array = array
@@ -129,7 +133,7 @@ class Morton(Layout):
         return np.ascontiguousarray(stored, number).reshape(-1)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
-        """The array of `shape` that `flat` stores, as a new array."""
+        """Return the array of `shape` that `flat` stores, as a new array."""
         if flat.size != self.size(shape):
             raise LayoutError(
                 f"layout {self.name}: {shape} takes {self.size(shape)} floats, got {flat.size}"

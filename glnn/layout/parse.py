@@ -1,4 +1,4 @@
-"""Layouts by the text that names them."""
+"""Parsing of layouts' names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ MOST_NUMBERS = 24  # each is a dimension of an array, of which NumPy takes 32
 
 @cache
 def parse(text: str) -> Layout:
-    """The layout that `text` names. Raises LayoutError where it is none of the three kinds."""
+    """Return the layout that `text` names.
+
+    Raises LayoutError where it is none of the three kinds.
+    """
     if any(len(n) > len(str(MOST)) or int(n) > MOST for n in re.findall("[0-9]+", text)):
         raise LayoutError(f"layout {shown(text)}: expected numbers of at most {MOST}")
     if text in NAMED:
@@ -55,7 +58,7 @@ def parse(text: str) -> Layout:
 
 
 def narrowed(layout: Layout) -> Layout:
-    """`layout` with numbers as small as the host's: `packed C 4 4 C` of `C 4 4 C`.
+    """Return `layout` with numbers as small as the host's: `packed C 4 4 C` of `C 4 4 C`.
 
     Raises LayoutError where that is none of rows, of chunks or of blocks with a word each.
     """

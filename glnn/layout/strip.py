@@ -1,4 +1,4 @@
-"""Some channels of wider images that lie channels last, or some columns of wider rows.
+"""Layouts of a part of memory: some channels of wider images, or some columns of wider rows.
 
 `nhwC4c 16/64` are channels that begin at number 16 of a pixel that takes 64, `R4 16/64` the same of
 a matrix whose rows are the pixels. What makes some channels of a concatenation writes them to where
@@ -50,7 +50,7 @@ class Strip(Layout):
         return self.whole.ranks or (2,)
 
     def resized(self, before: Shape, after: Shape) -> Strip:
-        """The same of a tensor of the shape `after` in the place of one of the shape `before`."""
+        """Return the layout for a tensor of shape `after` in the place of one of shape `before`."""
         return replace(self, wide=self.wide + self._pixel_words(after) - self._pixel_words(before))
 
     def size(self, shape: Shape) -> int:
@@ -87,13 +87,13 @@ class Strip(Layout):
         return self.whole.unpack(own, shape)
 
     def _pixel_words(self, shape: Shape) -> int:
-        """Numbers of a pixel that are its own, whole vec4."""
+        """Return the numbers of a pixel that are the tensor's own, whole vec4."""
         if len(shape) not in self.ranks:
             raise LayoutError(f"layout {self.name} takes no array of shape {shape}")
         return -(-shape[1] // ROW_ALIGNMENT) * ROW_ALIGNMENT
 
     def _own_words(self, flat: Array, count: int) -> Array:
-        """Its own numbers in `flat`, pixel by pixel."""
+        """Return the tensor's own numbers in `flat`, pixel by pixel."""
         return flat.reshape(-1, self.wide)[:, self.first : self.first + count]
 
 

@@ -1,4 +1,4 @@
-"""Honest timings of a plan or an op, traces of runs, and results held against float64."""
+"""Timings of a plan or an op, traces of runs, and verification against float64."""
 
 from glnn.profiling.profile import Profile, StepTime, profile
 from glnn.profiling.timing import Timing, time_work

@@ -1,4 +1,4 @@
-"""When pieces of work are done on a device: by its timestamps, its timer, or the host's clock."""
+"""Clocks of work on a device: its timestamps, its timer, or the host's clock."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Performed:
 
 
 class Clock(ABC):
-    """Tells when work is done. To be used inside `Backend.perform`."""
+    """Measures when work is done. To be used inside `Backend.perform`."""
 
     about: ClassVar[str]
     """Whose clock it is, for people."""
@@ -46,12 +46,12 @@ class Clock(ABC):
 
     @abstractmethod
     def perform(self, works: Works) -> Performed | None:
-        """Do `works` in their order; None where what the clock said cannot be."""
+        """Run `works` in their order; return None where the clock's times are contradictory."""
 
 
 @dataclass(frozen=True)
 class HostClock(Clock):
-    """Every piece is waited for before the next one."""
+    """A clock that waits for every piece before the next one."""
 
     about: ClassVar[str] = "the host's clock, each step waited for before the next"
     on_device: ClassVar[bool] = False
@@ -111,7 +111,9 @@ class StampClock(Clock):
         return Performed(tuple(asked), (Span("wait", asked[-1].end, end),), tuple(done))
 
     def doubt(self, works: Works) -> str | None:
-        """Why the timestamps are not believed of `works`, each waited for; None where they are."""
+        """Return why the timestamps of `works` are unreliable, each waited for; None where they are
+        reliable.
+        """
         for work in works:
             for _ in range(TRIES):  # something else may have kept the machine busy
                 reason = self._doubt_of(work)
@@ -163,12 +165,12 @@ class TimerClock(Clock):
 
 
 def works_of(plan: Plan) -> Works:
-    """The steps of `plan`, each by itself."""
+    """Return the steps of `plan`, each by itself."""
     return [(s.name, launch) for s, launch in zip(plan.steps, plan.launches, strict=True)]
 
 
 def clock_for(plan: Plan, feeds: Mapping[str, NDArray[Any]]) -> tuple[Clock, str | None]:
-    """The best clock that is believed of the steps of `plan`, and why no better one is.
+    """Return the best reliable clock of the steps of `plan`, and why no better one is.
 
     To be called inside `Backend.perform`; runs the steps a few times.
     """
@@ -196,7 +198,7 @@ def clock_for(plan: Plan, feeds: Mapping[str, NDArray[Any]]) -> tuple[Clock, str
 def _by_timer(
     plan: Plan, feeds: Mapping[str, NDArray[Any]], host: HostClock, why: str
 ) -> tuple[Clock, str | None]:
-    """The clock where there are no timestamps, as `why` says."""
+    """Return the timer's clock where there are no timestamps, as `why` says."""
     found = profile(plan, feeds, repeat=3)
     seconds = [1e-3 * step.kernel_ms for step in found.layers if step.kernel_ms is not None]
     if found.kernel_ms is None or len(seconds) < len(found.layers):

@@ -74,7 +74,7 @@ class Profile:
         return sum(step.wall_ms for step in self.layers)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, lists and numbers."""
+        """Return the profile as plain dicts, lists and numbers."""
         return {**asdict(self), "layers_ms": self.layers_ms}
 
 
@@ -124,7 +124,7 @@ def _profile(
 
 
 def _doubt(timer: Timer | None, what: str) -> str | None:
-    """Why the timer is not believed since `what` was timed, None where it is."""
+    """Return why the timer is unreliable since `what` was timed, None where it is reliable."""
     return None if timer is None or timer.doubt is None else f"{what}: {timer.doubt}"
 
 
@@ -136,7 +136,7 @@ def _step(step: Step, wall: float, kernel: float | None) -> StepTime:
 def _agreed(
     kernel: float | None, layers: list[StepTime], wall: float, rest: float
 ) -> tuple[str | None, float | None, list[StepTime]]:
-    """Why the kernel times contradict each other, None where they do not, and the times.
+    """Return why the kernel times contradict each other, None where they do not, and the times.
 
     kernel: the whole's milliseconds. wall: those by the clock on the wall. rest: those in which the
     device may wait for a step to be asked for. What was measured in other runs differs a little:
@@ -161,7 +161,8 @@ def _agreed(
 def _spent(
     timer: Timer | None, work: Callable[[], None], finish: Callable[[], None], repeat: int
 ) -> tuple[float, float | None]:
-    """Median milliseconds of `work` by the clock on the wall and, in the same runs, by the timer.
+    """Return the median milliseconds of `work` by the wall clock and, in the same runs, by the
+    timer.
 
     None for the latter where the timer is not believed. Once it is not, it is asked no more.
     """
@@ -178,14 +179,14 @@ def _spent(
 
 
 def _wall(work: Work, repeat: int) -> float:
-    """Median milliseconds of `work` by the clock on the wall."""
+    """Return the median milliseconds of `work` by the wall clock."""
     for _ in range(min(WARM_UP, repeat)):
         work()
     return 1e3 * median(_seconds(work) for _ in range(repeat))
 
 
 def _processors(work: Work, repeat: int) -> float:
-    """Milliseconds of the host's processors that `work` takes: the mean, as their clock ticks."""
+    """Return the mean milliseconds of processor time that `work` takes, as its clock ticks."""
     start = process_time()
     for _ in range(repeat):
         work()
@@ -201,7 +202,7 @@ def _seconds(work: Work) -> float:
 def _parts(
     plan: Plan, feeds: Mapping[str, NDArray[Any]], repeat: int
 ) -> tuple[float, float, float]:
-    """Median milliseconds of the upload, the steps and the download, each waited for."""
+    """Return the median milliseconds of the upload, the steps and the download, each waited for."""
 
     def upload() -> None:
         plan.upload(feeds)
@@ -224,7 +225,7 @@ PEAK = "5"  # what has Linux begin anew with the peak
 
 
 def resident() -> tuple[int | None, int | None]:
-    """Bytes of this process that are in memory: now, and at the most since `begin_peak`.
+    """Return the resident bytes of this process: now, and the peak since `begin_peak`.
 
     None where the system has no /proc that tells.
     """

@@ -16,7 +16,7 @@ LEAST_SECONDS = 0.02  # of one measure: below, the clock and the queue weigh too
 
 @dataclass(frozen=True)
 class Timing:
-    """Median seconds of one run; `by_timer` says whether they are the GPU's own.
+    """The median seconds of one run; `by_timer` says whether they are the GPU's own.
 
     runs: seconds of one in each of the repeated measures, fewer where some were disturbed.
     """
@@ -33,7 +33,7 @@ def time_work(
     warm: float = WARM_SECONDS,
     hopeless: float = float("inf"),
 ) -> Timing:
-    """The time of `work`, GL commands that do not wait, after `warm` seconds of them.
+    """Measure `work`, GL commands that do not wait, after `warm` seconds of them.
 
     hopeless: seconds; work that needs more by a first look is not measured any closer.
     """

@@ -58,7 +58,7 @@ class Trace:
     _traced: dict[int, _Traced] = field(default_factory=dict)
 
     def run(self, plan: Plan, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs of `plan` for `feeds`, arrays as `Plan.run` takes them; run twice.
+        """Run `plan` twice for `feeds`, arrays as `Plan.run` takes them, and return the outputs.
 
         Once as ever, for what the host does; then step by step, each with its own barriers and
         flush, for when the device was at each. The first run of a plan adds how it was planned, and
@@ -122,7 +122,7 @@ class Trace:
         self._add(traced, "transfer", Span("upload", start, perf_counter()), _moved(feeds))
 
     def _perform(self, traced: _Traced, feeds: Mapping[str, Array], works: Works) -> None:
-        """Do `works` of a plan; where its clock fails, again by the host's."""
+        """Run `works` of a plan; where its clock fails, again by the host's."""
         for _ in range(TRIES):
             if (found := traced.clock.perform(works)) is not None:
                 break
@@ -169,7 +169,9 @@ class Trace:
         return len(self._events)
 
     def to_json(self) -> dict[str, Any]:
-        """The trace as plain dicts, lists and numbers; times in microseconds from the first on."""
+        """Return the trace as plain dicts, lists and numbers; times in microseconds from the first
+        on.
+        """
         first = min((e["ts"] for e in self._events if "ts" in e), default=0.0)
         events = [_micro(event, first) for event in self._events]
         about = {
@@ -195,12 +197,12 @@ class Trace:
 
 
 def _order(event: Mapping[str, Any]) -> tuple[float, float]:
-    """By the time, names first; what begins at once with what is in it, before that."""
+    """Return the key that sorts events by time, names first, outer events before inner ones."""
     return event.get("ts", -1.0), -event.get("dur", 0.0)
 
 
 def _micro(event: dict[str, Any], first: float) -> dict[str, Any]:
-    """`event` with its times in microseconds from `first` on, to the nanosecond."""
+    """Return `event` with its times in microseconds from `first` on, to the nanosecond."""
     if "ts" not in event:
         return event
     start, end = (round(1e6 * (at - first), 3) for at in (event["ts"], event["ts"] + event["dur"]))

@@ -70,7 +70,7 @@ class Verification:
         return next((layer.name for layer in self.layers if not layer.ok), None)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, lists and numbers."""
+        """Return the result as plain dicts, lists and numbers."""
         return {
             **asdict(self),
             "worst": self.worst,
@@ -160,7 +160,7 @@ def _narrowed(array: Array, value: Value) -> Array:
 
 
 def _exact(array: Array) -> Array:
-    """`array`, of floats as float64; what was rounded to float16 is computed with so."""
+    """Convert floats to float64; numbers rounded to float16 stay rounded."""
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 

@@ -24,17 +24,19 @@ class Adding:
     """What the nodes are called."""
 
     def __call__(self, operator: Operator, *inputs: Value) -> Value:
-        """The result of `operator`."""
+        """Add `operator`, and return its result."""
         name = self.builder.fresh(f"{self.label}: {operator.name}")
         return self.builder.add(operator, *inputs, name=self.label, outputs=(name,))[0]
 
     def pointwise(self, expression: str | Expr, *operands: Given) -> Value:
-        """An expression, or a formula of a, b, c and d, of values that broadcast and of numbers."""
+        """Add an expression, or a formula of a, b, c and d, of values that broadcast and of
+        numbers.
+        """
         expr, values = joined(expression, *operands)
         return self(Pointwise(expr), *values)
 
     def formula(self, text: str, **operands: Given) -> Value:
-        """A formula of at most eight operands by their names: `formula("w - lr * g", w=w, …)`.
+        """Add a formula of at most eight operands by their names: `formula("w - lr * g", w=w, …)`.
 
         Those that the text does not name are left out.
         """
@@ -45,7 +47,7 @@ class Adding:
         return self.pointwise(written, *(operands[name] for name in names))
 
     def total(self, expression: str | Expr, *operands: Given, finish: Expr | None = None) -> Value:
-        """The sum over all places of an expression; the first operand has the shape of them all."""
+        """Add the sum over all places of an expression, whose shape is the first operand's."""
         expr, values = joined(expression, *operands)
         axes = tuple(range(len(values[0].type.dims)))
         return self(Reduce("sum", axes, False, expr, finish or Arg(0)), *values)

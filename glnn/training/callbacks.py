@@ -31,7 +31,7 @@ class Training(Protocol):
         """Updates of the parameters so far."""
 
     def weights(self) -> dict[str, Array]:
-        """Copies of the parameters and running statistics, by name; waits for the device."""
+        """Return copies of the parameters and running statistics, by name; waits for the device."""
 
     def assign(self, weights: Mapping[str, Array]) -> None:
         """Go on with such parameters and running statistics."""
@@ -47,23 +47,23 @@ class Callback:
     """The functions that `Trainer.fit` calls; subclasses override those that they need."""
 
     def on_begin(self, trainer: Training) -> None:
-        """Before the first step of `fit`; what a checkpoint had was restored."""
+        """Run before the first step of `fit`, after a checkpoint was restored."""
 
     def on_step_end(self, trainer: Training) -> None:
-        """After each update. To read from the device here makes every step wait for it."""
+        """Run after each update. Reading from the device here makes every step wait for it."""
 
     def on_epoch_end(self, trainer: Training) -> None:
-        """After each epoch, whose numbers are `trainer.history[-1]`."""
+        """Run after each epoch, whose numbers are `trainer.history[-1]`."""
 
     def on_end(self, trainer: Training, interrupted: bool) -> None:
-        """At the end of `fit`, also where Ctrl-C ended it (`interrupted`); not after an error."""
+        """Run at the end of `fit`, also after Ctrl-C (`interrupted`), but not after an error."""
 
     def state(self) -> dict[str, Array]:
         """Return the arrays that a checkpoint keeps of the callback, by name."""
         return {}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Be as when `state` gave `arrays`."""
+        """Restore the arrays that `state` returned."""
 
 
 class EarlyStopping(Callback):

@@ -61,7 +61,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Setup:
-    """With what was trained."""
+    """The arguments and the backend of a training, which are compared with a checkpoint's."""
 
     model: str
     """The model's name."""
@@ -160,7 +160,7 @@ def _is(name: str, begin: str) -> bool:
 
 
 def _parsed(file: Path, text: Array) -> dict[str, Any]:
-    """`about`, all of whose entries are there and of their kinds."""
+    """Return the parsed `about`, whose entries are complete and of the right types."""
     kinds = {"place": dict, "batches": dict, "setup": dict, "history": list, "callbacks": int}
     try:
         about = json.loads(str(text)) if text.dtype.kind == "U" and text.shape == () else None
@@ -185,7 +185,7 @@ def _is_kernels(kernels: object) -> bool:
 
 
 def _made(kind: Any, document: Mapping[str, Any]) -> Any:
-    """The dataclass `kind`, whose fields `document` has. Raises ModelError where it has not."""
+    """Make the dataclass `kind` of `document`. Raises ModelError where it lacks a field."""
     types = {"int": int, "float": float, "str": str, "bool": bool}
     wanted = {one.name: types[str(one.type)] for one in fields(kind)}
     right = document.keys() == wanted.keys() and all(

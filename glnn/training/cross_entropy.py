@@ -158,7 +158,7 @@ class CrossEntropyLoss(Loss):
         return self._unless_ignored(share, TARGET) if target.type.dtype is DType.int32 else share
 
     def _unless_ignored(self, expression: Expr, label: Expr) -> Expr:
-        """`expression`, or 0 where `label` is ignored."""
+        """Return `expression`, or 0 where `label` is ignored."""
         if self.ignore_index is None:
             return expression
         return call("where", call("equal", label, self.ignore_index), 0.0, expression)

@@ -43,7 +43,7 @@ class Samples:
         return self.loss.counts(TensorType((), self.target))
 
     def part(self, start: int, stop: int) -> dict[str, Array]:
-        """The samples from `start` up to `stop`, not copied."""
+        """Return the samples from `start` up to `stop`, as views."""
         return {name: array[start:stop] for name, array in self.arrays.items()}
 
     def split(self, fraction: float, order: Array) -> tuple[Samples, Samples]:
@@ -66,7 +66,8 @@ class Samples:
     def batches(
         self, size: int, order: Array | None, start: int = 0
     ) -> Iterator[tuple[int, dict[str, Array]]]:
-        """From the sample `start` on, where each batch ends and the batch; the last may be smaller.
+        """Yield the end of each batch and the batch, from the sample `start` on; the last may be
+        smaller.
 
         order: of the samples; None as they are. The arrays are the same for all batches, filled
         anew: a batch is used before the next is asked for.
@@ -151,7 +152,9 @@ def held_out(
 
 
 def _checked_inputs(model: Model, x: object) -> dict[str, Array]:
-    """The model's inputs by name. x: an array, or several by name for a model of several inputs.
+    """Return the model's inputs by name.
+
+    x: an array, or arrays by name for a model of several inputs.
 
     Raises ShapeError where one is missing, has another dtype or shape, holds no sample, or not as
     many as another.
@@ -178,7 +181,7 @@ def _checked_inputs(model: Model, x: object) -> dict[str, Array]:
 
 
 def _checked_target(y: object, count: int, loss: Loss, output: TensorType) -> Array:
-    """`y` as steps take it. output: the model's, for `count` samples.
+    """Convert targets `y` for training steps. output: the model's output, for `count` samples.
 
     Raises ShapeError where it does not fit.
     """
@@ -193,7 +196,10 @@ def _checked_target(y: object, count: int, loss: Loss, output: TensorType) -> Ar
 
 
 def _output(model: Model, inputs: Mapping[str, Array]) -> TensorType:
-    """The model's output for `inputs`. Raises ShapeError where it is not of as many samples."""
+    """Return the type of the model's output for `inputs`.
+
+    Raises ShapeError where it does not have as many samples.
+    """
     name = model.outputs[0]
     shape = model.infer({k: (PROBED, *array.shape[1:]) for k, array in inputs.items()})[name]
     if shape[:1] != (PROBED,):

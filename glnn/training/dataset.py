@@ -31,7 +31,7 @@ LISTED = 8  # names of a file or a folder in an error
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples, and what is expected of each.
+    """Samples, and their targets.
 
     Raises ShapeError where there is none, or there are not as many of one as of the other.
     """
@@ -64,11 +64,12 @@ class Dataset:
         return len(self.x)
 
     def __getitem__(self, places: Array | slice) -> Dataset:
-        """The samples at those places."""
+        """Return the samples at those places."""
         return Dataset(self.x[places], self.y[places], self.classes)
 
     def split(self, fraction: float, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """All but about `fraction` of the samples, and these, both in an order by `seed`.
+        """Split into all but about `fraction` of the samples, and these, both in an order by
+        `seed`.
 
         Raises GlnnError unless either has a sample.
         """
@@ -97,15 +98,16 @@ class Dataset:
         return self[order[~held[order]]], self[order[held[order]]]
 
     def fitting(self, info: TensorInfo) -> Dataset:
-        """The same with `x` as the input `info` of a model: bytes scaled to 0..1 for one of
-        float32, with a channel or flattened where it is to be. Raises ShapeError where it does
-        not fit.
+        """Return the samples as the input `info` takes them.
+
+        Bytes are scaled to 0..1 for float32; a channel is added or samples are flattened where the
+        input is so. Raises ShapeError where `x` does not fit.
         """
         return Dataset(fit_samples(self.x, info, "x")[0], self.y, self.classes)
 
 
 def _expected(y: Array) -> Array:
-    """`y` as int32 or float32."""
+    """Convert targets to int32 or float32."""
     if y.dtype.kind not in "iu":
         return to_float32("y", y.astype(np.float32) if y.dtype.kind == "b" else y)
     bounds = np.iinfo(np.int32)
@@ -115,7 +117,7 @@ def _expected(y: Array) -> Array:
 
 
 def read_dataset(path: str | os.PathLike[str]) -> tuple[Dataset, Dataset | None]:
-    """The samples in `path` to train with, and those that it holds apart, if any.
+    """Read the training samples in `path`, and the test samples that it has, if any.
 
     path: an .npz file with two arrays, called x and y, images and labels, or as they please where
     there are no others (what has one dimension is y); with x_train and y_train those of x_test and
@@ -161,7 +163,7 @@ def _read_npz(archive: Npz) -> tuple[Dataset, Dataset | None]:
 
 
 def _named(archive: Npz) -> tuple[str, str]:
-    """The names of the samples and of what is expected of them."""
+    """Return the names of the arrays of samples and of targets."""
     there = [name for name in archive.names if name != CLASSES]
     for pair in PAIRS:
         if {*pair} <= {*there}:

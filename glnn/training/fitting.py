@@ -136,7 +136,7 @@ class Fit:
         self._end(trainer, callbacks)
 
     def _end(self, trainer: Training, callbacks: Sequence[Callback]) -> None:
-        """Note what the epoch gave, which is over."""
+        """Record the metrics of the epoch that is over."""
         course, found = self.course, self.steps.read_evaluation(self.samples)
         validation = None
         if self.validation is not None:
@@ -208,7 +208,7 @@ class Bar(Protocol):
 
 
 class _Hidden:
-    """No bar."""
+    """A progress bar that is not shown."""
 
     def begin(self, epoch: int, epochs: int, samples: int, done: int) -> None:
         pass
@@ -252,7 +252,10 @@ class _Shown:
 
 @contextmanager
 def progress(shown: bool | None) -> Iterator[Bar]:
-    """A bar that is gone at the end. shown: None is where standard error is a terminal."""
+    """Show a bar until the end of the context.
+
+    shown: None means where standard error is a terminal.
+    """
     if not (sys.stderr.isatty() if shown is None else shown):
         yield _Hidden()
         return

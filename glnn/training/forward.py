@@ -98,7 +98,7 @@ class Forward:
 
 
 def frozen_parameters(model: Model, frozen: Sequence[str]) -> frozenset[str]:
-    """The parameters of `model` that `frozen` names; see `training_step`.
+    """Return the parameters of `model` that `frozen` names; see `training_step`.
 
     Raises ModelError where one of it names nothing.
     """
@@ -145,5 +145,5 @@ def _put(
 
 
 def _word(seed: int) -> int:
-    """The low 32 bits of a seed, as an int32."""
+    """Return the low 32 bits of a seed, as an int32."""
     return (seed & 0xFFFFFFFF) - ((seed & 0x80000000) << 1)

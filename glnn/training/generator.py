@@ -16,6 +16,6 @@ SHUFFLE = -1  # the second counter of what no layer draws
 
 
 def permutation(seed: int, epoch: int, count: int) -> Array:
-    """The numbers from 0 to count - 1, int64, in an order that seed and epoch tell."""
+    """Return the numbers from 0 to count - 1, int64, in an order by seed and epoch."""
     high, low = threefry(np.arange(count), np.array(SHUFFLE), np.array(seed), np.array(epoch))
     return np.argsort(high.astype(np.uint64) << np.uint64(32) | low, kind="stable")

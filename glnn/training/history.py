@@ -77,7 +77,7 @@ class History:
         return [getattr(row, name) for row in self.rows]
 
     def __str__(self) -> str:
-        """A line for each epoch; columns without a number are left out."""
+        """Format a line for each epoch, without columns that have no number."""
         named = [n for n in NAMES if n not in MISSING or any(v is not None for v in self.column(n))]
         table = [[name.replace("_", " ") for name in named]]
         table += [[_cell(name, getattr(row, name)) for name in named] for row in self.rows]
@@ -90,7 +90,7 @@ class History:
     __repr__ = __str__
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A dict for each epoch, of plain numbers, None where there is none."""
+        """Return a dict for each epoch, of plain numbers, None where there is none."""
         return [asdict(row) for row in self.rows]
 
     @classmethod

@@ -23,7 +23,7 @@ BYTES = 0x08
 
 
 def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:
-    """The bytes in the IDX file `path`, which has `rank` dimensions; .gz is inflated.
+    """Read the IDX file `path`, which has bytes in `rank` dimensions; .gz is inflated.
 
     No more memory is taken than what the file says of itself, once its size allows that. Raises
     ModelError, in one sentence, for every fault.
@@ -41,7 +41,10 @@ def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:
 
 
 def _read(path: Path, stream: IO[bytes], rank: int) -> NDArray[np.uint8]:
-    """The array in `stream`, what `path` holds. Raises ValueError where it is too short or long."""
+    """Read the array in `stream`, the content of `path`.
+
+    Raises ValueError where it is too short or long.
+    """
     begin = stream.read(4 * (1 + rank))
     magic = int.from_bytes(begin[:4], "big")
     expected = BYTES << 8 | rank

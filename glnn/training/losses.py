@@ -1,4 +1,4 @@
-"""Losses: what a training step makes less, with PyTorch's names, arguments and definitions.
+"""Losses, with PyTorch's names, arguments and definitions.
 
 Each gives its gradient by the model's output itself, in as few launches as there are, and sums in
 float32 in an order that is always the same.
@@ -64,7 +64,7 @@ class Loss(ABC):
         return model.outputs[0]
 
     def targets(self, output: TensorType) -> tuple[TensorType, ...]:
-        """The types of target that it takes for a model's output of that type, the usual first.
+        """Return the types of target that the loss takes for a model's output, the usual one first.
 
         Raises ShapeError where it takes no such output.
         """
@@ -73,7 +73,7 @@ class Loss(ABC):
         return (output,)
 
     def target(self, output: TensorType, dtype: DType | None = None) -> TensorType:
-        """The type of target of these numbers, int64 standing for int32; None: the usual one.
+        """Return the type of a target of `dtype`, int64 standing for int32; None: the usual one.
 
         Raises ShapeError where it takes none.
         """
@@ -85,7 +85,7 @@ class Loss(ABC):
         return found[0]
 
     def check(self, target: Array, output: TensorType) -> Array:
-        """`target` as a step takes it, int32 or float32, for a model's output of that type.
+        """Convert `target` for a step, to int32 or float32, for a model's output of that type.
 
         Raises ShapeError, with what was expected, where its shape, its dtype or a label does not
         fit.
@@ -103,7 +103,7 @@ class Loss(ABC):
         return ShapeError(f"{self.name}: the target must be {takes}, got {got}")
 
     def suited(self, target: Array) -> Loss:
-        """The same for such targets, without what these do not need: fewer launches."""
+        """Return the loss for such targets, without operations that these do not need."""
         return self
 
     def counts(self, target: TensorType) -> bool:
@@ -126,10 +126,10 @@ class Loss(ABC):
 
     @abstractmethod
     def express(self, add: Adding, output: Value, target: Value, divisor: Given) -> Lost:
-        """The sum of the terms by `divisor`, and its gradient."""
+        """Return the sum of the terms divided by `divisor`, and its gradient."""
 
     def reduced(self, add: Adding, output: Value, target: Value) -> Lost:
-        """The loss, reduced as `reduction` says."""
+        """Return the loss, reduced as `reduction` says."""
         divisor = 1.0 if self.reduction == "sum" else self.count(add, output, target)
         return self.express(add, output, target, divisor)
 
@@ -139,15 +139,17 @@ class _Elementwise(Loss):
     """A loss of each number of the output and the target by themselves."""
 
     def term(self) -> Expr:
-        """A number's loss: of the output's (Arg 0), the target's (Arg 1) and `more`."""
+        """Return the term of one number: of the output's (Arg 0), the target's (Arg 1) and
+        `more`.
+        """
         raise NotImplementedError
 
     def slope(self) -> Expr:
-        """Its derivative by the output's number."""
+        """Return the term's derivative by the output's number."""
         raise NotImplementedError
 
     def more(self, output: TensorType) -> tuple[Value, ...]:
-        """Further operands, which broadcast to the output."""
+        """Return further operands, which broadcast to the output."""
         return ()
 
     def count(self, add: Adding, output: Value, target: Value) -> Given:
@@ -266,7 +268,7 @@ class KLDivLoss(_Elementwise):
 
 
 def numbers(what: str, values: object) -> tuple[Any, ...]:
-    """Finite numbers, of an array or of lists in lists, as tuples in tuples."""
+    """Convert an array or nested lists of finite numbers to nested tuples."""
     try:
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError):

@@ -41,7 +41,7 @@ class UpdateContext:
     """What is kept for all parameters together, by name, as it is from this step on."""
 
     def __call__(self, text: str, **operands: Given) -> Value:
-        """A formula of the parameter w, its gradient g, the rate lr, and of `operands`."""
+        """Add a formula of the parameter w, its gradient g, the rate lr, and of `operands`."""
         named: dict[str, Given] = {"w": self.parameter, "g": self.gradient, "lr": self.lr}
         named |= operands
         return self.add.formula(
@@ -72,12 +72,12 @@ class Optimizer(ABC):
         return ()
 
     def share(self, add: Adding, shared: Slots) -> Slots:
-        """`shared` from the step on that is under way."""
+        """Return `shared` from the current step on."""
         return shared
 
     @abstractmethod
     def update(self, context: UpdateContext) -> tuple[Value, Slots]:
-        """The parameter and its slots from the next step on."""
+        """Return the parameter and its slots from the next step on."""
 
     def _at_least(self, name: str, least: float, below: float | None = None) -> None:
         """Raise ShapeError unless the argument so called is a number from `least`, and below."""
@@ -288,7 +288,7 @@ class Adagrad(Optimizer):
 
 
 def _decayed(weight_decay: float) -> str:
-    """The formula of the gradient that is followed.
+    """Return the formula of the gradient with weight decay.
 
     It is written into each expression: as a value of its own it would be one more launch.
     """

@@ -139,7 +139,7 @@ class PictureFolder:
 
 
 def _folders(place: Path) -> dict[str, Path]:
-    """The folders in a folder by name, but hidden ones."""
+    """List the folders in a folder by name, without hidden ones."""
     try:
         there = sorted(one for one in place.iterdir() if one.is_dir())
     except (OSError, ValueError):
@@ -148,7 +148,7 @@ def _folders(place: Path) -> dict[str, Path]:
 
 
 def _ordered(place: Path, names: Sequence[str], outputs: int | None) -> list[str]:
-    """The names in the order of their numbers, those that are numbers by their size."""
+    """Sort names, those that are numbers by their value."""
     if len(names) < 2:
         raise ModelError(f"{place}: expected a folder for each class, got {names[0]!r} alone")
     if outputs is not None and len(names) > outputs:
@@ -162,7 +162,7 @@ def _ordered(place: Path, names: Sequence[str], outputs: int | None) -> list[str
 
 
 def _pictures(folders: Mapping[str, Path], numbers: Mapping[str, int]) -> list[tuple[Path, int]]:
-    """The pictures of each class, also in folders within, by name."""
+    """List the pictures of each class, also in folders within, by name."""
     found: list[tuple[Path, int]] = []
     for name, folder in folders.items():
         files = sorted(

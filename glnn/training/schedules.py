@@ -35,10 +35,10 @@ class Schedule(ABC):
 
     @abstractmethod
     def rate(self) -> Expr:
-        """The rate without `warmup`: of `step`, int32, and of the optimiser's own, float32."""
+        """Return the rate without `warmup` in `step`, int32, of the optimiser's own, float32."""
 
     def at(self, step: int, lr: float = 1.0) -> float:
-        """The rate in the step number `step`, from 0, of an optimiser whose own is `lr`.
+        """Return the rate in the step number `step`, from 0, of an optimiser whose own is `lr`.
 
         By NumPy in float32, from the formula that the device computes.
         """
@@ -46,7 +46,7 @@ class Schedule(ABC):
         return float(found)
 
     def on_device(self, add: Adding, step: Value, lr: float) -> Value:
-        """The same in a graph, for the value `step`."""
+        """Add the rate to a graph, for the value `step`."""
         return add.pointwise(self._whole(lr), step)
 
     def _whole(self, lr: float) -> Expr:
@@ -198,11 +198,11 @@ class OneCycleLR(Schedule):
 
 
 def _between(start: float, end: float, part: Expr) -> Expr:
-    """Evenly from `start` to `end`."""
+    """Interpolate linearly from `start` to `end`."""
     return call("add", call("mul", part, float(end) - float(start)), float(start))
 
 
 def _cosine(start: float | Expr, end: float, part: Expr) -> Expr:
-    """From `start` to `end` as half a wave of a cosine goes."""
+    """Interpolate from `start` to `end` along half a period of a cosine."""
     half = call("mul", 0.5, call("add", 1.0, call("cos", call("mul", part, pi))))
     return call("add", call("mul", call("sub", start, end), half), end)

@@ -207,11 +207,11 @@ class _Step:
         return self._loss.scores(self._forward.graph)
 
     def adding(self, label: str) -> Adding:
-        """Puts operators behind what there is."""
+        """Return a writer of operators called `name` at the end of the graph."""
         return Adding(self._builder, label)
 
     def state(self, name: str, array: Array) -> Value:
-        """The state so called, which is `array` at first."""
+        """Return the state of that name, whose initial content is `array`."""
         if name not in self._states:
             self._states[name] = Value(name, TensorType.of(array), Kind.INPUT)
             self._builder.take(self._states[name])
@@ -230,7 +230,7 @@ class _Step:
         return express(self.adding("loss"), self.output, self._target)
 
     def summed(self, dtype: DType | None) -> tuple[Lost, Given]:
-        """The sum of the loss's terms, and what their mean is divided by."""
+        """Return the sum of the loss's terms, and the divisor of their mean."""
 
         def express(add: Adding, output: Value, target: Value) -> tuple[Lost, Given]:
             count = self._loss.count(add, output, target)
@@ -239,7 +239,7 @@ class _Step:
         return self.apply_loss(dtype, express)
 
     def gradients(self, lost: Lost) -> dict[str, Value]:
-        """The gradient by each parameter that is trained."""
+        """Return the gradient by each parameter that is trained."""
         kept = (*self._next.values(), lost.value, lost.gradient)
         by = [self._states[name] for name in self._forward.trained]
         graph = self._builder.graph(kept)
@@ -303,7 +303,7 @@ class _Step:
             self.set_next("correct", add.pointwise("a + b", correct, found))
 
     def graph(self, counting: bool = True) -> StepGraph:
-        """All of it. counting: whether `step` counts where nothing reads it."""
+        """Return the whole graph. counting: whether `step` counts where nothing reads it."""
         if not counting and not self._reads(self._states[STEP]):
             for kept in (self._next, self._states, self._initial):
                 kept.pop(STEP)
@@ -368,7 +368,7 @@ class Clipping:
                 raise ShapeError(f"clip_{name} must be greater than 0, got 0")
 
     def clipped(self, add: Adding, gradients: Mapping[str, Value]) -> dict[str, Value]:
-        """`gradients` within the bounds."""
+        """Return `gradients` within the bounds."""
         found = dict(gradients)
         if self.value is not None:
             most = float(self.value)

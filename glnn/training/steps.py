@@ -139,7 +139,9 @@ class Steps:
         return tuple(name for name in TOTALS if name in self.states)
 
     def weights(self) -> dict[str, Array]:
-        """Copies of those parameters and running statistics that are states; waits."""
+        """Return copies of parameters and running statistics that are states; waits for the
+        device.
+        """
         return self.states.read(name for name in self.states.names if name in self._own)
 
     def saved(self, loss: Loss) -> dict[str, Array]:
@@ -226,7 +228,7 @@ class Steps:
         return perform if last is None else self._undone(perform)
 
     def _undone(self, way: BatchRunner) -> BatchRunner:
-        """`way`, after whose failure no gradients of some parts are left."""
+        """Wrap `way` so that a failure leaves no gradients of some parts."""
 
         def perform(batch: Batch) -> None:
             try:
@@ -263,7 +265,7 @@ class Steps:
         return perform
 
     def _note(self, name: str, plan: Plan) -> None:
-        """Note the kernels chosen."""
+        """Record the kernels that were chosen."""
         entries = plan.outline.schedule.entries
         found = tuple(
             f"{entry.task.name}: {entry.choice.name}{_parameters(entry.choice)}"
@@ -285,7 +287,7 @@ class Steps:
 
 
 def _parameters(choice: object) -> str:
-    """The parameters of a kernel, as people write them."""
+    """Format the parameters of a kernel for people."""
     values = choice.defaults if isinstance(choice, Kernel) else {}
     return "".join(f" {name}={value}" for name, value in values.items())
 
@@ -320,7 +322,7 @@ class BatchKey:
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """With what a model is trained."""
+    """The model, the optimiser and the options of a training."""
 
     model: Model
     """The model."""

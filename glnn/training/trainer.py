@@ -171,7 +171,7 @@ class Trainer:
         return self._model
 
     def weights(self) -> dict[str, Array]:
-        """Copies of the parameters and running statistics, by name; waits for the device.
+        """Return copies of the parameters and running statistics, by name; waits for the device.
 
         Raises ModelError where there is nothing to train.
         """
@@ -255,7 +255,7 @@ class Trainer:
         self._course.stopped = True
 
     def evaluate(self, x: object, y: object, batch_size: int = 64) -> Evaluation:
-        """The mean of the loss over the samples `x` and targets `y`, and how many are right.
+        """Return the mean loss over the samples `x` and targets `y`, and the accuracy.
 
         The layers are as at inference. batch_size: samples that are computed at once, at most.
         Raises ShapeError where the arrays do not fit.
@@ -281,7 +281,7 @@ class Trainer:
         )
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Be where training was when the checkpoint `path` was written.
+        """Continue training from the checkpoint in `path`.
 
         Raises ModelError where it is none, or is of another model, optimiser or seed. Where other
         kernels are chosen than then, or the loss or an argument is another one, a warning is
@@ -305,7 +305,7 @@ class Trainer:
         self._read_at = None
 
     def _setup(self) -> Setup:
-        """With what is trained."""
+        """Return the setup that a checkpoint must agree with."""
         backend = self._steps.backend
         device = "" if backend.device is None else str(backend.device)
         texts = (repr(self._loss), repr(self._optimizer), repr(self._schedule or ""), self._options)
@@ -341,7 +341,7 @@ class Trainer:
         course.batches = batches
 
     def _rate(self, step: int) -> float:
-        """The learning rate of the step after so many."""
+        """Return the learning rate of the step after so many."""
         return (
             self._optimizer.lr
             if self._schedule is None
@@ -350,7 +350,7 @@ class Trainer:
 
 
 def _called(callbacks: Sequence[Callback], more: tuple[Callback, ...]) -> tuple[Callback, ...]:
-    """`callbacks` and `more`. Raises GlnnError where they are none."""
+    """Return `callbacks` and `more`. Raises GlnnError where one is no callback."""
     listed = isinstance(callbacks, Sequence)
     if not listed or not all(isinstance(one, Callback) for one in callbacks):
         raise GlnnError(f"callbacks must be a list of Callbacks, got {shown(callbacks)}")
@@ -363,7 +363,7 @@ def _positive(name: str, value: object) -> None:
 
 
 def assign_parameters(model: Model, weights: Mapping[str, Array]) -> Model:
-    """`model` with `weights`, by the names of its parameters, in the place of its own.
+    """Assign `weights` to the parameters of `model`, by name, and return the model.
 
     Layers are assigned, and it is the same model; of an ONNX model it is a new one.
     """

@@ -106,7 +106,7 @@ def test_a_backend_that_is_too_slow_is_left_out(device, monkeypatch, small) -> N
     monkeypatch.setattr(speed, "TOO_LONG", 0.0)
     monkeypatch.setattr(speed, "IMAGES", ())
     found = measure_speed(device, sides=(8, 16), sizes=())
-    first, second = found.of("matmul")
+    first, second = found.comparisons("matmul")
     gpu = {one.backend for one in found.launches}
     for one in (first, second):
         assert set(one.left_out) == gpu and one.gain is None
