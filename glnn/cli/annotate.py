@@ -29,9 +29,9 @@ class AnnotatedPictures:
     show: bool = False
     """Whether a viewer shows the first MOST_SHOWN."""
     files: list[str] = field(default_factory=list)
-    """Those that were written."""
+    """The files that were written."""
     shown: int = 0
-    """How many a viewer was given."""
+    """The number of pictures that a viewer has shown."""
 
     @classmethod
     def from_options(cls, options: PictureOptions, source: Source) -> AnnotatedPictures | None:

@@ -30,17 +30,18 @@ class CacheRow:
     """The entries of one kind that the cache keeps for one device."""
 
     kind: str
-    """As `glnn cache clear` takes it: programs, plans, tuned, verdicts, fastest, limits."""
+    """The kind, as `glnn cache clear` takes it: programs, plans, tuned, verdicts, fastest,
+    limits."""
     device: str
-    """Its driver's name, as far as that is known."""
+    """The driver's name, as far as it is known."""
     entries: int
-    """How many there are."""
+    """The number of entries."""
     nbytes: int
-    """What they take on disk."""
+    """The size on disk."""
     used: float
-    """When one was made or, by the day, last used: seconds since 1970."""
+    """The time of the last entry made or, by the day, last used: seconds since 1970."""
     what: str
-    """How it came about."""
+    """The origin of the entries."""
 
     @property
     def when(self) -> str:

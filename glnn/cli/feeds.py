@@ -348,7 +348,7 @@ class Feeds:
     """An array for each input of a model."""
 
     arrays: Mapping[str, Array]
-    """By the inputs' names, in their order."""
+    """The arrays by the inputs' names, in their order."""
     random: tuple[str, ...] = ()
     """The names of those whose numbers are of no file."""
 

@@ -27,7 +27,7 @@ LEFT_OUT = 2
 """The exit status where some of several pictures could not be read."""
 Picture = NDArray[np.uint8]
 Work = Callable[[Picture, Backend], Picture]
-"""What is done to a picture on a backend."""
+"""A filter of a picture on a backend."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _filter_picture(pair: Pair, picture: Picture, work: Work, backend: Backend) 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Array = NDArray[Any]
 SIDES = {"magnitude": None, "dx": 0, "dy": 1}
-"""Which of two derivatives is shown."""
+"""The names of the derivatives that may be shown."""
 
 
 class Filters(click.RichGroup):

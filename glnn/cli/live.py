@@ -29,7 +29,7 @@ from glnn.images.labels import Labels
 
 LATEST = 30  # frames of which the rate is taken
 RENEW = "\r\x1b[K"
-"""What has a terminal begin the same line anew."""
+"""The sequence by which a terminal overwrites the line."""
 
 frames_option = click.option(
     "--frames",
@@ -106,15 +106,15 @@ class FrameResult:
     """A frame with what the model recognised in it."""
 
     number: int
-    """From 0 on."""
+    """The frame's number, from 0."""
     seconds: float
-    """Since the first was there."""
+    """Seconds since the first frame."""
     rate: float | None
     """Frames a second, of the latest ones; None of the first."""
     sight: FrameContent
-    """Its classes or objects."""
+    """The classes or objects."""
     frame: Frame
-    """Itself."""
+    """The frame itself."""
 
     def to_json(self) -> dict[str, Any]:
         """Return number, time, rate and content as plain dicts, lists and numbers."""
@@ -135,7 +135,7 @@ class ClassOutput:
     labels: Labels | None = None
     """The classes' names."""
     top: int = 1
-    """How many classes are said."""
+    """The number of classes to report."""
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,11 @@ class FrameClassifier:
     """A model that looks at frames, one a run."""
 
     running: Running
-    """What runs it; begun."""
+    """The runs of the model; begun."""
     reader: Reader
-    """What makes samples of frames."""
+    """The reader that makes samples of frames."""
     reads: Detector | ClassOutput
-    """What reads the model's outputs."""
+    """The reader of the model's outputs."""
 
     def look(self, frame: Frame) -> FrameContent:
         """Classify one frame, or detect its objects. Raises what the session's runs raise."""
@@ -225,13 +225,13 @@ class WatchOptions:
     """Options of `watch`: which frames are reported, how, and where pictures are written."""
 
     frames: int | None = None
-    """How many; None: to the end, or until somebody interrupts it."""
+    """The number of frames; None: to the end, or until it is interrupted."""
     folder: str | None = None
-    """Where each is written with its classes drawn on it; None: nowhere."""
+    """The folder for the frames with their classes drawn on them; None for none."""
     wide: bool = False
     """Whether lines may be longer than the terminal is wide."""
     as_json: bool = False
-    """Whether each is said as a line of JSON."""
+    """Whether each frame is reported as a line of JSON."""
 
 
 def watch(

@@ -35,15 +35,15 @@ class PictureOptions:
     """The options for pictures on a command line."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Those of a Preprocessing that are to be others than the model's, and `invert`."""
+    """Fields that replace those of the model's Preprocessing, and `invert`."""
     instead: str | None = None
-    """What to take in place of the model's: `imagenet`, or a file."""
+    """The preprocessing in place of the model's: `imagenet`, or a file."""
     labels: str | None = None
     """The file of the classes' names."""
     drawn: str | None = None
     """The folder for pictures with labels drawn on them."""
     show: bool = False
-    """Whether a viewer shows these."""
+    """Whether a viewer shows the annotated pictures."""
     confidence: float | None = None
     """The least score of a detector's objects."""
     overlap: float | None = None

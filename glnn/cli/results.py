@@ -32,15 +32,15 @@ class OutputSummary:
     name: str
     """The output's."""
     shape: Shape
-    """Of its array."""
+    """The shape of the array."""
     type: str
-    """As NumPy calls it."""
+    """The dtype, by NumPy's name."""
     least: float | None
-    """None where there are no numbers, as for the next two."""
+    """The least number; None where there are no numbers, as for the next two."""
     mean: float | None
-    """Of all numbers."""
+    """The mean of all numbers."""
     greatest: float | None
-    """Of all numbers."""
+    """The greatest number."""
 
     @classmethod
     def from_array(cls, name: str, array: Array) -> OutputSummary:
@@ -57,17 +57,17 @@ class Summary:
     name: str
     """The output's."""
     shape: Shape | None = None
-    """Of all arrays behind one another; of the last where they do not fit."""
+    """The shape of all arrays concatenated; of the last where they do not fit."""
     type: str = ""
-    """As NumPy calls it."""
+    """The dtype, by NumPy's name."""
     least: float | None = None
-    """None as long as there are no numbers."""
+    """The least number; None as long as there are no numbers."""
     greatest: float | None = None
-    """None as long as there are no numbers."""
+    """The greatest number; None as long as there are no numbers."""
     total: float = 0.0
-    """Of all numbers."""
+    """The sum of all numbers."""
     count: int = 0
-    """Of them."""
+    """The number of numbers."""
 
     def add(self, array: Array) -> None:
         """Take what another run gave."""
@@ -101,9 +101,9 @@ class RunOutputs:
     """The outputs of one run."""
 
     outputs: tuple[OutputSummary, ...]
-    """In the model's order."""
+    """The outputs in the model's order."""
     notes: tuple[str, ...] = ()
-    """What was done to the samples."""
+    """Notes on how the samples were converted."""
 
     @classmethod
     def from_results(cls, results: Mapping[str, Array], notes: Sequence[str] = ()) -> RunOutputs:
@@ -144,7 +144,7 @@ def show_outputs(out: Screen, outputs: Sequence[OutputSummary]) -> None:
 
 SHOWN = 10
 NEAR = 1e-3
-"""By how much probabilities may not add up to 1: those of float16 do not by less."""
+"""The tolerance of the sum of probabilities, which those of float16 keep."""
 
 
 def probabilities(scores: Array) -> Array:
@@ -166,9 +166,9 @@ class Best:
     number: int
     """The class's."""
     score: float
-    """What the model gave."""
+    """The model's score."""
     probability: float
-    """Of this class among all."""
+    """The probability of this class among all."""
     label: str | None = None
     """The class's name."""
 
@@ -240,19 +240,19 @@ class Classes:
     output: str
     """The output that gives them."""
     top: int
-    """How many of each are kept."""
+    """The number of classes kept for each sample."""
     labels: Labels | None = None
     """The classes' names."""
     names: list[str] = field(default_factory=list)
-    """What the samples are called."""
+    """The samples' names."""
     best: list[list[Best]] = field(default_factory=list)
-    """Of each sample, the best first."""
+    """The classes of each sample, the best first."""
     known: list[Any] = field(default_factory=list)
     """The right class of each; None where it is not known."""
     notes: list[str] = field(default_factory=list)
-    """What was done to the samples."""
+    """Notes on how the samples were converted."""
     others: dict[str, Summary] = field(default_factory=dict)
-    """What the model gave besides, by the names of its outputs."""
+    """The model's other outputs, by name."""
     scored: bool = False
     """Whether the scores are no probabilities."""
 
@@ -402,15 +402,15 @@ class Detections:
     """The objects in the samples so far."""
 
     detector: Detector
-    """What reads the model's outputs."""
+    """The detector that reads the model's outputs."""
     info: TensorInfo
     """The model's input."""
     names: list[str] = field(default_factory=list)
-    """What the samples are called."""
+    """The samples' names."""
     objects: list[list[DetectedObject]] = field(default_factory=list)
-    """Those of each sample, the best first."""
+    """The objects in each sample, the best first."""
     notes: list[str] = field(default_factory=list)
-    """What was done to the samples."""
+    """Notes on how the samples were converted."""
 
     def add(self, inputs: Inputs, results: Mapping[str, Array]) -> list[list[DetectedObject]]:
         """Take the results of a run, and return the objects in its samples.

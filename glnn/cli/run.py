@@ -154,13 +154,13 @@ class RunResult:
     """The result of `glnn run`."""
 
     found: Classes | Detections | RunOutputs
-    """What the model gave."""
+    """The model's outputs."""
     dump: Dump | None
-    """What was dumped."""
+    """The dumped tensors."""
     drawn: AnnotatedPictures | None = None
-    """What was drawn."""
+    """The annotated pictures."""
     source: Source | None = None
-    """Where the samples came from, where these are files or arrays."""
+    """The source of the samples, where these are files or arrays."""
     whole: bool = True
     """Whether all samples were run, and nobody interrupted it."""
 

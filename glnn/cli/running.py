@@ -55,7 +55,7 @@ class Dumped:
     shape: Shape
     dtype: str
     nbytes: int
-    """Of its array, in all files together."""
+    """Bytes of its array, in all files together."""
 
 
 @dataclass
@@ -65,11 +65,11 @@ class Dump:
     target: Path
     """The .npz file, or the folder of several."""
     names: tuple[str, ...]
-    """Of what is wanted."""
+    """The names of the tensors to dump."""
     files: list[str] = field(default_factory=list)
-    """Those that were written."""
+    """The files that were written."""
     tensors: dict[str, Dumped] = field(default_factory=dict)
-    """What they hold, with the shapes of the first."""
+    """The tensors in the files, with the shapes of the first."""
 
     @classmethod
     def from_options(
@@ -148,7 +148,7 @@ def _folder(target: str) -> Path:
 
 
 FIRST = "first run: auto sees once which backend is the fastest"
-"""What the bar says until the first run is done, where a session may have to see that."""
+"""The bar's text until the first run is done, in which `auto` may time the backends."""
 
 
 def filled(x: Array, size: Any) -> Array:
@@ -168,9 +168,9 @@ class Running:
     opened: Callable[[], InferenceSession]
     """Opens it."""
     into: Callable[[int], Dump | None]
-    """Where tensors are dumped to, by the number of runs."""
+    """The dump's constructor, of the number of runs."""
     trace: Trace | None = None
-    """What collects events."""
+    """The trace that collects events."""
     measures: bool = False
     """Whether the first run may be what `auto` chooses a backend by."""
     stride: int = 1
@@ -178,7 +178,7 @@ class Running:
     sessions: list[InferenceSession] = field(default_factory=list)
     """The one, once it is opened."""
     dump: Dump | None = None
-    """What is dumped, once it is known how many runs there are."""
+    """The dump, once the number of runs is known."""
 
     @property
     def session(self) -> InferenceSession:

@@ -36,11 +36,11 @@ class SampleFile:
     """A .npy or .npz file whose samples fit an input."""
 
     path: Path
-    """Where it is."""
+    """The file's path."""
     info: TensorInfo
     """The input."""
     count: int
-    """How many samples its header speaks of."""
+    """The number of samples by its header."""
 
     @classmethod
     def open(cls, path: Path, info: TensorInfo) -> SampleFile:
@@ -125,7 +125,7 @@ class Reader:
     info: TensorInfo
     """The input."""
     chosen: Chosen | None
-    """What is done to them; None: they are digits, white on black."""
+    """The preprocessing; None for digits, white on black."""
     invert: bool = True
     """Whether digits on a light background are inverted."""
 
@@ -195,13 +195,13 @@ class Sample:
     x: NDArray[Any]
     """(1, ...), as the input takes it."""
     name: str
-    """What it is called."""
+    """The sample's name."""
     label: Any = None
     """The number of its class, where that is known."""
     picture: Picture | None = None
-    """What it was made of, uint8 H x W x 3, where that is kept."""
+    """The picture of the sample, uint8 H x W x 3, where it is kept."""
     notes: tuple[str, ...] = ()
-    """What was done to it."""
+    """Notes on how it was converted."""
     size: tuple[int, int] | None = None
     """Height and width of the picture that it was made of, if it was."""
 
@@ -213,13 +213,13 @@ class Inputs:
     x: NDArray[Any]
     """(n, ...)"""
     names: tuple[str, ...]
-    """What they are called."""
+    """The samples' names."""
     labels: NDArray[Any] | None = None
     """The numbers of their classes, where all are known."""
     notes: tuple[str, ...] = ()
-    """What was done to them."""
+    """Notes on how they were converted."""
     pictures: tuple[Picture | None, ...] = ()
-    """What each was made of, where that is kept."""
+    """The picture of each sample, where it is kept."""
     sizes: tuple[tuple[int, int] | None, ...] = ()
     """Height and width of the pictures that they were made of."""
 
@@ -255,11 +255,11 @@ class Arrays:
     x: NDArray[Any]
     """(n, ...)"""
     name: str
-    """What they are called, with {} for the number of each."""
+    """The samples' name, with {} for the number of each."""
     labels: NDArray[Any] | None = None
     """The numbers of their classes."""
     notes: tuple[str, ...] = ()
-    """What is said of them."""
+    """Notes on the samples."""
 
     @property
     def count(self) -> int | None:
@@ -297,9 +297,9 @@ class PictureFile:
     """A picture in a file."""
 
     path: Path
-    """Where it is."""
+    """The picture's path."""
     reader: Reader
-    """What makes a sample of it."""
+    """The reader that makes a sample of it."""
     keep: bool = False
     """Whether the picture itself is kept."""
 
@@ -342,9 +342,9 @@ class Source:
     """The samples of all parts, one after the other."""
 
     parts: Sequence[Part]
-    """Where they come from."""
+    """The parts, in order."""
     reader: Reader | None = None
-    """What makes samples of pictures, where there are any."""
+    """The reader that makes samples of pictures; None where there are no pictures."""
     failed: list[dict[str, str]] = field(default_factory=list)
     """The pictures that could not be read, and why: filled as they are come to."""
 

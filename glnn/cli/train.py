@@ -81,7 +81,7 @@ SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
     "cosine": lambda steps, lr, warmup: CosineAnnealingLR(steps, warmup=warmup),
     "one-cycle": lambda steps, lr, warmup: OneCycleLR(lr, steps, warmup=warmup),
 }
-"""By the number of all steps, the optimiser's learning rate, and the steps of a warm-up."""
+"""Constructors of the number of all steps, the optimiser's learning rate, and the warm-up steps."""
 
 
 def recipe_options(command: Command) -> Command:
@@ -132,15 +132,15 @@ class TrainOptions:
     """The options that select loss, optimiser and learning rate."""
 
     loss: str
-    """One of LOSSES."""
+    """A name of LOSSES."""
     optimizer: str
-    """One of OPTIMIZERS."""
+    """A name of OPTIMIZERS."""
     schedule: str
-    """One of SCHEDULES."""
+    """A name of SCHEDULES."""
     warmup: int
-    """For how many steps the learning rate grows."""
+    """The number of steps during which the learning rate grows."""
     lr: float | None
-    """None for the optimiser's own, as for the next two."""
+    """The learning rate; None for the optimiser's own, as for the next two."""
     momentum: float | None
     weight_decay: float | None
 
@@ -181,7 +181,7 @@ class Files:
     output: str
     """The trained model."""
     checkpoint: str | None
-    """What training goes on from."""
+    """The checkpoint, from which training can be resumed."""
     plot: str | None
     """Loss and accuracy over the epochs."""
     overwrite: bool
@@ -245,17 +245,17 @@ class TrainingReport:
     model: str
     """The model's name."""
     backend: Backend
-    """What computed."""
+    """The backend that computed."""
     choice: Choice | None
-    """What "auto" chose, by which times; None where a backend was named."""
+    """The choice of "auto", with its times; None where a backend was named."""
     history: History
     """The epochs."""
     samples: tuple[int, int]
-    """How many were trained with, and how many held out."""
+    """The number of training samples, and of those held out."""
     seconds: float
-    """What it took."""
+    """The time it took."""
     files: Files
-    """What is written."""
+    """The files that were written."""
     classes: tuple[str, ...] = ()
     """Names of classes that the data gave."""
 
@@ -332,7 +332,7 @@ def _percent(part: float | None) -> str:
 
 T = TypeVar("T")
 DIGITS = "digits"
-"""What DATA is called for the bundled digits."""
+"""The name that DATA has for the bundled digits."""
 SHARE = 0.2
 """The part of each class that is held out of a folder of pictures, unless it has them apart."""
 MOST = 2**31 - 1  # what GL and NumPy count
@@ -343,19 +343,19 @@ class Course:
     """The data, the length and the starting point of a training."""
 
     epochs: int
-    """How often all samples are gone through."""
+    """The number of epochs."""
     batch: int
     """Samples of a step."""
     seed: int
-    """Of the order of samples, of what is held out, of dropout, and of new parameters."""
+    """The seed of the order of samples, of the held-out part, of dropout, and of new parameters."""
     freeze: tuple[str, ...]
     """Parameters that stay as they are."""
     validation: str | None
-    """What is held out: a part of DATA, a file, or what DATA itself holds apart."""
+    """The validation data: a part of DATA, a file, or the test samples of DATA."""
     early_stopping: int | None
-    """For how many epochs it may not become better."""
+    """The number of epochs without improvement after which training ends."""
     from_scratch: bool
-    """Whether the parameters begin anew."""
+    """Whether the parameters are initialised anew."""
 
     def model(self, name: str) -> Model:
         """Load the model to train. Raises ModelError where it cannot be trained."""

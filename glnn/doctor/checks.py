@@ -18,7 +18,7 @@ class NoVerdict:
     """A check that an exception ended: what it was to see is not known."""
 
     step: str
-    """What was being checked."""
+    """The name of the check."""
     error: str
     """The exception's type, and what it says."""
 

@@ -44,19 +44,19 @@ class Certificate:
     """The record of an examination of one backend."""
 
     backend: str
-    """Which."""
+    """The backend's name."""
     looked: str
-    """At what: "all", or the ops and functions."""
+    """The subject: "all", or the ops and functions."""
     when: float
     """Seconds since 1970."""
     kernels: str
     """The fingerprint of all kernels then."""
     functions: str
-    """That of all functions."""
+    """The fingerprint of all functions then."""
     problems: int
-    """How many the kernels computed."""
+    """The number of problems that the kernels computed."""
     wrong: int
-    """How many kernels and functions are not used, or not for some."""
+    """The number of kernels and functions that are not used, or not for some problems."""
 
     def __post_init__(self) -> None:
         for name in ("backend", "looked", "kernels", "functions"):
@@ -164,15 +164,16 @@ class Scope:
     """The backends, kernels and functions to examine."""
 
     backends: tuple[str, ...] = tuple(GL)
-    """By these names, as far as they open."""
+    """The backends' names; those that do not open are left out."""
     ops: tuple[str, ...] | None = None
     """Kernels of these alone; None for all."""
     functions: tuple[str, ...] | None = None
-    """These alone; None for all."""
+    """The functions to examine; None for all."""
     full: bool = False
-    """With every epilogue and layout, and with the kernels that run by name only."""
+    """Whether every epilogue and layout is tested, and kernels that run by name only."""
     quick: bool = False
-    """Each kernel in its first form alone, with fewer sizes and in smaller launches."""
+    """Whether each kernel is tested in its first form alone, with fewer sizes and smaller
+    launches."""
 
     def __post_init__(self) -> None:
         known = {
@@ -199,21 +200,21 @@ class Examination:
     """The result of an examination."""
 
     scope: Scope
-    """Of what."""
+    """The backends, kernels and functions that were examined."""
     closed: dict[str, str]
     """The backends that do not open, and why."""
     functions: tuple[FunctionResult, ...]
-    """Each function on each backend, for each type that it was given."""
+    """The result of each function on each backend, for each type of its arguments."""
     kernels: tuple[KernelResult, ...]
-    """Each kernel with its parameters."""
+    """The result of each kernel with its parameters."""
     seconds: float
-    """What it took."""
+    """The time that it took."""
     lost: str | None = None
-    """At what the driver reset the context: nothing more was looked at; None where it did not."""
+    """The check at which the driver reset the context, which ended it; None where it did not."""
     kept: str | None = None
-    """Why nothing is kept of it; None where it is."""
+    """The reason why it was not saved; None where it was."""
     failed: tuple[NoVerdict, ...] = ()
-    """What there is no verdict on."""
+    """The checks without a verdict."""
 
     @property
     def ok(self) -> bool:

@@ -224,7 +224,7 @@ INTEGER: Mapping[str, Callable[..., Any]] = {
     "cast_int8": lambda a: a,
     "cast_uint8": lambda a: a,
 }
-"""What functions of integers give, in integers without end: the type's own bits are kept."""
+"""The values of functions of integers, in unbounded integers: the type's own bits are kept."""
 BOOLS: Mapping[str, Callable[..., Any]] = {
     "logical_and": lambda a, b, c: a & b,
     "logical_or": lambda a, b, c: a | b,
@@ -239,7 +239,7 @@ BOOLS: Mapping[str, Callable[..., Any]] = {
     "cast_int8": lambda a, b, c: a,
     "cast_uint8": lambda a, b, c: a,
 }
-"""What functions of bools, 0 and 1, give."""
+"""The values of functions of bools, 0 and 1."""
 
 
 def points(case: FunctionCase, arguments: int) -> list[np.ndarray[Any, Any]]:
@@ -273,15 +273,15 @@ class FunctionCheck:
     """A function, of arguments of one type, that is to be looked at."""
 
     name: str
-    """As the table has it."""
+    """The function's name in the table."""
     dtype: DType
-    """Of its arguments."""
+    """The type of its arguments."""
     given: Array
     """(n, 4), float32: the bits of its arguments."""
     expected: tuple[Array, ...]
     """(n,) each: any of these may be; of floats the second is of subnormal arguments taken as 0."""
     case: FunctionCase | None = None
-    """How far off floats may be; None where every bit counts."""
+    """The tolerances of floats; None where every bit counts."""
 
     @property
     def arity(self) -> int:
@@ -393,13 +393,13 @@ class FunctionFault:
     """A value of a function that is wrong."""
 
     given: tuple[float, ...]
-    """Its arguments."""
+    """The arguments."""
     got: float
-    """What came."""
+    """The value on the device."""
     expected: float
-    """What should."""
+    """The right value."""
     count: int
-    """How many values are wrong, of those that were looked at."""
+    """The number of wrong values among those that were tested."""
 
     @property
     def text(self) -> str:
@@ -414,23 +414,23 @@ class FunctionResult:
     """The accuracy of one function on one backend."""
 
     backend: str
-    """Which."""
+    """The backend's name."""
     name: str
     """The function's."""
     dtype: str
-    """Of its arguments."""
+    """The type of its arguments."""
     values: int
-    """How many were looked at."""
+    """The number of values tested."""
     ulps: float
-    """How far off the farthest right one is, in units of the last place; 0 for integers."""
+    """The greatest error of the right ones, in units in the last place; 0 for integers."""
     allowed: float
-    """How far off they are on drivers that are known."""
+    """The greatest error on known drivers."""
     flushes: bool
     """Whether subnormal numbers are 0 to it, as GL allows."""
     fault: FunctionFault | None
-    """What is wrong; None where nothing is."""
+    """The fault; None where there is none."""
     failure: str | None = None
-    """Why it could not be run; None where it could."""
+    """The error by which it could not be run; None where it was run."""
 
     @property
     def wrong(self) -> str | None:

@@ -378,17 +378,17 @@ class Form:
     """A kernel, and a problem that it is looked at with."""
 
     kernel: Kernel
-    """With the parameters that it would run with."""
+    """The kernel, with the parameters that it would run with."""
     problem: Problem
-    """Which."""
+    """The problem to compute."""
     plain: bool = False
     """Whether the kernel cannot be used at all where this is wrong: no epilogue, all are floats."""
     first: bool = False
-    """Whether it is the one that is looked at in many sizes, and in a large launch."""
+    """Whether it is tested in many sizes, and in a large launch."""
     name: str | None = None
-    """Of a kernel made of stages: what runs it."""
+    """The name by which a kernel made of stages is run."""
     quick: bool = False
-    """Whether it is seen with fewer sizes, and in smaller launches."""
+    """Whether it is tested with fewer sizes, and in smaller launches."""
 
     @property
     def what(self) -> str:
@@ -560,23 +560,23 @@ class KernelResult:
     """The accuracy of one kernel on one backend."""
 
     backend: str
-    """Which."""
+    """The backend's name."""
     op: str
-    """What it computes."""
+    """The op's name."""
     kernel: str
-    """Its name."""
+    """The kernel's name."""
     parameters: Mapping[str, int]
-    """What it ran with."""
+    """The parameters that it ran with."""
     problems: int = 0
-    """How many it computed."""
+    """The number of problems that it computed."""
     part: int | None = None
     """The most vertices or workgroups of one launch that is right; None where any is."""
     wrong: dict[str, str] = field(default_factory=dict)
-    """Of what is not used, by the problem that showed it, what was wrong."""
+    """The fault of each problem that is not used."""
     whole: bool = False
     """Whether no program of the kernel is used: it was wrong in its simplest form."""
     left: dict[str, str] = field(default_factory=dict)
-    """What could not be looked at, and why."""
+    """The checks that failed, with their exceptions."""
 
     @property
     def reason(self) -> str:

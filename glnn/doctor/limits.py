@@ -26,17 +26,17 @@ class LimitFinding:
     limit: str
     """GL's name, as `Capabilities` has it."""
     axis: int | None
-    """Which of three numbers it is; None where there is one."""
+    """The axis of a limit of three numbers; None where there is one."""
     what: str
     """The same for people."""
     said: int
-    """What the driver states."""
+    """The number that the driver states."""
     holds: int
     """Up to where every number was right; below `said` where it is broken, or was not tried."""
     why: str | None = None
-    """What was wrong beyond; None where nothing was."""
+    """The fault beyond `holds`; None where there is none."""
     note: str | None = None
-    """Why it was not tried to its end; None where it was."""
+    """The reason why it was not tested to its end; None where it was."""
 
     @property
     def ok(self) -> bool:
@@ -70,13 +70,13 @@ class Limits:
     """The results of testing a device's limits."""
 
     findings: tuple[LimitFinding, ...]
-    """One for each that was tried."""
+    """The result of each test."""
     before: dict[str, Broken]
-    """Those that were seen broken earlier, and lowered as the device opened."""
+    """The limits that were found broken earlier, and lowered as the device opened."""
     seconds: float
-    """What the tries took."""
+    """The time that the tests took."""
     failed: tuple[NoVerdict, ...] = ()
-    """What there is no verdict on."""
+    """The checks without a verdict."""
 
     @property
     def wrong(self) -> tuple[LimitFinding, ...]:
@@ -132,17 +132,17 @@ class Probe:
     what: str
     """The same for people."""
     work: Try
-    """Why so much cannot be had; None where it can."""
+    """A function that returns why so much cannot be used; None where it can."""
     axis: int | None = None
-    """Which of three numbers it is; None where there is one."""
+    """The axis of a limit of three numbers; None where there is one."""
     grain: int = 1
-    """What is tried is a multiple of this."""
+    """The divisor of the numbers that are tested."""
     nbytes: float = 0.0
     """Bytes that each one takes."""
     most: int | None = None
     """The most that is tried, whatever is stated, unless all is asked for."""
     compute: bool = True
-    """Whether it takes compute shaders, else transform feedback."""
+    """Whether the test uses compute shaders, else transform feedback."""
 
     def number(self, offers: Capabilities) -> int:
         """Return the number in `offers`."""

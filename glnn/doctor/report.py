@@ -46,7 +46,7 @@ class Card:
     """A file by which programs reach a GPU."""
 
     name: str
-    """As it is called in /dev/dri."""
+    """The name in /dev/dri."""
     driver: str | None
     """The kernel's driver of it; None where the system does not tell."""
     usable: bool
@@ -60,13 +60,13 @@ class Machine:
     system: str
     """The operating system, as it calls itself."""
     kernel: str
-    """Its kernel's version."""
+    """The kernel's version."""
     architecture: str
-    """Of the processor, as the kernel calls it."""
+    """The processor's architecture, as the kernel names it."""
     processor: str | None
     """The processor's name; None where the system does not tell."""
     processors: int
-    """How many this process may use."""
+    """The number of processors that this process may use."""
     memory: int | None
     """Bytes that the machine has; None where nobody knows."""
     python: str
@@ -82,7 +82,7 @@ class Machine:
     cards: tuple[Card, ...]
     """The GPUs that the kernel offers."""
     environment: Mapping[str, str]
-    """What the environment asks of glnn and of GL; paths are left out."""
+    """The environment's settings of glnn and of GL, without paths."""
     vendor: str
     """GL's."""
     renderer: str
@@ -100,7 +100,7 @@ class Machine:
     limits: Mapping[str, Any]
     """The limits, as glnn takes them."""
     stated: Mapping[str, Any]
-    """Those that the driver states otherwise."""
+    """The limits that the driver states otherwise."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -224,13 +224,13 @@ def _number(value: Any) -> str:
 ALIKE = 1.1
 """Times that differ by less are alike: measures of the same differ as much."""
 SLOW_BUS = 0.1
-"""Of the device's own copies: a way to it below that is slow."""
+"""The part of the rate of the device's own copies below which a transfer is slow."""
 SLOW_RATE = 1e9
 """Bytes a second: a way to the device below that is slow whatever its own copies do."""
 LONG_LAUNCH = 20e-6
 """Seconds of a launch in a chain from which on many small steps cost more than they compute."""
 LONG_WAIT = 10.0
-"""How many times as long as in a chain a launch that is waited for may take, to be worth a word."""
+"""The ratio of a launch that is waited for to one in a chain, above which it is reported."""
 LONG_COMPILE = 0.05
 """Seconds of a new shader from which on that is worth a word."""
 
@@ -435,15 +435,15 @@ class Report:
     """The doctor's report on a device."""
 
     machine: Machine | None
-    """On what; None where there is no verdict on that."""
+    """The machine; None where it could not be described."""
     examination: Examination
-    """What was seen of functions and kernels."""
+    """The results of functions and kernels."""
     limits: Limits | None
-    """What was seen of limits; None where they were not tried."""
+    """The results of limits; None where they were not tested."""
     speed: Speed | None
-    """What was measured; None where nothing was."""
+    """The measurements; None where there are none."""
     others: tuple[NoVerdict, ...] = ()
-    """What there is no verdict on beside what those say themselves."""
+    """Checks without a verdict besides those in the other results."""
 
     @property
     def failed(self) -> tuple[NoVerdict, ...]:

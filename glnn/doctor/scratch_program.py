@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Words = NDArray[np.uint32]
 Given = int | tuple[int, ...]
-"""What a uniform is given."""
+"""The value of a uniform."""
 PIECE = 1 << 22  # words that come to the host at once
 DRAWN = 1024  # vertices of a draw: softpipe captures wrongly from the 4,097th on
 POISON = 0xFFFFFFFF  # which no number here is: as a float, NaN

@@ -41,7 +41,7 @@ from glnn.types import TensorType
 GPU_BACKENDS = ("compute", "feedback")
 MATMUL, CONV, LENET = "matmul", "conv2d", "lenet"
 CHANNELS = 64
-"""Of the convolution's image and of its result."""
+"""The channels of the convolution's image and of its result."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ class LaunchTimes:
     """The time of a launch on one backend: the least work, 64 numbers, by the wall clock."""
 
     backend: str
-    """Which."""
+    """The backend's name."""
     alone: float
     """Seconds from asking for one launch to its end, waited for: the median."""
     chained: float
     """Seconds of a launch in a chain of `length`, each of which needs the one before it."""
     length: int
-    """How many those are."""
+    """The number of launches in the chain."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TransferTimes:
     """The times of moving `nbytes`: medians by the wall clock, each waited for."""
 
     nbytes: int
-    """How many."""
+    """The number of bytes."""
     up: float
     """Seconds to the device."""
     down: float
@@ -116,7 +116,7 @@ class CompileTimes:
     """The time of the first use of a new shader on one backend."""
 
     backend: str
-    """Which."""
+    """The backend's name."""
     compiled: float
     """Seconds of compiling and linking it, none of it from a cache."""
     first: float
@@ -134,7 +134,7 @@ class MemoryCheck:
     confirmed: int
     """Bytes of them that kept what was written to them."""
     fault: str | None = None
-    """What went wrong with the rest; None where nothing did."""
+    """The fault of the rest; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -142,29 +142,29 @@ class Speed:
     """The measurements of a device."""
 
     software: str | None
-    """What renders on the CPU; None for a GPU."""
+    """The renderer on the CPU; None for a GPU."""
     own_memory: bool
     """Whether the GPU is known to have memory of its own."""
     processors: int
-    """Those that this process may use."""
+    """The number of processors that this process may use."""
     launches: tuple[LaunchTimes, ...]
-    """By backend."""
+    """The launch times of each backend."""
     transfers: tuple[TransferTimes, ...]
-    """By size, the least first."""
+    """The transfer times by size, the least first."""
     contests: tuple[BackendComparison, ...]
-    """By work and size."""
+    """The comparisons by work and size."""
     compiling: tuple[CompileTimes, ...]
-    """By backend."""
+    """The compile times of each backend."""
     room: MemoryCheck | None
-    """Of memory; None where that was not tried."""
+    """The check of memory; None where it was not tested."""
     seconds: float
-    """What all of this took."""
+    """The time that the measurements took."""
     waiting: float = 1.0
     """Seconds that a thread which only computes needs for each of its own: above 1, others run."""
     keeps: bool = True
     """Whether programs are kept on disk."""
     failed: tuple[NoVerdict, ...] = ()
-    """What could not be measured, as an exception ended it."""
+    """The measurements that an exception ended."""
 
     def comparisons(self, what: str) -> tuple[BackendComparison, ...]:
         """Return the comparisons of that work, the smallest first."""
@@ -231,7 +231,7 @@ Array = NDArray[Any]
 ENOUGH, MOST_RUNS, LEAST_RUNS = 0.1, 50, 3
 """Seconds of a measure that are enough; its runs at the most; and at the least."""
 SIDES, IMAGE, IMAGES = (256, 512, 1024), 56, (1, 100)
-"""Of products, of a convolution's image; and how many images LeNet is given at once."""
+"""The sides of products, of a convolution's image; the numbers of images for LeNet."""
 LONG, TOO_LONG = 0.3, 0.6
 """Seconds of a run that is not repeated, and of one that is left out."""
 SCOUT = 64

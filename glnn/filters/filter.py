@@ -25,9 +25,9 @@ from glnn.types import Array, DType, Shape, TensorType
 
 PLANS_KEPT = 16
 ROUNDED = call("round", Arg(0))
-"""To the nearest whole number, halves to the even one."""
+"""Rounding to the nearest integer, halves to the even one."""
 HALF_UP = call("floor", call("add", Arg(0), 0.5))
-"""To the nearest whole number, halves to the greater one."""
+"""Rounding to the nearest integer, halves to the greater one."""
 
 
 class Sketch:

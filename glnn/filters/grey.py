@@ -16,7 +16,7 @@ from glnn.graph.operators import Squeeze
 from glnn.types import Array, DType, Shape
 
 LUMA = (0.299, 0.587, 0.114)
-"""Of red, green and blue: ITU-R BT.601."""
+"""The weights of red, green and blue: ITU-R BT.601."""
 LUMA_OF_BYTES = (9798 / 32768, 19235 / 32768, 3735 / 32768)
 """The same as OpenCV rounds them, so that sums of bytes are exact."""
 

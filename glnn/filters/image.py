@@ -11,14 +11,14 @@ from glnn.errors import ShapeError, shown
 from glnn.types import Array, DType, Shape
 
 BORDERS = ("reflect", "replicate", "constant")
-"""What lies beyond an image: itself mirrored at its last pixels, these again and again, or 0."""
+"""The pixels beyond an image: mirrored at the last pixel, the last pixel repeated, or 0."""
 TAKEN = (DType.uint8, DType.float32)
 RANKS = (2, 3, 4)
 LONGEST = 1 << 15
 """The most pixels of a side of a kernel."""
 GREATEST = float(np.finfo(np.float32).max)
 Pair = tuple[int, int]
-"""Of the width and of the height."""
+"""The numbers of the width and of the height."""
 
 
 def as_image(name: str, image: object) -> Array:

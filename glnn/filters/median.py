@@ -15,7 +15,7 @@ from glnn.graph.operators import Pad, Pointwise, Slice
 from glnn.types import Array, DType
 
 EDGE: dict[str, Edge] = {"reflect": "reflect", "replicate": "edge", "constant": "constant"}
-"""What a Pad calls BORDERS."""
+"""The names that a Pad has for BORDERS."""
 LOW, HIGH = call("minimum", Arg(0), Arg(1)), call("maximum", Arg(0), Arg(1))
 SORTED = (
     call("minimum", LOW, Arg(2)),
@@ -31,7 +31,7 @@ class Median(Filter):
 
     name: ClassVar[str] = "median"
     border: str
-    """One of BORDERS."""
+    """A name of BORDERS."""
 
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
         shape, along = x.type.shape, axes(x.type.shape)

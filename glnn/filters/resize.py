@@ -29,7 +29,7 @@ class Resize(Filter):
     width: int
     height: int
     interpolation: str
-    """One of INTERPOLATIONS."""
+    """A name of INTERPOLATIONS."""
 
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
         shape = x.type.shape

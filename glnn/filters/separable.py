@@ -45,9 +45,9 @@ class Correlation(Filter):
     down: Weights
     """Along columns."""
     border: str
-    """One of BORDERS."""
+    """A name of BORDERS."""
     rounding: Expr = ROUNDED
-    """How bytes are rounded, of the sums."""
+    """The rounding of sums to bytes."""
 
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
         y = passes(sketch, sketch.floats(x), self.across, self.down, self.border)
@@ -93,7 +93,7 @@ class Scharr(Filter):
 
     name: ClassVar[str] = "scharr"
     border: str
-    """One of BORDERS."""
+    """A name of BORDERS."""
 
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
         smooth, given = (3.0, 10.0, 3.0), sketch.floats(x)
@@ -109,7 +109,7 @@ class Laplacian(Filter):
     kernel_size: int
     """1 or 3, which smooths across each derivative."""
     border: str
-    """One of BORDERS."""
+    """A name of BORDERS."""
 
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
         smooth, given = SMOOTHING[self.kernel_size], sketch.floats(x)

@@ -25,7 +25,7 @@ class Edges(Filter):
 
     name: ClassVar[str] = "sobel"
     kernel: str | None
-    """That of the operator; None for one that is chosen."""
+    """The name of the operator's kernel; None for one that is chosen."""
 
     @property
     def kernels(self) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ VIDEOS = (
     *(".avi", ".flv", ".m4v", ".mjpeg", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".webm"),
     ".wmv",
 )
-"""What the names of files end with that are read as videos."""
+"""The endings of the names of files that are read as videos."""
 DEVICE = re.compile(r"/dev/video[0-9]{1,3}")
 STALLED = 10.0  # seconds without a frame: OpenCV itself gives up after as many
 MISSED = 30  # frames in a row that a camera may fail to give

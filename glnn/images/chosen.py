@@ -19,9 +19,9 @@ class Chosen:
     """A preprocessing, and where it comes from."""
 
     how: Preprocessing
-    """What is done."""
+    """The preprocessing."""
     assumed: bool = False
-    """Whether nobody said anything of it."""
+    """Whether neither the model nor the user states anything of it."""
 
     @classmethod
     def of(

@@ -23,9 +23,9 @@ IGNORED = frozenset({"do_convert_rgb", "do_reduce_labels"})
 KNOWN = frozenset(
     {"do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_flip_channel_order"}
 )
-"""What glnn does of what is asked by `do_`, beside what is IGNORED as it changes nothing."""
+"""The `do_` entries that glnn follows, besides those of IGNORED, which change nothing."""
 HUGGING_FACE = KNOWN | {"image_mean", "image_processor_type", "feature_extractor_type"}
-"""What only its files of preprocessing have: that of a model, too, has an image_size."""
+"""The entries that only preprocessing files have: a model's file, too, has an image_size."""
 RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 FORMATS: Mapping[str, dict[str, Any]] = {
     "gray8": {"colours": "L"},
@@ -37,7 +37,7 @@ RANGES: Mapping[str, dict[str, Any]] = {
     "normalized_0_1": {},
     "normalized_1_1": {"mean": (0.5,), "std": (0.5,)},
 }
-"""Those of ONNX, in small letters."""
+"""The ranges of ONNX, in small letters."""
 
 
 def described(metadata: Mapping[str, str], outputs: Shapes = ()) -> Preprocessing | None:

@@ -22,7 +22,7 @@ CONFIDENCE, OVERLAP = 0.25, 0.7
 MOST = 300
 """Objects of a picture at the most, the best."""
 MOST_CANDIDATES = 30000
-"""Of those the best that are compared with one another."""
+"""The number of best candidates that are compared with one another."""
 
 YOLOV5, YOLOV8, NMS = "yolov5", "yolov8", "nms"
 LAYOUTS = (YOLOV5, YOLOV8, NMS)
@@ -54,7 +54,7 @@ class DetectedObject:
     """An object in a picture, all places in the picture's pixels."""
 
     number: int
-    """Its class."""
+    """The number of its class."""
     label: str
     score: float
     box: tuple[float, float, float, float]

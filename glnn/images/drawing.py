@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LEAST = 9  # pixels: letters smaller than this nobody reads
 FEW = 3  # times the size of a letter: a label that has less room is worth more than its figures
 FIGURES = ("{:.1%}", "{:.0%}", "")
-"""How a probability is written; the next where that leaves no room for the labels."""
+"""The formats of a probability; the next one where that leaves no room for the labels."""
 PANEL, INK = 26, 255  # grey values: letters of INK on what is darkened towards PANEL
 SHADE = 0.85  # how much of the panel covers the picture: letters are read on white, too
 NOWHERE = "\U0010fffe"  # no font has a glyph for it

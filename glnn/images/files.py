@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-"""What is read; Pillow knows more, and starts programs such as Ghostscript for some."""
+"""The formats that are read; Pillow knows more, and starts programs such as Ghostscript for
+some."""
 
 
 def read_picture(path: str | os.PathLike[str]) -> NDArray[np.uint8]:

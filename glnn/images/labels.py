@@ -15,7 +15,7 @@ from glnn.reading import check_file, read
 KEY = "labels"
 """Under which a model's metadata have them: a JSON list, or an object of numbers and names."""
 KEYS = (KEY, "names", "id2label", "class_names", "classes")
-"""Where they may be: the second is Ultralytics', the third Hugging Face's."""
+"""The keys of the names in metadata: the second is Ultralytics', the third Hugging Face's."""
 MOST = 1 << 24  # bytes of a file, or characters of an entry
 
 Labels = Mapping[int, str]

@@ -20,7 +20,7 @@ from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
 
 COLOURS: Mapping[str, int] = {"RGB": 3, "BGR": 3, "L": 1}
-"""What a picture's channels may be, and how many: red, green and blue in one order or the other,
+"""The channels of a picture, and their number: red, green and blue in one order or the other,
 or grey."""
 MOST_SIDE = 1 << 15
 Size = int | tuple[int, int]
@@ -36,21 +36,20 @@ class Preprocessing:
     """
 
     resize: Size | None = None
-    """To how many pixels the shorter side, or to which height and width; None: as large as it is.
-    """
+    """The pixels of the shorter side, or height and width; None: as large as it is."""
     crop: Size | None = None
-    """Which height and width of the centre are kept, black where the picture ends; None: all."""
+    """The height and width of the centre that is kept, black where the picture ends; None: all."""
     interpolation: str = "bilinear"
-    """One of Pillow's: nearest, box, bilinear, hamming, bicubic or lanczos."""
+    """Pillow's interpolation: nearest, box, bilinear, hamming, bicubic or lanczos."""
     antialias: bool = True
-    """Whether a picture that becomes smaller is averaged over; without, nearest or bilinear only.
-    """
+    """Whether a picture that becomes smaller is averaged over; without, nearest or bilinear
+    only."""
     scale: float = 1.0
-    """What the brightest byte, 255, becomes: 1, or 255 where the numbers stay as they are."""
+    """The number for the brightest byte, 255: 1, or 255 where the numbers stay as they are."""
     mean: tuple[float, ...] = ()
-    """What is subtracted from each channel then, in the model's order; one number is for all."""
+    """The number subtracted from each channel, in the model's order; one number is for all."""
     std: tuple[float, ...] = ()
-    """By what each is divided after that."""
+    """The divisor of each channel after that; one number is for all."""
     colours: str = "RGB"
     """The channels: one of COLOURS."""
     letterbox: int | None = None

@@ -23,7 +23,7 @@ FILTERS: Mapping[str, int] = {
     "box": 4,
     "hamming": 5,
 }
-"""How pixels between pixels are made up, and Pillow's numbers for it."""
+"""The interpolations between pixels, and Pillow's numbers for them."""
 BILINEAR = FILTERS["bilinear"]
 
 

@@ -21,7 +21,7 @@ IMAGENET = Preprocessing.imagenet()
 LONGEST = 1 << 16  # characters of an entry
 SIDES = (1, 1 << 15)
 Shapes = Collection[Sequence[int | str]]
-"""Those of a model's outputs."""
+"""The shapes of a model's outputs."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Export:
     """The metadata of an export."""
 
     task: str | None
-    """One of TASKS or another; None where it is not said, as by YOLOv5's detectors."""
+    """A name of TASKS or another; None where it is not stated, as by YOLOv5's detectors."""
     labels: Labels
     """Names by the numbers of classes."""
     size: tuple[int, int] | None = None

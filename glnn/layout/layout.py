@@ -1,4 +1,4 @@
-"""What a layout is, and the two simple kinds; `morton` has the third.
+"""The base of layouts, and the two simple kinds; `morton` has the third.
 
 `R` is row major and dense: the elements one after the other, the end of the whole array padded to
 four words, one `vec4`. Seen in another shape it is the same memory.
@@ -44,11 +44,11 @@ class Dim:
     """A dimension of an array's memory: some of an axis of the array, in steps."""
 
     axis: int
-    """Of the array."""
+    """The axis of the array."""
     step: int
-    """How much further along the axis the next place of this dimension is."""
+    """The distance along the axis to the next place of this dimension."""
     extent: int
-    """How many places it has, padding included; but not what follows a padded row."""
+    """The number of places, padding included; but not what follows a padded row."""
     stride: int
     """Numbers of memory from one place to the next."""
 

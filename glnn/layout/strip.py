@@ -23,7 +23,7 @@ class Strip(Layout):
     """A layout of channels that are a part of each pixel's memory, as operands of a Concat are."""
 
     whole: Layout
-    """How the tensor lies that has these channels alone: `nhwC4c` or `R4`."""
+    """The layout of the tensor that has these channels alone: `nhwC4c` or `R4`."""
     first: int = field()  # a layout has 0
     """The first of them, counted in numbers from where a pixel begins; whole vec4 are before it."""
     wide: int

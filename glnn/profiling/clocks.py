@@ -29,20 +29,20 @@ class Performed:
     """The times of a few pieces of work, in seconds of `time.perf_counter`."""
 
     asked: tuple[Span, ...]
-    """When the host asked for each."""
+    """The times at which the host asked for each piece."""
     waited: tuple[Span, ...]
-    """When it waited."""
+    """The times at which the host waited."""
     done: tuple[Span, ...]
-    """When the device was at each."""
+    """The times at which the device worked on each piece."""
 
 
 class Clock(ABC):
     """Measures when work is done. To be used inside `Backend.perform`."""
 
     about: ClassVar[str]
-    """Whose clock it is, for people."""
+    """The clock's name, for people."""
     on_device: ClassVar[bool] = True
-    """Whether it is the device's."""
+    """Whether the clock is the device's."""
 
     @abstractmethod
     def perform(self, works: Works) -> Performed | None:

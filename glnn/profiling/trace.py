@@ -26,7 +26,7 @@ from glnn.writing import whole
 Array = NDArray[Any]
 HOST, GPU, WAITED = 1, 2, 3
 THREADS = {HOST: "host", GPU: "GPU", WAITED: "steps, by the host's clock"}
-"""Of each process."""
+"""The threads of each process."""
 
 
 @dataclass
@@ -37,13 +37,13 @@ class _Traced:
     pid: int
     """The process that stands for it."""
     clock: Clock
-    """What is believed of when its steps are done."""
+    """The clock of its steps."""
     doubt: str | None
-    """Why it is no better one."""
+    """The reason why there is no better clock."""
     runs: int = 0
-    """How many there were."""
+    """The number of runs."""
     threads: set[int] = field(default_factory=set)
-    """Those that have events."""
+    """The threads that have events."""
 
 
 @dataclass

@@ -44,11 +44,12 @@ class LayerError:
     op: str
     kernel: str
     error: float
-    """With all layers before it in float64, too."""
+    """The error with all layers before it in float64, too."""
     ok: bool
     """Whether `error`, or else `own`, is within the tolerance."""
     own: float | None = None
-    """Of this layer alone, relative to the terms of its results; None where `error` says enough."""
+    """The error of this layer alone, relative to the terms of its results; None where `error`
+    is enough."""
 
 
 @dataclass(frozen=True)

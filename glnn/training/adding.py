@@ -19,9 +19,9 @@ class Adding:
     """Puts operators into a graph, all of whose sizes are known."""
 
     builder: Builder
-    """Of the graph."""
+    """The builder of the graph."""
     label: str
-    """What the nodes are called."""
+    """The label of the nodes."""
 
     def __call__(self, operator: Operator, *inputs: Value) -> Value:
         """Add `operator`, and return its result."""

@@ -16,7 +16,7 @@ from glnn.types import Array
 from glnn.writing import probe
 
 MONITORED = ("loss", *MISSING)
-"""What early stopping may look at."""
+"""The metrics that early stopping can monitor."""
 
 
 class Training(Protocol):

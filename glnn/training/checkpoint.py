@@ -42,7 +42,7 @@ class Position:
     began: int = 0
     """Epochs that were over when `fit` began."""
     seconds: float = 0.0
-    """What the epoch took so far."""
+    """The time that the epoch took so far."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class Setup:
     optimizer: str
     """The optimiser with its arguments."""
     schedule: str
-    """How the learning rate changes; empty where it does not."""
+    """The schedule of the learning rate; empty without one."""
     options: str
-    """What is frozen, and what gradients are clipped to."""
+    """The frozen parameters, and the bounds of gradients."""
     seed: int
-    """Of dropout and of the order of samples."""
+    """The seed of dropout and of the order of samples."""
     version: str
-    """glnn's."""
+    """The version of glnn."""
     backend: str
     """The backend's name."""
     device: str
@@ -90,17 +90,17 @@ class Snapshot:
     states: Mapping[str, Array]
     """The content of each state."""
     place: Position
-    """Where training is."""
+    """The position of the training."""
     batches: Batches
-    """How its epochs are cut."""
+    """The division of its epochs into batches."""
     setup: Setup
-    """With what was trained."""
+    """The arguments and the backend of the training."""
     kernels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The kernel of each step, by what the steps compute, as `training 64`."""
     history: History = field(default_factory=History)
     """The epochs that are over."""
     callbacks: tuple[Mapping[str, Array], ...] = ()
-    """What each callback keeps."""
+    """The arrays that each callback keeps."""
 
 
 def write(path: str | os.PathLike[str], snapshot: Snapshot) -> None:

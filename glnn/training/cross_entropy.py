@@ -38,7 +38,7 @@ class CrossEntropyLoss(Loss):
     ignore_index: int | None = -100
     """The class whose terms are left out, for targets of classes; None: there is none such."""
     label_smoothing: float = 0.0
-    """How much of each target is spread evenly over all classes, from 0 to 1."""
+    """The part of each target that is spread evenly over all classes, from 0 to 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

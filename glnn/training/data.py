@@ -24,7 +24,7 @@ class Samples:
     """Arrays whose first dimension counts the samples, by name: the model's inputs, `target`."""
 
     arrays: Mapping[str, Array]
-    """As many samples of each."""
+    """The arrays, all of as many samples."""
 
     loss: Loss
     """The loss, as it suits their targets."""

@@ -19,13 +19,13 @@ from glnn.training.idx import read_idx
 from glnn.types import Array
 
 PAIRS = (("x", "y"), ("images", "labels"), ("image", "label"), ("x_train", "y_train"))
-"""What the arrays of an .npz file are called: the samples, and what is expected of them."""
+"""The names of the arrays of an .npz file: samples and targets."""
 HELD_OUT = ("x_test", "y_test")
-"""What those are called that are not trained with."""
+"""The names of the arrays of test samples and targets."""
 CLASSES = "classes"
-"""What the names of the classes are called."""
+"""The name of the array of the classes' names."""
 TRAINING, TEST = "train", "t10k"
-"""What the names of MNIST's files begin with."""
+"""The prefixes of the names of MNIST's files."""
 LISTED = 8  # names of a file or a folder in an error
 
 
@@ -41,7 +41,7 @@ class Dataset:
     y: Array
     """int32, (n,) for classes by their numbers, or float32, (n, ...); others are converted."""
     classes: tuple[str, ...] = ()
-    """What the classes are called, where that is known."""
+    """The names of the classes, where these are known."""
 
     def __post_init__(self) -> None:
         for name, array in (("x", self.x), ("y", self.y)):

@@ -28,19 +28,19 @@ class FitProgress:
     """The progress of `fit`."""
 
     batches: Batches = field(default_factory=Batches)
-    """How the epochs are cut."""
+    """The division of the epochs into batches."""
     history: History = field(default_factory=History)
     """The epochs that are over."""
     epoch: int = 0
-    """How many these are."""
+    """The number of epochs that are over."""
     sample: int = 0
     """Samples of the next one that were trained on."""
     began: int = 0
     """Epochs that were over when `fit` began."""
     seconds: float = 0.0
-    """What the epoch took until `resumed`."""
+    """The time that the epoch took until `resumed`."""
     resumed: float = field(default_factory=perf_counter)
-    """When the epoch began or went on, by the clock of `perf_counter`."""
+    """The time at which the epoch began or went on, by `perf_counter`."""
     stopped: bool = False
     """Whether a callback asked for the end."""
 
@@ -66,19 +66,19 @@ class Fit:
     """The arguments and state of one call of `fit`."""
 
     steps: Steps
-    """What computes."""
+    """The steps of the training."""
     course: FitProgress
-    """How far it is."""
+    """The progress."""
     samples: Samples
-    """What is trained on."""
+    """The samples to train on."""
     validation: Samples | None
-    """What the model is evaluated on after each epoch."""
+    """The samples to evaluate on after each epoch."""
     epochs: int
-    """How many, from where `fit` began."""
+    """The number of epochs, from where `fit` began."""
     seed: int | None
-    """Of the order of the samples; None: they stay as they are."""
+    """The seed of the order of the samples; None: they stay as they are."""
     learning_rate: Callable[[int], float]
-    """That of the step after so many."""
+    """A function of the number of steps, which returns the learning rate of the next."""
 
     def run(self, trainer: Training, callbacks: Sequence[Callback], shown: bool | None) -> None:
         """Train. trainer: what `callbacks` are given. shown: see `progress`.

@@ -37,17 +37,17 @@ class Forward:
     """A model's graph in which inputs stand for its parameters."""
 
     graph: Graph
-    """Its inputs are the model's, then the states."""
+    """The graph; its inputs are the model's, then the states."""
     inputs: tuple[Value, ...]
     """The model's own."""
     states: Mapping[str, Value]
     """The inputs that are states, by name: parameters, running statistics and `passes`."""
     initial: Mapping[str, Array]
-    """What these are at first."""
+    """The initial content of the states."""
     trained: tuple[str, ...]
-    """Those that gradients change."""
+    """The states that gradients change."""
     updates: Mapping[str, Value]
-    """What the others are from the next batch on."""
+    """The next content of the other states."""
 
     @classmethod
     def build(

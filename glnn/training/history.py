@@ -23,7 +23,7 @@ FORMATS = {
     "learning_rate": ".3g",
     "seconds": ".2f",
 }
-"""How a table has a column, if not with four digits."""
+"""The formats of a table's columns; four digits where there is none."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Row:
     """The metrics of one epoch."""
 
     epoch: int
-    """Its number, from 1."""
+    """The epoch's number, from 1."""
     step: int
     """Updates of the parameters until its end, those of earlier epochs too."""
     loss: float
@@ -43,9 +43,9 @@ class Row:
     validation_accuracy: float | None
     """The part of the validation data that is classified right at its end."""
     learning_rate: float
-    """That of the next step."""
+    """The learning rate of the next step."""
     seconds: float
-    """What it took, validation included."""
+    """The time that the epoch took, validation included."""
 
 
 NAMES = tuple(field.name for field in fields(Row))
@@ -56,7 +56,7 @@ class History:
     """The epochs that were trained, in order."""
 
     rows: tuple[Row, ...] = ()
-    """One of each epoch."""
+    """The metrics of each epoch."""
 
     def __len__(self) -> int:
         return len(self.rows)

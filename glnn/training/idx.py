@@ -19,7 +19,7 @@ from glnn.model.npz import Header, read_array
 from glnn.reading import check_file, regular
 
 BYTES = 0x08
-"""What the third byte says of numbers that are unsigned bytes; the fourth says how many sizes."""
+"""The third byte for unsigned bytes; the fourth is the number of dimensions."""
 
 
 def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:

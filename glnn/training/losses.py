@@ -33,11 +33,11 @@ class Lost:
     value: Value
     """The loss, a float32 number of shape ()."""
     gradient: Value
-    """Its gradient by the model's output, of that one's shape."""
+    """The gradient by the model's output, of its shape."""
     terms: Value | None = None
     """The sum of its terms, where the batch's labels say what a mean divides it by."""
     count: Value | None = None
-    """What a mean divides `terms` by there: 0 of a batch whose labels are all ignored."""
+    """The divisor of `terms` for a mean: 0 of a batch whose labels are all ignored."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Loss(ABC):
     """A function of a model's output and a target, which training minimises."""
 
     reduction: str = field(default="mean", kw_only=True)
-    """What is made of the terms: their "mean" or their "sum"."""
+    """The reduction of the terms: "mean" or "sum"."""
 
     reductions: ClassVar[tuple[str, ...]] = ("mean", "sum")
 
@@ -191,7 +191,7 @@ class HuberLoss(_Elementwise):
     """(x - y)^2 / 2 where |x - y| is at most delta, delta (|x - y| - delta / 2) elsewhere."""
 
     delta: float = 1.0
-    """Where it turns from a parabola to a line, greater than 0."""
+    """The error at which the parabola turns into a line, greater than 0."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,9 +214,9 @@ class BCEWithLogitsLoss(_Elementwise):
     """-weight (pos_weight y log p + (1 - y) log(1 - p)) of p = sigmoid(x), y from 0 to 1."""
 
     weight: Numbers = None
-    """What each term is multiplied by, of a shape that broadcasts to the output's; None: 1."""
+    """The factor of each term, of a shape that broadcasts to the output's; None: 1."""
     pos_weight: Numbers = None
-    """What the terms of y are multiplied by, as above."""
+    """The factor of the terms of y, as above."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -250,7 +250,7 @@ class KLDivLoss(_Elementwise):
     """
 
     log_target: bool = False
-    """Whether the target is given as logarithms."""
+    """Whether the target is in logarithms."""
 
     reductions: ClassVar[tuple[str, ...]] = ("mean", "sum", "batchmean")
 

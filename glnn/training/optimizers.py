@@ -28,17 +28,17 @@ class UpdateContext:
     add: Adding
     """Puts operators into the graph."""
     parameter: Value
-    """As it is."""
+    """The parameter's current content."""
     gradient: Value
     """The gradient by it."""
     slots: Slots
-    """What is kept of it, by name."""
+    """The tensors that are kept of it, by name."""
     lr: Given
     """The learning rate."""
     step: Value
-    """How many steps were done before, int32 of shape ()."""
+    """The number of steps done before, int32 of shape ()."""
     shared: Slots
-    """What is kept for all parameters together, by name, as it is from this step on."""
+    """The scalars that are kept for all parameters together, by name, from this step on."""
 
     def __call__(self, text: str, **operands: Given) -> Value:
         """Add a formula of the parameter w, its gradient g, the rate lr, and of `operands`."""
@@ -96,11 +96,11 @@ class SGD(Optimizer):
     """
 
     momentum: float = 0.0
-    """How much of the buffer stays; with 0 there is none, and b is g."""
+    """The factor of the buffer; with 0 there is none, and b is g."""
     dampening: float = 0.0
-    """How much of a gradient is left out, but of the first."""
+    """The part of a gradient that is left out, but of the first."""
     weight_decay: float = 0.0
-    """How much of a parameter is added to its gradient."""
+    """The factor of the parameter that is added to its gradient."""
     nesterov: bool = False
     """Whether g + momentum b takes the place of b; there must be a momentum and no dampening."""
 
@@ -138,11 +138,11 @@ class Adam(Optimizer):
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
-    """How much of m and of v stays, less than 1."""
+    """The factors of m and of v, less than 1."""
     eps: float = 1e-8
-    """What is added to the root."""
+    """The number added to the root."""
     weight_decay: float = 0.0
-    """How much of a parameter is added to its gradient."""
+    """The factor of the parameter that is added to its gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,7 +192,7 @@ class AdamW(Adam):
     """
 
     weight_decay: float = 1e-2
-    """How much of a parameter goes with each step, times the learning rate."""
+    """The factor of the parameter, times the learning rate, that each step subtracts."""
 
     def update(self, context: UpdateContext) -> tuple[Value, Slots]:
         return self._update(context, "g", "w * (1.0 - lr * decay)" if self.weight_decay else "w")
@@ -208,15 +208,15 @@ class RMSprop(Optimizer):
     lr: float = 1e-2
     """The learning rate, unless a schedule makes another of it."""
     alpha: float = 0.99
-    """How much of v stays."""
+    """The factor of v."""
     eps: float = 1e-8
-    """What is added to the root."""
+    """The number added to the root."""
     weight_decay: float = 0.0
-    """How much of a parameter is added to its gradient."""
+    """The factor of the parameter that is added to its gradient."""
     momentum: float = 0.0
-    """How much of the way of the last step is gone again."""
+    """The factor of the last step's way."""
     centered: bool = False
-    """Whether the square of the gradients' mean is taken off v."""
+    """Whether the square of the gradients' mean is subtracted from v."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -260,13 +260,13 @@ class Adagrad(Optimizer):
     lr: float = 1e-2
     """The learning rate, unless a schedule makes another of it."""
     lr_decay: float = 0.0
-    """How much less the rate is with each step."""
+    """The decrease of the rate with each step."""
     weight_decay: float = 0.0
-    """How much of a parameter is added to its gradient."""
+    """The factor of the parameter that is added to its gradient."""
     initial_accumulator_value: float = 0.0
-    """What s is at first."""
+    """The initial value of s."""
     eps: float = 1e-10
-    """What is added to the root."""
+    """The number added to the root."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,7 +38,7 @@ class PictureFolder:
     training: Sequence[tuple[Path, int]]
     """Files to train with, and their classes."""
     held: Sequence[tuple[Path, int]] = ()
-    """Those that are held out, as they are in a folder called so."""
+    """Files that are held out, those in a folder of such a name, and their classes."""
     failed: list[dict[str, str]] = field(default_factory=list)
     """Pictures that could not be read, and why: filled as they are read."""
 

@@ -62,9 +62,9 @@ class ConstantLR(Schedule):
     """lr factor in the first `total_iters` steps, lr from then on."""
 
     factor: float = 1 / 3
-    """From 0 to 1."""
+    """The factor, from 0 to 1."""
     total_iters: int = 5
-    """For how many steps."""
+    """The number of steps with the factor."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,11 +81,11 @@ class LinearLR(Schedule):
     """lr times a factor that goes evenly from `start_factor` to `end_factor`, and stays there."""
 
     start_factor: float = 1 / 3
-    """In the first step, greater than 0, at most 1."""
+    """The factor in the first step, greater than 0, at most 1."""
     end_factor: float = 1.0
-    """From the step `total_iters` on, from 0 to 1."""
+    """The factor from the step `total_iters` on, from 0 to 1."""
     total_iters: int = 5
-    """In how many steps."""
+    """The number of steps from the one to the other."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,9 +103,9 @@ class StepLR(Schedule):
     """lr gamma^(step / step_size), rounded down: less after every `step_size` steps."""
 
     step_size: int
-    """How many steps have one rate."""
+    """The number of steps with one rate."""
     gamma: float = 0.1
-    """What the rate is multiplied by."""
+    """The factor of the rate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,7 +126,7 @@ class CosineAnnealingLR(Schedule):
     """
 
     T_max: int
-    """How many steps it is from the one to the other."""
+    """The number of steps from the one to the other."""
     eta_min: float = 0.0
     """The least rate."""
 
@@ -151,17 +151,17 @@ class OneCycleLR(Schedule):
     max_lr: float
     """The greatest rate."""
     total_steps: int
-    """In how many steps; from then on the rate is the least."""
+    """The number of steps; from then on the rate is the least."""
     pct_start: float = 0.3
-    """In what part of them it goes up, from 0 to 1."""
+    """The part of the steps in which the rate increases, from 0 to 1."""
     anneal_strategy: str = "cos"
-    """Whether it goes as a cosine, "cos", or evenly, "linear"."""
+    """The curve: "cos" for a cosine, "linear" for a line."""
     div_factor: float = 25.0
-    """What `max_lr` is divided by at first, greater than 0."""
+    """The divisor of `max_lr` for the first rate, greater than 0."""
     final_div_factor: float = 1e4
-    """What the first rate is divided by in the end, greater than 0."""
+    """The divisor of the first rate for the last, greater than 0."""
     three_phase: bool = False
-    """Whether it goes down as long as it goes up, and then from there to the least."""
+    """Whether the rate decreases for as long as it increases, and then from there to the least."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

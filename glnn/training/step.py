@@ -37,11 +37,11 @@ class StepGraph:
     """A graph that is run again and again, and what stays on the device between."""
 
     graph: Graph
-    """Its inputs are those of the model, then `target`, then states, which are called as these."""
+    """The graph; its inputs are those of the model, then `target`, then states, by their names."""
     states: Mapping[str, Array]
-    """What each state is at first, float32 or int32, by its name."""
+    """The initial content of each state, float32 or int32, by its name."""
     updates: Mapping[str, str]
-    """For each state that changes, the name of the output that it is from the next run on."""
+    """The name of the output that is a state's next content, for each state that changes."""
     together: tuple[tuple[str, ...], ...] = ()
     """States that are updated alike: the parameters that are trained, what is kept of each of
     these, and running statistics."""
@@ -357,9 +357,9 @@ class Clipping:
     """Bounds of gradients: first of each number, then of the norm of all together."""
 
     norm: float | None = None
-    """What the norm of all gradients together is at most; None: anything."""
+    """The greatest norm of all gradients together; None for any."""
     value: float | None = None
-    """What the size of each number is at most; None: anything."""
+    """The greatest magnitude of each number; None for any."""
 
     def __post_init__(self) -> None:
         for name in ("norm", "value"):

@@ -52,7 +52,7 @@ class Evaluation:
     accuracy: float | None
     """The part of them that are classified right; None where the loss has no classes."""
     count: int
-    """How many there are."""
+    """The number of samples."""
 
 
 class Steps:
@@ -307,7 +307,7 @@ class BatchKey:
     parts: int = 1
     """Parts of the batch that are computed by themselves, at least."""
     totals: bool = True
-    """Whether what an epoch's progress shows adds up."""
+    """Whether the totals that an epoch's progress shows are added up."""
 
     @classmethod
     def for_samples(cls, samples: Samples, count: int, **more: Any) -> BatchKey:
@@ -327,9 +327,9 @@ class Recipe:
     model: Model
     """The model."""
     optimizer: Optimizer
-    """How its parameters are updated."""
+    """The optimiser of its parameters."""
     options: Mapping[str, Any]
-    """What `training_step` is given besides: `frozen`, `schedule`, `clip_norm`, `clip_value` and
+    """Further arguments of `training_step`: `frozen`, `schedule`, `clip_norm`, `clip_value` and
     `seed`."""
 
     def training(self, key: BatchKey) -> StepGraph:
