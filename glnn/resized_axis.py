@@ -107,10 +107,10 @@ class ResizedAxis:
 
     def places(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
         """Where each place wanted lies among those that there are, as `mode` says."""
-        at = np.arange(self.count, dtype=dtype)
-        scale, half, most = dtype(self.scale), dtype(0.5), dtype(self.size - 1)
+        at, scale = np.arange(self.count, dtype=dtype), dtype(self.scale)
         if mode == "asymmetric":
             return np.asarray(at / scale)
+        half, most = dtype(0.5), dtype(self.size - 1)
         if mode == "align_corners":
             return np.asarray(at * most / self._last)
         if mode == "tf_crop_and_resize":
@@ -164,4 +164,4 @@ ROUNDED: Mapping[str, Callable[[Array], Array]] = {
 
 def nearest_places(at: Array, size: int, mode: str) -> Array:
     """The index of the place that is nearest to each, int32. mode: of ROUNDED."""
-    return np.asarray(np.clip(ROUNDED[mode](at), 0, size - 1), np.int32)
+    return np.asarray(np.minimum(np.maximum(ROUNDED[mode](at), 0), size - 1), np.int32)

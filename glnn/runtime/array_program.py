@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from glnn.array_functions import FUNCTIONS
 from glnn.device.command_buffer import FormatError, plain, size_of
 from glnn.host_memory import check_memory
-from glnn.size_table import Size, Template, number, places
+from glnn.size_table import Size, SizeIndex, depends, maker, number, places
 from glnn.types import Array
 
 KINDS = "biuf"  # of NumPy's numbers that files have
@@ -30,11 +31,6 @@ class ArrayCall:
     """The calls whose results it is given; ~i is the constant i."""
     attributes: tuple[Any, ...]
     """What it is given behind these: plain data, with a SizeIndex for each size."""
-
-    @cached_property
-    def given(self) -> Template[tuple[Any, ...]]:
-        """Gives the attributes."""
-        return Template(self.attributes)
 
     @cached_property
     def called(self) -> Callable[..., Array]:
@@ -105,25 +101,49 @@ class ArrayProgram:
             if type(place) is not int or not 0 <= place < expressions:
                 raise FormatError(f"there is no expression {place!r:.80}")
 
-    def order(self, names: tuple[str, ...]) -> list[tuple[int, ArrayCall, tuple[int, ...]]]:
-        """Return the calls that these tensors need: each with its place, and those read no more."""
-        if names not in self._orders:
-            ends, spent = {self.results[name] for name in names}, set[int]()
-            found: list[tuple[int, ArrayCall, tuple[int, ...]]] = []
-            wanted = set(ends)
-            for i in reversed(range(len(self.calls))):
-                if i in wanted and self.needs[i]:
-                    reads = {at for at in self.calls[i].reads if at >= 0 and self.needs[at]}
-                    found.append((i, self.calls[i], tuple(reads - ends - spent)))
-                    spent |= reads
-                    wanted |= reads
-            self._orders[names] = found[::-1]
-        return self._orders[names]
+    def compute(self, names: tuple[str, ...], numbers: Sequence[int]) -> tuple[Array, ...]:
+        """Return the results called `names` for these numbers of the table of expressions."""
+        if names not in self._computers:
+            self._computers[names] = self._computer(names)
+        found: tuple[Array, ...] = self._computers[names](numbers)
+        return found
 
     @cached_property
-    def _orders(self) -> dict[tuple[str, ...], list[tuple[int, ArrayCall, tuple[int, ...]]]]:
-        """Results of `order`, by its arguments."""
+    def _computers(self) -> dict[tuple[str, ...], Callable[[Sequence[int]], tuple[Array, ...]]]:
+        """Functions from numbers to results, by the names of these."""
         return {}
+
+    def _computer(self, names: tuple[str, ...]) -> Callable[[Sequence[int]], tuple[Array, ...]]:
+        """Return one flat Python function that calls what `names` need, and keeps no more of it."""
+        scope: dict[str, Any] = {"__builtins__": {}}
+        ends = [self.results[name] for name in names]
+        wanted, read, lines = set(ends), set(ends), list[str]()
+        for i in reversed(range(len(self.calls))):
+            one = self.calls[i]
+            if i in wanted and self.needs[i]:
+                wanted.update(one.reads)
+                over = {at for at in one.reads if at >= 0 and self.needs[at]} - read
+                read |= over
+                given = [self._operand(at, scope) for at in one.reads]
+                given += [_text(value, scope) for value in one.attributes]
+                scope[f"f{i}"] = one.called
+                lines += [f"del {', '.join(f'v{at}' for at in sorted(over))}"] if over else []
+                lines.append(f"v{i} = f{i}({', '.join(given)})")
+        lines.append("")
+        results = "".join(f"{self._operand(at, scope)}, " for at in ends)
+        body = "".join(f"    {line}\n" for line in reversed(lines))
+        text = f"def compute(n):\n{body}    return ({results})\n"
+        exec(compile(text, "<arrays of sizes>", "exec"), scope)
+        found: Callable[[Sequence[int]], tuple[Array, ...]] = scope["compute"]
+        return found
+
+    def _operand(self, at: int, scope: dict[str, Any]) -> str:
+        """Return the text of what a call reads; what needs no sizes is put into `scope`."""
+        if at >= 0 and self.needs[at]:
+            return f"v{at}"
+        name = f"k{at}" if at >= 0 else f"c{~at}"
+        scope[name] = self.known[at]
+        return name
 
     @cached_property
     def known(self) -> Sequence[Array | None]:
@@ -152,21 +172,35 @@ def _constant(known: tuple[str, list[int]], words: NDArray[np.uint32]) -> Array:
     return np.frombuffer(words.tobytes()[:nbytes], kind).reshape(shape)
 
 
+def _text(value: Any, scope: dict[str, Any]) -> str:
+    """Return the text of an attribute, of the numbers `n`; what is known is put into `scope`."""
+    if isinstance(value, SizeIndex):
+        return f"n[{value.index}]"
+    if isinstance(value, tuple) and depends(value):
+        return f"({''.join(f'{_text(one, scope)}, ' for one in value)})"
+    name, make = f"a{len(scope)}", maker(value)
+    scope[name] = value if make is None else make
+    return name if make is None else f"{name}(n)"
+
+
 class SizedArrays:
     """The results of an ArrayProgram in one binding after another."""
 
     def __init__(self, program: ArrayProgram) -> None:
         self._program, self._checked = program, 0
         needs = {name: sorted(program.needs[at]) for name, at in program.results.items()}
-        self._needs = tuple(needs.items())
-        self._keys: dict[str, tuple[int, ...]] = {}
+        self._needs = [
+            (name, itemgetter(*some) if some else lambda _: ()) for name, some in needs.items()
+        ]
+        """What picks the numbers that each tensor depends on."""
+        self._keys: dict[str, Any] = {}
 
     def changed(self, numbers: Sequence[int]) -> dict[str, Array]:
         """Return the tensors that are others for these `numbers` of the expressions than before.
 
         Raises LimitError, before anything is computed, where the host has too little memory.
         """
-        keys = {name: tuple([numbers[i] for i in needs]) for name, needs in self._needs}
+        keys = {name: pick(numbers) for name, pick in self._needs}
         names = tuple([name for name, key in keys.items() if self._keys.get(name) != key])
         if not names:
             return {}
@@ -176,10 +210,6 @@ class SizedArrays:
             check_memory(nbytes, lambda: "what follows from the sizes of a run")
             self._checked = nbytes
         with np.errstate(all="ignore"):
-            values: list[Any] = list(program.known)
-            for at, call, spent in program.order(names):
-                reads = [values[i] for i in call.reads]
-                values[at] = call.called(*reads, *call.given(numbers))
-                for i in spent:
-                    values[i] = None
-        return {name: np.asarray(values[program.results[name]], order="C") for name in names}
+            found = program.compute(names, numbers)
+        pairs = zip(names, found, strict=True)
+        return {name: np.asarray(array, order="C") for name, array in pairs}
