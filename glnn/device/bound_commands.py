@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from ctypes import Array, c_int
+from ctypes import c_uint
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeVar
 
 from glnn.device.command_buffer import Command, CommandBuffer, FormatError, UniformValue
 from glnn.device.device import BARRIERS, Device
 from glnn.device.functions import Command as Call
-from glnn.device.members import Value
 from glnn.device.program import Program, UniformUse
 from glnn.device.texture import DataTexture
-from glnn.size_table import Maker, Size, SizeIndex, Template, depends, maker, number
+from glnn.size_table import Maker, Size, SizeIndex, depends, maker, number
 
 T = TypeVar("T")
 
@@ -28,10 +27,6 @@ def _unbound() -> None:
 def _makers(values: Iterable[tuple[T, Any]]) -> list[tuple[T, Maker]]:
     """Return those of `values` in which sizes are, by their keys, as what makes them."""
     return [(key, make) for key, one in values if (make := maker(one)) is not None]
-
-
-def _is_int32(value: object) -> bool:
-    return type(value) is int and -(1 << 31) <= value < 1 << 31
 
 
 class Shown(Protocol):
@@ -64,30 +59,10 @@ class Replaced:
         return name == "capture" and (arguments[0] in self.arrays or arguments[-1] in self.buffers)
 
 
-class _UniformValues(Mapping[str, Value]):
-    """A set of uniforms in one binding, made of `numbers` when somebody looks at it."""
-
-    def __init__(self, make: Template[Mapping[str, Value]], numbers: Sequence[int]) -> None:
-        self._make, self._numbers = make, numbers
-
-    @cached_property
-    def _values(self) -> Mapping[str, Value]:
-        return self._make(self._numbers)
-
-    def __getitem__(self, name: str) -> Value:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-
 class _SizedUniforms:
     """The calls that write uniforms of which some follow from sizes, put into `calls` once.
 
-    A binding changes the numbers that they write, in the place where these lie. written: the
+    A binding changes the numbers that they write, in the memory where these lie. written: the
     commands whose calls these are; sets: the sets of uniforms that they speak of.
     """
 
@@ -101,17 +76,20 @@ class _SizedUniforms:
         self.places: set[int] = set()
         """The places of the calls."""
         self._programs = programs
-        self._ints: list[tuple[Array[c_int], int, int]] = []
-        """Where the integers lie that a binding changes, and the places of their expressions."""
+        self._known: dict[tuple[int, str, str], Call] = {}
+        """The call for each value of a uniform, by the program and the value's text."""
+        self._numbers: list[tuple[Any, int, int]] = []
+        """Memory and the place in it of each number that a binding changes, and which that is."""
         self._makers: list[tuple[Program, str, Maker]] = []
         """What makes the value of each uniform."""
-        self._others: list[tuple[list[Call], int, Program, str, Maker]] = []
-        """The calls that write others than integers: they are made anew."""
-        self._uses: list[tuple[UniformUse, Template[Any], Template[Any]]] = []
+        self._uses: list[UniformUse] = []
+        """Those behind which other uniforms are set for other sizes."""
+        self._least: int | None = None
+        """The least number that all of them take, once it is known that their values fit."""
         open_sets = frozenset(i for i, one in enumerate(sets) if depends(one))
         for place, (name, *arguments) in enumerate(written):
             if name == "uniform" and depends(arguments[2]):
-                self._write(calls, place, *arguments)
+                calls[place] = self._call(*arguments)
             elif name == "uniforms" and not open_sets.isdisjoint(arguments[1:]):
                 program, first, last = arguments
                 use = self._use(program, sets[first], sets[last])
@@ -120,56 +98,58 @@ class _SizedUniforms:
                 continue
             self.places.add(place)
 
-    def _write(self, calls: list[Call], place: int, number: int, name: str, value: Any) -> None:
-        """Put what writes a uniform of a program into `calls`."""
-        program, make = self._programs[number], maker(value)
+    def _call(self, number: int, name: str, value: Any) -> Call:
+        """Return what writes a uniform of a program."""
+        key = number, name, repr(value)  # by which 0 is neither -0 nor 0.0
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._made(self._programs[number], name, value)
+        return found
+
+    def _made(self, program: Program, name: str, value: Any) -> Call:
+        make = maker(value)
         if make is None:
-            calls[place] = program.writing(name, value)
-            return
+            return program.writing(name, value)
         values = value if isinstance(value, tuple) else (value,)
-        ints = (c_int * len(values))()
-        call = program.writing_ints(name, ints)
-        if call is None or not all(isinstance(one, SizeIndex) or _is_int32(one) for one in values):
-            self._others.append((calls, place, program, name, make))
-            return
-        calls[place] = call
+        memory = program.memory(name, len(values))
         self._makers.append((program, name, make))
         for i, one in enumerate(values):
             if isinstance(one, SizeIndex):
-                self._ints.append((ints, i, one.index))
+                self._numbers.append((memory, i, one.index))
             else:
-                ints[i] = one
+                memory[i] = one
+        return program.writing_from(name, memory)
 
     def _use(self, number: int, first: Mapping[str, Any], last: Mapping[str, Any]) -> UniformUse:
-        """Return what sets `first` of a program, behind `last` or whatever is set."""
+        """Return what sets `first` of a program, before commands behind which `last` is set."""
         program = self._programs[number]
-        first, last = (one if depends(one) else program.known(one) for one in (first, last))
-        use = UniformUse(first, last, [], [])
+        use = UniformUse(last if depends(last) else program.known(last), [], [], [])
         for name, value in first.items():
-            other = name not in last or repr(last[name]) != repr(value)
-            if name in program.uniforms and (other or depends(value)):
-                use.sized.append((_unbound, ()))
-                self._write(use.sized, len(use.sized) - 1, number, name, value)
-                if other:
-                    use.back.append((_unbound, ()))
-                    self._write(use.back, len(use.back) - 1, number, name, value)
-        self._uses.append((use, Template(first), Template(last)))
+            if name in program.uniforms:
+                call = self._call(number, name, value)
+                use.every.append(call)
+                other = name not in last or repr(last[name]) != repr(value)
+                use.back += [call] if other else []
+                use.sized += [call] if other or depends(value) else []
+        if depends(last):
+            self._uses.append(use)
         return use
 
     def bind(self, numbers: Sequence[int]) -> None:
         """Have the calls write what follows from these numbers of the table of expressions."""
-        if self._ints and not (_is_int32(min(numbers)) and _is_int32(max(numbers))):
+        if self._makers and not self._fits(numbers):
             for program, name, make in self._makers:  # raises what is wrong with that uniform
                 program.writing(name, make(numbers))
-        for ints, i, place in self._ints:
-            ints[i] = numbers[place]
-        for calls, i, program, name, make in self._others:
-            calls[i] = program.writing(name, make(numbers))
-        for use, first, last in self._uses:
-            one = _UniformValues(first, numbers) if first.is_open else use.first
-            if last.is_open:
-                use.last = one if use.last is use.first else _UniformValues(last, numbers)
-            use.first = one
+            unsigned = any(memory._type_ is c_uint for memory, _, _ in self._numbers)
+            self._least = 0 if unsigned else -(1 << 31)
+        for memory, i, place in self._numbers:
+            memory[i] = numbers[place]
+        for use in self._uses:
+            use.last = object()
+
+    def _fits(self, numbers: Sequence[int]) -> bool:
+        """Return True where it is known that all of them fit in the uniforms."""
+        return self._least is not None and self._least <= min(numbers) <= max(numbers) < 1 << 31
 
 
 class _Changes:
@@ -423,7 +403,8 @@ class BoundCommands:
         used, sets = self._programs[program], self._commands.uniforms
         known: Any = sets[first], sets[last]  # of numbers alone
         begin, end = map(used.known, known)
-        return used.resume, (UniformUse(begin, end, used.changes(end, begin)),)
+        every = used.changes({}, begin)
+        return used.resume, (UniformUse(end, used.changes(end, begin), every, every),)
 
     def _uniform(self, program: int, name: str, value: UniformValue) -> Call:
         found: Any = value

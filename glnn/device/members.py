@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Iterator, Mapping
-from ctypes import byref, c_char, c_int, c_uint, c_void_p
+from ctypes import byref, c_char, c_float, c_int, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,15 +62,15 @@ class Uniform:
         content = (c_char * len(packed)).from_buffer_copy(packed)
         return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, content)
 
-    def writing_ints(self, gl: Functions, ints: ctypes.Array[c_int]) -> Command | None:
-        """What gives it the numbers that are in `ints` when that is called.
+    @property
+    def ctype(self) -> Any:
+        """The type of its numbers in memory."""
+        return {"f": c_float, "i": c_int, "I": c_uint}[WRITTEN.get(self.kind, UNIT)[1]]
 
-        None where it takes more of them, or others than int32's.
-        """
-        components, letter, ending = WRITTEN.get(self.kind, UNIT)
-        if letter != "i" or len(ints) < self.components:
-            return None
-        return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, ints)
+    def writing_from(self, gl: Functions, memory: Any) -> Command:
+        """What gives it the numbers that are in `memory`, an array of `ctype`, at that time."""
+        components, _, ending = WRITTEN.get(self.kind, UNIT)
+        return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, memory)
 
     @property
     def components(self) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
-from ctypes import c_int
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -27,15 +25,16 @@ MOST_KNOWN = 64  # sets of uniforms of a program
 
 @dataclass(eq=False)
 class UniformUse:
-    """The uniforms that commands want of a program before they write single ones, and behind."""
+    """What sets the uniforms that commands want of a program before they write single ones."""
 
-    first: Mapping[str, Value]
-    last: Mapping[str, Value]
-    """`first`, and what the commands write; the same mapping where they write nothing."""
+    last: object
+    """What is set behind these commands; the same object as where that is the same."""
     back: list[Command]
-    """What writes `first` where `last` was set."""
-    sized: list[Command] = field(default_factory=list)
-    """What writes `first` where the `last` of other sizes was set."""
+    """What sets them where `last` was set."""
+    sized: list[Command]
+    """What sets them behind the same commands with other sizes."""
+    every: list[Command]
+    """What sets them whatever was set."""
 
 
 class Program:
@@ -64,7 +63,7 @@ class Program:
         """
         self._device, self._gl = device, device.functions
         self.name, self.glo, self.stride = name, program, 0
-        self._last: Mapping[str, Value] | None = None
+        self._last: object = None  # a mapping, or what stands for one
         self._last_use: UniformUse | None = None
         self._known: dict[str, Mapping[str, Value]] = {}  # what commands set, by its text
         self._use = self._gl.quick("glUseProgram")
@@ -160,7 +159,8 @@ class Program:
         if values is self._last:
             return
         self._usable()
-        before, self._last, self._last_use = self._last or {}, None, None
+        before = self._last if isinstance(self._last, Mapping) else {}
+        self.forget()
         self._use(self.glo)
         for function, arguments in self.changes(before, values):
             function(*arguments)
@@ -188,25 +188,24 @@ class Program:
         """What writes one of its uniforms, while it is the current program."""
         return self._members[name].writing(self._gl, value)
 
-    def writing_ints(self, name: str, ints: ctypes.Array[c_int]) -> Command | None:
-        """Return what writes one of its uniforms by what is in `ints` then.
+    def memory(self, name: str, count: int) -> Any:
+        """Return memory for numbers of one of its uniforms, in which they are as GL has them."""
+        return (self._members[name].ctype * count)()
 
-        None where it takes more numbers, or others than int32's.
-        """
-        return self._members[name].writing_ints(self._gl, ints)
+    def writing_from(self, name: str, memory: Any) -> Command:
+        """What writes one of its uniforms by what is in `memory` then, while it is current."""
+        return self._members[name].writing_from(self._gl, memory)
 
     def resume(self, use: UniformUse) -> None:
-        """Set `use.first`, by as little as tells it from what is set, and note that `last` follows.
+        """Set the uniforms of `use` by as little as need be, and note that its `last` follows.
 
         For `BoundCommands`, which write what is between the two themselves.
         """
         if self._last is use.last:
             commands = use.back
-        elif self._last_use is use:
-            commands = use.sized
         else:
-            self.set(use.first)
-            commands = []
+            self._usable()
+            commands = use.sized if self._last_use is use else use.every
         if commands:
             self._use(self.glo)
             for function, arguments in commands:

@@ -196,19 +196,20 @@ def test_uniforms_of_sizes_are_written_by_lists_made_once(
     monkeypatch.setattr(
         Program, "changes", lambda *given: compared.append(given) or changes(*given)
     )
-    for bound, size in enumerate((7, 2, 2, 5, 3)):
+    for size in (7, 2, 2, 5, 3):
         commands.bind(numbers((size,)), replaced=NOTHING)
         for _ in range(2):
             work.start("a", 1.0)
             commands()
             assert work.value("e") == size * 2 * (size + 1) * 3
-        assert bool(compared) is (not bound)
-        compared.clear()
-    work.program.set({"count": 1, "factor": 100.0})  # another one's
+    other = {"count": 1, "factor": 100.0}
     for size in (4, 4, 6):
+        work.program.set({**other})
+        assert compared.pop()[2] == other and not compared
         commands.bind(numbers((size,)), replaced=NOTHING)
         commands()
         assert work.value("e") == size * 2 * (size + 1) * 3
+    assert not compared
     commands.bind(numbers((8,)), replaced=NOTHING)
     commands.bind(numbers((9,)), replaced=NOTHING)  # which no run was between
     commands()
