@@ -27,7 +27,9 @@ ALIGNMENT = 256  # bytes: whole lines of caches
 
 def parts(count: int, size: int = 4) -> list[Part]:
     """The parts in which so many numbers of `size` bytes are copied."""
-    most, unit = min(max(size * count // LEAST, 1), MOST), ALIGNMENT // size
+    most, unit = min(size * count // LEAST, MOST), ALIGNMENT // size
+    if most < 2:
+        return [(0, count)]
     cuts = [count * i // most // unit * unit for i in range(most)]
     return list(pairwise([*cuts, count]))
 

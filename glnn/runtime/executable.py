@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -361,8 +361,9 @@ class Executable:
         ]
 
     @cached_property
-    def _numbers(self) -> Callable[[Sequence[int]], tuple[int, ...]]:
-        return compiled(self.expressions, [one.name for one in self.symbols])
+    def _numbers(self) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+        """Evaluates the expressions; not twice for a run that is looked at, and then bound."""
+        return lru_cache(1)(compiled(self.expressions, [one.name for one in self.symbols]))
 
     @cached_property
     def _guarded(self) -> Callable[[Sequence[int]], tuple[int, ...]]:
@@ -371,7 +372,7 @@ class Executable:
     def numbers(self, sizes: Sequence[int]) -> tuple[int, ...]:
         """Evaluate `expressions` for these sizes of the symbols. Raises FormatError."""
         try:
-            return self._numbers(sizes)
+            return self._numbers(tuple(sizes))
         except ZeroDivisionError:
             raise FormatError(f"a size of {self.name} is divided by 0 for {sizes}") from None
 
