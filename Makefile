@@ -42,8 +42,7 @@ lint: gl $(VENV)/test.stamp
 # Left to check-exhaustive: half of the cases of each kernel's test, which are others for each kernel,
 # five of six on the least limits, all but one in 24 on desktop GL; each value of each parameter on
 # more than one problem.
-LARGE := tests/models/test_layers.py tests/models/test_deep.py tests/onnx/test_light.py \
-    tests/test_examples.py tests/test_benchmarks.py
+LARGE := tests/models/test_layers.py tests/models/test_deep.py tests/onnx/test_light.py tests/test_examples.py
 QUICK := GALLIVM_PERF=nopt
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 check: test-system $(VENV)/test.stamp

@@ -205,6 +205,13 @@ def measured(
 )
 @click.option("--repeat", type=click.IntRange(1), default=7, show_default=True)
 @click.option("--peers/--no-peers", default=True, help="Also time PyTorch on CUDA.")
+@click.option(
+    "--roof-mib",
+    type=click.IntRange(1, 256),
+    default=NUMBERS >> 18,
+    show_default=True,
+    help="Of FP32 numbers that the roof is measured by.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(
     batch: int,
@@ -212,6 +219,7 @@ def main(
     kernels: tuple[str, ...],
     repeat: int,
     peers: bool,
+    roof_mib: int,
     as_json: bool,
 ) -> None:
     texts = [text.strip() for text in (only or "").split(",")]
@@ -221,7 +229,7 @@ def main(
     asked = tuple(Asked.of("conv2d", text) for text in kernels)
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
-    rates = intensities(backend.device, numbers=NUMBERS)
+    rates = intensities(backend.device, numbers=roof_mib << 18)
     roof = max(r["gflops"] for r in rates) * 1e9, max(r["gb_s"] for r in rates) * 1e9
     result: dict[str, Any] = {**machine(backend.device), "batch": batch}
     result |= {"roof_gflops": roof[0] / 1e9, "roof_gb_s": roof[1] / 1e9, "rows": []}

@@ -78,6 +78,7 @@ def measured(
     operands: Mapping[str, Array],
     repeat: int,
     asked: tuple[Asked, ...],
+    epilogues: Mapping[str, Epilogue],
 ) -> Iterator[dict[str, Any]]:
     """A row, or one for each kernel asked for."""
     shapes = {name: array.shape for name, array in operands.items()}
@@ -95,7 +96,7 @@ def measured(
             yield {**row, "ms": None, "reasons": {"alone": str(error)}}
             continue
         row |= {"ms": 1e3 * alone.seconds, "by_timer": alone.by_timer, "error": alone.error}
-        for label, epilogue in EPILOGUES.items():
+        for label, epilogue in epilogues.items():
             beside = {
                 name: generator.standard_normal(shape, dtype=np.float32)
                 for name, shape in epilogue.shapes(problem.output).items()
@@ -121,9 +122,21 @@ def measured(
 @click.option(
     "--kernel", "kernels", multiple=True, help='As "tiled_small AHEAD=0,1"; may be repeated.'
 )
+@click.option(
+    "--epilogues",
+    "labels",
+    default=",".join(EPILOGUES),
+    show_default=True,
+    help="What is measured behind each operator.",
+)
 @click.option("--repeat", type=click.IntRange(1), default=5, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(sizes: str, only: str, kernels: tuple[str, ...], repeat: int, as_json: bool) -> None:
+def main(
+    sizes: str, only: str, kernels: tuple[str, ...], labels: str, repeat: int, as_json: bool
+) -> None:
+    if unknown := [label for label in labels.split(",") if label not in EPILOGUES]:
+        raise GlnnError(f"--epilogues: expected some of {', '.join(EPILOGUES)}, got {unknown[0]!r}")
+    epilogues = {label: EPILOGUES[label] for label in labels.split(",")}
     asked = tuple(one for text in kernels for one in _asked(text))
     cases = [*products(sizes), *convolutions(only)]
     if not cases:
@@ -135,16 +148,16 @@ def main(sizes: str, only: str, kernels: tuple[str, ...], repeat: int, as_json: 
         task = bar.add_task("epilogues", total=len(cases))
         for name, op, operands in cases:
             bar.update(task, description=name)
-            result["rows"] += measured(backend, name, op, operands, repeat, asked)
+            result["rows"] += measured(backend, name, op, operands, repeat, asked, epilogues)
             bar.advance(task)
     if not result["rows"]:
         raise GlnnError("--kernel: none that is asked for computes one of these")
     if as_json:
         print(json.dumps(result, indent=2))
         return
-    shown = table("operator", "kernel", ">ms alone", *(f">{label}" for label in EPILOGUES))
+    shown = table("operator", "kernel", ">ms alone", *(f">{label}" for label in epilogues))
     for row in result["rows"]:
-        ratios = (number(row.get(label)) for label in EPILOGUES)
+        ratios = (number(row.get(label)) for label in epilogues)
         shown.add(row["name"], row["kernel"], number(row["ms"]), *ratios)
     out = Screen()
     out.show(shown, f"times over those of the operator alone on {result['device']}")

@@ -136,6 +136,7 @@ def test_deviations_are_held_against_the_documents_greatest() -> None:
         ("bandwidth --only no", "--only: no 'no', expected beginnings of relu, sum of two, "),
         ("sobel --sizes 9", "--sizes: expected height x width as 512x512,64x67, got '9'"),
         ("sobel --kernels no", "--kernels: no 'no', expected 2xchar8, "),
+        ("epilogues --epilogues no", "--epilogues: expected some of bias, ReLU, "),
         ("roofline --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("mlp --models none", "--models: no 'none', expected "),
         ("bias --shapes 9x9", "--shapes: no '9x9', expected some of 1024x1024, 256x4096, "),
@@ -612,9 +613,8 @@ def test_vgg16() -> None:
 
 def test_convolutions_one_by_one() -> None:
     case = "depthwise 3x3 960, 7"
-    found = json.loads(
-        run("benchmarks.convolutions", "--only", "3x3 960", "--repeat", "1", "--no-peers", "--json")
-    )
+    options = ["--only", "3x3 960", "--repeat", "1", "--no-peers", "--roof-mib", "1", "--json"]
+    found = json.loads(run("benchmarks.convolutions", *options))
     (row,) = found["rows"]
     assert row["name"] == case and row["error"] < 1e-6 and row["ms"] > 0 < row["of_roof"]
     assert row["gflop"] == pytest.approx(2 * 9 * 960 * 7 * 7 / 1e9)
@@ -625,7 +625,7 @@ def test_convolutions_by_kernels_with_parameters() -> None:
     """Each combination of values, of those kernels that can compute it."""
     wanted = "depthwise_walked WG_X=4,8 WG_Y=16 PX=1,2", "grouped", "direct", "grouped_last"
     asked = [part for one in wanted for part in ("--kernel", one)]
-    options = ["--only", "3x3 960", "--repeat", "1", "--no-peers", "--json"]
+    options = ["--only", "3x3 960", "--repeat", "1", "--no-peers", "--roof-mib", "1", "--json"]
     rows = json.loads(run("benchmarks.convolutions", *options, *asked))["rows"]
     sizes = [(x, pixels) for x in (4, 8) for pixels in (1, 2)]
     walked = [f"depthwise_walked WG_X={x} WG_Y=16 PX={pixels}" for x, pixels in sizes]
@@ -636,6 +636,7 @@ def test_convolutions_by_kernels_with_parameters() -> None:
 
 def test_what_follows_an_operator_by_kernel() -> None:
     options = ["--sizes", "5x8x12", "--only", "3x3 960", "--repeat", "1", "--json"]
+    options += ["--epilogues", "GELU,residual"]
     product, convolution = json.loads(run("benchmarks.epilogues", *options))["rows"]
     assert product["name"] == "5x8x12" and convolution["name"] == "depthwise 3x3 960, 7"
     for row in (product, convolution):

@@ -58,14 +58,15 @@ def test_ten_sizes(backend, rng) -> None:
         x = rng((1, 3, height, width))
         (got,), (expected,) = session.run(None, {"x": x}), runtime.run(None, {"x": x})
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
-        gc.collect()
         programs.append(len(session.backend.device.programs))
-        kept.append(len(executor._weights._kept))
+        if (height, width) in (SIZES[0], SIZES[-1]):  # to collect takes longer than to run
+            gc.collect()
+            kept.append(len(executor._weights._kept))
     assert not session.hosted
     # Sides up to 31 and from 32 on: three of the four pairs occur, none is planned by itself.
     assert len(executor.regimes) == 3 and not executor._plans
     assert programs[0] == programs[-1], f"a size compiled anew: {programs}"
-    assert max(kept) == kept[0]
+    assert len(kept) == 4 and max(kept) == kept[0]
     times = Counter(span.name for span in executor._weights.uploaded)
     weights = [name for name in times if {"w1", "b1", "w2"} & {*name.split(", ")}]
     assert len(weights) >= 2 and all(times[name] == 1 for name in weights)
