@@ -51,7 +51,7 @@ class Dropout(Layer):
         """Return the expressions, of a number Arg(0), for one that is dropped and one that is
         kept.
         """
-        return scaled(self.p)
+        return scale_kept(self.p)
 
     def config(self) -> dict[str, Any]:
         return with_unusual({"p": self.p}, inplace=(self.inplace, False))
@@ -86,7 +86,7 @@ class AlphaDropout(Dropout):
 
     def replacements(self) -> tuple[Expr, Expr]:
         if self.p == 1:
-            return scaled(self.p)
+            return scale_kept(self.p)
         scale = 1 / sqrt((1 - self.p) * (1 + self.p * LEAST**2))
         shift = -scale * LEAST * self.p
         return Scalar(scale * LEAST + shift), call("add", call("mul", Arg(0), scale), shift)
@@ -98,8 +98,10 @@ class FeatureAlphaDropout(AlphaDropout):
     whole = True
 
 
-def scaled(p: float) -> tuple[Expr, Expr]:
-    """0 for a number Arg(0) that is dropped with probability p, and what it is if it is kept."""
+def scale_kept(p: float) -> tuple[Expr, Expr]:
+    """Return expressions of Arg(0): 0 where it is dropped with probability p, and its value where
+    it is kept.
+    """
     return Scalar(0.0), call("mul", Arg(0), 1 / (1 - p) if p < 1 else 1.0)
 
 
@@ -115,7 +117,7 @@ def drop_operands(
     """Return the operator that drops numbers of x with probability p, and its operands.
 
     training: that of `scope`. x has a dimension at least, and all sizes are known. replacements:
-    see `scaled`. whole: whether those of a channel are dropped together.
+    see `scale_kept`. whole: whether those of a channel are dropped together.
     """
     samples, *sizes = x.type.shape
     if whole:

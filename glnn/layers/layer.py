@@ -165,9 +165,9 @@ class Layer(ReadOnly, ABC):
         Tensors of PyTorch's are taken, too; results are NumPy arrays, without gradients.
         Raises ShapeError where they do not fit, DeviceError where the backend does not open.
         """
-        return self._computed(inputs, backend)[0]
+        return self._compute(inputs, backend)[0]
 
-    def _computed(self, inputs: Sequence[Array], backend: str) -> tuple[Array, ...]:
+    def _compute(self, inputs: Sequence[Array], backend: str) -> tuple[Array, ...]:
         """Compute all results: see `__call__`."""
         if len(inputs) not in self.counts:
             kind, counts = type(self).__name__, " or ".join(map(str, self.counts))

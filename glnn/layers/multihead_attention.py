@@ -125,19 +125,19 @@ class MultiheadAttention(Layer):
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         if any(len(x.type.dims) != 2 for x in inputs):
-            return scope.named(self._attended(scope, *inputs))
+            return scope.named(self._attend(scope, *inputs))
         n = 0 if self.batch_first else 1
         batch = (scope.add(Unsqueeze((n,)), x) for x in inputs)
-        return scope.result(Squeeze((n,)), self._attended(scope, *batch))
+        return scope.result(Squeeze((n,)), self._attend(scope, *batch))
 
-    def _attended(self, scope: Scope, *inputs: Value) -> Value:
+    def _attend(self, scope: Scope, *inputs: Value) -> Value:
         self._check(*inputs)
         add, heads = scope.add, self.num_heads
         width = self.embed_dim // heads
         scaled = Pointwise(call("mul", Arg(0), 1 / sqrt(width)))
         parts = []
         for i, x in enumerate(inputs):
-            projected = self._projected(scope, x, i)
+            projected = self._project(scope, x, i)
             if i == 0:
                 projected = add(scaled, projected)
             projected = parted(add, projected, 1, heads, width)
@@ -159,7 +159,7 @@ class MultiheadAttention(Layer):
             result = add(Pointwise(SUM), result, self.variable(scope, "out_proj_bias"))
         return parted(add, result, 0, *inputs[0].type.dims[:2])
 
-    def _projected(self, scope: Scope, x: Value, i: int) -> Value:
+    def _project(self, scope: Scope, x: Value, i: int) -> Value:
         """The projection of input number i, as a matrix of a row for each of its vectors."""
         add, size = scope.add, self.embed_dim
         part = Slice((i * size,), ((i + 1) * size,), (0,), (1,))

@@ -85,9 +85,9 @@ class Pool(Layer):
             )
         if isinstance(self.op, Pool2d):
             return scope.result(self.op, x)
-        return scope.named(self._composed(scope, x))
+        return scope.named(self._compose(scope, x))
 
-    def _composed(self, scope: Scope, x: Value) -> Value:
+    def _compose(self, scope: Scope, x: Value) -> Value:
         """The result, of several operators."""
         raise NotImplementedError
 
@@ -113,7 +113,7 @@ class MaxPool(Pool):
         only(f"{kind} return_indices", return_indices, False, "a layer has one result")
         super().__init__(self._of_images("max"))
 
-    def _composed(self, scope: Scope, x: Value) -> Value:
+    def _compose(self, scope: Scope, x: Value) -> Value:
         return pooled(scope.add, x, self.windows, "max")
 
     def config(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class AvgPool(Pool):
         more = {"count_include_pad": self.count_include_pad, "divisor": self.divisor_override}
         super().__init__(self._of_images("average", **more))
 
-    def _composed(self, scope: Scope, x: Value) -> Value:
+    def _compose(self, scope: Scope, x: Value) -> Value:
         if self.divisor_override is not None:
             return pooled(scope.add, x, self.windows, "average", self.divisor_override)
         return averaged(scope.add, x, self.windows, counted=self.count_include_pad)
@@ -236,7 +236,7 @@ class LPPool(Pool):
         self._lie(kernel_size, stride, 0, 1, ceil_mode)
         super().__init__(Identity())
 
-    def _composed(self, scope: Scope, x: Value) -> Value:
+    def _compose(self, scope: Scope, x: Value) -> Value:
         p = float(self.norm_type)
         mean = averaged(scope.add, power(scope, x, p), self.windows, counted=True)
         sum = scope.add(Pointwise(call("mul", Arg(0), float(prod(self.kernel_size)))), mean)

@@ -13,7 +13,7 @@ from glnn.graph.compose.recurrent_layer import GATES, RecurrentLayer
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Slice, Squeeze, Transpose, Unsqueeze
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
-from glnn.layers.dropout import drop_operands, scaled
+from glnn.layers.dropout import drop_operands, scale_kept
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
 from glnn.layers.scope import Scope
@@ -43,7 +43,7 @@ class Stateful(Layer):
         does not open.
         """
         given = self._states(hx)
-        return self._format_results(self._computed((x, *given), backend))
+        return self._format_results(self._compute((x, *given), backend))
 
     def _states(self, hx: Any) -> tuple[Array, ...]:
         if hx is None:
@@ -180,7 +180,7 @@ class Recurrent(Stateful):
         for layer in range(self.num_layers):
             if layer and scope.training is not None and self.dropout:
                 x = add(
-                    *drop_operands(scope, scope.training, x, self.dropout, scaled(self.dropout))
+                    *drop_operands(scope, scope.training, x, self.dropout, scale_kept(self.dropout))
                 )
             weights = [self.variable(scope, name) for name in _names(op, layer)]
             own = [_rows(scope, one, layer, op.directions, self.num_layers) for one in states]

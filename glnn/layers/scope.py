@@ -64,15 +64,15 @@ class Scope:
         Where all sizes are known, as in training, its parts are added, which may have gradients.
         """
         if any(value.type.symbols for value in inputs):
-            return self._added(operator, inputs, len(operator.unknown([v.type for v in inputs])))
+            return self._add_all(operator, inputs, len(operator.unknown([v.type for v in inputs])))
         graph, here = operator.express(inputs), dict[Value, Value]()
         for node in graph.nodes:
             given = tuple(here.get(v, v) if v else None for v in node.inputs)
-            found = self._added(node.operator, given, len(node.outputs))
+            found = self._add_all(node.operator, given, len(node.outputs))
             here |= zip(node.outputs, found, strict=True)
         return tuple(here.get(value, value) for value in graph.outputs)
 
-    def _added(
+    def _add_all(
         self, operator: Operator, inputs: Sequence[Value | None], count: int
     ) -> tuple[Value, ...]:
         """The `count` results of `operator`."""

@@ -271,23 +271,23 @@ class Model(ModelBase):
         return ModelInfo(self.name, tuple(self.inputs), outputs, dict(self.metadata))
 
     @property
-    def _made(self) -> tuple[str, ...]:
-        """The tensors that the layers make, in their order."""
+    def _layer_outputs(self) -> tuple[str, ...]:
+        """The names of the tensors that the layers make, in order."""
         return tuple(name for node in self.nodes for name in node.outputs)
 
     @cached_property
     def graph(self) -> Graph:
         """The layers as a graph of operators. Raises ShapeError that names the layer."""
-        builder = Builder(self.name, self._made)
+        builder = Builder(self.name, self._layer_outputs)
         return self._express(builder, {info.name: info.shape for info in self.inputs})
 
     def batched(self, batch: int, training: Training | None = None) -> Graph:
-        """The graph for so many samples at once: all sizes are known.
+        """Return the graph for `batch` samples: all sizes are known.
 
         training: what makes the layers do as in training; its `passes` is an input behind the
         model's own. Raises ShapeError that names the layer.
         """
-        builder = Builder(self.name, self._made)
+        builder = Builder(self.name, self._layer_outputs)
         shapes = {info.name: info.with_batch(batch) for info in self.inputs}
         return self._express(builder, shapes, training)
 
@@ -339,7 +339,7 @@ class Model(ModelBase):
             {i.name: TensorType(tuple(shapes[i.name]), i.dtype) for i in self.inputs}
         )
         found = {value.name: type.shape for value, type in types.items()}
-        named = (*(info.name for info in self.inputs), *self._made)
+        named = (*(info.name for info in self.inputs), *self._layer_outputs)
         return {name: found[name] for name in (*named, *self.outputs)}
 
     @cached_property
@@ -348,7 +348,7 @@ class Model(ModelBase):
         values = {v.name: v for node in self.graph.nodes for v in node.outputs}
         values |= {value.name: value for value in self.graph.inputs}
         found = {}
-        for name in (*(info.name for info in self.inputs), *self._made):
+        for name in (*(info.name for info in self.inputs), *self._layer_outputs):
             found[name] = TensorInfo.of(name, values[name].type)
         return found
 

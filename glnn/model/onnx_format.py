@@ -23,7 +23,7 @@ from glnn.model.onnx_layers import as_layers
 from glnn.model.onnx_writing import check_size, describe, write
 from glnn.model.state import ModelParameters
 from glnn.model.summary import of_graph, summary
-from glnn.onnx.importing import Imported, imported
+from glnn.onnx.importing import ImportedModel, import_model
 from glnn.onnx.node import OnnxOperator
 from glnn.onnx.reading import parse, read
 from glnn.onnx.source import ModelSource
@@ -71,7 +71,7 @@ def weights(graph: Graph) -> tuple[Value, ...]:
 
 
 def with_variables(graph: Graph, chosen: tuple[Value, ...]) -> Graph:
-    """`graph` with variables of the same names for the constants `chosen`."""
+    """Return `graph` with variables of the same names in the place of the constants `chosen`."""
     here: Mapping[Value | None, Value] = {
         value: replace(value, kind=Kind.VARIABLE, data=AsVariable(value.data))  # type: ignore[arg-type]
         for value in chosen
@@ -109,7 +109,7 @@ class GraphModel(Model):
     source: ModelSource | None = None
     """The ModelProto that it was read from."""
     passed: frozenset[str] = frozenset()
-    """Names in a state dict that are passed over, as nothing computes with what they stand for."""
+    """Names in a state dict that are skipped, as nothing computes with them."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata", check_metadata(self.metadata, self.name))
@@ -238,7 +238,7 @@ class GraphModel(Model):
                 )
         proto = self.source.with_arrays(given, self.name).model(self.name)
         return replace(
-            _imported_model(imported(proto, self.name), self.name), metadata=self.metadata
+            _imported_model(import_model(proto, self.name), self.name), metadata=self.metadata
         )
 
     def __str__(self) -> str:
@@ -256,22 +256,22 @@ def load(path: Path) -> GraphModel:
     """The model in the .onnx file. Raises ModelError, in one sentence, for every fault."""
     proto = read(path)
     return _imported_model(
-        imported(proto, str(path), path.parent, path.resolve().parent), str(path)
+        import_model(proto, str(path), path.parent, path.resolve().parent), str(path)
     )
 
 
 def load_bytes(content: bytes) -> GraphModel:
     """The model that `content`, that of an .onnx file, is; it can refer to no files."""
     where = "model given as bytes"
-    return _imported_model(imported(parse(content, where), where), where)
+    return _imported_model(import_model(parse(content, where), where), where)
 
 
 def of_proto(proto: Any, where: str) -> GraphModel:
     """The model that the ModelProto is; where: what errors call it. It can refer to no files."""
-    return _imported_model(imported(proto, where), where)
+    return _imported_model(import_model(proto, where), where)
 
 
-def _imported_model(imported: Imported, where: str) -> GraphModel:
+def _imported_model(imported: ImportedModel, where: str) -> GraphModel:
     try:
         inputs = tuple(TensorInfo.of(name, type, True) for name, type in imported.inputs.items())
         outputs = imported.outputs

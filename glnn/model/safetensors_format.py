@@ -110,7 +110,7 @@ def save(path: Path, arrays: Mapping[str, Array]) -> None:
     names = {dtype: name for name, dtype in DTYPES.items() if name != BFLOAT16}
     header: dict[str, Any] = {METADATA: {"format": "pt"}}  # what several programs ask for
     start = 0
-    for name, array in _aligned(arrays):
+    for name, array in _by_falling_width(arrays):
         kind = names.get(array.dtype.newbyteorder("<"))
         if kind is None or name == METADATA:
             raise ModelError(f"{path}: .safetensors cannot hold {name!r:.60} of {array.dtype}")
@@ -122,14 +122,14 @@ def save(path: Path, arrays: Mapping[str, Array]) -> None:
         text += b" " * (-len(text) % 8)
         with whole(path) as stream:
             stream.write(len(text).to_bytes(8, "little") + text)
-            for _, array in _aligned(arrays):
+            for _, array in _by_falling_width(arrays):
                 plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
                 stream.write(plain.data.cast("B") if plain.size else b"")
     except (OSError, ValueError) as error:  # half of a surrogate pair in a name, a full disk
         raise ModelError(f"{path}: cannot be written: {fault(error)}") from None
 
 
-def _aligned(arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
+def _by_falling_width(arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
     """Return the arrays by falling width of their numbers, so that each is aligned in memory."""
     return sorted(arrays.items(), key=lambda item: -item[1].itemsize)
 

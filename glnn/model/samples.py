@@ -21,7 +21,7 @@ def check_samples(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: st
     if dtype != info.dtype.numpy and not bytes_too and not longer and not double:
         expected = "float32 (or uint8)" if info.dtype is DType.float32 else info.dtype.value
         raise ShapeError(f"{what}: expected {expected}, got {dtype}")
-    whole = _seen(shape, info)
+    whole = _as_input(shape, info)
     behind = zip(whole[1:], info.shape[1:], strict=False)
     if len(whole) != len(info.shape) or any(n != m for n, m in behind if not isinstance(m, str)):
         advice = info.advice(shape)
@@ -45,12 +45,12 @@ def fit_samples(array: Array, info: TensorInfo, what: str) -> tuple[Array, list[
         notes.append(f"{what}: bytes scaled to 0..1")
     if array.dtype == np.float64 and info.dtype is DType.float32:
         array = to_float32(what, array)
-    array = array.reshape(_seen(array.shape, info))
+    array = array.reshape(_as_input(array.shape, info))
     return np.ascontiguousarray(info.array(array)), notes
 
 
-def _seen(shape: Shape, info: TensorInfo) -> Shape:
-    """Samples of `shape` as the input would have them: with a channel, or flattened."""
+def _as_input(shape: Shape, info: TensorInfo) -> Shape:
+    """Return the shape of samples as the input has them: with a channel, or flattened."""
     sizes = info.shape
     if len(sizes) == 4 and sizes[1] == 1 and len(shape) == 3:
         return (shape[0], 1, *shape[1:])

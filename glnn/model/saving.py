@@ -90,8 +90,8 @@ def _lock(stream: IO[bytes], wait: bool = False) -> None:
 
 
 @contextmanager
-def _unused(path: Path) -> Iterator[None]:
-    """Hold the file. Raises OSError where somebody is writing it."""
+def _lock_unused(path: Path) -> Iterator[None]:
+    """Lock the file. Raises OSError where somebody is writing it."""
     if sys.platform == "win32":  # where a file that is open cannot be removed, by us either
         yield
     else:
@@ -134,7 +134,7 @@ def _sweep(target: Path, former: str | None) -> None:
         for path in list(target.parent.iterdir()):
             if (ours.fullmatch(path.name) or path.name == former) and not path.is_symlink():
                 # In this order: who wrote it names it before letting go of the lock.
-                with suppress(OSError), _unused(path):
+                with suppress(OSError), _lock_unused(path):
                     if not _is_named(path, target.name):
                         path.unlink()
 

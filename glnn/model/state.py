@@ -77,7 +77,7 @@ class ModelParameters:
         Those that are passed over are left out.
         """
         known = {**self.others, **dict(zip(self.shapes, self.shapes, strict=True))}
-        start = len(_prefix(list(state_dict), known))
+        start = len(_common_prefix(list(state_dict), known))
         found = {
             key: known.get(key[start:], "")
             for key in state_dict
@@ -114,7 +114,7 @@ class ModelParameters:
         """Return an advice where all parameters are there under other names, else ""."""
         if not missing or not unexpected:
             return ""
-        more = _before(missing, unexpected)
+        more = _missing_prefix(missing, unexpected)
         if more:
             said = f"; the prefix {more!r} is the difference"
             if set(self.shapes) <= {key.removeprefix(more) for key in state_dict}:
@@ -133,7 +133,7 @@ class ModelParameters:
         )
 
 
-def _before(missing: Sequence[str], unexpected: Sequence[str]) -> str:
+def _missing_prefix(missing: Sequence[str], unexpected: Sequence[str]) -> str:
     """Return the prefix of all `missing` in `unexpected`, or ""."""
     for key in unexpected:
         if key.endswith(f".{missing[0]}"):
@@ -143,7 +143,7 @@ def _before(missing: Sequence[str], unexpected: Sequence[str]) -> str:
     return ""
 
 
-def _prefix(names: Sequence[str], parameters: Mapping[str, str]) -> str:
+def _common_prefix(names: Sequence[str], parameters: Mapping[str, str]) -> str:
     """Return a prefix that all `names` have and without which some are in `parameters`."""
     if not names:
         return ""

@@ -12,7 +12,7 @@ from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
 
 
-def _typed(info: TensorInfo) -> str:
+def _type_text(info: TensorInfo) -> str:
     """Return the shape, and the type where that is not float32."""
     if info.holds:
         return info.holds
@@ -68,7 +68,7 @@ def summary(
     rows = [("layer", "kind", "output", "parameters")]
     rows += [(*texts, f"{count:,}") for *texts, count in layers]  # type: ignore[misc]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    taken = ", ".join(f"{info.name} {_typed(info)}" for info in inputs)
+    taken = ", ".join(f"{info.name} {_type_text(info)}" for info in inputs)
     lines = [f"{name}: {taken} -> {', '.join(outputs)}, {total:,} parameters"]
     for *texts, count_text in rows:
         cells = [text.ljust(width) for text, width in zip(texts, widths, strict=True)]

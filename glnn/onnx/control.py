@@ -179,7 +179,7 @@ class LoopNode(SubgraphNode):
             ]
             values = dict(zip(block.inputs, (wide, going, *states), strict=True))
             last, *found = block.put(inside, {**captured, **values})
-            types = [_joined(a, v.type) for a, v in zip(given, found, strict=False)]
+            types = [_merge_types(a, v.type) for a, v in zip(given, found, strict=False)]
             if types == given:
                 break
             given = types
@@ -208,7 +208,7 @@ def _is_skipped(trips: Value | None, condition: Value | None) -> bool:
     return any(int(number.item()) <= 0 for number in known)  # type: ignore[union-attr]
 
 
-def _joined(before: TensorType, after: TensorType) -> TensorType:
+def _merge_types(before: TensorType, after: TensorType) -> TensorType:
     """Return the type of a loop state that is of type `before`, then of type `after`."""
     if before.dtype is not after.dtype or before == after or before.holds:
         return before
@@ -364,7 +364,7 @@ def _axis(axis: int, type: TensorType) -> int:
 
 
 def _put(builder: Builder, stacked: Value, axis: int, backward: bool) -> Value:
-    """`stacked` along its first dimension, along `axis` instead."""
+    """Return `stacked` with its first dimension moved to `axis`."""
     if backward:
         (stacked,) = builder.add(Flip((0,)), stacked, name="backward")
     axis = _axis(axis, stacked.type)

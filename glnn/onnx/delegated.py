@@ -17,8 +17,8 @@ from glnn.graph.operator import Types
 from glnn.host_memory import out_of_memory
 from glnn.onnx.host_node import HostNode, host_graph
 from glnn.onnx.numpy_nodes import NODES
-from glnn.onnx.operators.dtypes import array_of, said, type_of, type_proto
-from glnn.onnx.reference_table import OLDEST, allowed, described, is_checked
+from glnn.onnx.operators.dtypes import array_of, type_of, type_proto, type_text
+from glnn.onnx.reference_table import OLDEST, describe, is_allowed, is_checked
 from glnn.onnx.schemas import defaults, domain_of
 from glnn.onnx.training_nodes import RANDOM
 from glnn.types import ANYTHING, Array, TensorType
@@ -219,10 +219,10 @@ class Delegate:
             for one in (*defaults(schema), *self.node.attribute)
         }
         version = schema.since_version
-        if allowed(domain, op, version, types, attributes):
+        if is_allowed(domain, op, version, types, attributes):
             return
         named = ", ".join(dict.fromkeys(chain.from_iterable(types.values())))
-        own = described(domain, op)
+        own = describe(domain, op)
         raise UnsupportedOpError(
             f"{op} (operator set {version}{f' of {domain}' if domain else ''}) of {named}: {why}, "
             f"and onnx.reference is not relied on for it{f', only for {own}' if own else ''}"
@@ -245,7 +245,7 @@ class Delegate:
             last = [formal[-1]] * (len(types) - len(formal)) if formal else []  # may be several
             for parameter, type in zip((*formal, *last), types, strict=False):
                 if type is not None and type != ANYTHING:
-                    name = type.holds or said(type).removeprefix("tensor(").removesuffix(")")
+                    name = type.holds or type_text(type).removeprefix("tensor(").removesuffix(")")
                     found.setdefault(parameter.type_str, []).append(name)
         return found
 

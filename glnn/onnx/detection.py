@@ -315,12 +315,12 @@ class _Places:
             near *= there[:, :, None]
             found: Array = near.sum(1)
         else:
-            found = self._scattered(at, there, pixels.start, wide)
+            found = self._scatter_weights(at, there, pixels.start, wide)
         found /= max(int(self.grid[number]), 1)
         return found
 
     @staticmethod
-    def _scattered(at: Array, inside: Array, start: int, wide: int) -> Array:
+    def _scatter_weights(at: Array, inside: Array, start: int, wide: int) -> Array:
         """Return the sums of `weights` in memory of as many numbers as there are places."""
         low = at.astype(np.int64)
         part = at - low
@@ -357,18 +357,18 @@ def _read_region(image: Array, rows: _Places, columns: _Places, number: int, mod
     if not down[0].size * across[0].size * len(image):
         return np.zeros((len(image), len(down[0]), len(across[0])), image.dtype)
     if mode == "avg":
-        means: Array = _combined(np.add, image, down, across) / image.dtype.type(total)
+        means: Array = _combine_pixels(np.add, image, down, across) / image.dtype.type(total)
         return means
-    greatest = _combined(np.maximum, image, down, across)
+    greatest = _combine_pixels(np.maximum, image, down, across)
     # A place that is outside of the image counts as 0.
     outside = rows.beyond(number)[:, None] | columns.beyond(number)
     return np.where(outside, np.maximum(greatest, 0), greatest)
 
 
-def _combined(
+def _combine_pixels(
     combine: np.ufunc, image: Array, rows: tuple[Array, Array], columns: tuple[Array, Array]
 ) -> Array:
-    """Return (channels, height, width): what `combine` makes of all pixels around the places.
+    """Return (channels, height, width): `combine` applied to the pixels around all places.
 
     Rows are halved until the pixels of all places are few enough to have them at once.
     """
@@ -377,7 +377,7 @@ def _combined(
     if prod(shape) > BLOCK and height * tall > 1:
         axis, middle = (0, height // 2) if height > 1 else (1, tall // 2)
         first, second = (
-            _combined(combine, image, (at, there), columns)
+            _combine_pixels(combine, image, (at, there), columns)
             for at, there in zip(*(np.split(one, [middle], axis) for one in rows), strict=True)
         )
         if not axis:

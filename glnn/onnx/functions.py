@@ -56,14 +56,16 @@ def _nodes(
     attributes: AttributeProtos of the calling node, by name.
     """
     return [
-        _renamed(
+        _rename_node(
             onnx, node, names, attributes, f"{prefix}/{node.name or f'{node.op_type}_{number}'}"
         )
         for number, node in enumerate(nodes)
     ]
 
 
-def _renamed(onnx: Any, node: Any, names: Names, attributes: Mapping[str, Any], name: str) -> Any:
+def _rename_node(
+    onnx: Any, node: Any, names: Names, attributes: Mapping[str, Any], name: str
+) -> Any:
     """Return a copy of a function's node, called `name`, with tensors renamed by `names`.
 
     References to the function's attributes are replaced by those of `attributes`.
@@ -85,11 +87,11 @@ def _renamed(onnx: Any, node: Any, names: Names, attributes: Mapping[str, Any], 
             (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
         ):
             if not one.ref_attr_name:
-                _rename(onnx, graph, names, attributes, name)
+                _rename_graph(onnx, graph, names, attributes, name)
     return found
 
 
-def _rename(
+def _rename_graph(
     onnx: Any, graph: Any, names: Names, attributes: Mapping[str, Any], prefix: str
 ) -> None:
     """Rename the tensors of `graph`, a body inside a function, in place."""

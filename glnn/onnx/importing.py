@@ -22,8 +22,8 @@ from glnn.types import DType, TensorType
 
 
 @dataclass(frozen=True)
-class Imported:
-    """A model's graph, and what it says of its results."""
+class ImportedModel:
+    """A model's graph, with the names and types of its inputs and outputs."""
 
     graph: Graph
     inputs: Mapping[str, TensorType]
@@ -35,17 +35,17 @@ class Imported:
     """The ModelProto that it was read from, without large tensors."""
 
 
-def imported(
+def import_model(
     proto: Any, where: str, folder: Path | None = None, home: Path | None = None
-) -> Imported:
-    """The graph of a ModelProto.
+) -> ImportedModel:
+    """Return the graph of a ModelProto.
 
     where: the model's name in errors. folder: where files with tensors of its own may lie, and
     home, where the model's file does behind its links. Raises ModelError, in one sentence, for
     every fault.
     """
     try:
-        return _imported(proto, where, folder, home)
+        return _import_model(proto, where, folder, home)
     except RecursionError:
         raise ModelError(f"{where}: its graphs are too deep in each other") from None
     except UnicodeDecodeError:
@@ -54,7 +54,7 @@ def imported(
         raise ModelError(f"{where}: {first_line(error)}") from None
 
 
-def _imported(proto: Any, where: str, folder: Path | None, home: Path | None) -> Imported:
+def _import_model(proto: Any, where: str, folder: Path | None, home: Path | None) -> ImportedModel:
     onnx = package(where)
     nodes = Nodes(onnx, where, proto, Tensors(onnx, where, folder, home))
     opsets = opsets_of(onnx, where, proto.opset_import)
@@ -91,4 +91,4 @@ def _imported(proto: Any, where: str, folder: Path | None, home: Path | None) ->
         for one, value in zip(block.outputs, outputs, strict=True)
     }
     known = {n: v.data for n, v in block.constants.items() if isinstance(v.data, np.ndarray)}
-    return Imported(graph, given, results, name, ModelSource.from_proto(proto, known))
+    return ImportedModel(graph, given, results, name, ModelSource.from_proto(proto, known))

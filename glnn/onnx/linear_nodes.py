@@ -79,7 +79,7 @@ def svm_classifier(attributes: Attributes, version: int, x: Array) -> list[Array
     counts, labels = attributes.get("vectors_per_class", ()), labels_of(attributes)
     if not counts:
         scores = _class_scores(attributes, rows, len(labels))
-        return [labels[scores.argmax(1)], transformed(scores, transform)]
+        return [labels[scores.argmax(1)], transform_scores(scores, transform)]
     classes, total = len(counts), sum(counts)
     pairs = [*combinations(range(classes), 2)]
     coefficients, rho = _floats(attributes, "coefficients"), _floats(attributes, "rho")
@@ -107,9 +107,9 @@ def svm_classifier(attributes: Attributes, version: int, x: Array) -> list[Array
         votes[:, j] += ~(scores[:, at] > 0)
     found = labels[votes.argmax(1)]
     if attributes.get("prob_a", ()):
-        return [found, transformed(_probabilities(attributes, scores, classes), transform)]
+        return [found, transform_scores(_probabilities(attributes, scores, classes), transform)]
     if classes > 2:
-        return [found, transformed(scores, transform)]
+        return [found, transform_scores(scores, transform)]
     if transform == "PROBIT":
         raise UnsupportedOpError("SVMClassifier: PROBIT of one score for two classes")
     other = 1 - scores if transform.startswith("SOFTMAX") else -scores
@@ -145,11 +145,11 @@ def _probabilities(attributes: Attributes, scores: Array, classes: int) -> Array
         r = np.zeros((classes, classes), np.float64)
         for (i, j), ratio in zip(combinations(range(classes), 2), given, strict=True):
             r[i, j], r[j, i] = ratio, 1 - ratio
-        row[:] = _coupled(r)
+        row[:] = _couple_probabilities(r)
     return found
 
 
-def _coupled(r: Array) -> Array:
+def _couple_probabilities(r: Array) -> Array:
     """Return probabilities p of classes for which p[j] r[i, j] and p[i] r[j, i] are nearest."""
     k = len(r)
     q = -r * r.T
@@ -218,7 +218,7 @@ def linear_regressor(attributes: Attributes, version: int, x: Array) -> list[Arr
     scores = _linear(
         "LinearRegressor", attributes, rows_of("LinearRegressor", x), attributes.get("targets", 1)
     )
-    return [transformed(scores, transform_of("LinearRegressor", attributes))]
+    return [transform_scores(scores, transform_of("LinearRegressor", attributes))]
 
 
 def linear_classifier(attributes: Attributes, version: int, x: Array) -> list[Array]:
@@ -230,14 +230,14 @@ def linear_classifier(attributes: Attributes, version: int, x: Array) -> list[Ar
     labels = labels_of(attributes)
     if count == 1 and not len(labels):
         labels = np.arange(2)
-        found = transformed(scores, transform)
+        found = transform_scores(scores, transform)
     elif count == 1 and len(labels) == 2:
         if transform == "PROBIT":
             raise UnsupportedOpError("LinearClassifier: PROBIT of one score for two classes")
         one = logistic(scores) if transform == "LOGISTIC" else scores
         found = np.concatenate([1 - one, one], 1)
     elif 1 < count <= len(labels):
-        found = transformed(scores, transform)
+        found = transform_scores(scores, transform)
     else:
         raise ShapeError(f"LinearClassifier: {len(labels)} labels for {count} scores")
     winners = scores[:, 0] > 0 if count == 1 else scores.argmax(1)
@@ -252,7 +252,7 @@ def labels_of(attributes: Attributes) -> Array:
     return np.array(attributes.get("classlabels_ints", ()), np.int64)
 
 
-def transformed(scores: Array, transform: str) -> Array:
+def transform_scores(scores: Array, transform: str) -> Array:
     """Return scores (N, count) after a post_transform: of one score only PROBIT changes it."""
     if transform == "PROBIT":
         return _probit(scores)

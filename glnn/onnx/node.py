@@ -61,8 +61,8 @@ class OnnxOperator(Composite):
         error: Exception | None = None
         if not why and self.entry is not None:
             try:
-                results = self._converted(self.entry, builder, given)
-                return builder.graph([_named(i, value) for i, value in enumerate(results)])
+                results = self._convert_node(self.entry, builder, given)
+                return builder.graph([_with_name(i, value) for i, value in enumerate(results)])
             except (ShapeError, UnsupportedOpError) as refused:
                 error, why = refused, str(refused)
             if any(v and v.type.dtype is DType.float64 for v in given):
@@ -86,7 +86,7 @@ class OnnxOperator(Composite):
         """Return a function that puts the node into a graph as `entry` does."""
 
         def convert(builder: Builder, operands: Sequence[Value | None]) -> list[Value]:
-            return self._converted(entry, builder, operands)
+            return self._convert_node(entry, builder, operands)
 
         return convert
 
@@ -114,7 +114,7 @@ class OnnxOperator(Composite):
         others = dict.fromkeys(one.value for one in (*dtypes, *target_dtypes) if one not in known)
         return f"{' and '.join(others)} is the host's" if others else ""
 
-    def _converted(
+    def _convert_node(
         self, entry: Converter, builder: Builder, operands: Sequence[Value | None]
     ) -> list[Value]:
         """Return the used results, as the table's entry makes them."""
@@ -170,6 +170,6 @@ def _half(operands: Sequence[Value | None]) -> DType | None:
     return next((v.type.dtype for v in operands if v and v.type.dtype in HALVES), None)
 
 
-def _named(number: int, result: Value) -> Value:
+def _with_name(number: int, result: Value) -> Value:
     """Return `result`; a constant gets a name of its own, as constants are all called alike."""
     return replace(result, name=f"result {number}") if result.kind is Kind.CONSTANT else result

@@ -41,8 +41,10 @@ class Nodes:
         self._calls: list[Any] = []  # the functions that are being put in
 
     def block(self, graph: Any, opsets: Opsets, around: Collection[str] | None = None) -> Block:
-        """A GraphProto's nodes. around: the names that a body may read; None for the model's own
-        graph. Raises ModelError where they do not hold together.
+        """Return a GraphProto's nodes as a block.
+
+        around: the names that a body may read; None for the model's own graph. Raises ModelError
+        where they do not hold together.
         """
         self._deep += 1
         if self._deep > MOST_DEEP:
@@ -85,7 +87,7 @@ class Nodes:
         return Block(name, inputs, constants, tuple(reading.steps), outputs)
 
     def _put(self, reading: _Reading, node: Any, name: str, opsets: Opsets) -> None:
-        """Put `node` among what was read."""
+        """Add `node` to what was read of its graph."""
         self._count += 1
         if self._count > MOST_NODES:
             raise ModelError(f"{self._where}: has more than {MOST_NODES} nodes")
@@ -164,7 +166,7 @@ class Nodes:
             free = tuple(dict.fromkeys(n for block in graphs.values() for n in block.free))
 
             def block(types: Types) -> Block:
-                return self._defined(schema, node, opsets, types, free)
+                return self._function_block(schema, node, opsets, types, free)
 
             function = FunctionNode(node.op_type, block, free, delegate)
             return Step(name, function, (*inputs, *free), outputs)
@@ -182,10 +184,12 @@ class Nodes:
             single.output[i] = f"y{i}" if one else ""
         return Delegate(single, opsets, self._ir_version)
 
-    def _defined(
+    def _function_block(
         self, schema: Any, node: Any, opsets: Opsets, types: Types, free: Collection[str]
     ) -> Block:
-        """The nodes that `schema` says `node` is, for operands of `types`."""
+        """Return the nodes of the function by which `schema` defines `node`, for operands of
+        `types`.
+        """
         protos = [b"" if one is None else type_proto(one).SerializeToString() for one in types]
         versions = schema.context_dependent_function_opset_versions
         fitting = [one for one in versions if one <= opsets.get(domain_of(node.domain), 1)]
@@ -255,7 +259,7 @@ class _Reading:
     constants: dict[str, Value]
     """Constants by name: the graph's and those of its nodes."""
     own: set[str]
-    """The names that it makes or is given."""
+    """Names of its inputs and of what its nodes make."""
     names: set[str]
     """Names that the graph's nodes may read."""
     inside: bool

@@ -18,7 +18,7 @@ Types = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedNode:
     """Versions, types and attributes of one ONNX operator."""
 
     versions: tuple[int, ...]
@@ -33,7 +33,9 @@ class Checked:
         return (
             version in self.versions
             and all(set(found) <= {*self.types.get(name, found)} for name, found in types.items())
-            and all(attributes.get(name) in allowed for name, allowed in self.attributes.items())
+            and all(
+                attributes.get(name) in is_allowed for name, is_allowed in self.attributes.items()
+            )
         )
 
 
@@ -58,23 +60,23 @@ BYTES = {
 """Types by how many bytes a number has."""
 
 
-def _integers(*versions: int, **attributes: tuple[Any, ...]) -> tuple[Checked, ...]:
-    return (Checked(versions, {"T": INTEGERS}, attributes),)
+def _integers(*versions: int, **attributes: tuple[Any, ...]) -> tuple[CheckedNode, ...]:
+    return (CheckedNode(versions, {"T": INTEGERS}, attributes),)
 
 
-def _unsigned(*versions: int) -> tuple[Checked, ...]:
-    return (Checked(versions, {"T": UNSIGNED}),)
+def _unsigned(*versions: int) -> tuple[CheckedNode, ...]:
+    return (CheckedNode(versions, {"T": UNSIGNED}),)
 
 
-REFERENCE: Mapping[tuple[str, str], tuple[Checked, ...]] = {
+REFERENCE: Mapping[tuple[str, str], tuple[CheckedNode, ...]] = {
     ("", "Abs"): _integers(6, 13),
     ("", "Add"): _integers(7, 13, 14),
     ("", "ArgMax"): _integers(1, 11, 12, 13),
     ("", "ArgMin"): _integers(1, 11, 12, 13),
-    ("", "BitCast"): tuple(Checked((26,), {"T1": of, "T2": of}) for of in BYTES.values()),
+    ("", "BitCast"): tuple(CheckedNode((26,), {"T1": of, "T2": of}) for of in BYTES.values()),
     ("", "BitShift"): (
-        Checked((11,), {"T": ("uint16", *UNSIGNED)}),
-        Checked((28,), {"T": INTEGERS}),
+        CheckedNode((11,), {"T": ("uint16", *UNSIGNED)}),
+        CheckedNode((28,), {"T": INTEGERS}),
     ),
     ("", "BitwiseAnd"): _integers(18),
     ("", "BitwiseNot"): _integers(18),
@@ -82,61 +84,63 @@ REFERENCE: Mapping[tuple[str, str], tuple[Checked, ...]] = {
     ("", "BitwiseXor"): _integers(18),
     ("", "Clip"): _integers(12, 13),
     ("", "Compress"): (
-        Checked((9, 11), {"T": (*(one for one in NUMBERS if one != "bfloat16"), *TEXTS, *COMPLEX)}),
-        Checked((28,), {"T": (*NUMBERS, *TEXTS, *COMPLEX)}),
+        CheckedNode(
+            (9, 11), {"T": (*(one for one in NUMBERS if one != "bfloat16"), *TEXTS, *COMPLEX)}
+        ),
+        CheckedNode((28,), {"T": (*NUMBERS, *TEXTS, *COMPLEX)}),
     ),
-    ("", "ConcatFromSequence"): (Checked((11,), {}),),
+    ("", "ConcatFromSequence"): (CheckedNode((11,), {}),),
     ("", "CumProd"): _unsigned(26),
     ("", "CumSum"): _unsigned(11, 14),
     ("", "Div"): _integers(7, 13, 14),
     ("", "Einsum"): _integers(12, 28),
-    ("", "Equal"): (*_integers(11, 13, 19), Checked((19,), {"T": TEXTS})),
+    ("", "Equal"): (*_integers(11, 13, 19), CheckedNode((19,), {"T": TEXTS})),
     ("", "EyeLike"): (
-        Checked((9, 22), {"T1": INTEGERS, "T2": NUMBERS}),
-        Checked((9, 22), {"T1": NUMBERS, "T2": INTEGERS}),
+        CheckedNode((9, 22), {"T1": INTEGERS, "T2": NUMBERS}),
+        CheckedNode((9, 22), {"T1": NUMBERS, "T2": INTEGERS}),
     ),
     ("", "Greater"): _integers(9, 13),
     ("", "GreaterOrEqual"): _integers(12, 16),
     ("", "Identity"): (
-        Checked((14,), {"V": SEQUENCES}),
-        Checked((16, 19, 21, 23, 24, 25), {"V": (*SEQUENCES, *OPTIONALS)}),
+        CheckedNode((14,), {"V": SEQUENCES}),
+        CheckedNode((16, 19, 21, 23, 24, 25), {"V": (*SEQUENCES, *OPTIONALS)}),
     ),
     ("", "Less"): _integers(9, 13),
     ("", "LessOrEqual"): _integers(12, 16),
     ("", "MatMul"): _unsigned(9, 13),
     ("", "Max"): _integers(12, 13),
     ("", "MelWeightMatrix"): (
-        Checked((17,), {"T1": ("int32", "int64"), "T2": ("float",), "T3": ("float", "double")}),
+        CheckedNode((17,), {"T1": ("int32", "int64"), "T2": ("float",), "T3": ("float", "double")}),
     ),
     ("", "Min"): _integers(12, 13),
     ("", "Mod"): _integers(10, 13, 28),
     ("", "Mul"): _integers(7, 13, 14),
-    ("", "Neg"): (Checked((6, 13), {"T": ("int16",)}),),
+    ("", "Neg"): (CheckedNode((6, 13), {"T": ("int16",)}),),
     ("", "PRelu"): _unsigned(9, 16),
     ("", "Pow"): (
-        *(Checked((12, 13, 15), {"T": (one,), "T1": (one,)}) for one in INTEGERS),
-        Checked((12, 13, 15), {"T": ("float", "double"), "T1": INTEGERS}),
+        *(CheckedNode((12, 13, 15), {"T": (one,), "T1": (one,)}) for one in INTEGERS),
+        CheckedNode((12, 13, 15), {"T": ("float", "double"), "T1": INTEGERS}),
     ),
-    ("", "Range"): (Checked((11, 27), {"T": ("int16",)}),),
+    ("", "Range"): (CheckedNode((11, 27), {"T": ("int16",)}),),
     ("", "ReduceL1"): _unsigned(1, 11, 13, 18),
     ("", "ReduceMax"): _unsigned(1, 11, 12, 13, 18, 20),
     ("", "ReduceMin"): _unsigned(1, 11, 12, 13, 18, 20),
     ("", "ReduceProd"): _unsigned(1, 11, 13, 18),
     ("", "ReduceSum"): _unsigned(1, 11, 13),
-    ("", "Relu"): (Checked((14,), {"T": ("int16",)}),),
-    ("", "SequenceAt"): (Checked((11,), {}),),
+    ("", "Relu"): (CheckedNode((14,), {"T": ("int16",)}),),
+    ("", "SequenceAt"): (CheckedNode((11,), {}),),
     ("", "Sign"): _integers(9, 13),
-    ("", "StringConcat"): (Checked((20,), {}),),
+    ("", "StringConcat"): (CheckedNode((20,), {}),),
     ("", "Sub"): _integers(7, 13, 14),
     (ML, "ArrayFeatureExtractor"): (
-        Checked((1,), {"T": ("float", "double", "int64", "int32", *TEXTS)}),
+        CheckedNode((1,), {"T": ("float", "double", "int64", "int32", *TEXTS)}),
     ),
-    (ML, "Binarizer"): (Checked((1,), {"T": ("float", "double", "int64", "int32")}),),
-    (ML, "FeatureVectorizer"): (Checked((1,), {"T1": ("float",)}),),
-    (ML, "OneHotEncoder"): (Checked((1,), {"T": ("float", "double", "int64", *TEXTS)}),),
-    (ML, "Scaler"): (Checked((1,), {"T": ("float",)}),),
+    (ML, "Binarizer"): (CheckedNode((1,), {"T": ("float", "double", "int64", "int32")}),),
+    (ML, "FeatureVectorizer"): (CheckedNode((1,), {"T1": ("float",)}),),
+    (ML, "OneHotEncoder"): (CheckedNode((1,), {"T": ("float", "double", "int64", *TEXTS)}),),
+    (ML, "Scaler"): (CheckedNode((1,), {"T": ("float",)}),),
     (ML, "TreeEnsemble"): (
-        Checked(
+        CheckedNode(
             (5,), {"T": ("float", "double")}, {"aggregate_function": (0, 1), "post_transform": (0,)}
         ),
     ),
@@ -144,7 +148,7 @@ REFERENCE: Mapping[tuple[str, str], tuple[Checked, ...]] = {
 """The checked rows, by domain and operator."""
 
 
-def allowed(
+def is_allowed(
     domain: str, op: str, version: int, types: Types, attributes: Mapping[str, Any]
 ) -> bool:
     """Return True where the package's reference was seen to compute such a node right.
@@ -166,12 +170,12 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(int(one) for one in version.split(".")[:2])
 
 
-def described(domain: str, op: str) -> str:
+def describe(domain: str, op: str) -> str:
     """Return what the table has of an operator, in words; empty where it has nothing."""
-    return "; ".join(map(_said, REFERENCE.get((domain, op), ())))
+    return "; ".join(map(_describe_row, REFERENCE.get((domain, op), ())))
 
 
-def _said(row: Checked) -> str:
+def _describe_row(row: CheckedNode) -> str:
     parts = [f"operator sets {', '.join(map(str, row.versions))}"]
     parts += [f"{name}: {', '.join(types)}" for name, types in row.types.items()]
     parts += [

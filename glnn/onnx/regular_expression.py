@@ -121,7 +121,7 @@ class _Parser:
         """Return the whole pattern. Raises UnsupportedOpError for what is not read."""
         found = self._alternation(0)
         if self._next:
-            raise self._refused("a ')' without '('")
+            raise self._error("a ')' without '('")
         return found
 
     @property
@@ -135,13 +135,13 @@ class _Parser:
         self._at += len(text) if found else 0
         return found
 
-    def _refused(self, what: str) -> UnsupportedOpError:
+    def _error(self, what: str) -> UnsupportedOpError:
         where = f"at {self._at} of the pattern {shown(self._pattern)}"
         return UnsupportedOpError(f"RegexFullMatch: {what} {where} is not read")
 
     def _alternation(self, depth: int) -> Part:
         if depth > DEEPEST:
-            raise self._refused(f"a group within {DEEPEST} others")
+            raise self._error(f"a group within {DEEPEST} others")
         parts = [self._concatenation(depth)]
         while self._skip("|"):
             parts.append(self._concatenation(depth))
@@ -150,7 +150,7 @@ class _Parser:
     def _concatenation(self, depth: int) -> Part:
         parts: list[Part] = []
         while self._next and self._next not in "|)":
-            parts.append(self._assertion() or self._repeated(self._atom(depth)))
+            parts.append(self._assertion() or self._repetition(self._atom(depth)))
         return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
     def _assertion(self) -> Part | None:
@@ -163,17 +163,17 @@ class _Parser:
     def _atom(self, depth: int) -> Part:
         if self._skip("("):
             if not self._skip("?:") and self._next == "?":
-                raise self._refused("a group with flags or a name")
+                raise self._error("a group with flags or a name")
             found = self._alternation(depth + 1)
             if not self._skip(")"):
-                raise self._refused("the end within a group")
+                raise self._error("the end within a group")
             return found
         if self._skip("["):
             return self._class()
         if self._skip("."):
             return Characters(_complement(((ord("\n"), ord("\n")),)))
         if self._next in "*+?{":
-            raise self._refused(f"{self._next!r}")
+            raise self._error(f"{self._next!r}")
         return Characters(self._character())
 
     def _character(self) -> Ranges:
@@ -184,7 +184,7 @@ class _Parser:
             return ((ord(character), ord(character)),)
         escaped = self._next
         if not escaped or escaped not in {*CLASSES, *CONTROLS, *string.punctuation}:
-            raise self._refused(f"the escape \\{escaped}")
+            raise self._error(f"the escape \\{escaped}")
         self._at += 1
         one = ord(CONTROLS.get(escaped, escaped))
         return CLASSES.get(escaped, ((one, one),))
@@ -197,18 +197,18 @@ class _Parser:
             # RE2 has a meaning for some of these; others are errors.
             dash = self._pattern.startswith("-", self._at)
             if dash and not first and self._pattern[self._at + 1 :][:1] != "]":
-                raise self._refused("'-' between others")
+                raise self._error("'-' between others")
             if self._next in ("", "[") or (first and self._next == "]"):
-                raise self._refused(f"{self._next!r} in a class")
+                raise self._error(f"{self._next!r} in a class")
             first = False
             ranges = self._character()
             if self._next == "-" and self._pattern[self._at + 1 :][:1] not in ("", "]"):
                 self._skip("-")
                 if self._next == "[":
-                    raise self._refused("'[' in a class")
+                    raise self._error("'[' in a class")
                 low, high = self._one(ranges), self._one(self._character())
                 if low > high:
-                    raise self._refused("the end of a range that falls")
+                    raise self._error("the end of a range that falls")
                 ranges = ((low, high),)
             found += ranges
         union = _union(found)
@@ -217,10 +217,10 @@ class _Parser:
     def _one(self, ranges: Ranges) -> int:
         """Return the only character that there is in an end of a range."""
         if len(ranges) > 1 or ranges[0][0] != ranges[0][1]:
-            raise self._refused("the end of a range of several characters")
+            raise self._error("the end of a range of several characters")
         return ranges[0][0]
 
-    def _repeated(self, part: Part) -> Part:
+    def _repetition(self, part: Part) -> Part:
         if self._skip("*"):
             least, most = 0, None
         elif self._skip("+"):
@@ -233,10 +233,10 @@ class _Parser:
             return part
         self._skip("?")  # the fewest: a full match is one all the same
         if self._next and self._next in "*+?{":
-            raise self._refused(f"{self._next!r} behind a repetition")
+            raise self._error(f"{self._next!r} behind a repetition")
         size = 1 + part.size * (max(least, 1) if most is None else most)
         if size > MOST_PARTS:
-            raise self._refused(f"more than {MOST_PARTS} parts before the character")
+            raise self._error(f"more than {MOST_PARTS} parts before the character")
         return Repetition(part, least, most, size)
 
     def _counts(self) -> tuple[int, int | None]:
@@ -245,11 +245,11 @@ class _Parser:
         low, comma, high = inside.partition(",")
         digits = {*low, *high} <= {*string.digits}
         if not brace or not low or not digits or max(len(low), len(high)) > 4:
-            raise self._refused("a '{' that no number and '}' follow")
+            raise self._error("a '{' that no number and '}' follow")
         least = int(low)
         most = int(high) if high else None if comma else least
         if max(least, most or 0) > MOST_COPIES or (most is not None and least > most):
-            raise self._refused(f"a count beyond {MOST_COPIES}, or that falls,")
+            raise self._error(f"a count beyond {MOST_COPIES}, or that falls,")
         self._at += len(inside) + 1
         return least, most
 
@@ -289,7 +289,7 @@ class Automaton:
         """Return whether the text as a whole matches."""
         states, before = {self._start}, ""
         for after in text:
-            reached = self._reached(states, before, after)
+            reached = self._closure(states, before, after)
             states = {
                 following
                 for state, test in reached
@@ -297,9 +297,9 @@ class Automaton:
                 for following in self._following[state]
             }
             before = after
-        return any(state == self._end for state, _ in self._reached(states, before, ""))
+        return any(state == self._end for state, _ in self._closure(states, before, ""))
 
-    def _reached(
+    def _closure(
         self, states: set[int], before: str, after: str
     ) -> Iterator[tuple[int, Characters | Assertion | None]]:
         """Yield the states that are reached between two characters, and their tests."""

@@ -19,7 +19,7 @@ def _texts(attributes: Attributes, name: str) -> list[str]:
     return [one.decode() for one in attributes.get(name, ())]
 
 
-def _mapped(function: Callable[[str], Any], x: Array, dtype: Any) -> Array:
+def _map_texts(function: Callable[[str], Any], x: Array, dtype: Any) -> Array:
     """Return what `function` gives for each text of x."""
     found = np.empty(x.size, dtype)
     for i, text in enumerate(x.reshape(-1).tolist()):
@@ -33,7 +33,7 @@ def regex_full_match(attributes: Attributes, version: int, x: Array) -> list[Arr
         pattern = attributes["pattern"].decode()
     except UnicodeDecodeError:
         raise ShapeError("RegexFullMatch: the pattern must be UTF-8") from None
-    return [_mapped(Automaton(pattern).matches, x, np.bool_)]
+    return [_map_texts(Automaton(pattern).matches, x, np.bool_)]
 
 
 def string_normalizer(attributes: Attributes, version: int, x: Array) -> list[Array]:

@@ -90,7 +90,7 @@ def _optimizer(name: str, update: Update, states: int) -> Callable[..., list[Arr
     It computes in 64 bits and rounds once. states: how many arrays belong to each weight.
     """
 
-    def updated(
+    def apply(
         attributes: Attributes, version: int, rate: Array, step: Array, *arrays: Array
     ) -> list[Array]:
         count, rest = divmod(len(arrays), states + 2)
@@ -106,7 +106,7 @@ def _optimizer(name: str, update: Update, states: int) -> Callable[..., list[Arr
             found.append([one.astype(own[0].dtype) for one in new])
         return [one[kind] for kind in range(states + 1) for one in found]
 
-    return updated
+    return apply
 
 
 def _random(attributes: Attributes, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

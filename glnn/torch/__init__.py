@@ -16,9 +16,9 @@ from torch import fx
 
 from glnn.errors import GlnnError, shown
 from glnn.session import InferenceSession
-from glnn.torch.captured import Captured
+from glnn.torch.captured import CapturedGraph
 from glnn.torch.refused import LeftToPyTorch, RefusedError, leave
-from glnn.torch.running import Compiled
+from glnn.torch.running import CompiledGraph
 
 __all__ = ["LeftToPyTorch", "compile"]
 LOG = logging.getLogger(__name__)
@@ -52,11 +52,11 @@ def compile(
     if type(check) is not bool:
         raise GlnnError(f"option 'check' must be a bool, got {shown(check)}")
     try:
-        found = Captured.from_graph(graph, inputs)
+        found = CapturedGraph.from_graph(graph, inputs)
     except RefusedError as error:
         leave(graph, str(error))
         return graph  # type: ignore[no-any-return]
     if not found.computed:
         LOG.debug("a graph computes nothing: it is PyTorch's")
         return graph  # type: ignore[no-any-return]
-    return Compiled(found, given, check)
+    return CompiledGraph(found, given, check)

@@ -20,7 +20,7 @@ STATIC = "_dynamo_static_input_type"  # how the compiler marks the tensors of mo
 
 
 @dataclass(frozen=True, eq=False)
-class Captured:
+class CapturedGraph:
     """A graph, and what each position of its inputs and outputs is."""
 
     graph: fx.GraphModule
@@ -44,7 +44,7 @@ class Captured:
     """
 
     @classmethod
-    def from_graph(cls, graph: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
+    def from_graph(cls, graph: fx.GraphModule, inputs: Sequence[Any]) -> CapturedGraph:
         """Return the captured graph.
 
         inputs: examples, one for each placeholder. Raises RefusedError for what glnn has not.
@@ -82,7 +82,7 @@ class Captured:
         nodes = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
         return str(nodes[position].name)
 
-    def with_inputs(self, positions: Iterable[int]) -> Captured:
+    def with_inputs(self, positions: Iterable[int]) -> CapturedGraph:
         """The same, but that the weights at `positions` are inputs like others."""
         moved = set(positions)
         weights = tuple(i for i in self.weights if i not in moved)
@@ -90,10 +90,10 @@ class Captured:
         return replace(self, weights=weights, tensors=tensors)
 
 
-class Frozen(torch.nn.Module):  # type: ignore[misc]
-    """A captured graph as a module: of the tensors alone, its weights are buffers."""
+class FrozenGraph(torch.nn.Module):  # type: ignore[misc]
+    """A captured graph as a module of its tensors alone, with its weights as buffers."""
 
-    def __init__(self, captured: Captured, inputs: Sequence[Any]) -> None:
+    def __init__(self, captured: CapturedGraph, inputs: Sequence[Any]) -> None:
         """inputs: those of a call, whose weights and numbers are taken."""
         super().__init__()
         self.captured = captured
@@ -103,7 +103,7 @@ class Frozen(torch.nn.Module):  # type: ignore[misc]
             self.register_buffer(weight_name(i), inputs[i].detach())
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
-        """The outputs to compute, for what stands at `captured.tensors`."""
+        """Return the outputs to compute, for the tensors at `captured.tensors`."""
         known = {**dict(zip(self.captured.tensors, tensors, strict=True)), **self.numbers}
         known |= {i: getattr(self, weight_name(i)) for i in self.captured.weights}
         known |= {i: known[t].shape[axis] for i, (t, axis) in self.captured.sizes.items()}
@@ -177,7 +177,7 @@ def _check_attributes(graph: fx.GraphModule) -> None:
 
 def _check_gradients(graph: fx.GraphModule) -> None:
     """Raise RefusedError where gradients of an output may be asked for."""
-    for value in map(_value, _returned(graph)):
+    for value in map(_value, _graph_results(graph)):
         if isinstance(value, torch.Tensor) and value.requires_grad:
             raise RefusedError(
                 "it needs gradients; call it inside torch.no_grad() or torch.inference_mode()"
@@ -199,7 +199,7 @@ def _symbol(size: Any) -> Any:
     return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
-def _returned(graph: fx.GraphModule) -> list[Any]:
+def _graph_results(graph: fx.GraphModule) -> list[Any]:
     """Return the graph's results: nodes, and values that are the same each time."""
     (output,) = [node for node in graph.graph.nodes if node.op == "output"]
     (given,) = output.args
@@ -214,7 +214,7 @@ def _outputs(graph: fx.GraphModule) -> tuple[tuple[int, ...], fx.GraphModule | N
     """The outputs to compute, and what gives the others. Raises RefusedError."""
     ours = [node for node in graph.graph.nodes if node.op in ("placeholder", "get_attr")]
     theirs = {_memory(_value(node)) for node in ours} - {None}
-    returned = _returned(graph)
+    returned = _graph_results(graph)
     values = [_value(given) for given in returned]
     computed = tuple(
         i

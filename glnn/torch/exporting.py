@@ -14,7 +14,7 @@ import torch
 
 from glnn.errors import first_line
 from glnn.process import ProcessLock
-from glnn.torch.captured import Captured, Frozen, number, weight_name
+from glnn.torch.captured import CapturedGraph, FrozenGraph, number, weight_name
 from glnn.torch.decompositions import decompositions
 from glnn.torch.refused import RefusedError
 
@@ -28,7 +28,7 @@ NOISY = ("torch.onnx._internal.exporter", "torch._subclasses.fake_tensor")
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedGraph:
     """A captured graph as an ONNX model for some sizes, without the numbers of its weights."""
 
     content: bytes
@@ -58,7 +58,7 @@ class Exported:
         return bytes(proto.SerializeToString())
 
 
-def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
+def export(captured: CapturedGraph, inputs: Sequence[Any]) -> ExportedGraph:
     """The ONNX model of `captured`, for the sizes of `inputs` and, where these are free, others.
 
     Raises RefusedError, which names the operator, where PyTorch's exporter has none for it.
@@ -100,7 +100,7 @@ def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
     anything = {i: tuple(inputs[i].shape) for i in captured.tensors}
     shapes = tuple(sizes.get(input_name(i), anything[i]) for i in captured.tensors)
     numbers = tuple(number(inputs[i]) for i in captured.numbers)
-    return Exported(proto.SerializeToString(), shapes, numbers)
+    return ExportedGraph(proto.SerializeToString(), shapes, numbers)
 
 
 def name_sizes(proto: Any, names: Mapping[str, str] | None = None) -> None:
@@ -126,13 +126,13 @@ def output_name(position: int) -> str:
     return f"output_{position}"
 
 
-def _program(captured: Captured, inputs: Sequence[Any]) -> Any:
+def _program(captured: CapturedGraph, inputs: Sequence[Any]) -> Any:
     """The graph as PyTorch exports it: of ATen's operators, of which none works in place."""
     auto = torch.export.Dim.AUTO
     free = [dict.fromkeys(captured.free.get(i, ()), auto) for i in captured.tensors]
     tensors = tuple(inputs[i].detach() for i in captured.tensors)
     program = torch.export.export(
-        Frozen(captured, inputs), tensors, dynamic_shapes=(tuple(free),), strict=False
+        FrozenGraph(captured, inputs), tensors, dynamic_shapes=(tuple(free),), strict=False
     )
     return program.run_decompositions(decompositions())
 

@@ -37,7 +37,7 @@ def from_torch(module: Any, example: Any, dynamic: bool, name: str | None) -> Gr
     load_triton()  # before PyTorch does, for which it may be too late
     try:
         with _inference(module) as ours:
-            proto = _exported(ours, examples, dynamic)
+            proto = _export(ours, examples, dynamic)
     except RefusedError as error:
         raise ModelError(f"{called}: {error}") from None
     proto.graph.name = name or called
@@ -91,13 +91,13 @@ def _inference(module: Any) -> Iterator[Any]:
             part.training = training
 
 
-def _exported(module: Any, examples: Tensors, dynamic: bool) -> Any:
-    """The ModelProto. Raises RefusedError."""
+def _export(module: Any, examples: Tensors, dynamic: bool) -> Any:
+    """Return the ModelProto. Raises RefusedError."""
     with EXPORTING, torch.no_grad(), quiet():
         program = None
         if dynamic:
             with suppress(RefusedError):  # then for as many samples as the example has
-                program = attempt(lambda: _program(module, _doubled(examples), True))
+                program = attempt(lambda: _program(module, _double_single_samples(examples), True))
         if program is None:
             program = attempt(lambda: _program(module, examples, False))
         check(program)
@@ -159,8 +159,10 @@ def _first_sizes(module: Any, examples: Tensors) -> dict[str, Any]:
     return {name: dims(value) for name, value in given.items()}
 
 
-def _doubled(examples: Tensors) -> Tensors:
-    """`examples` of two samples where they are of one: PyTorch takes a size of 1 for a constant."""
+def _double_single_samples(examples: Tensors) -> Tensors:
+    """Return examples with two samples where they have one, as PyTorch takes a size of 1 for a
+    constant.
+    """
     return tuple(
         torch.cat([one, one]) if one.ndim and one.shape[0] == 1 else one for one in examples
     )

@@ -15,8 +15,8 @@ from glnn.errors import GlnnError, first_line
 from glnn.graph.error import relative_error
 from glnn.process import ProcessLock
 from glnn.session import InferenceSession
-from glnn.torch.captured import Captured, number
-from glnn.torch.exporting import Exported, export, input_name, output_name
+from glnn.torch.captured import CapturedGraph, number
+from glnn.torch.exporting import ExportedGraph, export, input_name, output_name
 from glnn.torch.refused import RefusedError, leave, name
 from glnn.types import Array
 
@@ -34,7 +34,7 @@ class DeviceWeights:
         """
         self._tensors = {i: weakref.ref(tensor) for i, tensor in weights.items()}
         self._marks = {i: mark(tensor) for i, tensor in weights.items()}
-        self.sessions: dict[Exported, InferenceSession] = {}
+        self.sessions: dict[ExportedGraph, InferenceSession] = {}
         self.checked: set[object] = set()  # models and sizes whose results were PyTorch's
         self.renewed = renewed
         self.runs = 0  # since the weights were taken
@@ -74,24 +74,24 @@ RESTLESS = 3  # changes behind one another before a weight is an input
 TOLERANCE = {"float32": 1e-3, "float16": 1e-2, "int8": 5e-2}
 
 
-class Passing(InferenceSession):
-    """A session of weights that somebody is changing: nothing of it is kept on disk."""
+class UncachedSession(InferenceSession):
+    """A session whose weights change in each call; nothing of it is kept on disk."""
 
     cache = None
 
 
-class Compiled:
-    """A graph that is computed by glnn, or by PyTorch where that is not possible.
+class CompiledGraph:
+    """A graph that glnn computes, or PyTorch where that is not possible.
 
     captured: the graph. options: of InferenceSession. check: whether the first result for each
     set of sizes is held against PyTorch's. Any thread may call it.
     """
 
-    def __init__(self, captured: Captured, options: Mapping[str, Any], check: bool) -> None:
+    def __init__(self, captured: CapturedGraph, options: Mapping[str, Any], check: bool) -> None:
         self._captured, self._options, self._check = captured, dict(options), check
         self._graph = captured.graph
         self._lock = ProcessLock()
-        self._exports: list[Exported] = []
+        self._exports: list[ExportedGraph] = []
         self._device_weights: OrderedDict[tuple[int, ...], DeviceWeights] = OrderedDict()
         self._restless: Counter[int] = Counter()
         self._failures = 0
@@ -99,7 +99,7 @@ class Compiled:
         """The reason why PyTorch computes the graph; empty where glnn does."""
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
-        """The outputs for `inputs`, as the graph has them: tensors of their own, or views."""
+        """Return the graph's outputs for `inputs`: tensors of their own, or views."""
         if self._refusal:
             return self._graph(*inputs)  # type: ignore[no-any-return]
         try:
@@ -133,12 +133,12 @@ class Compiled:
 
     def _run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         with self._lock:
-            captured, exported, device_weights = self._prepared(inputs)
+            captured, exported, device_weights = self._prepare(inputs)
             session = device_weights.sessions.get(exported)
             made = session is None
             if session is None:
                 weights = {i: inputs[i] for i in captured.weights}
-                kind = Passing if device_weights.renewed else InferenceSession
+                kind = UncachedSession if device_weights.renewed else InferenceSession
                 session = kind(exported.model(weights), **self._options)
                 device_weights.sessions[exported] = session
         names = {info.name for info in session.get_inputs()}
@@ -159,13 +159,13 @@ class Compiled:
         known, rest = dict(zip(captured.computed, results, strict=True)), iter(others)
         return [known[i] if i in known else next(rest) for i in range(len(known) + len(others))]
 
-    def _prepared(self, inputs: Sequence[Any]) -> tuple[Captured, Exported, DeviceWeights]:
-        """The model for such inputs and the weights as they are now. Raises RefusedError."""
+    def _prepare(self, inputs: Sequence[Any]) -> tuple[CapturedGraph, ExportedGraph, DeviceWeights]:
+        """Return the model for such inputs and the current weights. Raises RefusedError."""
         captured = self._captured
         weights = {i: inputs[i] for i in captured.weights}
         device_weights = self._weights(weights)
         if device_weights is None:
-            return self._prepared(inputs)
+            return self._prepare(inputs)
         shapes = [tuple(inputs[i].shape) for i in captured.tensors]
         numbers = tuple(number(inputs[i]) for i in captured.numbers)
         for exported in self._exports:
@@ -210,7 +210,9 @@ class Compiled:
             self._device_weights.popitem(last=False)
         return device_weights
 
-    def _compare(self, captured: Captured, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+    def _compare(
+        self, captured: CapturedGraph, inputs: Sequence[Any], results: Sequence[Any]
+    ) -> None:
         """Hold `results` against PyTorch's. Raises RefusedError where they differ."""
         expected = self._graph(*inputs)
         for place, got in zip(captured.computed, results, strict=True):

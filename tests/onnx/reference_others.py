@@ -9,12 +9,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from glnn.onnx.operators.dtypes import CODES, type_said
+from glnn.onnx.operators.dtypes import CODES, type_from_text
 from tests.onnx.reference_integers import Array, Case, Cases, Types
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    return type_said(f"tensor({name})").dtype.numpy
+    return type_from_text(f"tensor({name})").dtype.numpy
 
 
 def texts(*lines: Any) -> Array:
@@ -140,12 +140,12 @@ def bit_cast(version: int, types: Types) -> Cases:
             raw %= 2
         x = np.frombuffer(raw.astype(np.uint8).tobytes(), source).reshape(shape)
         right = np.frombuffer(x.tobytes(), target).reshape(shape)
-        yield Case([x], [right], {"to": CODES[type_said(f"tensor({types['T2']})").dtype]})
+        yield Case([x], [right], {"to": CODES[type_from_text(f"tensor({types['T2']})").dtype]})
 
 
 def eye_like(version: int, types: Types) -> Cases:
     source, target = dtype_of(types["T1"]), dtype_of(types["T2"])
-    code = CODES[type_said(f"tensor({types['T2']})").dtype]
+    code = CODES[type_from_text(f"tensor({types['T2']})").dtype]
     for shape, k in itertools.product(((2, 3), (3, 3), (0, 2)), (0, 1, -1, 5)):
         right = np.array([[i + k == j for j in range(shape[1])] for i in range(shape[0])])
         right = right.reshape(shape).astype(target)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from glnn.onnx.reference_table import REFERENCE, Checked
+from glnn.onnx.reference_table import REFERENCE, CheckedNode
 
 PAGE = Path(__file__).parents[2] / "docs" / "onnx.md"
 START = "| operator | operator sets | types | attributes |\n|---|---|---|---|\n"
 
 
-def _row(domain: str, op: str, row: Checked) -> str:
+def _row(domain: str, op: str, row: CheckedNode) -> str:
     name = f"{domain} {op}".strip()
     types = "; ".join(f"{constraint}: {', '.join(of)}" for constraint, of in row.types.items())
     attributes = "; ".join(

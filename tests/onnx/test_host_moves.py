@@ -16,7 +16,7 @@ from onnx import defs
 import glnn
 from glnn.onnx.host_node import MOVES
 from glnn.onnx.operators.call import CONVERTED
-from glnn.onnx.operators.dtypes import type_said
+from glnn.onnx.operators.dtypes import type_from_text
 from glnn.types import DType
 from tests.onnx.move_cases import CASES, Data, Move
 from tests.onnx.runtime import node_model, runtime
@@ -42,7 +42,9 @@ def host_types(schema: Any) -> list[DType]:
     )
     known = ("float6e2m3", "float6e3m2")  # newer than glnn
     found = [
-        type_said(one).dtype for one in said if one.startswith("tensor(") and one[7:-1] not in known
+        type_from_text(one).dtype
+        for one in said
+        if one.startswith("tensor(") and one[7:-1] not in known
     ]
     return [one for one in found if one not in CONVERTED and one not in HALVES]
 

@@ -71,7 +71,7 @@ def expression(out: LayerWriter, *inputs: str) -> str:
     """The layer's function of its inputs."""
     assert isinstance(out.layer.op, Pointwise)
     operands = [Operand(type.dtype, name) for type, name in zip(out.types, inputs, strict=True)]
-    return _written(out, out.layer.op.expr, *operands).name
+    return _write_expression(out, out.layer.op.expr, *operands).name
 
 
 def prelu(out: LayerWriter, x: str) -> str:
@@ -80,11 +80,11 @@ def prelu(out: LayerWriter, x: str) -> str:
     return out("PRelu", x, out.parameter("weight") if single else out.channels("weight"))
 
 
-def _written(out: LayerWriter, expr: Expr, *operands: Operand) -> Operand:
+def _write_expression(out: LayerWriter, expr: Expr, *operands: Operand) -> Operand:
     last = operands[-1].dtype
     floats = (last.kind if isinstance(last, DType) else last) == "float"
 
-    def written(part: Expr, arguments: tuple[Operand, ...]) -> Operand:
+    def write_part(part: Expr, arguments: tuple[Operand, ...]) -> Operand:
         if isinstance(part, Arg):
             return operands[part.index]
         if isinstance(part, Scalar | Constant):
@@ -93,7 +93,7 @@ def _written(out: LayerWriter, expr: Expr, *operands: Operand) -> Operand:
         assert isinstance(part, Call)
         return _call(out, part.function, arguments)
 
-    return expr.fold(written)[-1]
+    return expr.fold(write_part)[-1]
 
 
 def _call(out: LayerWriter, function: str, operands: tuple[Operand, ...]) -> Operand:
@@ -113,7 +113,7 @@ def _call(out: LayerWriter, function: str, operands: tuple[Operand, ...]) -> Ope
     if function in FORMULAS or row.body is not None:
         body = FORMULAS.get(function) or row.body
         assert body is not None
-        return _written(out, formula(body), *operands)
+        return _write_expression(out, formula(body), *operands)
     dtype = DType(gives) if not isinstance(gives, DType) else gives
     if function.startswith("cast_"):
         return Operand(dtype, out("Cast", first.name, to=CODES[dtype]))
@@ -166,7 +166,7 @@ def _softshrink(out: LayerWriter, x: Operand, lambd: Operand) -> str | None:
 def _remainder(out: LayerWriter, x: Operand, y: Operand) -> str | None:
     if x.dtype is not DType.float32 and y.dtype is not DType.float32:
         return out("Mod", *_tensors(out, (x, y)))
-    return _written(out, formula("a - floor(a / b) * b"), x, y).name
+    return _write_expression(out, formula("a - floor(a / b) * b"), x, y).name
 
 
 def _fmod(out: LayerWriter, x: Operand, y: Operand) -> str | None:

@@ -60,19 +60,19 @@ def _layer(
     kind, arrays = OP_TYPES[op.kind], out.layer.parameters
     ends = ("", "_reverse")[: op.directions]
 
-    def stacked(part: str) -> Array:
+    def stack(part: str) -> Array:
         return np.stack([arrays[f"{part}{suffix}{end}"] for end in ends])
 
-    weight, summed = stacked("weight_ih"), stacked("weight_hh")
+    weight, summed = stack("weight_ih"), stack("weight_hh")
     if op.projected:
         if states:
             raise UnsupportedOpError("ONNX has no projection, so that h_0 must be left out")
-        down = stacked("weight_hr")
+        down = stack("weight_hr")
         summed = (summed.astype(np.float64) @ down).astype(np.float32)
-    biases = [stacked("bias_ih"), stacked("bias_hh")] if op.biased else []
-    operands = {"W": _ordered(kind, weight), "R": _ordered(kind, summed)}
+    biases = [stack("bias_ih"), stack("bias_hh")] if op.biased else []
+    operands = {"W": _reorder_gates(kind, weight), "R": _reorder_gates(kind, summed)}
     if biases:
-        operands["B"] = np.concatenate([_ordered(kind, one) for one in biases], 1)
+        operands["B"] = np.concatenate([_reorder_gates(kind, one) for one in biases], 1)
     called = [
         out.writer.weight(f"{out.name}.{name}{suffix}", one) for name, one in operands.items()
     ]
@@ -94,7 +94,7 @@ def _layer(
     return [out("Reshape", y, out.integers(0, 0, -1)), *last]
 
 
-def _ordered(kind: str, array: Array) -> Array:
+def _reorder_gates(kind: str, array: Array) -> Array:
     """`array` (d, g u, ...) with the gates in ONNX's order."""
     gates = GATES[kind]
     apart = array.reshape(len(array), len(gates), -1, *array.shape[2:])

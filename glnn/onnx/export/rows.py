@@ -169,18 +169,18 @@ def multihead_attention(out: LayerWriter, query: str, key: str, value: str) -> s
     layer = out.layer
     assert isinstance(layer, MultiheadAttention)
     if any(len(type.dims) != 2 for type in out.types):
-        return _attended(out, layer, query, key, value)
+        return _attend(out, layer, query, key, value)
     axes = out.integers(0 if layer.batch_first else 1)
     batch = (out("Unsqueeze", x, axes) for x in (query, key, value))
-    return out("Squeeze", _attended(out, layer, *batch), axes)
+    return out("Squeeze", _attend(out, layer, *batch), axes)
 
 
-def _attended(out: LayerWriter, layer: MultiheadAttention, query: str, key: str, value: str) -> str:
+def _attend(out: LayerWriter, layer: MultiheadAttention, query: str, key: str, value: str) -> str:
     heads, size = layer.num_heads, layer.embed_dim
     n, places = (0, 1) if layer.batch_first else (1, 0)
     parts = []
     for i, x in enumerate((query, key, value)):
-        projected = _projected(out, layer, x, i)
+        projected = _project(out, layer, x, i)
         split = out("Reshape", projected, out.integers(0, 0, heads, size // heads))
         if i > 0:
             split = _longer(out, layer, split, f"bias_{'qkv'[i]}")
@@ -213,7 +213,7 @@ def _longer(out: LayerWriter, layer: MultiheadAttention, x: str, bias: str) -> s
     return out("Concat", *found, axis=axis) if len(found) > 1 else x
 
 
-def _projected(out: LayerWriter, layer: MultiheadAttention, x: str, i: int) -> str:
+def _project(out: LayerWriter, layer: MultiheadAttention, x: str, i: int) -> str:
     """The projection of input number i."""
     arrays, size, letter = layer.parameters, layer.embed_dim, "qkv"[i]
     part = slice(i * size, (i + 1) * size)

@@ -63,25 +63,27 @@ def avg_pool(out: LayerWriter, x: str) -> str:
     layer = out.layer
     assert isinstance(layer, AvgPool)
     if layer.divisor_override is None:
-        return _mean(out, x, layer, counted=layer.count_include_pad)
+        return _mean(out, x, layer, count_padding=layer.count_include_pad)
     pads = (*layer.padding, *_ends(out))
     sizes = {"kernel_shape": layer.kernel_size, "strides": layer.stride, "pads": pads}
     mean = out("AveragePool", x, **sizes, count_include_pad=1)
     return out("Mul", mean, out.constant(prod(layer.kernel_size) / layer.divisor_override))
 
 
-def _mean(out: LayerWriter, x: str, layer: Pool, *, counted: bool) -> str:
-    """Windows that hang over the end count what is inside, with or without the padding's zeros."""
+def _mean(out: LayerWriter, x: str, layer: Pool, *, count_padding: bool) -> str:
+    """Write an average pool; windows beyond the end count what is inside, with or without
+    padding.
+    """
     ends, padding = _ends(out), layer.padding
     pads = (*padding, *ends)
-    if counted and ends != padding:
+    if count_padding and ends != padding:
         if any(padding):
             x = out("Pad", x, out.integers(0, 0, *padding, 0, 0, *padding))
         over = (max(0, end - side) for end, side in zip(ends, padding, strict=True))
         pads = (*(0,) * layer.count, *over)
-        counted = False
+        count_padding = False
     sizes = {"kernel_shape": layer.kernel_size, "strides": layer.stride, "pads": pads}
-    return out("AveragePool", x, **sizes, count_include_pad=int(counted))
+    return out("AveragePool", x, **sizes, count_include_pad=int(count_padding))
 
 
 def lp_pool(out: LayerWriter, x: str) -> str:
@@ -92,7 +94,7 @@ def lp_pool(out: LayerWriter, x: str) -> str:
     if p % 2 == 0 and not any(_ends(out)):
         return out("LpPool", x, kernel_shape=layer.kernel_size, strides=layer.stride, p=int(p))
     powers = x if p == 1 else out("Pow", x, out.constant(p))
-    mean = _mean(out, powers, layer, counted=True)
+    mean = _mean(out, powers, layer, count_padding=True)
     sums = out("Mul", mean, out.constant(prod(layer.kernel_size)))
     return sums if p == 1 else out("Pow", sums, out.constant(1 / p))
 
@@ -113,7 +115,7 @@ def _ends(out: LayerWriter) -> Sizes:
     return tuple(found)
 
 
-def _shared(out: LayerWriter) -> Sizes:
+def _window_counts(out: LayerWriter) -> Sizes:
     """Return the number of windows along each dimension of x."""
     layer = out.layer
     assert isinstance(layer, AdaptivePool)
@@ -122,11 +124,11 @@ def _shared(out: LayerWriter) -> Sizes:
 
 
 def adaptive_avg_pool(out: LayerWriter, x: str) -> str:
-    counts, sizes = _shared(out), out.sizes
+    counts, sizes = _window_counts(out), out.sizes
     if set(counts) == {1}:
         return out("GlobalAveragePool", x)
     if not any(size % count for size, count in zip(sizes, counts, strict=True)):
-        return _even(out, "AveragePool", x, counts)
+        return _pool_evenly(out, "AveragePool", x, counts)
     means = [_means(size, count) for size, count in zip(sizes, counts, strict=True)]
     if len(means) > 1:
         x = out("MatMul", out.constant(means[-2]), x)
@@ -140,11 +142,11 @@ def adaptive_avg_pool(out: LayerWriter, x: str) -> str:
 
 
 def adaptive_max_pool(out: LayerWriter, x: str) -> str:
-    counts, sizes = _shared(out), out.sizes
+    counts, sizes = _window_counts(out), out.sizes
     if set(counts) == {1}:
         return out("GlobalMaxPool", x)
     if not any(size % count for size, count in zip(sizes, counts, strict=True)):
-        return _even(out, "MaxPool", x, counts)
+        return _pool_evenly(out, "MaxPool", x, counts)
     for axis, (size, count) in enumerate(zip(sizes, counts, strict=True), 2):
         parts = list(_parts(size, count))
         most = max(len(part) for part in parts)
@@ -154,8 +156,8 @@ def adaptive_max_pool(out: LayerWriter, x: str) -> str:
     return x
 
 
-def _even(out: LayerWriter, op_type: str, x: str, counts: Sizes) -> str:
-    """Windows of one size, side by side."""
+def _pool_evenly(out: LayerWriter, op_type: str, x: str, counts: Sizes) -> str:
+    """Write a pool whose windows are of one size and side by side."""
     kernel = tuple(size // count for size, count in zip(out.sizes, counts, strict=True))
     return out(op_type, x, kernel_shape=kernel, strides=kernel)
 

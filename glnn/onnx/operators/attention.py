@@ -48,13 +48,13 @@ def _rotary_embedding(
     if positions is not None:
         cos, sin = (call(Gather(0), angles, positions) for angles in (cos, sin))
     first = x if turned == size else call(Slice((0,), (turned,), (3,), (1,)), x)
-    y = _turned(call, first, cos, sin, packed)
+    y = _rotate(call, first, cos, sin, packed)
     if turned < size:
         y = call(Concat(3), y, call(Slice((turned,), (size,), (3,), (1,)), x))
     return call.reshape(y, shape)
 
 
-def _turned(call: Call, x: Value, cos: Value, sin: Value, packed: bool) -> Value:
+def _rotate(call: Call, x: Value, cos: Value, sin: Value, packed: bool) -> Value:
     """Return x with all pairs rotated: (batch, length, heads, size) if `packed`, else (batch,
     heads, length, size).
 
@@ -106,7 +106,7 @@ def _heads(call: Call, x: Value, heads: int | None) -> Value:
     return call(Transpose((0, 2, 1, 3)), apart)
 
 
-def _grown(call: Call, past: Value | None, new: Value) -> Value:
+def _append(call: Call, past: Value | None, new: Value) -> Value:
     """Concatenate the cached `past`, if any, and the new keys or values along the sequence."""
     return new if past is None else call(Concat(2), past, new)
 
@@ -187,16 +187,16 @@ def _bias(call: Call, mask: Value | None, keys: int, band: Value | None) -> _Bia
         bias = call.cast(mask, DType.float32)
         if band is not None:
             bias = call.pointwise("where(a, b, c)", band, bias, -inf)
-        return _Bias(bias, _none(call, call.pointwise("a > b", bias, -inf)))
+        return _Bias(bias, _empty_rows(call, call.pointwise("a > b", bias, -inf)))
     allowed = band
     if mask is not None:
         allowed = mask if band is None else call.pointwise("logical_and(a, b)", mask, band)
     if allowed is None:
         return _Bias(None, None)
-    return _Bias(call.pointwise("where(a, b, c)", allowed, 0.0, -inf), _none(call, allowed))
+    return _Bias(call.pointwise("where(a, b, c)", allowed, 0.0, -inf), _empty_rows(call, allowed))
 
 
-def _none(call: Call, allowed: Value) -> Value | None:
+def _empty_rows(call: Call, allowed: Value) -> Value | None:
     """Return the mask of rows of `allowed` without any key; None where every row is known to have
     one.
     """
@@ -206,8 +206,8 @@ def _none(call: Call, allowed: Value) -> Value | None:
     return call.pointwise("equal(a, b)", call(Reduce("max", (-1,), True), number), 0)
 
 
-def _guarded(call: Call, x: Value, bias: _Bias) -> Value:
-    """x with rows of 0 where no key may be looked at."""
+def _clear_empty_rows(call: Call, x: Value, bias: _Bias) -> Value:
+    """Return x with 0 in rows where no key may be seen."""
     return x if bias.empty is None else call.pointwise("where(a, b, c)", bias.empty, 0.0, x)
 
 
@@ -215,11 +215,11 @@ def _softmax(call: Call, x: Value) -> Value:
     """Apply softmax in the precision of `softmax_precision`; float32 where that is float64."""
     if call.get("softmax_precision", 1) != 10:
         return call(Softmax(-1), x)
-    found = call(Softmax(-1), _rounded(call, x))
-    return _rounded(call, found)
+    found = call(Softmax(-1), _round_to_float16(call, x))
+    return _round_to_float16(call, found)
 
 
-def _rounded(call: Call, x: Value) -> Value:
+def _round_to_float16(call: Call, x: Value) -> Value:
     return call.cast(call.cast(x, DType.float16), DType.float32)
 
 
@@ -242,7 +242,7 @@ def _attention(
     packed = len(q.type.dims) == 3
     q = _heads(call, q, call.get("q_num_heads", None))
     new = [_heads(call, one, call.get("kv_num_heads", None)) for one in (k, v)]
-    keys, values = _grown(call, past_key, new[0]), _grown(call, past_value, new[1])
+    keys, values = _append(call, past_key, new[0]), _append(call, past_value, new[1])
     scale = call.get("scale", None)
     scores = _scores(call, q, keys, q.type.shape[3] ** -0.5 if scale is None else scale)
     steps = [scores]
@@ -261,10 +261,10 @@ def _attention(
     if not 0 <= mode <= 3:
         raise ShapeError(f"Attention: qk_matmul_output_mode must be from 0 to 3, got {mode}")
     if mode == 3 and call.used_outputs[3:]:
-        weights = _guarded(call, weights, bias)
+        weights = _clear_empty_rows(call, weights, bias)
         y = _weighted(call, weights, values)
     else:
-        y = _guarded(call, _weighted(call, weights, values), bias)
+        y = _clear_empty_rows(call, _weighted(call, weights, values), bias)
     steps.append(weights)
     y = _together(call, y) if packed else y
     found = (y, call(Identity(), keys), call(Identity(), values), steps[mode])

@@ -24,9 +24,9 @@ CONVERTED = ON_GPU | {DType.int64, DType.float64}
 
 @dataclass(frozen=True)
 class HostCast(HostOperator):
-    """x0 as `to`. Floats become the nearest integer towards 0 that there is, NaN becomes 0."""
+    """Conversion of x0 to `to` by the host. Floats are cut towards 0 and clamped, NaN becomes 0."""
 
-    given: DType
+    source: DType
     to: DType
 
     name: ClassVar[str] = "host_cast"
@@ -37,23 +37,23 @@ class HostCast(HostOperator):
 
     @property
     def reason(self) -> str:
-        others = (one.value for one in (self.given, self.to) if one not in CONVERTED)
+        others = (one.value for one in (self.source, self.to) if one not in CONVERTED)
         return f"{' and '.join(others)} is the host's"
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        (given,) = self.named(types).values()
-        return (TensorType(given.dims, self.to),)
+        (source,) = self.named(types).values()
+        return (TensorType(source.dims, self.to),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         (x,) = self.named(arrays).values()
-        return (converted(x, self.to),)
+        return (convert_array(x, self.to),)
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
 
 
-def converted(x: Array, dtype: DType) -> Array:
-    """x as `dtype`. Floats become the nearest integer towards 0 that there is, NaN becomes 0."""
+def convert_array(x: Array, dtype: DType) -> Array:
+    """Return x as `dtype`. Floats are cut towards 0 and clamped, NaN becomes 0."""
     if DType.of(x).kind == "float" and x.dtype.kind != "f":  # ml_dtypes'
         x = x.astype(DType.float32.numpy)
     return cast(dtype.numpy)(x)
@@ -83,7 +83,7 @@ class Call(Maker):
         if value.type.dtype is dtype or {value.type.dtype, dtype} <= CONVERTED:
             return super().cast(value, dtype)
         if value.kind is Kind.CONSTANT:
-            return self.constant(converted(self.array(value), dtype))
+            return self.constant(convert_array(self.array(value), dtype))
         return self(HostCast(value.type.dtype, dtype), value)
 
     @overload

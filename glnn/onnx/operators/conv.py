@@ -15,7 +15,7 @@ from glnn.graph.compose.window import Window
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Expand, GatherElements, Pad, Slice
 from glnn.onnx.operators.call import Call, Converter
-from glnn.onnx.operators.window import pads, shared, windows_of
+from glnn.onnx.operators.window import pads, split_padding, windows_of
 from glnn.types import Array
 
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -66,7 +66,7 @@ def _deform_conv(
     out = weight.type.shape[0]
     factor = call.reshape(weight, (groups, out // groups, c // groups * taps))
     y = matmul(call, factor, columns)
-    return biased(call, call.reshape(y, (n, out, *outs)), bias)
+    return add_bias(call, call.reshape(y, (n, out, *outs)), bias)
 
 
 def _share(name: str, corner: int, size: str) -> str:
@@ -83,8 +83,8 @@ def _places(windows: Window, outs: tuple[int, ...], axis: int) -> Array:
     return np.asarray(tap + np.indices(outs)[axis].reshape(-1) * step - windows.before[axis])
 
 
-def biased(call: Call, y: Value, bias: Value | None) -> Value:
-    """`y` (n, c, ...) with one number added for each channel."""
+def add_bias(call: Call, y: Value, bias: Value | None) -> Value:
+    """Return `y` (n, c, ...) with a number added for each channel."""
     if bias is None:
         return y
     spread = (prod(bias.type.shape), *(1,) * (len(y.type.dims) - 2))
@@ -102,7 +102,7 @@ def _conv(call: Call, x: Value, weight: Value, bias: Value | None = None) -> Val
         dilation=windows.dilation,
         groups=call.get("group", 1),
     )
-    return biased(call, y, bias)
+    return add_bias(call, y, bias)
 
 
 def _conv_transpose(call: Call, x: Value, weight: Value, bias: Value | None = None) -> Value:
@@ -124,7 +124,7 @@ def _conv_transpose(call: Call, x: Value, weight: Value, bias: Value | None = No
         wanted = tuple(n * s for n, s in zip(sizes, stride, strict=True))
     if wanted:
         totals = [max(n - m, 0) for n, m in zip(whole, wanted, strict=True)]
-        before, after = shared(totals, upper=mode == "SAME_UPPER")
+        before, after = split_padding(totals, upper=mode == "SAME_UPPER")
         extra = tuple(e + max(m - n, 0) for e, n, m in zip(extra, whole, wanted, strict=True))
     else:
         before, after = pads(call, sizes, kernel, stride, dilation)
@@ -138,7 +138,7 @@ def _conv_transpose(call: Call, x: Value, weight: Value, bias: Value | None = No
         dilation=tuple(dilation),
         groups=call.get("group", 1),
     )
-    return biased(call, y, bias)
+    return add_bias(call, y, bias)
 
 
 def _causal_conv(
@@ -154,7 +154,7 @@ def _causal_conv(
     if kept:
         joined = call(Pad((0, 0, kept), (0, 0, 0)), x) if past is None else call(Concat(2), past, x)
     y = compose.conv(call, joined, weight, stride=(1,), padding=(0, 0), dilation=(1,), groups=c)
-    y = biased(call, y, bias)
+    y = add_bias(call, y, bias)
     activation = call.get("activation", "none")
     if activation in ("silu", "swish"):
         y = call.pointwise("silu(a)", y)

@@ -69,7 +69,7 @@ def type_of(proto: Any, where: str = "value") -> TensorType:
     if kind is None:
         return ANYTHING
     if kind not in ("tensor_type", "sparse_tensor_type"):
-        return TensorType((), DType.object, _written(proto, where))
+        return TensorType((), DType.object, _type_text(proto, where))
     tensor = getattr(proto, kind)
     dtype = dtype_of(tensor.elem_type, where)
     if not tensor.HasField("shape"):
@@ -101,23 +101,25 @@ def array_of(value: Any) -> Array:
     return array.astype(object) if array.dtype.kind == "U" else array
 
 
-def _written(proto: Any, where: str) -> str:
-    """A type that is no tensor, as ONNX Runtime writes it: `seq(tensor(float))`."""
+def _type_text(proto: Any, where: str) -> str:
+    """Return the text of a type that is no tensor, as ONNX Runtime writes it:
+    `seq(tensor(float))`.
+    """
     kind = proto.WhichOneof("value")
     if kind in ("tensor_type", "sparse_tensor_type"):
         return f"tensor({_NAMES[dtype_of(getattr(proto, kind).elem_type, where)]})"
     if kind == "sequence_type":
-        return f"seq({_written(proto.sequence_type.elem_type, where)})"
+        return f"seq({_type_text(proto.sequence_type.elem_type, where)})"
     if kind == "optional_type":
-        return f"optional({_written(proto.optional_type.elem_type, where)})"
+        return f"optional({_type_text(proto.optional_type.elem_type, where)})"
     if kind == "map_type":
         key = _NAMES[dtype_of(proto.map_type.key_type, where)]
-        return f"map({key},{_written(proto.map_type.value_type, where)})"
+        return f"map({key},{_type_text(proto.map_type.value_type, where)})"
     raise ModelError(f"{where}: its type is not said")
 
 
 def _read(text: str) -> Any:
-    """The TypeProto that `_written` wrote."""
+    """The TypeProto that `_type_text` wrote."""
     from onnx import helper
 
     kind, _, inner = text.removesuffix(")").partition("(")
@@ -131,13 +133,15 @@ def _read(text: str) -> Any:
     return helper.make_tensor_type_proto(CODES[_DTYPES[inner]], None)
 
 
-def said(type: TensorType) -> str:
-    """A type without its dimensions, as ONNX Runtime writes it: `tensor(float)`."""
+def type_text(type: TensorType) -> str:
+    """Return the text of a type without its dimensions, as ONNX Runtime writes it:
+    `tensor(float)`.
+    """
     return type.holds or f"tensor({_NAMES[type.dtype]})"
 
 
-def type_said(text: str) -> TensorType:
-    """The type that `said` says."""
+def type_from_text(text: str) -> TensorType:
+    """Return the type of a text that `type_text` returns."""
     if text.startswith("tensor("):
         return TensorType((UNRANKED,), _DTYPES[text[7:-1]])
     return TensorType((), DType.object, text)

@@ -36,14 +36,14 @@ def _gather_nd(call: Call, x: Value, index: Value) -> Value:
 
 def _scatter_elements(call: Call, x: Value, index: Value, updates: Value) -> Value:
     axis = call.axis(call.get("axis", 0), x)
-    return _scattered(call, ScatterElements(axis, call.get("reduction", "none")), x, index, updates)
+    return _scatter(call, ScatterElements(axis, call.get("reduction", "none")), x, index, updates)
 
 
 def _scatter_nd(call: Call, x: Value, index: Value, updates: Value) -> Value:
-    return _scattered(call, ScatterND(call.get("reduction", "none")), x, index, updates)
+    return _scatter(call, ScatterND(call.get("reduction", "none")), x, index, updates)
 
 
-def _scattered(call: Call, scatter: Scatter, x: Value, index: Value, updates: Value) -> Value:
+def _scatter(call: Call, scatter: Scatter, x: Value, index: Value, updates: Value) -> Value:
     """Small integers and bools are reduced as int32, of which they keep the low bits."""
     dtype = x.type.dtype
     if scatter.reduction == "none" or dtype.value in REDUCED:

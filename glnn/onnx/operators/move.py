@@ -154,16 +154,16 @@ def _pad(
     if mode not in EDGES[1:]:
         raise ShapeError(f"Pad: mode must be one of {', '.join(EDGES[1:])}, got {mode!r}")
     if mode != "constant" and rank:
-        return _continued(call, x, before, after, mode)
+        return _pad_with_edge(call, x, before, after, mode)
     if fill is not None and fill.kind is not Kind.CONSTANT:
-        return _filled(call, x, before, after, fill)
+        return _pad_with_value(call, x, before, after, fill)
     value = call.get("value", 0.0) if fill is None else call.array(fill).item()
     kind = x.type.dtype.kind
     value = bool(value) if kind == "bool" else float(value) if kind == "float" else int(value)
     return call(Pad(tuple(before), tuple(after), "constant", value), x)
 
 
-def _continued(
+def _pad_with_edge(
     call: Call, x: Value, before: Sequence[int], after: Sequence[int], edge: Edge
 ) -> Value:
     """Return x padded by its own numbers, as `edge` says; negative pads crop."""
@@ -176,7 +176,7 @@ def _continued(
     return call(Pad(first, behind, edge), x)
 
 
-def _filled(
+def _pad_with_value(
     call: Call, x: Value, before: Sequence[int], after: Sequence[int], fill: Value
 ) -> Value:
     """Return x padded by a number that is known only when the graph runs."""
@@ -223,7 +223,7 @@ def _depth_to_space(call: Call, x: Value) -> Value:
         apart, perm = (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2)
     else:
         apart, perm = (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3)
-    return _regrouped(call, x, apart, perm, (n, c // b**2, h * b, w * b))
+    return _transpose_groups(call, x, apart, perm, (n, c // b**2, h * b, w * b))
 
 
 def _space_to_depth(call: Call, x: Value) -> Value:
@@ -231,10 +231,10 @@ def _space_to_depth(call: Call, x: Value) -> Value:
     b = call.need("blocksize")
     apart = (n, c, h // b, b, w // b, b)
     perm = (0, 3, 5, 1, 2, 4) if call.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return _regrouped(call, x, apart, perm, (n, c * b**2, h // b, w // b))
+    return _transpose_groups(call, x, apart, perm, (n, c * b**2, h // b, w // b))
 
 
-def _regrouped(
+def _transpose_groups(
     call: Call, x: Value, split: tuple[int, ...], perm: tuple[int, ...], shape: tuple[int, ...]
 ) -> Value:
     from_reshape = call.reshape(x, split)

@@ -23,18 +23,18 @@ def _moments(call: Call, x: Value, axes: Axes) -> tuple[Value, Value]:
 
 
 def _batch_normalization(
-    call: Call, given: Value, scale: Value, bias: Value, mean: Value, var: Value
+    call: Call, x: Value, scale: Value, bias: Value, mean: Value, var: Value
 ) -> Sequence[Value]:
     """Convert BatchNormalization.
 
     From version 14 on an attribute says whether it is training, before 7 another one; between them
     it trains where any further result is used.
     """
-    x, epsilon = call.widened(given), float(call.get("epsilon", 1e-5))
-    rank = len(x.type.dims)
-    spread = (x.type.shape[1] if rank > 1 else 1, *(1,) * (rank - 2))
+    widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
+    rank = len(widened.type.dims)
+    spread = (widened.type.shape[1] if rank > 1 else 1, *(1,) * (rank - 2))
     if call.version < 9 and not call.get("spatial", 1):
-        spread = x.type.shape[1:]
+        spread = widened.type.shape[1:]
     training = any(call.used_outputs[1:])
     if call.version >= 14:
         training = bool(call.get("training_mode", 0))
@@ -43,9 +43,9 @@ def _batch_normalization(
     results: list[Value] = []
     own_mean, own_var = call.widened(mean), call.widened(var)
     if training:
-        axes = (0, *range(2, rank)) if spread != x.type.shape[1:] or rank < 3 else (0,)
+        axes = (0, *range(2, rank)) if spread != widened.type.shape[1:] or rank < 3 else (0,)
         momentum = float(call.get("momentum", 0.9))
-        now = [call.reshape(v, mean.type.shape) for v in _moments(call, x, axes)]
+        now = [call.reshape(v, mean.type.shape) for v in _moments(call, widened, axes)]
         rule = "a * c + b * (1.0 - c)"
         for old, new, like in ((own_mean, now[0], mean), (own_var, now[1], var)):
             kept = call.pointwise(rule, old, new, momentum)
@@ -56,8 +56,8 @@ def _batch_normalization(
     factor = call.pointwise("a / sqrt(b + c)", call.widened(scale), own_var, epsilon)
     shift = call.pointwise("a - b * c", call.widened(bias), own_mean, factor)
     factor, shift = (call.reshape(value, spread) for value in (factor, shift))
-    y = call.pointwise("a * b + c", x, factor, shift)
-    return call.cast(y, given.type.dtype), *results
+    y = call.pointwise("a * b + c", widened, factor, shift)
+    return call.cast(y, x.type.dtype), *results
 
 
 def _instance_normalization(call: Call, x: Value, scale: Value, bias: Value) -> Value:
@@ -65,23 +65,25 @@ def _instance_normalization(call: Call, x: Value, scale: Value, bias: Value) -> 
 
 
 def _layer_normalization(
-    call: Call, given: Value, scale: Value, bias: Value | None = None
+    call: Call, x: Value, scale: Value, bias: Value | None = None
 ) -> Sequence[Value]:
-    x, epsilon = call.widened(given), float(call.get("epsilon", 1e-5))
-    axis = call.axis(call.get("axis", -1), x)
-    y = _over_last(call, x, axis, scale, bias, Normalize(dims=len(x.type.dims) - axis, eps=epsilon))
-    results = [call.cast(y, given.type.dtype)]
+    widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
+    axis = call.axis(call.get("axis", -1), widened)
+    y = _over_last(
+        call, widened, axis, scale, bias, Normalize(dims=len(widened.type.dims) - axis, eps=epsilon)
+    )
+    results = [call.cast(y, x.type.dtype)]
     if any(call.used_outputs[1:]):
-        mean, var = _moments(call, x, tuple(range(axis, len(x.type.dims))))
+        mean, var = _moments(call, widened, tuple(range(axis, len(widened.type.dims))))
         results += [mean, call.pointwise("rsqrt(a + b)", var, epsilon)]
     return results
 
 
-def _rms_normalization(call: Call, given: Value, scale: Value) -> Value:
-    x, epsilon = call.widened(given), float(call.get("epsilon", 1e-5))
-    axis = call.axis(call.get("axis", -1), x)
-    op = Normalize(dims=len(x.type.dims) - axis, centred=False, eps=epsilon)
-    return call.cast(_over_last(call, x, axis, scale, None, op), scale.type.dtype)
+def _rms_normalization(call: Call, x: Value, scale: Value) -> Value:
+    widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
+    axis = call.axis(call.get("axis", -1), widened)
+    op = Normalize(dims=len(widened.type.dims) - axis, centred=False, eps=epsilon)
+    return call.cast(_over_last(call, widened, axis, scale, None, op), scale.type.dtype)
 
 
 def _over_last(

@@ -75,7 +75,7 @@ def _diagonal(call: Call, term: _Term) -> _Term:
     return term
 
 
-def _summed(call: Call, term: _Term, output: set[str]) -> _Term:
+def _sum_out(call: Call, term: _Term, output: set[str]) -> _Term:
     """Return the term summed along the dimensions that are not in `output`."""
     axes = tuple(i for i, n in enumerate(term.names) if n not in output)
     if not axes:
@@ -84,8 +84,10 @@ def _summed(call: Call, term: _Term, output: set[str]) -> _Term:
     return _Term(call(Reduce("sum", axes), term.value), names)
 
 
-def _grouped(call: Call, term: _Term, groups: Sequence[Sequence[str]]) -> Value:
-    """The term's value with its dimensions in the groups' order; those of sums and rows as one."""
+def _group_dimensions(call: Call, term: _Term, groups: Sequence[Sequence[str]]) -> Value:
+    """Return the term's value with its dimensions in the groups' order, those of each group
+    joined.
+    """
     order = [name for group in groups for name in group]
     where = [term.names.index(name) for name in order]
     x = term.value
@@ -97,11 +99,11 @@ def _grouped(call: Call, term: _Term, groups: Sequence[Sequence[str]]) -> Value:
     return call.reshape(x, (*(sizes[n] for n in stack), *ends))
 
 
-def _joined(call: Call, a: _Term, b: _Term, output: set[str]) -> _Term:
+def _contract(call: Call, a: _Term, b: _Term, output: set[str]) -> _Term:
     """Return the product of two terms, summed along the dimensions that are in both, not in
     `output`.
     """
-    a, b = _summed(call, a, output | set(b.names)), _summed(call, b, output | set(a.names))
+    a, b = _sum_out(call, a, output | set(b.names)), _sum_out(call, b, output | set(a.names))
     sizes = [dict(zip(t.names, t.value.type.shape, strict=True)) for t in (a, b)]
     both = [n for n in a.names if n in b.names]
     for name in both:
@@ -112,13 +114,16 @@ def _joined(call: Call, a: _Term, b: _Term, output: set[str]) -> _Term:
         # One of the two has size 1 there: it broadcasts, and the other one is summed first.
         a = _unit(call, a, sizes[0], sizes[1], output)
         b = _unit(call, b, sizes[1], sizes[0], output)
-        return _joined(call, a, b, output)
+        return _contract(call, a, b, output)
     stack = [n for n in both if n in output]
     first = [n for n in a.names if n not in both]
     second = [n for n in b.names if n not in both]
     whole = {n: max(sizes[0].get(n, 1), sizes[1].get(n, 1)) for n in (*a.names, *b.names)}
     whole |= {n: 0 for n in whole if 0 in (sizes[0].get(n, 1), sizes[1].get(n, 1))}
-    x, y = _grouped(call, a, (stack, first, depth)), _grouped(call, b, (stack, second, depth))
+    x, y = (
+        _group_dimensions(call, a, (stack, first, depth)),
+        _group_dimensions(call, b, (stack, second, depth)),
+    )
     if depth:
         found = product(call, x, y, transposed=True)
     else:
@@ -138,7 +143,7 @@ def _unit(
     gone = {
         n for n in term.names if n in other_sizes and n not in output and sizes[n] != other_sizes[n]
     }
-    return _summed(call, term, set(term.names) - gone)
+    return _sum_out(call, term, set(term.names) - gone)
 
 
 def _einsum(call: Call, *operands: Value) -> Value:
@@ -149,8 +154,8 @@ def _einsum(call: Call, *operands: Value) -> Value:
     found = terms[0]
     for number, term in enumerate(terms[1:], 2):
         later = {name for one in terms[number:] for name in one.names}
-        found = _joined(call, found, term, later | set(result))
-    found = _summed(call, found, set(result))
+        found = _contract(call, found, term, later | set(result))
+    found = _sum_out(call, found, set(result))
     order = tuple(found.names.index(name) for name in result)
     if order != tuple(range(len(order))):
         return call(Transpose(order), found.value)
@@ -175,8 +180,8 @@ def _matmul(call: Call, a: Value, b: Value) -> Value:
     return product(call, a, b)
 
 
-def _scaled(call: Call, x: Value, by: float) -> Value:
-    """x by a float attribute, which must be whole where x is of integers."""
+def _scale(call: Call, x: Value, by: float) -> Value:
+    """Return x times a float attribute, which must be whole where x is of integers."""
     if by == 1.0:
         return x
     if x.type.dtype.kind == "float":
@@ -193,13 +198,13 @@ def _gemm(call: Call, a: Value, b: Value, c: Value | None = None) -> Value:
     if call.get("transA", 0):
         a = call(Transpose((1, 0)), a)
     y = product(call, a, b, transposed=bool(call.get("transB", 0)))
-    y = _scaled(call, y, call.get("alpha", 1.0))
+    y = _scale(call, y, call.get("alpha", 1.0))
     beta = call.get("beta", 1.0)
     if c is None or beta == 0.0:
         return y
     if broadcast({"c": c.type.shape, "y": y.type.shape}) != y.type.shape:
         raise ShapeError(f"Gemm: c {c.type} does not broadcast to {y.type}")
-    return call.pointwise("a + b", y, _scaled(call, c, beta))
+    return call.pointwise("a + b", y, _scale(call, c, beta))
 
 
 def _det(call: Call, x: Value) -> Value:

@@ -69,11 +69,11 @@ def _quantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> 
     y = call.pointwise("quotient(a, b)", x, _spread(call, wide, x))
     if precision is not DType.float32:
         y = call.cast(call.cast(y, precision), DType.float32)
-    return _stored(call, y, dtype, zero and _spread(call, zero, x))
+    return _round_and_clamp(call, y, dtype, zero and _spread(call, zero, x))
 
 
-def _stored(call: Call, y: Value, dtype: DType, zero: Value | None) -> Value:
-    """y, float32, rounded, with its zero point, as `dtype`, beyond which it is the last number."""
+def _round_and_clamp(call: Call, y: Value, dtype: DType, zero: Value | None) -> Value:
+    """Return float32 y rounded, with its zero point added, clamped to `dtype`."""
     y = call.pointwise("round(a)", y)
     if zero is not None:
         y = call.pointwise("a + b", y, call.cast(zero, DType.float32))
@@ -110,7 +110,7 @@ def _dynamic(call: Call, x: Value) -> tuple[Value, Value, Value]:
     point = call.pointwise("quotient(-a, b)", low, scale)
     zero = call.pointwise("cast_uint8(where(isnan(a), 255.0, round(clip(a, 0.0, 255.0))))", point)
     y = call.pointwise("quotient(a, b)", x, scale)
-    return _stored(call, y, DType.uint8, zero), scale, zero
+    return _round_and_clamp(call, y, DType.uint8, zero), scale, zero
 
 
 def _factor(call: Call, x: Value, zero: Value | None, *, rows: bool) -> Whole:
@@ -149,10 +149,10 @@ def _qlinear_matmul(
     sums = _matmul_integer(call, a, b, a_zero, b_zero)
     scales = [call.cast(one, DType.float32) for one in (a_scale, b_scale, y_scale)]
     one, other, scale = (_each(call, v, rows=i != 1) for i, v in enumerate(scales))
-    return _requantized(call, sums, one, other, scale, _each(call, y_zero, rows=True))
+    return _requantize(call, sums, one, other, scale, _each(call, y_zero, rows=True))
 
 
-def _requantized(
+def _requantize(
     call: Call, sums: Value, a_scale: Value, b_scale: Value, scale: Value, zero: Value
 ) -> Value:
     """Return int32 sums of products of tensors of scales `a_scale` and `b_scale`, quantised to
@@ -162,7 +162,7 @@ def _requantized(
     if dtype not in BYTES:
         raise UnsupportedOpError(f"{call.name}: to {dtype.value}")
     factor = call.pointwise("quotient(a * b, c)", a_scale, b_scale, scale)
-    return _stored(call, call.pointwise("cast_float32(a) * b", sums, factor), dtype, zero)
+    return _round_and_clamp(call, call.pointwise("cast_float32(a) * b", sums, factor), dtype, zero)
 
 
 def _conv_integer(
@@ -213,7 +213,7 @@ def _qlinear_conv(
     size = prod(w_scale.type.shape)
     own = call.reshape(w_scale, () if size == 1 else (size, *(1,) * count))
     one, scale, zero = (call.reshape(v, ()) for v in (x_scale, y_scale, y_zero))
-    return _requantized(call, sums, one, own, scale, zero)
+    return _requantize(call, sums, one, own, scale, zero)
 
 
 ENTRIES = (

@@ -100,8 +100,8 @@ def _operands(
     return Operands(x, weight, recurrent, bias, tuple(found), lengths)
 
 
-def _finished(call: Call, results: Results) -> Results:
-    """The results as the node's layout has them."""
+def _restore_layout(call: Call, results: Results) -> Results:
+    """Return the results in the node's layout."""
     if not call.get("layout", 0):
         return results
     y, *ends = results
@@ -156,7 +156,7 @@ def _lstm(
         return cells.lstm(f, g, h, peeps=peeps, coupled=coupled, limit=_limit(call))
 
     found = layers(call, given, 2, ("Sigmoid", "Tanh", "Tanh"), phases)
-    return _finished(call, found)
+    return _restore_layout(call, found)
 
 
 def _gru(
@@ -185,7 +185,7 @@ def _gru(
     def phases(f: Activation, g: Activation) -> tuple[Phase, ...]:
         return cells.gru(f, g, after=after, biased=last is not None, limit=_limit(call))
 
-    return _finished(call, layers(call, given, 1, ("Sigmoid", "Tanh"), phases))
+    return _restore_layout(call, layers(call, given, 1, ("Sigmoid", "Tanh"), phases))
 
 
 def _rnn(
@@ -203,7 +203,7 @@ def _rnn(
     def phases(f: Activation) -> tuple[Phase, ...]:
         return cells.rnn(f, limit=_limit(call))
 
-    return _finished(call, layers(call, given, 1, ("Tanh",), phases))
+    return _restore_layout(call, layers(call, given, 1, ("Tanh",), phases))
 
 
 ENTRIES = (

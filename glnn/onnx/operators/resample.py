@@ -154,14 +154,14 @@ def _resize(
     if call.version < 11:
         if roi is None:
             raise ShapeError("Resize: scales are missing")
-        lengthened = _scaled(x, tuple(range(len(x.type.dims))), _floats(call, roi))
-        return _resampled(call, x, lengthened, "asymmetric", "floor")
+        lengthened = _axes_by_scale(x, tuple(range(len(x.type.dims))), _floats(call, roi))
+        return _resample_axes(call, x, lengthened, "asymmetric", "floor")
     axes = [call.axis(axis, x) for axis in call.get("axes", tuple(range(len(x.type.dims))))]
     if scales is not None and scales.type.dims != (0,):
-        along = _scaled(x, axes, _floats(call, scales))
+        along = _axes_by_scale(x, axes, _floats(call, scales))
     elif sizes is not None:
         policy = call.get("keep_aspect_ratio_policy", "stretch")
-        along = _sized(x, axes, call.integers(sizes, "sizes"), policy)
+        along = _axes_by_size(x, axes, call.integers(sizes, "sizes"), policy)
     else:
         raise ShapeError("Resize: it has either scales or sizes")
     mode = call.get("coordinate_transformation_mode", "half_pixel")
@@ -172,7 +172,7 @@ def _resize(
             raise ShapeError(f"Resize: roi must have two numbers for each of {len(axes)} axes")
         pairs = zip(along, ends[: len(axes)], ends[len(axes) :], strict=True)
         along = [replace(one, roi=(a, b)) for one, a, b in pairs]
-    return _resampled(call, x, along, mode, call.get("nearest_mode", "round_prefer_floor"))
+    return _resample_axes(call, x, along, mode, call.get("nearest_mode", "round_prefer_floor"))
 
 
 def _upsample(call: Call, x: Value, scales: Value | None = None) -> Value:
@@ -182,26 +182,26 @@ def _upsample(call: Call, x: Value, scales: Value | None = None) -> Value:
         factors = (1.0, 1.0, call.need("height_scale"), call.need("width_scale"))
     else:
         factors = tuple(call.need("scales"))
-    along = _scaled(x, tuple(range(len(x.type.dims))), factors)
-    return _resampled(call, x, along, "asymmetric", "floor")
+    along = _axes_by_scale(x, tuple(range(len(x.type.dims))), factors)
+    return _resample_axes(call, x, along, "asymmetric", "floor")
 
 
 def _floats(call: Call, value: Value) -> tuple[float, ...]:
     return tuple(float(n) for n in call.array(value).ravel())
 
 
-def _scaled(x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[ResizedAxis]:
+def _axes_by_scale(x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[ResizedAxis]:
     if len(axes) != len(scales) or not all(0 < scale < float("inf") for scale in scales):
         raise ShapeError(f"Resize: a positive scale for each of {len(axes)} axes, got {scales}")
     found = []
     for axis, scale in zip(axes, scales, strict=True):
         size = x.type.shape[axis]
-        found.append(ResizedAxis(axis, size, _lengthened(size, scale), scale))
+        found.append(ResizedAxis(axis, size, _scale_size(size, scale), scale))
     return found
 
 
-def _lengthened(size: int, scale: float) -> int:
-    """`size` times `scale` in float32, rounded down.
+def _scale_size(size: int, scale: float) -> int:
+    """Return `size` times `scale` in float32, rounded down.
 
     For an open size by whole numbers, where these give the same for all that it may be.
     """
@@ -217,7 +217,9 @@ def _lengthened(size: int, scale: float) -> int:
     return int(times(int(size)))
 
 
-def _sized(x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> list[ResizedAxis]:
+def _axes_by_size(
+    x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str
+) -> list[ResizedAxis]:
     if len(axes) != len(sizes) or any(size < 0 for size in sizes):
         raise ShapeError(f"Resize: a size for each of {len(axes)} axes, got {tuple(sizes)}")
     there = [x.type.shape[axis] for axis in axes]
@@ -234,10 +236,10 @@ def _sized(x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> 
     return [ResizedAxis(*one, scale) for one in zip(axes, there, sizes, strict=True)]
 
 
-def _resampled(
+def _resample_axes(
     call: Call, x: Value, along: Sequence[ResizedAxis], mode: str, nearest: str
 ) -> Value:
-    """x along one axis after the other."""
+    """Return x resampled along one axis after the other."""
     along = [one for one in along if one.moves]
     if not along:
         return call(Identity(), x)
@@ -255,24 +257,24 @@ def _resampled(
         return _outside(call, _nearest(call, x, along, mode, nearest), along, mode)
     if kind not in ("linear", "bilinear", "cubic"):
         raise ShapeError(f"{call.name}: mode {kind!r} is not known")
-    made = Filter(
+    filter = Filter(
         kind != "cubic",
         call.get("cubic_coeff_a", -0.75),
         bool(call.get("antialias", 0)),
         bool(call.get("exclude_outside", 0)),
     )
-    call.check_tables(sum(hint(one.count) * hint(one.reach(made)) for one in along), TAP)
+    call.check_tables(sum(hint(one.count) * hint(one.reach(filter)) for one in along), TAP)
     dtype = x.type.dtype
     if dtype is DType.float64:
-        return _wide(call, x, along, mode, made)
+        return _wide(call, x, along, mode, filter)
     if dtype not in (DType.float32, DType.float16, DType.uint8, DType.int8):
         raise UnsupportedOpError(f"{call.name}: {kind} of {dtype.value}")
     y = call.cast(x, DType.float32)
     for one in along:
         if one.is_open:
-            y = call(Resample(one.axis), y, *call.all(TapsTable(one, mode, made)))
+            y = call(Resample(one.axis), y, *call.all(TapsTable(one, mode, filter)))
             continue
-        taps = made.taps(one.places(mode), one.size, one.scale)
+        taps = filter.taps(one.places(mode), one.size, one.scale)
         y = weighted(call, y, one.axis, *taps)
     y = _outside(call, y, along, mode)
     return y if dtype.kind == "float" else call.cast(call.pointwise("round(a)", y), dtype)
@@ -295,8 +297,8 @@ def _nearest(call: Call, x: Value, along: Sequence[ResizedAxis], mode: str, near
     return repeated(call, x, repeats) if repeats else x
 
 
-def _tried(one: ResizedAxis, scale: float, mode: str, nearest: str) -> Array:
-    """The indices for the greatest size that an open one may be; empty where that is too great."""
+def _indices_at_most(one: ResizedAxis, scale: float, mode: str, nearest: str) -> Array:
+    """Return the indices for the greatest size of an open axis; empty where that is too great."""
     most = greatest(one.size)
     if most > MOST_TRIED:
         return np.empty(0, np.int32)
@@ -311,7 +313,7 @@ def _times(one: ResizedAxis, mode: str, nearest: str) -> int:
         return 0
     if one.given not in (None, times) or mode not in (*CENTRES, "asymmetric"):
         return 0
-    index = _tried(one, times, mode, nearest)
+    index = _indices_at_most(one, times, mode, nearest)
     most = index.size // times
     return times if most and np.array_equal(index, np.repeat(np.arange(most), times)) else 0
 
@@ -321,7 +323,7 @@ def _step(one: ResizedAxis, mode: str, nearest: str) -> Slice | None:
     if one.given is None or mode not in ("half_pixel", "asymmetric"):
         return None
     step = round(1 / one.given)
-    index = _tried(one, one.given, mode, nearest)
+    index = _indices_at_most(one, one.given, mode, nearest)
     if one.given * step != 1.0 or index.size < 2 or not 0 <= index[0] < step:
         return None
     if (np.diff(index) != step).any():
@@ -331,11 +333,11 @@ def _step(one: ResizedAxis, mode: str, nearest: str) -> Slice | None:
     return Slice((start,), (end,), (one.axis,), (step,))
 
 
-def _wide(call: Call, x: Value, along: Sequence[ResizedAxis], mode: str, made: Filter) -> Value:
-    """x along one axis after the other, in 64 bits on the host."""
+def _wide(call: Call, x: Value, along: Sequence[ResizedAxis], mode: str, filter: Filter) -> Value:
+    """Return x resampled along one axis after the other, in 64 bits by the host."""
     value = float(call.get("extrapolation_value", 0.0)) if mode == "tf_crop_and_resize" else None
     for one in along:
-        x = call(WideResample(one, mode, made, value), x)
+        x = call(WideResample(one, mode, filter, value), x)
     return x
 
 

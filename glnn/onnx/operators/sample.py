@@ -56,11 +56,11 @@ def _grid_sample(call: Call, x: Value, grid: Value) -> Value:
     taps = index.type.shape[1]
     each = call.reshape(index, (n, taps * prod(wanted), 1))
     found = call.reshape(call(GatherND(1), rows, each), (n, taps, prod(wanted), c))
-    y = _summed(call, found, weights)
+    y = _weighted_sum(call, found, weights)
     return call.reshape(call(Transpose((0, 2, 1)), y), (n, c, *wanted))
 
 
-def _summed(call: Call, samples: Value, weights: Value | None) -> Value:
+def _weighted_sum(call: Call, samples: Value, weights: Value | None) -> Value:
     """Return the sum of samples (n, taps, places, c) times weights (n, taps, places).
 
     Bool weights are a mask of one tap.
@@ -93,23 +93,23 @@ class _Places:
         of the nearest places whether they are inside.
         """
         call = self._call
-        at = self._stretched(grid)
+        at = self._to_pixels(grid)
         if mode == "nearest":
-            whole = at = self._reflected(call.pointwise("round(a)", at))
+            whole = at = self._reflect_outside(call.pointwise("round(a)", at))
         else:
-            at = self._reflected(at)
+            at = self._reflect_outside(at)
             reach = range(2) if mode == "linear" else range(-1, 3)
             offsets = np.array(list(product(reach, repeat=len(self._sizes))), np.float32)
             whole = call.pointwise("floor(a) + b", at, call.constant(offsets[:, None, :]))
         weights = self._weights(whole, at, mode)
         strides = [prod(self._sizes[::-1][:i]) for i in range(len(self._sizes))]
-        inside = self._mirrored(whole) if self._outside == "reflection" else whole
+        inside = self._mirror(whole) if self._outside == "reflection" else whole
         row = formula("cast_int32(clip(a, 0.0, b)) * c")
         operands = inside, self._float(self._most), call.constant(strides, np.int32)
         return call(Reduce("sum", (3,), prologue=row), *operands), weights
 
-    def _stretched(self, grid: Value) -> Value:
-        """Places from -1 to 1 as places of the image."""
+    def _to_pixels(self, grid: Value) -> Value:
+        """Return coordinates from -1 to 1 as coordinates of pixels."""
         whole = self._most if self._corners else self._sizes[::-1]
         low = self._call.constant(self._low)
         if holds_symbols(whole):
@@ -121,11 +121,11 @@ class _Places:
         """A constant of sizes, open ones among them, as float32."""
         return self._call.constant(sizes, np.float32)
 
-    def _reflected(self, at: Value) -> Value:
+    def _reflect_outside(self, at: Value) -> Value:
         """Return coordinates reflected into the image where the padding mode is reflection."""
-        return self._mirrored(at) if self._outside == "reflection" else at
+        return self._mirror(at) if self._outside == "reflection" else at
 
-    def _mirrored(self, at: Value) -> Value:
+    def _mirror(self, at: Value) -> Value:
         low, span = self._call.constant(self._low), self._float(self._span)
         return self._call.pointwise(MIRRORED, at, low, span)
 

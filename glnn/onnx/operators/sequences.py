@@ -13,7 +13,7 @@ from glnn.graph.graph import Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.onnx.operators.call import Call, Converter
-from glnn.onnx.operators.dtypes import said, type_of, type_said
+from glnn.onnx.operators.dtypes import type_from_text, type_of, type_text
 from glnn.types import UNRANKED, Array, DType, TensorType, boxed
 
 
@@ -56,7 +56,7 @@ class ObjectOperator(HostOperator):
         except (TypeError, ValueError, IndexError) as error:  # of what is no such sequence
             raise ShapeError(f"{self.what}: {first_line(error)}") from None
         if self.type.holds:
-            return (boxed(_as_said(self.type.holds, found)),)
+            return (boxed(_convert_tensors(self.type.holds, found)),)
         return (np.asarray(found, self.type.dtype.numpy),)
 
     def cost(self, types: Types) -> Cost:
@@ -69,14 +69,16 @@ def _content(array: Array) -> Any:
     return array.item() if single and not isinstance(array.item(), str) else array
 
 
-def _as_said(holds: str, value: Any) -> Any:
-    """`value`, its tensors of the type that is said: what is constant is computed in 64 bits."""
+def _convert_tensors(holds: str, value: Any) -> Any:
+    """Return `value` with its tensors in the type that `holds` says; constants are computed in 64
+    bits.
+    """
     inner = holds.removesuffix(")").partition("(")[2]
     if isinstance(value, list):
-        return [_as_said(inner, one) for one in value]
+        return [_convert_tensors(inner, one) for one in value]
     while inner and not holds.startswith("tensor("):
         holds, inner = inner, inner.removesuffix(")").partition("(")[2]
-    return np.asarray(value, type_said(holds).dtype.numpy) if value is not None else None
+    return np.asarray(value, type_from_text(holds).dtype.numpy) if value is not None else None
 
 
 def _make(call: Call, compute: Callable[..., Any], type: TensorType, *operands: Value) -> Value:
@@ -88,11 +90,11 @@ def _inner(call: Call, value: Value, kind: str) -> TensorType:
     outer, _, inner = value.type.holds.removesuffix(")").partition("(")
     if outer != kind:
         raise ShapeError(f"{call.name}: {kind}(...) is taken, got {value.type}")
-    return type_said(inner)
+    return type_from_text(inner)
 
 
 def _sequence(inner: TensorType) -> TensorType:
-    return TensorType((), DType.object, f"seq({said(inner)})")
+    return TensorType((), DType.object, f"seq({type_text(inner)})")
 
 
 def _place(items: list[Any], position: Array, end: int = 0) -> int:
@@ -195,9 +197,9 @@ def concat_from_sequence(call: Call, items: Value) -> Value:
 def optional(call: Call, value: Value | None = None) -> Value:
     """`value`, which may be missing."""
     if value is not None:
-        type = TensorType((), DType.object, f"optional({said(value.type)})")
+        type = TensorType((), DType.object, f"optional({type_text(value.type)})")
         return _make(call, lambda given: given, type, value)
-    inner = said(type_of(call.need("type")))
+    inner = type_text(type_of(call.need("type")))
     return _make(call, lambda: None, TensorType((), DType.object, f"optional({inner})"))
 
 

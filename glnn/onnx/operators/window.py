@@ -47,7 +47,7 @@ def pads(
             max((-(-size // s) - 1) * s + d * (k - 1) + 1 - size, 0)
             for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)
         ]
-        return shared(totals, upper=mode == "SAME_UPPER")
+        return split_padding(totals, upper=mode == "SAME_UPPER")
     if mode != "NOTSET":
         raise ShapeError(f"{call.name}: auto_pad {mode!r} is not known")
     found = tuple(call.get("pads", (0,) * (2 * count)))
@@ -55,7 +55,7 @@ def pads(
     return found[:count], found[count:]
 
 
-def shared(totals: Sequence[int], *, upper: bool) -> tuple[Sizes, Sizes]:
-    """Each of `totals` halved, the larger half last where `upper`."""
+def split_padding(totals: Sequence[int], *, upper: bool) -> tuple[Sizes, Sizes]:
+    """Halve each of `totals`, with the larger half behind where `upper`."""
     small, large = tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
     return (small, large) if upper else (large, small)

@@ -46,7 +46,7 @@ class Core:
         self._session = _open(model, options, choice)
         self._provider_options = choice.options
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        sizes = {**options._named, **self._denoted(options._denoted)}
+        sizes = {**options._named, **self._sizes_by_denotation(options._denoted)}
         self.inputs_meta = [node_arg(info, self._header, sizes) for info in inputs]
         self.outputs_meta = [node_arg(info, self._header, sizes) for info in outputs]
         self.overridable_initializers: list[NodeArg] = []
@@ -56,8 +56,8 @@ class Core:
         self._outputs = {info.name: info for info in self.outputs_meta}
         self.profile.add("session_initialization", start)
 
-    def _denoted(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The sizes of the inputs' symbols that the model denotes as `sizes` says."""
+    def _sizes_by_denotation(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the sizes of input dimensions whose denotation is in `sizes`."""
         found: dict[str, int] = {}
         for name, denotations in self._header.denotations.items():
             for dim, denotation in zip(self._header.dims[name], denotations, strict=True):

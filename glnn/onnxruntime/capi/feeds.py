@@ -52,7 +52,7 @@ class Feeds:
                 fresh.append(name)
             found[name] = value
         for name in fresh:
-            found[name] = value = self._checked(name, found[name])
+            found[name] = value = self._check_value(name, found[name])
             if type(value) is np.ndarray and value is inputs[name]:
                 self._fitted[name] = value.shape, value.dtype
         return found
@@ -86,8 +86,8 @@ class Feeds:
             raise RuntimeError(text)
         raise RuntimeError(f"Unable to handle object of type {type(value)}")
 
-    def _checked(self, name: str, value: Any) -> Any:
-        """`value`, which the input called `name` can be. Raises InvalidArgument for any other."""
+    def _check_value(self, name: str, value: Any) -> Any:
+        """Return `value` where the input `name` can be it. Raises InvalidArgument for any other."""
         info = self._inputs.get(name)
         if info is None:
             raise InvalidArgument.saying(f"Invalid input name: {name}")

@@ -137,7 +137,8 @@ class IOBinding:
                 self._fits(name, array)
             results = self._session.run(names, self._bound_inputs, options)
             self._results = [
-                self._written(name, result) for name, result in zip(names, results, strict=True)
+                self._write_output(name, result)
+                for name, result in zip(names, results, strict=True)
             ]
         except (Fault, ValueError) as error:
             text = str(error)
@@ -158,7 +159,7 @@ class IOBinding:
         if info.shape:
             check(f"output: {name}", array.shape, info.shape)
 
-    def _written(self, name: str, result: Any) -> Any:
+    def _write_output(self, name: str, result: Any) -> Any:
         target = self._bound_outputs[name]
         if target is None:
             return result

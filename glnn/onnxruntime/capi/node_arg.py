@@ -92,7 +92,7 @@ def node_arg(info: Info, header: Header, sizes: Mapping[str, int]) -> NodeArg:
     known = () if info.shape == (UNRANKED,) else tuple(map(_dim, info.shape))
     said = header.dims.get(info.name, known)
     if len(said) == len(known):
-        said = tuple(map(_joined, said, known))
+        said = tuple(map(_merge_dims, said, known))
     dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in said)
     return NodeArg(info.name, theirs(info.type), dims)
 
@@ -101,7 +101,7 @@ def _dim(size: int | str) -> Dim:
     return None if size == UNKNOWN else size
 
 
-def _joined(first: Dim, second: Dim) -> Dim:
+def _merge_dims(first: Dim, second: Dim) -> Dim:
     """Return the dimension that is known best: a number before a symbol, a symbol before None."""
     if isinstance(first, int) or (second is None):
         return first

@@ -36,12 +36,12 @@ def _text(value: object) -> str:
 
 
 def _one_of(kind: type[Any]) -> Callable[[object], Any]:
-    def checked(value: object) -> Any:
+    def check(value: object) -> Any:
         if isinstance(value, kind):
             return value
         raise TypeError(f"one of {kind.__name__}")
 
-    return checked
+    return check
 
 
 class Attribute:

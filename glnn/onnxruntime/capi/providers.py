@@ -55,7 +55,7 @@ def choose_providers(providers: object, provider_options: object) -> ProviderCho
             warnings.warn(text, UserWarning, stacklevel=4)
         else:
             found[name] = options
-    return ProviderChoice(tuple(found), _checked(found.get(GLNN, {})))
+    return ProviderChoice(tuple(found), _check_options(found.get(GLNN, {})))
 
 
 def check_and_normalize_provider_args(
@@ -106,8 +106,8 @@ def _pair(one: object) -> tuple[str, Mapping[str, Any]]:
     raise ValueError("'providers' values must be either strings or (string, dict) tuples.")
 
 
-def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of glnn's provider. Raises ValueError for one that it has not."""
+def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of glnn's provider. Raises ValueError for one that it has not."""
     found = {name: value for name, value in options.items() if name not in TOLD}
     for name in found:
         if name not in OPTIONS:
