@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from glnn.compile.session_states import SessionStates
     from glnn.device import Device
     from glnn.model import Model
-    from glnn.model.loaded import Loaded
+    from glnn.model.loaded_model import LoadedModel
 
 Array = NDArray[Any]
 LOG = logging.getLogger(__name__)
@@ -68,14 +68,14 @@ class _LazyModel:
         self._cache = cache
         self._lock = ProcessLock()
         self._backend: Backend | None = None
-        self.loaded: Loaded | None = None
+        self.loaded: LoadedModel | None = None
         """The model and its executor, once it was loaded."""
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedModel:
         """Load the model on first use, and return it.
 
-        Raises what `Loaded.from_source` raises, and ModelError where its file changed since it was
-        stored.
+        Raises what `LoadedModel.from_source` raises, and ModelError where its file changed since it
+        was stored.
         """
         if self.loaded is None:
             with self._lock:
@@ -85,9 +85,9 @@ class _LazyModel:
                         self._source = self.loaded.model  # they are not needed any more
         return self.loaded
 
-    def _load(self) -> Loaded:
-        module: Any = import_module("glnn.model.loaded")
-        loaded: Loaded = module.Loaded.from_source(
+    def _load(self) -> LoadedModel:
+        module: Any = import_module("glnn.model.loaded_model")
+        loaded: LoadedModel = module.LoadedModel.from_source(
             self._source, self._options, self._backend, self._cache
         )
         if self._stored is not None and not self._stored.unchanged():
@@ -212,7 +212,7 @@ class InferenceSession(Remade):
         self._names = tuple(one.name for one in info.outputs)
         self._shared_sizes = shared_sizes(info.inputs)
 
-    def _load(self) -> Loaded:
+    def _load(self) -> LoadedModel:
         """The model, loaded, and what runs it: from then on nothing that was stored does."""
         loaded = self._lazy.load()
         if isinstance(self._runs, StoredRuns):

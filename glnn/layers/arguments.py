@@ -21,7 +21,9 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def integer(what: str, value: object, least: int = 1) -> int:
-    """`value`, of any integer type but bool, as an int from `least` to what shaders count."""
+    """Return `value`, of any integer type but bool, as an int from `least` to the most that shaders
+    count.
+    """
     found = index(what, value, f" of at least {least}")
     if found < least:
         raise ShapeError(f"{what} must be an integer of at least {least}, got {shown(value)}")
@@ -31,7 +33,7 @@ def integer(what: str, value: object, least: int = 1) -> int:
 
 
 def index(what: str, value: object, bounds: str = "") -> int:
-    """`value`, of any integer type but bool, as an int."""
+    """Return `value`, of any integer type but bool, as an int."""
     try:
         if not isinstance(value, (bool, np.bool_)):
             return operator.index(value)  # type: ignore[arg-type]  # it raises TypeError
@@ -41,7 +43,7 @@ def index(what: str, value: object, bounds: str = "") -> int:
 
 
 def number(what: str, value: object, least: float, most: float = inf) -> float:
-    """`value`, a number of any real type that float32 holds, from `least` to `most`."""
+    """Return `value`, a number of any real type that float32 holds, from `least` to `most`."""
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
         if LARGEST < value <= most or least <= value < -LARGEST:
             raise ShapeError(f"{what} must be a number that float32 holds, got {shown(value)}")
@@ -53,7 +55,7 @@ def number(what: str, value: object, least: float, most: float = inf) -> float:
 
 
 def sizes(what: str, value: object, count: int, least: int = 1) -> Sizes:
-    """`value` for each of `count` dimensions; one integer stands for all."""
+    """Return `value` for each of `count` dimensions; one integer stands for all."""
     if is_list(value):
         if len(value) != count:
             raise ShapeError(f"{what} must be an integer or {MANY[count]}, got {shown(value)}")
@@ -67,7 +69,7 @@ def is_list(value: object) -> TypeGuard[Sequence[object]]:
 
 
 def sizes_or_none(what: str, value: object, count: int) -> tuple[int | None, ...]:
-    """`value` for each of `count` dimensions, where None may stand; one stands for all."""
+    """Return `value` for each of `count` dimensions, where None may stand; one stands for all."""
     each = value if is_list(value) else (value,) * count
     if len(each) != count:
         many = f"an integer or None, or {MANY[count]}"
@@ -81,7 +83,7 @@ def axis_names(count: int) -> str:
 
 
 def flag(what: str, value: object) -> bool:
-    """`value`, Python's or NumPy's True or False, as Python's."""
+    """Return `value`, Python's or NumPy's True or False, as Python's."""
     if not isinstance(value, (bool, np.bool_)):
         raise ShapeError(f"{what} must be true or false, got {shown(value)}")
     return bool(value)
@@ -109,7 +111,7 @@ def plain(kind: str, device: object, dtype: object) -> None:
 
 
 def with_unusual(config: Mapping[str, Any], **arguments: tuple[object, object]) -> dict[str, Any]:
-    """`config` with those of `arguments`, (value, default), that are not the default.
+    """Return `config` with those of `arguments`, (value, default), that are not the default.
 
     As PyTorch shows them; and older versions of glnn, which do not know them, read the file.
     """

@@ -155,7 +155,7 @@ class Conv(Layer):
         return scope.result(Pointwise(SUM), product, bias)
 
     def _padded(self, scope: Scope, x: Value) -> Value:
-        """x with what the convolution does not put around it itself."""
+        """Return x with the padding that the convolution does not add itself."""
         if self.padding_mode == "zeros" or not any(self.around):
             return x
         before, after = self.around[: self.count], self.around[self.count :]

@@ -37,7 +37,7 @@ class Weight:
 
     @property
     def type(self) -> TensorType:
-        """float32, of the parameter's shape."""
+        """The type: float32, of the parameter's shape."""
         return TensorType(self.layer.shapes[self.name])
 
     @property

@@ -334,7 +334,7 @@ class RMSNorm(_Norm):
 
 
 def _shape(what: str, value: object) -> Shape:
-    """`value`, an integer or several, as a shape."""
+    """Return `value`, an integer or several, as a shape."""
     if not isinstance(value, (list, tuple)):
         return (integer(what, value),)
     if not value:

@@ -78,7 +78,7 @@ class Parameter(Generic[T]):
 
 
 def read_only(array: Array) -> Array:
-    """`array`, which nobody else has, as a view that cannot be written to, nor be made so."""
+    """Return `array`, which nobody else has, as a view that stays read-only."""
     whole: Array = np.ascontiguousarray(array)
     whole.flags.writeable = False
     view: Array = whole.view()

@@ -78,7 +78,7 @@ class ReadOnly:
 
 
 def _closing(constructor: Callable[..., None]) -> Callable[..., None]:
-    """`constructor`, after which nothing can be set where it is that of the object's own class."""
+    """Wrap `constructor`: nothing can be set after that of the object's own class."""
 
     @wraps(constructor)
     def construct(self: ReadOnly, *arguments: Any, **named: Any) -> None:

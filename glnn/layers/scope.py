@@ -81,12 +81,12 @@ class Scope:
         return self.builder.add(operator, *inputs, name=self.name, outputs=names)
 
     def further(self, name: str, value: Value) -> Value:
-        """`value`, which was made on the way, as the layer's result `name` of its `more`."""
+        """Make `value` the layer's result `name` of its `more`."""
         called = f"{self.output}.{name}"
         return self.builder.add(Identity(), value, name=self.name, outputs=(called,))[0]
 
     def named(self, value: Value) -> Value:
-        """`value`, which was made on the way, as the layer's result."""
+        """Make `value` the layer's result."""
         return self.result(Identity(), value)
 
     def weight(self, variable: Variable, name: str) -> Value:
@@ -94,7 +94,7 @@ class Scope:
         return self.builder.variable(variable, f"{self.name}.{name}")
 
     def channels(self, value: Value, x: Value) -> Value:
-        """`value` of shape (c,) as it spreads over axis 1 of x.
+        """Return `value` of shape (c,) shaped to broadcast over axis 1 of x.
 
         Raises ShapeError where x has other than c channels.
         """

@@ -168,7 +168,7 @@ def _optional(what: str, value: bool | None) -> bool | None:
 
 
 def _each(value: Any, check: Any) -> Any:
-    """`value`, or each where there are several, as `check` gives it."""
+    """Return `value`, or each where there are several, as `check` returns it."""
     return tuple(map(check, value)) if is_list(value) else check(value)
 
 

@@ -96,7 +96,7 @@ class ModelBase:
             node.layer.begin(seed << 32 | number)
 
     def parameters(self) -> dict[str, Array]:
-        """Every parameter by its layer's name and its own: `c1.weight`."""
+        """Return every parameter by its layer's name and its own: `c1.weight`."""
         return parameters(self.nodes)
 
     @property

@@ -30,7 +30,7 @@ HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 @dataclass(frozen=True)
-class Header:
+class ArrayHeader:
     """The header of an array, whose numbers take `nbytes` behind `start`."""
 
     shape: Shape
@@ -58,7 +58,7 @@ class Npz:
                 raise ModelError(f"{path}: {count} arrays are called {name!r}")
         self.names = tuple(counts)
 
-    def header(self, name: str) -> Header:
+    def header(self, name: str) -> ArrayHeader:
         """Return the header of the array `name`; no more of the array is inflated."""
         with self._member(name) as stream:
             return self._header(name, stream)[0]
@@ -77,7 +77,7 @@ class Npz:
             raise ModelError(f"{self._path}: {name!r} is not compressed as .npz files are")
         return self._archive.open(info)
 
-    def _header(self, name: str, stream: IO[bytes]) -> tuple[Header, bytes]:
+    def _header(self, name: str, stream: IO[bytes]) -> tuple[ArrayHeader, bytes]:
         begin = stream.read(MOST_HEADER)
         header = parse_header(begin)
         if header.dtype.hasobject:
@@ -124,7 +124,7 @@ def open_npz(path: Path) -> Iterator[Npz]:
         raise ModelError(f"{path}: cannot be read as .npz: {first_line(error)}") from None
 
 
-def parse_header(begin: bytes) -> Header:
+def parse_header(begin: bytes) -> ArrayHeader:
     """The header in the first MOST_HEADER bytes of an .npy file.
 
     Raises nearly anything where there is none.
@@ -136,10 +136,10 @@ def parse_header(begin: bytes) -> Header:
     shape, fortran, dtype = HEADERS[version](stream)
     if any(size < 0 for size in shape):
         raise ValueError(f"its shape {shape} is negative")
-    return Header(tuple(int(size) for size in shape), dtype, bool(fortran), stream.tell())
+    return ArrayHeader(tuple(int(size) for size in shape), dtype, bool(fortran), stream.tell())
 
 
-def read_array(header: Header, head: bytes, stream: IO[bytes]) -> Array:
+def read_array(header: ArrayHeader, head: bytes, stream: IO[bytes]) -> Array:
     """Read the array of `header`: its first bytes are `head`, the others come from `stream`.
 
     Reads one byte more than it needs, at the most. Raises ValueError where there are not as many.

@@ -143,7 +143,7 @@ class GraphModel(Model):
         raise ModelError(f"{self.name}: an .onnx file does not say how its parameters begin")
 
     def parameters(self) -> dict[str, Array]:
-        """Every constant that a node reads, by its name in the file; not those of bodies."""
+        """Return every constant that a node reads, by its name in the file; not those of bodies."""
         read = (value for node in self.graph.nodes for value in node.reads)
         return {v.name: v.data for v in read if v.kind is Kind.CONSTANT}  # type: ignore[misc]
 

@@ -81,14 +81,14 @@ def _add(node: GraphNode, arrays: dict[Value, Array], sizes: set[Value], nodes: 
 
 
 def _parameters_prefix(node: GraphNode, layer: Layer) -> str:
-    """`conv1`, where the node's parameters are called `conv1.weight` and as the layer's; or ""."""
+    """Return `conv1` where the parameters are called `conv1.weight` and as the layer's, else ""."""
     found = {v.name.rpartition(".")[::2] for v in node.reads if v.kind is Kind.CONSTANT}
     starts = {start for start, end in found if end in layer.shapes}
     return starts.pop() if len(starts) == 1 else ""
 
 
 def _input(info: TensorInfo) -> TensorInfo:
-    """Without symbols but for the batch."""
+    """Return the input without symbols but for the batch."""
     first: tuple[Any, ...] = info.shape[:1]
     if any(isinstance(n, str) for n in info.shape[1:]):
         raise ModelError(f"the input {info.name!r} must have known sizes, got {show(info.shape)}")

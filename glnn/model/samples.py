@@ -31,7 +31,8 @@ def check_samples(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: st
 
 
 def fit_samples(array: Array, info: TensorInfo, what: str) -> tuple[Array, list[str]]:
-    """`array`, the samples that `what` holds, as the input `info`; and what was done to them.
+    """Return `array`, the samples in the file `what`, as the input `info` takes them, and what was
+    done to them.
 
     Grey images may lack their channel, images are flattened for an input of (N, features), and
     for one of float32 bytes are scaled to 0..1 and float64 is rounded. Raises ShapeError for

@@ -354,7 +354,7 @@ def scan_node(
 
 
 def _axis(axis: int, type: TensorType) -> int:
-    """`axis` from 0 on. Raises ShapeError where a value of `type` has it not."""
+    """Return `axis` counted from 0. Raises ShapeError where a value of `type` does not have it."""
     if not type.ranked:
         raise ShapeError("Scan: only a run tells how many dimensions a scanned value has")
     rank = len(type.dims)

@@ -12,7 +12,7 @@ from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
 from glnn.onnx.block import Block
-from glnn.onnx.delegated import Delegate
+from glnn.onnx.delegate import Delegate
 from glnn.types import TensorType
 
 Names = Mapping[str, str]

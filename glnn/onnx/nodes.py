@@ -13,7 +13,7 @@ from glnn.graph.graph import Value
 from glnn.graph.operator import Types
 from glnn.onnx.block import Block, Step
 from glnn.onnx.control import IfNode, LoopNode, SubgraphNode, scan_node
-from glnn.onnx.delegated import Delegate
+from glnn.onnx.delegate import Delegate
 from glnn.onnx.functions import FunctionNode, function_body, inline_call
 from glnn.onnx.node import OnnxOperator
 from glnn.onnx.numpy_nodes import WINDOWS

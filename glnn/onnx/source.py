@@ -127,7 +127,7 @@ def _put(place: Any, tensor: Any, graph: Any) -> None:
 
 
 def _messages(message: Any) -> Iterator[Any]:
-    """`message` and all that are in it."""
+    """Yield `message` and all messages in it."""
     yield message
     for _, value in message.ListFields():
         listed = [value] if hasattr(value, "ListFields") else value

@@ -106,7 +106,7 @@ def uninstall() -> None:
 
 
 def python_path(paths: str) -> str:
-    """`paths`, a PYTHONPATH, with FOLDER in front.
+    """Return `paths`, a PYTHONPATH, with FOLDER in front.
 
     Behind it is glnn's own where that is found by the program's folder alone, as in a checkout that
     is installed nowhere: what is started has another.

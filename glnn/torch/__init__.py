@@ -16,7 +16,7 @@ from torch import fx
 
 from glnn.errors import GlnnError, shown
 from glnn.session import InferenceSession
-from glnn.torch.captured import CapturedGraph
+from glnn.torch.captured_graph import CapturedGraph
 from glnn.torch.refused import LeftToPyTorch, RefusedError, leave
 from glnn.torch.running import CompiledGraph
 

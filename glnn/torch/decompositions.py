@@ -51,7 +51,8 @@ def attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Any, Any]:
-    """nn.MultiheadAttention of (batch, length, embed_dim): the result, and the weights.
+    """Compute nn.MultiheadAttention of (batch, length, embed_dim); return the result and the
+    weights.
 
     mask: what is not looked at is True, or not 0: of (length, length) where mask_type is 0, of
     (batch, length) where it is 1, of all four dimensions where it is 2.
@@ -96,7 +97,7 @@ def encoder_layer(
     mask: Any = None,
     mask_type: int | None = None,
 ) -> Any:
-    """nn.TransformerEncoderLayer at inference."""
+    """Compute nn.TransformerEncoderLayer at inference."""
 
     def first(x: Any) -> Any:
         return functional.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)

@@ -14,7 +14,7 @@ import torch
 
 from glnn.errors import first_line
 from glnn.process import ProcessLock
-from glnn.torch.captured import CapturedGraph, FrozenGraph, number, weight_name
+from glnn.torch.captured_graph import CapturedGraph, FrozenGraph, number, weight_name
 from glnn.torch.decompositions import decompositions
 from glnn.torch.refused import RefusedError
 
@@ -191,7 +191,7 @@ def attempt(work: Callable[[], Any]) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what the exporter prints, warns of and logs."""
+    """Suppress what the exporter prints, warns of and logs."""
     known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(NOISY)]
     loggers = [logging.getLogger(name) for name in {*NOISY, f"{NOISY[0]}._registration", *known}]
     before = [logger.disabled for logger in loggers]

@@ -63,14 +63,14 @@ def _examples(example: Any) -> Tensors:
 
 
 def _plain(tensor: Any) -> Any:
-    """`tensor` on the host, and in float32 where it is of floats."""
+    """Return `tensor` on the host, and in float32 where it is of floats."""
     here = tensor.cpu()
     return here.float() if here.is_floating_point() else here
 
 
 @contextmanager
 def _inference(module: Any) -> Iterator[Any]:
-    """`module` as it is exported; afterwards each of its parts is in the mode that it was in.
+    """Set `module` to inference; afterwards each of its parts is in its former mode.
 
     One that is not on the host, or not of float32, is copied.
     """

@@ -15,7 +15,7 @@ from glnn.errors import GlnnError, first_line
 from glnn.graph.error import relative_error
 from glnn.process import ProcessLock
 from glnn.session import InferenceSession
-from glnn.torch.captured import CapturedGraph, number
+from glnn.torch.captured_graph import CapturedGraph, number
 from glnn.torch.exporting import ExportedGraph, export, input_name, output_name
 from glnn.torch.refused import RefusedError, leave, name
 from glnn.types import Array

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from glnn.errors import ModelError
 from glnn.model.files import check_inflated
-from glnn.model.npz import Header, read_array
+from glnn.model.npz import ArrayHeader, read_array
 from glnn.reading import check_file, regular
 
 BYTES = 0x08
@@ -55,7 +55,7 @@ def _read(path: Path, stream: IO[bytes], rank: int) -> NDArray[np.uint8]:
         raise ValueError(f"it ends after {len(begin)} bytes, in its header")
     shape = struct.unpack(f">{rank}I", begin[4:])
     size = os.stat(path).st_size
-    header = Header(shape, np.dtype(np.uint8), False, len(begin))
+    header = ArrayHeader(shape, np.dtype(np.uint8), False, len(begin))
     if path.suffix == ".gz":
         check_inflated(path, size, header.nbytes)
     elif size != len(begin) + header.nbytes:

@@ -13,7 +13,7 @@ from onnx import parser
 import glnn
 from glnn.backends import NAMES
 from glnn.errors import ModelError
-from glnn.onnx.delegated import Delegate
+from glnn.onnx.delegate import Delegate
 from glnn.session import InferenceSession
 
 

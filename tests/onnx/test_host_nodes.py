@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 import glnn
 from glnn.errors import GlnnError, ShapeError
-from glnn.onnx.delegated import Delegate
+from glnn.onnx.delegate import Delegate
 from tests.onnx.runtime import node_model, runtime
 
 Array = np.ndarray[Any, Any]

@@ -16,7 +16,7 @@ from onnx import defs, helper
 import glnn
 from glnn import onnx_backend
 from glnn.errors import GlnnError, LimitError, ModelError, ShapeError
-from glnn.onnx.delegated import Delegate
+from glnn.onnx.delegate import Delegate
 from glnn.onnx.reference_table import COMPLEX, OLDEST, REFERENCE, is_checked
 from glnn.onnx.reference_table import NUMBERS as REAL
 from tests.onnx import (

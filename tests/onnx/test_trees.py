@@ -13,7 +13,7 @@ from onnx import ModelProto, helper, numpy_helper
 import glnn
 from glnn import host_memory
 from glnn.errors import GlnnError, LimitError
-from glnn.onnx.delegated import Delegate
+from glnn.onnx.delegate import Delegate
 
 ML = "ai.onnx.ml"
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")

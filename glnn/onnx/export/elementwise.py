@@ -144,7 +144,7 @@ def _clip(out: LayerWriter, x: Operand, low: Operand, high: Operand) -> str | No
 
 
 def _softplus(out: LayerWriter, x: Operand, beta: Operand, threshold: Operand) -> str | None:
-    """log(1 + exp(beta x)) / beta, or x where beta x is above the threshold."""
+    """Write log(1 + exp(beta x)) / beta, or x where beta x is above the threshold."""
     scaled = x.name
     if beta.value != 1:
         scaled = out("Mul", *_tensors(out, (x, beta)))

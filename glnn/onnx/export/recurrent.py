@@ -95,7 +95,7 @@ def _layer(
 
 
 def _reorder_gates(kind: str, array: Array) -> Array:
-    """`array` (d, g u, ...) with the gates in ONNX's order."""
+    """Return `array` (d, g u, ...) with the gates in ONNX's order."""
     gates = GATES[kind]
     apart = array.reshape(len(array), len(gates), -1, *array.shape[2:])
     return np.ascontiguousarray(apart[:, gates].reshape(array.shape))

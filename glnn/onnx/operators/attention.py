@@ -28,7 +28,8 @@ from glnn.types import DType
 def _rotary_embedding(
     call: Call, x: Value, cos: Value, sin: Value, positions: Value | None = None
 ) -> Value:
-    """x (batch, heads, length, size) or (batch, length, heads size). Su et al. 2021, RoFormer.
+    """Rotate x (batch, heads, length, size) or (batch, length, heads size). Su et al. 2021,
+    RoFormer.
 
     cos, sin: (batch, length, half of what is turned), or (places, half) for `positions`.
     """
@@ -96,7 +97,9 @@ class _Bias:
 
 
 def _heads(call: Call, x: Value, heads: int | None) -> Value:
-    """x (batch, length, heads size) as (batch, heads, length, size); one of rank 4 as it is."""
+    """Return x (batch, length, heads size) as (batch, heads, length, size); one of rank 4 as it
+    is.
+    """
     if len(x.type.dims) == 4:
         return x
     if len(x.type.dims) != 3 or not heads or x.type.shape[2] % heads:
@@ -136,7 +139,7 @@ def _weighted(call: Call, weights: Value, v: Value) -> Value:
 
 
 def _together(call: Call, x: Value) -> Value:
-    """x (batch, heads, length, size) as (batch, length, heads size)."""
+    """Return x (batch, heads, length, size) as (batch, length, heads size)."""
     batch, heads, length, size = x.type.shape
     return call.reshape(call(Transpose((0, 2, 1, 3)), x), (batch, length, heads * size))
 

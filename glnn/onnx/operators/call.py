@@ -79,7 +79,7 @@ class Call(Maker):
     """Flags, one for each result: True where something may read it."""
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        """`value` as `dtype`, by a step of the host's where no function knows one of the types."""
+        """Return `value` as `dtype`; the host converts where no function knows one of the types."""
         if value.type.dtype is dtype or {value.type.dtype, dtype} <= CONVERTED:
             return super().cast(value, dtype)
         if value.kind is Kind.CONSTANT:
@@ -115,7 +115,9 @@ class Call(Maker):
         return tuple(as_integer(n) for n in self.array(value, what).ravel())
 
     def axis(self, axis: int, value: Value, extra: int = 0) -> int:
-        """`axis` from 0 on. Raises ShapeError where `value`, with `extra` more, has it not."""
+        """Return `axis` counted from 0. Raises ShapeError where `value`, with `extra` more
+        dimensions, does not have it.
+        """
         rank = len(value.type.dims) + extra
         if not -rank <= axis < max(rank, 1):
             raise ShapeError(f"{self.name}: axis must be from {-rank} to {rank - 1}, got {axis}")

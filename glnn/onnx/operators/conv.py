@@ -165,7 +165,7 @@ def _causal_conv(
 
 
 def _col2im(call: Call, x: Value, image: Value, block: Value) -> Value:
-    """Each number of x is added to the place that its window's tap lies upon."""
+    """Add each number of x to the element that its window's tap lies upon."""
     sizes, kernel = call.integers(image, "image_shape"), call.integers(block, "block_shape")
     return fold(call, x, windows_of(call, sizes, kernel), sizes)
 

@@ -77,7 +77,7 @@ def _reverse_sequence(call: Call, x: Value, lengths: Value) -> Value:
 
 
 def _tensor_scatter(call: Call, past: Value, update: Value, starts: Value | None = None) -> Value:
-    """`update` in the place of as many steps of a cache, from `starts` on in each sample."""
+    """Write `update` over as many steps of a cache, from `starts` on in each sample."""
     axis = call.axis(call.get("axis", -2), past)
     shape, steps = past.type.shape, update.type.shape[axis]
     if not axis:

@@ -81,7 +81,7 @@ def _hardmax(call: Call, x: Value) -> Value:
 
 
 def _one_hot(call: Call, index: Value, depth: Value, values: Value) -> Value:
-    """values[1] at the place that an index says along a new axis, values[0] elsewhere."""
+    """Return values[1] where an index points along a new axis, values[0] elsewhere."""
     count = int(call.array(depth, "depth").ravel()[0])
     axis = call.axis(call.get("axis", -1), index, 1)
     if index.type.dtype.kind == "float":

@@ -44,7 +44,7 @@ def _trilu(call: Call, x: Value, k: Value | None = None) -> Value:
 
 
 def _eye_like(call: Call, x: Value) -> Value:
-    """1 on the diagonal `k` of a matrix of x's shape, 0 elsewhere."""
+    """Return a matrix of x's shape: 1 on the diagonal `k`, 0 elsewhere."""
     if len(x.type.dims) != 2:
         raise ShapeError(f"EyeLike: x must be a matrix, got {x.type}")
     dtype: DType = call.get("dtype", x.type.dtype)

@@ -39,7 +39,7 @@ def _bit_cast(call: Call, x: Value) -> Value:
 def _formula(
     call: Call, *operands: Value, formula: str, attributes: Mapping[str, float] | None = None
 ) -> Value:
-    """`formula` of the operands, then of the attributes, by their defaults."""
+    """Apply `formula` to the operands, and to the attributes behind them, with their defaults."""
     defaults = (attributes or {}).items()
     numbers = (float(call.get(name, default)) for name, default in defaults)
     return call.pointwise(formula, *operands, *numbers)

@@ -17,7 +17,7 @@ from glnn.types import Array, DType
 
 
 def _max_unpool(call: Call, x: Value, places: Value, shape: Value | None = None) -> Value:
-    """Each number to its place in its own channel, zeros elsewhere."""
+    """Put each number to its index in its own channel, zeros elsewhere."""
     n, c, *sizes = x.type.shape
     windows = windows_of(call, tuple(sizes), call.need("kernel_shape"))
     found = tuple(

@@ -163,7 +163,8 @@ def _einsum(call: Call, *operands: Value) -> Value:
 
 
 def product(call: Call, a: Value, b: Value, *, transposed: bool = False) -> Value:
-    """a (..., m, k) times b (..., k, n), or (..., n, k) where that is transposed, in their type.
+    """Return a (..., m, k) times b (..., k, n), or (..., n, k) where that is transposed, in their
+    type.
 
     Sums of nothing are 0.
     """
@@ -192,7 +193,7 @@ def _scale(call: Call, x: Value, by: float) -> Value:
 
 
 def _gemm(call: Call, a: Value, b: Value, c: Value | None = None) -> Value:
-    """alpha a b + beta c, a and b turned where that is asked for; c broadcasts."""
+    """Return alpha a b + beta c, with a and b transposed as attributes say; c broadcasts."""
     if len(a.type.dims) != 2 or len(b.type.dims) != 2:
         raise ShapeError(f"Gemm: factors must be matrices, got {a.type} and {b.type}")
     if call.get("transA", 0):

@@ -59,7 +59,7 @@ def _precision(call: Call, scale: Value) -> DType:
 
 
 def _quantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
-    """x / scale, rounded to the nearest integer, of two the even one, and the zero point."""
+    """Return x / scale, rounded to the nearest integer, ties to even, plus the zero point."""
     output_dtype = call.get("output_dtype", DType.uint8)
     dtype = output_dtype if zero is None else zero.type.dtype
     if dtype not in RANGES:

@@ -122,7 +122,7 @@ def _both(call: Call, bias: Value | None, rows: int) -> Value | None:
 
 
 def _everywhere(call: Call, value: Value, b: int) -> Value:
-    """`value` (d, units) for each of b samples, (d, b, units)."""
+    """Broadcast `value` (d, units) to each of b samples, (d, b, units)."""
     d, units = value.type.shape
     return call(Expand((d, b, units)), call.reshape(value, (d, 1, units)))
 

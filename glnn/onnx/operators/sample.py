@@ -37,7 +37,9 @@ WEIGHTED = "where(equal(b, 0.0), 0.0, a * b)"  # what is outside may not be fini
 
 
 def _grid_sample(call: Call, x: Value, grid: Value) -> Value:
-    """x (n, c, ...) at the places of grid (n, ..., d), of which the last number is for axis 2."""
+    """Sample x (n, c, ...) at the coordinates of grid (n, ..., d), the last of which is for
+    axis 2.
+    """
     mode = call.get("mode", "bilinear" if call.version < 20 else "linear")
     outside = call.get("padding_mode", "zeros")
     if mode not in MODES or outside not in OUTSIDE:
@@ -166,7 +168,9 @@ def _affine_grid(call: Call, theta: Value, size: Value) -> Value:
 
 
 def _grid_line(count: int, corners: bool) -> Array:
-    """`count` places from -1 to 1, which are the first and the last one, or the edges."""
+    """Return `count` coordinates from -1 to 1, which are those of the first and last pixel, or the
+    edges.
+    """
     if corners:
         return np.linspace(-1, 1, count) if count > 1 else np.zeros(count)
     return np.asarray((np.arange(count) * 2 + 1) / max(count, 1) - 1)

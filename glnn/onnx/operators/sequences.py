@@ -156,7 +156,7 @@ def sequence_length(call: Call, items: Value) -> Value:
 
 
 def split_to_sequence(call: Call, x: Value, split: Value | None = None) -> Value:
-    """x cut along an axis, into parts of one size or of sizes that are listed, else of 1."""
+    """Split x along an axis, into parts of one size or of listed sizes, else of size 1."""
     axis = call.axis(call.get("axis", 0), x)
     keeps = split is not None or bool(call.get("keepdims", 1))
 
@@ -195,7 +195,7 @@ def concat_from_sequence(call: Call, items: Value) -> Value:
 
 
 def optional(call: Call, value: Value | None = None) -> Value:
-    """`value`, which may be missing."""
+    """Return `value` as an optional value, which may be missing."""
     if value is not None:
         type = TensorType((), DType.object, f"optional({type_text(value.type)})")
         return _make(call, lambda given: given, type, value)

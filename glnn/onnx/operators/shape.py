@@ -95,7 +95,7 @@ def _dropout(
 
 
 def _range(call: Call, start: Value, limit: Value, delta: Value) -> Value:
-    """Nothing but what the operands' numbers say, which are known."""
+    """Return a range whose bounds are known."""
     first, end, step = (call.array(one).reshape(()) for one in (start, limit, delta))
     if not step:
         raise ShapeError("Range: delta must not be 0")

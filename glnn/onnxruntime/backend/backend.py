@@ -50,7 +50,7 @@ class OnnxRuntimeBackend:
 
     @classmethod
     def prepare(cls, model: Any, device: str | None = None, **kwargs: Any) -> OnnxRuntimeBackendRep:
-        """`model`, a ModelProto, a path, its content or a session, ready to run.
+        """Load `model`, a ModelProto, a path, its content or a session.
 
         kwargs: attributes of SessionOptions. Raises RuntimeError for another device, and what a
         session raises.

@@ -137,7 +137,7 @@ class Core:
     def run_with_ort_values(
         self, output_names: Sequence[str] | None, feeds: Mapping[str, OrtValue], options: Any = None
     ) -> list[OrtValue]:
-        """`run` of values, which gives values."""
+        """Run with OrtValues, and return OrtValues."""
         return [OrtValue(result) for result in self.run(output_names, feeds, options)]
 
     def get_providers(self) -> list[str]:

@@ -127,7 +127,9 @@ Inputs are checked before, so that a ShapeError is one of a node's operands.
 
 
 def fault(error: GlnnError) -> Fault:
-    """`error` as ONNX Runtime would raise it, with its own sentence; a Fault stays as it is."""
+    """Convert `error` to the one that ONNX Runtime would raise, with its own sentence; a Fault
+    stays as it is.
+    """
     if isinstance(error, Fault):
         return error
     wanted = next(theirs for ours, theirs in CLASSES if isinstance(error, ours))

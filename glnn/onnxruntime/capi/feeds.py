@@ -58,7 +58,7 @@ class Feeds:
         return found
 
     def _array(self, name: str, value: Any) -> Any:
-        """`value` as an array, or as it is where it is to be no tensor."""
+        """Return `value` as an array, or as it is where the input is no tensor."""
         info = self._inputs.get(name)
         if isinstance(value, OrtValue):
             value = value._content

@@ -102,10 +102,10 @@ class IOBinding:
         self._bound_outputs[name] = ortvalue.numpy()
 
     def synchronize_inputs(self) -> None:
-        """Nothing: a run waits for what it reads."""
+        """Do nothing: a run waits for what it reads."""
 
     def synchronize_outputs(self) -> None:
-        """Nothing: what a run wrote is there when it returns."""
+        """Do nothing: a run has written its results when it returns."""
 
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order in which they were bound."""

@@ -192,7 +192,7 @@ class Session:
         input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
-        """`run` of OrtValues, which gives OrtValues."""
+        """Run with OrtValues, and return OrtValues."""
         given = dict(input_dict_ort_values)
         self._sess.feeds.required(given)
         given = {name: value._get_c_value() for name, value in given.items()}

@@ -28,7 +28,7 @@ class OrtValue:
     def ortvalue_from_numpy(
         cls, numpy_obj: Array, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """`numpy_obj`, which must live as it is: it is not copied, unless it is not contiguous.
+        """Return a value of `numpy_obj`, which is not copied unless it is not contiguous.
 
         Raises RuntimeError for what is no array of numbers, or another memory than the host's.
         """
@@ -42,7 +42,8 @@ class OrtValue:
 
     @classmethod
     def ortvalue_from_numpy_with_onnx_type(cls, data: Array, /, onnx_element_type: int) -> OrtValue:
-        """`data`, whose bytes are numbers of ONNX's type: uint16 for bfloat16, uint8 for float8.
+        """Return a value of `data`, whose bytes are numbers of ONNX's type: uint16 for bfloat16,
+        uint8 for float8.
 
         Raises RuntimeError where the sizes differ.
         """
@@ -101,7 +102,7 @@ class OrtValue:
         return int(self._array().ctypes.data)
 
     def device_name(self) -> str:
-        """cpu: values lie in the host's memory."""
+        """Return "cpu": values lie in the host's memory."""
         return "cpu"
 
     def shape(self) -> list[int]:
@@ -109,7 +110,7 @@ class OrtValue:
         return list(self._array().shape)
 
     def data_type(self) -> str:
-        """`tensor(float)` and such."""
+        """Return the type, as `tensor(float)`."""
         if self.is_tensor_sequence():
             inner = type_of(self._content[0].dtype) if self._content else "tensor(float)"
             return f"seq({inner})"

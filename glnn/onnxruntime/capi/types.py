@@ -40,7 +40,9 @@ _CALLED = {dtype.value: f"tensor({name})" for name, dtype in NUMPY.items()}
 
 
 def type_of(dtype: np.dtype[Any]) -> str:
-    """`tensor(float)` and such, of an array's dtype. Raises RuntimeError for what is none."""
+    """Return the type of an array's dtype, as `tensor(float)`. Raises RuntimeError where there is
+    none.
+    """
     if dtype.kind in "UO":
         return "tensor(string)"
     found = _CALLED.get(dtype.name)

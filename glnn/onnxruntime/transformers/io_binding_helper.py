@@ -24,7 +24,7 @@ class TypeHelper:
 
     @staticmethod
     def get_input_type(ort_session: Any, name: str) -> str:
-        """`tensor(float)` and such, of an input."""
+        """Return the type of an input, as `tensor(float)`."""
         return _type(ort_session.get_inputs(), name, "input")
 
     @staticmethod
@@ -41,7 +41,7 @@ class TypeHelper:
 
     @staticmethod
     def ort_type_to_torch_type(ort_type: str) -> Any:
-        """torch's dtype for it."""
+        """Return torch's dtype for ONNX Runtime's type."""
         _check_number_type(ort_type)
         return _torch(dtype_of(ort_type).name)
 
@@ -53,7 +53,7 @@ class TypeHelper:
 
     @staticmethod
     def numpy_type_to_torch_type(numpy_type: Any) -> Any:
-        """torch's dtype for NumPy's."""
+        """Return torch's dtype for NumPy's."""
         return _torch(np.dtype(numpy_type).name)
 
     @staticmethod
@@ -78,7 +78,7 @@ class TypeHelper:
 
     @staticmethod
     def get_io_torch_type_map(ort_session: Any) -> dict[str, Any]:
-        """torch's dtype for each."""
+        """Return torch's dtype for each input and output."""
         return {one.name: TypeHelper.ort_type_to_torch_type(one.type) for one in _all(ort_session)}
 
 
@@ -164,7 +164,7 @@ def _check_number_type(ort_type: str) -> None:
 
 
 def _torch(name: str) -> Any:
-    """torch's dtype that NumPy calls so."""
+    """Return torch's dtype by NumPy's name."""
     found = getattr(import_module("torch"), name, None)
     if found is None:
         raise ValueError(f"{name} not found in map")

@@ -25,7 +25,7 @@ from glnn.types import UNKNOWN, UNRANKED, Array, DType
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class LoadedModel:
     """A model and its executor."""
 
     model: Model
@@ -54,7 +54,7 @@ class Loaded:
         options: Options,
         backend: Backend | None = None,
         cache: PlanCache | None = None,
-    ) -> Loaded:
+    ) -> LoadedModel:
         """Load the model that `source` is, names, or is the content of.
 
         backend: where it runs, None to open what `options` say. cache: where its plans are kept.

@@ -94,7 +94,7 @@ class FrozenGraph(torch.nn.Module):  # type: ignore[misc]
     """A captured graph as a module of its tensors alone, with its weights as buffers."""
 
     def __init__(self, captured: CapturedGraph, inputs: Sequence[Any]) -> None:
-        """inputs: those of a call, whose weights and numbers are taken."""
+        """Freeze the weights and numbers among `inputs`, those of a call."""
         super().__init__()
         self.captured = captured
         self.numbers = {i: number(inputs[i]) for i in captured.numbers}
@@ -133,7 +133,7 @@ def with_numbers(graph: fx.GraphModule, numbers: Mapping[int, int | float]) -> f
 
 
 def without_gradients(graph: fx.GraphModule) -> fx.GraphModule:
-    """`graph` without its switches of gradients, of which there are none at inference."""
+    """Return `graph` without its switches of gradients, of which there are none at inference."""
     copied = fx.Graph()
     copied.output(copied.graph_copy(graph.graph, {}))
     for node in list(copied.nodes):
