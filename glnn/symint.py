@@ -622,6 +622,10 @@ class SymFloat(float):
         return found
 
 
+WITHOUT = "_without_sizes"
+"""What is noted of a frozen dataclass in which there is no SymInt: most are asked again."""
+
+
 class Substitution:
     """Puts numbers in the place of each SymInt in what is made of tuples, mappings and dataclasses.
 
@@ -657,12 +661,17 @@ class Substitution:
             parts = [part if type(part) in PLAIN else self(part) for part in value]
             same = all(map(is_, parts, value))
             return value if same else type(value)(parts)
-        names = _parts(type(value))  # type: ignore[arg-type]
+        names, frozen = _parts(type(value))  # type: ignore[arg-type]
         if names:
+            own: dict[str, Any] = vars(value) if frozen else {}
+            if WITHOUT in own:
+                return value
             given = [getattr(value, name) for name in names]
             found = [part if type(part) in PLAIN else self(part) for part in given]
-            same = all(map(is_, found, given))
-            return value if same else replace(value, **dict(zip(names, found, strict=True)))
+            if not all(map(is_, found, given)):
+                return replace(value, **dict(zip(names, found, strict=True)))
+            own[WITHOUT] = True
+            return value
         if isinstance(value, Mapping):
             pairs = {self(k): self(v) for k, v in value.items()}
             items = zip(pairs.items(), value.items(), strict=True)
@@ -676,6 +685,12 @@ class Substitution:
 
 
 @lru_cache(maxsize=1 << 10)
-def _parts(kind: type) -> tuple[str, ...]:
-    """What the dataclass `kind` is made of; nothing of any other type."""
-    return tuple(one.name for one in fields(kind) if one.init) if is_dataclass(kind) else ()
+def _parts(kind: type) -> tuple[tuple[str, ...], bool]:
+    """What the dataclass `kind` is made of, and whether what is noted of one holds from then on.
+
+    Nothing of any other type.
+    """
+    if not is_dataclass(kind):
+        return (), False
+    frozen = kind.__dataclass_params__.frozen and kind.__dictoffset__ != 0  # type: ignore[attr-defined]
+    return tuple(one.name for one in fields(kind) if one.init), frozen

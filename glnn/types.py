@@ -64,6 +64,8 @@ class DType(Enum):
     complex128 = "complex128"
     object = "object"
 
+    __hash__ = builtins.object.__hash__  # Enum's is written in Python, and types are hashed a lot
+
     @classmethod
     def of(cls, array: Array) -> DType:
         """That of `array`. Raises ShapeError for any other."""

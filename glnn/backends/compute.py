@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import product
 from math import prod
 from operator import or_
@@ -65,7 +65,7 @@ class ComputeLaunch(GlLaunch):
         reads += [] if self._in_place is None else [place(self._in_place)]
         return Touched(frozenset(reads), frozenset((place(self.out),)))
 
-    @property
+    @cached_property
     def _bound(self) -> list[Place]:
         """The memory that is bound for its dispatches."""
         ranges = (range for dispatch in self._dispatches for range in dispatch.buffers)

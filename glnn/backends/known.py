@@ -227,9 +227,7 @@ def _operands(
             numbers: Array = generator.integers(least, most + 1, shape)
         else:
             start, size = at % RANDOM, prod(shape)
-            own, at = stream[start : start + size], at + size
-            if len(own) < size:
-                own = np.resize(np.concatenate((stream[start:], stream[:start])), size)
+            own, at = stream.part(start, size), at + size
             numbers = own.reshape(shape) * np.float32(reach)
         made = problem.op.trial(name, np.asarray(numbers, kind.numpy), problem.shapes)
         if spoiled and name in spoilable(problem):
@@ -238,10 +236,34 @@ def _operands(
     return found
 
 
+class Stream:
+    """RANDOM floats between -1 and 1, drawn as needed, which operands have over and over."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._drawn = np.empty(0, np.float32)
+
+    def part(self, start: int, size: int) -> Array:
+        """As many as `size` says from number `start` on."""
+        drawn = self._first(min(start + size, RANDOM))
+        own = drawn[start : start + size]
+        if len(own) < size:
+            own = np.resize(np.concatenate((drawn[start:], drawn[:start])), size)
+        return own
+
+    def _first(self, count: int) -> Array:
+        """The first ones, at least so many."""
+        if count > len(self._drawn):
+            more = min(max(count, 2 * len(self._drawn)), RANDOM) - len(self._drawn)
+            new = self._generator.random(more, np.float32) * 2 - 1
+            self._drawn = np.concatenate((self._drawn, new))
+        return self._drawn
+
+
 @lru_cache(maxsize=1)
-def _stream(seed: int) -> Array:
-    """Random floats between -1 and 1, which operands have over and over."""
-    return np.random.default_rng(seed).random(RANDOM, np.float32) * 2 - 1
+def _stream(seed: int) -> Stream:
+    """Those of one seed."""
+    return Stream(seed)
 
 
 def _spoil(array: Array, seed: int) -> None:

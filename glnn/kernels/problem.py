@@ -65,6 +65,14 @@ class Problem:
         types = tuple(typed(operands).items())
         return _problem(op, types, tuple(layouts.items()), epilogue, rounded)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Its hash, found once: it is looked up in many tables, and deep."""
+        return hash((self.op, self.operands, self.results, self.given, self.epilogue))
+
     @cached_property
     def hinted(self) -> Problem:
         """The same of the sizes at hand, which differs where some are SymInts.

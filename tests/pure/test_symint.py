@@ -250,3 +250,23 @@ def test_a_size_as_a_float_stays_open() -> None:
     found = SymFloat.of(trace.symbol("w", 48, (32, 127)))
     assert found == 48.0 and type(SymFloat.of(3)) is float and not trace.guards
     assert Substitution.of({"w": 50})((found, 1.5)) == (50.0, 1.5)
+
+
+def test_what_holds_no_size_is_looked_through_once(monkeypatch) -> None:
+    """Another substitution gives it back at once; what holds one is looked through by each."""
+    trace = Trace()
+    width = trace.symbol("width", 9, (8, 31))
+    plain, sized = TensorType((3, 9)), TensorType((3, width))
+    looked: list[object] = []
+    made = Substitution._made
+
+    def noted(self, value):
+        looked.append(value)
+        return made(self, value)
+
+    for _ in range(2):
+        assert Substitution(hint)(plain) is plain
+        assert Substitution(hint)(sized) == plain
+    monkeypatch.setattr(Substitution, "_made", noted)
+    assert Substitution(hint)(plain) is plain and looked == [plain], "none of its parts"
+    assert Substitution(hint)(sized).dims == (3, 9) and sized.dims in looked

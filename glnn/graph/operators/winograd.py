@@ -39,9 +39,9 @@ class Winograd:
     def weights(self, weight: Array) -> Array:
         """G g G^T of weights (o, c, 3, 3): (window^2, o, c), in the dtype of `weight`."""
         both = np.kron(self.kernel, self.kernel)
-        flat = weight.astype(np.float64).reshape(-1, 9).T
+        flat = weight.astype(np.float64, copy=False).reshape(-1, 9).T
         product: Array = (both @ flat).reshape(self.window**2, *weight.shape[:2])
-        return product.astype(weight.dtype)
+        return product.astype(weight.dtype, copy=False)
 
 
 @cache
