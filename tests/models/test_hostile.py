@@ -12,6 +12,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from glnn.errors import GlnnError, ModelError, printable
 from glnn.layers import BY_NAME
 from glnn.model import load
 
+FAST = 1  # the level of compression: the best takes most of these tests' time
 Edit = Callable[[Callable[[Any], object]], Path]
 WEIGHT, BIAS = np.zeros((2, 3), np.float32), np.zeros(2, np.float32)
 MEASURED = """
@@ -67,7 +69,7 @@ def header(shape: str, descr: str = "'<f4'") -> bytes:
 
 def zeros(mebibytes: int, begin: bytes = b"") -> bytes:
     """A raw deflate stream of `begin` and as many zeros as that."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packer = zlib.compressobj(FAST, zlib.DEFLATED, -15)
     parts = [packer.compress(begin)]
     parts += [packer.compress(bytes(1 << 20)) for _ in range(mebibytes)]
     return b"".join([*parts, packer.flush()])
@@ -82,7 +84,7 @@ def archive(path: Path, members: dict[str, bytes], kind: int = zipfile.ZIP_DEFLA
 def bomb(path: Path, name: str, begin: bytes, mebibytes: int = 198) -> None:
     """Archive the parameters of `small`, with `name` being `begin` and a great many zeros."""
     members = {"affine.weight.npy": npy(WEIGHT), "affine.bias.npy": npy(BIAS)}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=FAST) as made:
         for member, content in members.items():
             if member != name:
                 made.writestr(member, content)
@@ -159,7 +161,8 @@ def test_layers_as_large_as_the_bomb(edit: Edit) -> None:
     saved = edit(widen)
     begin = header("(17000, 17000)")
     size = 4 * 17_000 * 17_000
-    with zipfile.ZipFile(saved.with_suffix(".npz"), "w", zipfile.ZIP_DEFLATED) as made:
+    weights = saved.with_suffix(".npz")
+    with zipfile.ZipFile(weights, "w", zipfile.ZIP_DEFLATED, compresslevel=FAST) as made:
         made.writestr("affine.bias.npy", npy(np.zeros(17_000, np.float32)))
         with made.open("affine.weight.npy", "w") as stream:
             stream.write(begin)
@@ -296,7 +299,7 @@ def test_very_many_keys_and_one_twice(saved: Path) -> None:
 def test_matrices_longer_than_they_should_be(network: Path, suffix: str, line: str) -> None:
     """200 MB where six numbers belong."""
     file = network.parent / f"1_w{suffix}"
-    opener: Any = gzip.open if suffix == ".csv.gz" else open
+    opener: Any = partial(gzip.open, compresslevel=FAST) if suffix == ".csv.gz" else open
     with opener(file, "wb") as stream:
         chunk = line.encode() * (10_000_000 // len(line))
         for _ in range(20):
