@@ -15,7 +15,7 @@ import rich_click as click
 
 from benchmarks import beside, documents
 from benchmarks.command import run
-from glnn.cli.kernels import STEP, modelled
+from glnn.cli.kernels import STEP, cost_rows
 from glnn.cli.screen import Screen
 from glnn.kernels.cache import CACHE_LINES, INVOCATIONS, workgroups
 
@@ -24,7 +24,7 @@ Counted = tuple[documents.Figure, documents.Ours, str]
 
 def counted() -> Iterator[Counted]:
     """Each table of a document, what the model says of its rows and columns, and in what unit."""
-    kernels = {row["name"]: row for row in modelled()["kernels"]}
+    kernels = {row["name"]: row for row in cost_rows()["kernels"]}
     for key, whole, unit in (
         ("table_1_2", 1, "cache lines"),
         ("table_1_2_fraction", CACHE_LINES, f"fraction of {CACHE_LINES} lines"),

@@ -243,16 +243,16 @@ class _Search:
         return first, layouts["out"].name
 
     def _measure(self, kernel: Kernel) -> float:
-        work, out = self._prepared(kernel)
+        work, out = self._prepare(kernel)
         work()
         error = relative_error(out.pull(), self._expected)
         if not error <= kernel.tolerance:
             raise GlnnError(f"its result is off by {error:.1e}")
         # A result that was read back may stay on the host: another is timed.
-        work, _ = self._prepared(kernel)
+        work, _ = self._prepare(kernel)
         return time_work(self._backend, work, 5, hopeless=HOPELESS * self.least()).seconds
 
-    def _prepared(self, kernel: Kernel) -> tuple[Launch, Store]:
+    def _prepare(self, kernel: Kernel) -> tuple[Launch, Store]:
         """Return `kernel` prepared, its inputs as it takes them, and its result."""
         op, shapes, epilogue = self._problem.op, self._problem.shapes, self._problem.epilogue
         if kernel.stages:

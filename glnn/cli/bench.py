@@ -163,7 +163,7 @@ def _sessions(
 
     required: whether a backend that does not open is a DeviceError, as --backend names it.
     """
-    forced = _forced(kernels, names)
+    forced = _forced_kernels(kernels, names)
     sessions: dict[str, InferenceSession] = {}
     closed: dict[str, str] = {}
     for name in names:
@@ -197,7 +197,7 @@ def _gpu(gpu: str | None, backend: str, backends: Sequence[str]) -> str | None:
     return None if backend == "cpu" and len(backends) > 1 else gpu
 
 
-def _forced(kernels: dict[str, str], backends: Sequence[str]) -> dict[str, dict[str, str]]:
+def _forced_kernels(kernels: dict[str, str], backends: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the forced kernels of each backend.
 
     Raises UnsupportedOpError where no backend has one.

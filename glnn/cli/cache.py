@@ -166,10 +166,10 @@ def _rows(settings: Settings) -> list[CacheRow]:
     together: dict[tuple[str, str], list[CacheRow]] = {}
     for row in single:
         together.setdefault((row.kind, row.device), []).append(row)
-    return [_joined(rows) for _, rows in sorted(together.items())]
+    return [_sum_rows(rows) for _, rows in sorted(together.items())]
 
 
-def _joined(rows: Iterable[CacheRow]) -> CacheRow:
+def _sum_rows(rows: Iterable[CacheRow]) -> CacheRow:
     first, *others = rows
     return CacheRow(
         first.kind,

@@ -186,7 +186,7 @@ def read_files(model: Model, files: Files) -> dict[str, Array]:
         if name != EACH:
             read = [_read(model, Path(path), known[name]) for path in paths]
             parts.setdefault(name, []).extend(read)
-    return {name: _joined(known[name], arrays) for name, arrays in parts.items()}
+    return {name: _concatenate(known[name], arrays) for name, arrays in parts.items()}
 
 
 def _archive(model: Model, path: Path, inputs: Mapping[str, TensorInfo]) -> dict[str, Array]:
@@ -234,7 +234,7 @@ def _as_input(path: Path, array: Array, info: TensorInfo) -> Array:
         raise ShapeError(f"{path}: {error}") from None
 
 
-def _joined(info: TensorInfo, arrays: Sequence[Array]) -> Array:
+def _concatenate(info: TensorInfo, arrays: Sequence[Array]) -> Array:
     """Concatenate arrays along the first axis for the input `info`."""
     if len(arrays) == 1:
         return info.fitting(arrays[0])
@@ -287,7 +287,7 @@ def source_of(
         took = f"takes {info.dtype.value}, the command line float32, float16 or uint8"
         raise ModelError(f"{model_name}: input {info.name!r} {took}")
     if not paths:
-        return Source([_bundled(model, model_name)])
+        return Source([_default_samples(model, model_name)])
     files = [file for path in paths for file in expand_path(path)]
     pictures = [file for file in files if file.suffix not in ENDINGS]
     reader = Reader.for_model(model, preprocessing or {}, instead) if pictures else None
@@ -305,7 +305,7 @@ def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
     return source_of(model, paths, model_name).whole()
 
 
-def _bundled(model: Model, model_name: str) -> Part:
+def _default_samples(model: Model, model_name: str) -> Part:
     """Return the samples for a model without INPUT."""
     info = model.inputs[0]
     if model_name in BUILDERS:
@@ -454,7 +454,7 @@ def read_feeds(
         if requested:
             raise ModelError("--shape is for inputs of random numbers: expected it without INPUT")
         return Feeds(_samples(model, files[first.name], model_name, batch, most))
-    return _fed(model, files, batch, requested, random)
+    return _feeds_of(model, files, batch, requested, random)
 
 
 def _samples(
@@ -466,7 +466,7 @@ def _samples(
     return {model.inputs[0].name: np.resize(x, (count, *x.shape[1:]))}
 
 
-def _fed(
+def _feeds_of(
     model: Model, files: Files, batch: int | None, requested: Mapping[str, Shape], random: bool
 ) -> Feeds:
     """Read the files, and make random numbers of fitting sizes for the other inputs."""

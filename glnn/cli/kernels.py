@@ -37,7 +37,7 @@ def show_cache(op: str | None, wide: bool, as_json: bool) -> None:
     """
     if op not in (None, "matmul"):
         raise GlnnError(f"--cache: expected --op matmul or none, got {op}")
-    found = modelled()
+    found = cost_rows()
     if as_json:
         print_json(found)
         return
@@ -66,7 +66,7 @@ def show_cache(op: str | None, wide: bool, as_json: bool) -> None:
     out.show(listed, title)
 
 
-def modelled() -> dict[str, Any]:
+def cost_rows() -> dict[str, Any]:
     """Return the cost model's figures for each kernel, with the parameters for any device.
 
     lines: of INVOCATIONS invocations, by workgroup. bulk: of one workgroup of 4 x 16. period:

@@ -17,13 +17,13 @@ from rich.cells import cell_len, set_cell_size
 from glnn.cli.annotate import folder_of
 from glnn.cli.options import print_json
 from glnn.cli.results import Best, best_of, frame_of, scores_of
-from glnn.cli.running import Running, filled
+from glnn.cli.running import Running, repeat_to
 from glnn.cli.screen import Screen
 from glnn.cli.sources import Reader
 from glnn.errors import ModelError, printable
 from glnn.images.camera import Camera, Frame, is_camera, is_video
 from glnn.images.detection import DetectedObject, Detector
-from glnn.images.drawing import labelled, outlined
+from glnn.images.drawing import draw_labels, draw_objects
 from glnn.images.files import write_picture
 from glnn.images.labels import Labels
 
@@ -79,7 +79,7 @@ class FrameClasses:
         return {"top": [one.to_json() for one in self.best]}
 
     def draw(self, frame: Frame) -> Frame:
-        return labelled(frame, [(one.name, one.probability) for one in self.best])
+        return draw_labels(frame, [(one.name, one.probability) for one in self.best])
 
     def __str__(self) -> str:
         return ", ".join(f"{one.name} {one.probability:.1%}" for one in self.best)
@@ -95,7 +95,7 @@ class FrameObjects:
         return {"objects": [one.to_json() for one in self.objects]}
 
     def draw(self, frame: Frame) -> Frame:
-        return outlined(frame, self.objects)
+        return draw_objects(frame, self.objects)
 
     def __str__(self) -> str:
         return ", ".join(f"{one.label} {one.score:.1%}" for one in self.objects) or "nothing"
@@ -153,14 +153,14 @@ class FrameClassifier:
         """Classify one frame, or detect its objects. Raises what the session's runs raise."""
         info = self.reader.info
         x = self.reader.sample(frame)
-        results = self.running.run({info.name: filled(x, info.shape[0])})
+        results = self.running.run({info.name: repeat_to(x, info.shape[0])})
         if isinstance(self.reads, Detector):
             size = frame.shape[0], frame.shape[1]
             return FrameObjects(self.reads.detect(results, frame_of(x, info), [size])[0])
         scores = scores_of(results, self.reads.output, 1)
         return FrameClasses(best_of(scores, self.reads.top, self.reads.labels)[0])
 
-    def seen(self, camera: Camera, frames: int | None) -> Iterator[FrameResult]:
+    def results(self, camera: Camera, frames: int | None) -> Iterator[FrameResult]:
         """Yield each frame, at most `frames` of them, with its classes or objects."""
         latest: deque[float] = deque(maxlen=LATEST + 1)
         started = 0.0
@@ -251,7 +251,7 @@ def watch(
     teller: FrameReporter = Lines() if how.as_json else StatusLine(out.width)
     last, where = None, dict[str, Any]()
     try:
-        for last in watching.seen(camera, how.frames):
+        for last in watching.results(camera, how.frames):
             if not where:
                 where = {"input": camera.name, **about()}
                 _begin(out, where, how.as_json)

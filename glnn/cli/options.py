@@ -241,13 +241,13 @@ class WritingCommand(click.RichCommand):
             name = parameter.name or ""
             if isinstance(parameter.type, OutputFile) or name == type.replaces:
                 continue
-            for read in _named(ctx.params.get(name)):
+            for read in _named_files(ctx.params.get(name)):
                 if _is_written(target, type.inside, read):
-                    names = f"{_called(parameter)} and {_called(output)}"
+                    names = f"{_parameter_name(parameter)} and {_parameter_name(output)}"
                     raise ModelError(f"{read}: {names} are the same file")
 
 
-def _named(value: Any) -> Iterator[Path]:
+def _named_files(value: Any) -> Iterator[Path]:
     """Yield the files that a parameter's value may name: itself, what is behind NAME=, those of a
     pattern, those in a folder, and a model's weights beside it.
     """
@@ -286,7 +286,7 @@ def _is_written(target: str, inside: str, read: Path) -> bool:
         return False
 
 
-def _called(parameter: click.Parameter) -> str:
+def _parameter_name(parameter: click.Parameter) -> str:
     """Return what people call a parameter: an option's name, an argument's letters."""
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)

@@ -150,11 +150,11 @@ def _explain(reason: Reason) -> str:
         lacks = (
             f"{size(reason.lacking)} more than" if reason.lacking > 0 else "with the others what"
         )
-        found += f"; {reason.given_up} would need {lacks} {_where()[0]}"
+        found += f"; {reason.given_up} would need {lacks} {_memory_source()[0]}"
     return found
 
 
-def _where() -> tuple[str, str]:
+def _memory_source() -> tuple[str, str]:
     """Return the source of the memory limit as a subject and verb, and as a label of a table."""
     if Settings.from_environment().memory is not None:
         return "GLNN_MEMORY allows", "allowed by GLNN_MEMORY"
@@ -284,7 +284,7 @@ def _show(report: dict[str, Any], out: Screen) -> None:
     if report["passing_bytes"]:
         totals.add("until parameters are in textures", size(report["passing_bytes"]))
     totals.add("predicted peak", size(report["peak_bytes"]), verdict)
-    totals.add(_where()[1], size(report["available_bytes"]))
+    totals.add(_memory_source()[1], size(report["available_bytes"]))
     adjacent = report["largest_adjacent"]
     totals.add(
         "largest adjacent activations", size(adjacent["bytes"]), ", ".join(adjacent["tensors"])

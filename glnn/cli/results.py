@@ -14,7 +14,7 @@ from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.cli.sources import Inputs, Picture
 from glnn.errors import ModelError
 from glnn.images.detection import DetectedObject, Detector
-from glnn.images.drawing import labelled, outlined
+from glnn.images.drawing import draw_labels, draw_objects
 from glnn.images.image_input import TAKEN, ImageInput
 from glnn.images.labels import Labels, labels_of, read_labels
 from glnn.images.ultralytics import Export
@@ -183,7 +183,7 @@ class Best:
         return said if self.label is None else {**said, "label": self.label}
 
 
-def named(
+def class_names(
     file: str | None, metadata: Mapping[str, str], classes: int | str
 ) -> tuple[Labels | None, list[str]]:
     """Return the names of a model's classes, and notes on them.
@@ -279,7 +279,7 @@ class Classes:
 
     def draw(self, picture: NDArray[np.uint8], best: Sequence[Best]) -> NDArray[np.uint8]:
         """Write the classes of a picture on a copy of it."""
-        return labelled(picture, [(one.name, one.probability) for one in best])
+        return draw_labels(picture, [(one.name, one.probability) for one in best])
 
     def trim(self) -> None:
         """Forget samples of which not all was taken, as somebody interrupted it."""
@@ -362,7 +362,7 @@ def detector_of(model: Model, pictures: PictureOptions) -> Detector | None:
     given: dict[str, Any] = {name: part for name, part in limits.items() if part is not None}
     if found is None:
         if given:
-            why = (*undecoded(model), f"{model.name} does not say that it is one")[0]
+            why = (*explain_undecoded(model), f"{model.name} does not say that it is one")[0]
             raise ModelError(f"--{next(iter(given))} is for detectors: {why}")
         return None
     if pictures.labels is not None:
@@ -376,7 +376,7 @@ def detector_of(model: Model, pictures: PictureOptions) -> Detector | None:
     return replace(found, **given)
 
 
-def undecoded(model: Model) -> list[str]:
+def explain_undecoded(model: Model) -> list[str]:
     """Say why the objects of `model`, of which no detector can be made, are not decoded.
 
     Empty where its metadata speak of none.
@@ -426,7 +426,7 @@ class Detections:
 
     def draw(self, picture: Picture, objects: Sequence[DetectedObject]) -> Picture:
         """Draw the objects of a picture on a copy of it."""
-        return outlined(picture, objects)
+        return draw_objects(picture, objects)
 
     def trim(self) -> None:
         """Forget samples of which not all was taken, as somebody interrupted it."""

@@ -33,7 +33,14 @@ from glnn.cli.options import (
     print_json,
 )
 from glnn.cli.picture_options import PictureOptions, picture_options
-from glnn.cli.results import Classes, Detections, RunOutputs, detector_of, named, undecoded
+from glnn.cli.results import (
+    Classes,
+    Detections,
+    RunOutputs,
+    class_names,
+    detector_of,
+    explain_undecoded,
+)
 from glnn.cli.running import Dump, Running, dump_options
 from glnn.cli.screen import Screen, say
 from glnn.cli.sources import Reader, Source
@@ -237,7 +244,7 @@ def _run(
         running.begin(1)
         with report_work("running", loaded.name):
             results = running.run(feeds.arrays)
-        return RunResult(RunOutputs.from_results(results, undecoded(loaded)), running.dump)
+        return RunResult(RunOutputs.from_results(results, explain_undecoded(loaded)), running.dump)
     paths = files_of(loaded, inputs).get(loaded.inputs[0].name, ())
     source = source_of(loaded, paths, model, pictures.fields, pictures.instead, pictures.keeps)
     _check_options(pictures, source)
@@ -247,7 +254,7 @@ def _run(
         running.begin(1)
         x = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
         said = [
-            *undecoded(loaded),
+            *explain_undecoded(loaded),
             *source.notes,
             *given.notes,
             *_count_notes(len(given.x), count, source),
@@ -261,7 +268,9 @@ def _run(
         found = Detections(detector, loaded.inputs[0], notes=list(source.notes))
     else:
         assert output is not None
-        labels, notes = named(pictures.labels, loaded.metadata, loaded.tensors[output].shape[1])
+        labels, notes = class_names(
+            pictures.labels, loaded.metadata, loaded.tensors[output].shape[1]
+        )
         found = Classes(output, top, labels, notes=[*notes, *source.notes])
     drawn = AnnotatedPictures.from_options(pictures, source)
     running.begin(-(-(source.total or 0) // count))
@@ -304,7 +313,9 @@ def _watch(
     if detector is not None:
         reads = detector
     elif output is not None:
-        labels, notes = named(pictures.labels, loaded.metadata, loaded.tensors[output].shape[1])
+        labels, notes = class_names(
+            pictures.labels, loaded.metadata, loaded.tensors[output].shape[1]
+        )
         reads = ClassOutput(output, labels, top)
     else:
         gives = f"expected a model that gives classes or objects, {loaded.name} gives none"

@@ -48,7 +48,7 @@ def dump_options(command: Command) -> Command:
 
 
 @dataclass(frozen=True)
-class Dumped:
+class DumpedTensor:
     """A tensor as it was written."""
 
     name: str
@@ -68,7 +68,7 @@ class Dump:
     """The names of the tensors to dump."""
     files: list[str] = field(default_factory=list)
     """The files that were written."""
-    tensors: dict[str, Dumped] = field(default_factory=dict)
+    tensors: dict[str, DumpedTensor] = field(default_factory=dict)
     """The tensors in the files, with the shapes of the first."""
 
     @classmethod
@@ -105,9 +105,9 @@ class Dump:
         save_arrays(path, arrays)
         self.files.append(str(path))
         for name, array in arrays.items():
-            known = self.tensors.get(name, Dumped(name, array.shape, str(array.dtype), 0))
+            known = self.tensors.get(name, DumpedTensor(name, array.shape, str(array.dtype), 0))
             nbytes = known.nbytes + array.nbytes
-            self.tensors[name] = Dumped(name, known.shape, known.dtype, nbytes)
+            self.tensors[name] = DumpedTensor(name, known.shape, known.dtype, nbytes)
 
     @property
     def nbytes(self) -> int:
@@ -151,7 +151,7 @@ FIRST = "first run: auto sees once which backend is the fastest"
 """The bar's text until the first run is done, in which `auto` may time the backends."""
 
 
-def filled(x: Array, size: Any) -> Array:
+def repeat_to(x: Array, size: Any) -> Array:
     """Repeat the samples x (n, ...) where there are fewer than the model takes.
 
     size: of the input's batch: an integer where the model takes no other.
@@ -229,7 +229,7 @@ class Running:
             task = bar.add_task(first, total=source.total)
             try:
                 for inputs in source.batches(batch):
-                    results = self.run({info.name: filled(inputs.x, info.shape[0])})
+                    results = self.run({info.name: repeat_to(inputs.x, info.shape[0])})
                     best: Sequence[Any] = collector.add(inputs, results)
                     if annotated is not None:
                         annotated.take(inputs, best, collector.draw)

@@ -197,7 +197,7 @@ def say(message: str) -> None:
     click.echo(f"glnn: {printable(message)}", err=True)
 
 
-class _Said(logging.Handler):
+class BarHandler(logging.Handler):
     """A log handler that prints above a progress bar, as all that is no result."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -210,7 +210,7 @@ class _Said(logging.Handler):
 
 def say_logged(level: int) -> Callable[[], None]:
     """Print what glnn logs at `level` or above, until what is returned is called."""
-    logger, handler = logging.getLogger("glnn"), _Said(level)
+    logger, handler = logging.getLogger("glnn"), BarHandler(level)
     former = logger.level
     logger.addHandler(handler)
     logger.setLevel(level)

@@ -18,7 +18,7 @@ from glnn.errors import GlnnError, ModelError, ShapeError, first_line
 from glnn.images.chosen import Chosen
 from glnn.images.described import described, read_preprocessing
 from glnn.images.digits import digit_of, read_image
-from glnn.images.files import check_pillow, flattened, image_of, opened
+from glnn.images.files import check_pillow, flatten, image_of, open_image
 from glnn.images.image_input import ImageInput
 from glnn.model import Model
 from glnn.model.npz import MOST_HEADER, Npz, open_npz, parse_header, read_array
@@ -52,7 +52,7 @@ class SampleFile:
         if path.suffix == ".npy":
             return cls(path, info, read_npy(path, info, whole=False).shape[0])
         with open_npz(path) as archive:
-            samples, _ = _chosen(archive, path, info)
+            samples, _ = _array_names(archive, path, info)
             return cls(path, info, archive.header(samples).shape[0])
 
     def read(self) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -60,11 +60,11 @@ class SampleFile:
         if self.path.suffix == ".npy":
             return read_npy(self.path, self.info), None
         with open_npz(self.path) as archive:
-            samples, labels = _chosen(archive, self.path, self.info)
+            samples, labels = _array_names(archive, self.path, self.info)
             return archive.read(samples), None if labels is None else archive.read(labels)
 
 
-def _chosen(archive: Npz, path: Path, info: TensorInfo) -> tuple[str, str | None]:
+def _array_names(archive: Npz, path: Path, info: TensorInfo) -> tuple[str, str | None]:
     """Return the names of the samples in an .npz file, and of their labels where it has them."""
     labels = next((name for name in LABELS if name in archive.names), None)
     others = [name for name in archive.names if name != labels]
@@ -159,8 +159,8 @@ class Reader:
         """
         if self.chosen is None:
             sample, notes = read_image(path, self.info, self.invert)
-            return sample, notes, np.asarray(flattened(opened(path))[0]) if keep else None
-        image, notes = flattened(opened(path))
+            return sample, notes, np.asarray(flatten(open_image(path))[0]) if keep else None
+        image, notes = flatten(open_image(path))
         pixels = np.asarray(image)
         return self.chosen.how.sample(pixels, self.info), notes, pixels
 

@@ -523,7 +523,7 @@ def train(
     counts = len(given), len(held) if held else 0
     where = trainer.backend, trainer.choice
     trained = TrainingReport(loaded.name, *where, history, counts, seconds, files, given.classes)
-    trained.write(_named(trainer.model, given.classes))
+    trained.write(_with_class_names(trainer.model, given.classes))
     if as_json:
         print_json(trained.to_json())
     else:
@@ -597,7 +597,7 @@ def _read_pictures(folder: PictureFolder, model: Model) -> tuple[Dataset, Datase
     return found
 
 
-def _named(model: Model, classes: tuple[str, ...]) -> Model:
+def _with_class_names(model: Model, classes: tuple[str, ...]) -> Model:
     """Keep the names of the classes with a model, where each of its outputs has one."""
     sizes = model.tensors[next(iter(model.outputs))].shape
     if not classes or len(sizes) != 2 or sizes[1] != len(classes) or not all(classes):

@@ -65,16 +65,16 @@ def invocations(ground: ScratchSpace, count: int) -> str | None:
     for most in offers.max_compute_work_group_size:
         shape.append(next(n for n in range(min(left, most), 0, -1) if left % n == 0))
         left //= shape[-1]
-    return _shared(ground, (shape[0], shape[1], shape[2]), count)
+    return _check_shared(ground, (shape[0], shape[1], shape[2]), count)
 
 
 def shared_memory(ground: ScratchSpace, nbytes: int) -> str | None:
     """Test workgroups that fill `nbytes` of shared memory, and read them."""
     most = ground.device.capabilities.max_compute_work_group_size[0]
-    return _shared(ground, (min(WALKING, most), 1, 1), nbytes // 4)
+    return _check_shared(ground, (min(WALKING, most), 1, 1), nbytes // 4)
 
 
-def _shared(ground: ScratchSpace, shape: tuple[int, int, int], words: int) -> str | None:
+def _check_shared(ground: ScratchSpace, shape: tuple[int, int, int], words: int) -> str | None:
     x, y, z = shape
     step = x * y * z
     wait = expanded(shaders_folder() / "common" / "wait.glsl")  # as kernels do

@@ -132,10 +132,10 @@ def fingerprints(backend: str) -> tuple[str, str]:
         if kernel.backend == backend
     )
     functions = (f"{name} {function_fingerprint(name)}" for name in FUNCTIONS)
-    return _hashed(sorted(kernels)), _hashed(sorted(functions))
+    return _hash(sorted(kernels)), _hash(sorted(functions))
 
 
-def _hashed(lines: Sequence[str]) -> str:
+def _hash(lines: Sequence[str]) -> str:
     return sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
@@ -247,7 +247,7 @@ def examine_device(
     exception is left without a verdict. Raises DeviceError where no backend opens.
     """
     start, scope, checks = time.perf_counter(), scope or Scope(), Checks(device)
-    opened, closed = _opened(device, scope, checks)
+    opened, closed = _open_backends(device, scope, checks)
     looks: list[list[FunctionCheck]] = []
     if scope.ops is None or scope.functions is not None:
         looks = checks.run(
@@ -315,7 +315,9 @@ def one_of_each(some: Sequence[Form]) -> list[Form]:
     return [replace(form, quick=True) for form in found.values()]
 
 
-def _opened(device: Device, scope: Scope, checks: Checks) -> tuple[list[GlBackend], dict[str, str]]:
+def _open_backends(
+    device: Device, scope: Scope, checks: Checks
+) -> tuple[list[GlBackend], dict[str, str]]:
     """Open the backends, and return those that open, with the reasons why others do not.
 
     Raises DeviceError where none does, and each says why.

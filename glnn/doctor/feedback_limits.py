@@ -40,7 +40,7 @@ def components(ground: ScratchSpace, count: int) -> str | None:
         numbers = ", ".join(f"scatter(place + {4 * i + k}u)" for k in range(4))
         lines += f"    result[{i}] = vec4({numbers});\n"
     program = ground.feedback(CAPTURED % (count // 4, count, lines))
-    got = ground.captured(program, VERTICES)
+    got = ground.capture(program, VERTICES)
     return difference(got, floats(scatter(count_from(0, VERTICES * count))))
 
 
@@ -51,7 +51,7 @@ def uniforms(ground: ScratchSpace, count: int) -> str | None:
     count = (count - 4) // 4 * 4
     numbers = scatter(count_from(0, count))
     program = ground.feedback(UNIFORMS % (count // 4))
-    got = ground.captured(program, count, {"given": tuple(map(int, numbers))})
+    got = ground.capture(program, count, {"given": tuple(map(int, numbers))})
     return difference(got, floats(numbers))
 
 
@@ -67,7 +67,7 @@ def units(ground: ScratchSpace, count: int) -> str | None:
     program = ground.feedback(body + "}\n")
     for unit, texture in enumerate(kept):
         texture.use(unit)
-    return difference(ground.captured(program, count, _units(count)), floats(numbers))
+    return difference(ground.capture(program, count, _units(count)), floats(numbers))
 
 
 def _units(count: int) -> dict[str, int]:
@@ -93,7 +93,7 @@ def _texture(ground: ScratchSpace, size: tuple[int, ...], sampler: str, place: s
     program = ground.feedback(FETCHED % (sampler, f"{at}, 0"))
     texture = ground.plane(size, numbers)
     texture.use(0)
-    return difference(ground.captured(program, max(size), {"data": 0}), floats(numbers))
+    return difference(ground.capture(program, max(size), {"data": 0}), floats(numbers))
 
 
 def buffer_texels(ground: ScratchSpace, count: int) -> str | None:
@@ -113,7 +113,7 @@ def buffer_texels(ground: ScratchSpace, count: int) -> str | None:
         % ("samplerBuffer", "start + first + gl_VertexID")
     )
     for first, number in ranges:
-        got = ground.captured(program, number, {"data": 0, "start": first})
+        got = ground.capture(program, number, {"data": 0, "start": first})
         if fault := difference(got, floats(scatter(count_from(first, number))), first):
             return fault
     return None

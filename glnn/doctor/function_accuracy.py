@@ -61,7 +61,7 @@ def _half(x: Any) -> Any:
     return np.asarray(x, np.float32).astype(np.float16)
 
 
-def _saturated(low: int, high: int) -> Callable[[Any], Any]:
+def _saturate(low: int, high: int) -> Callable[[Any], Any]:
     return lambda x: np.clip(np.trunc(np.where(np.isnan(x), 0, x)), low, high)
 
 
@@ -131,9 +131,9 @@ CASES = (
     FunctionCase("isfinite", np.isfinite, 0),
     FunctionCase("cast_float32", lambda a: a),
     FunctionCase("cast_float16", _half, 0),
-    FunctionCase("cast_int32", _saturated(-(2**31), 2**31 - 1)),
-    FunctionCase("cast_int8", _saturated(-128, 127), 0),
-    FunctionCase("cast_uint8", _saturated(0, 255), 0),
+    FunctionCase("cast_int32", _saturate(-(2**31), 2**31 - 1)),
+    FunctionCase("cast_int8", _saturate(-128, 127), 0),
+    FunctionCase("cast_uint8", _saturate(0, 255), 0),
     FunctionCase("cast_bool", lambda a: a != 0, 0),
     FunctionCase("relu", lambda a: np.maximum(a, 0)),
     FunctionCase("leaky_relu", lambda a, b: np.where(a > 0, a, a * b), 1, ONE_AND_SLOPE),
@@ -315,7 +315,7 @@ def function_checks(names: Sequence[str] | None = None) -> list[list[FunctionChe
     return [looks[i : i + SOME] for looks in found for i in range(0, len(looks), SOME)]
 
 
-def unlooked() -> Iterator[str]:
+def unchecked_functions() -> Iterator[str]:
     """Return the functions of the table that no check covers."""
     known = {case.name for case in CASES} | set(INTEGER) | set(BOOLS)
     yield from (name for name in FUNCTIONS if name not in known)

@@ -402,7 +402,7 @@ class Form:
         known, offers = {self.problem}, backend.device.capabilities
         program = program_key(self.kernel, self.problem, offers)
         counts = QUICK_COUNTS if self.quick else COUNTS
-        for problem in _resized(self.problem, counts) if self.first else ():
+        for problem in _other_sizes(self.problem, counts) if self.first else ():
             if problem in known or why_not(self.kernel, problem, offers) is not None:
                 continue
             known.add(problem)
@@ -523,11 +523,11 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[Problem]:
     if kernel.epilogue:
         for problem in bare if full else bare[:1]:
             for epilogue in EPILOGUES if full else EPILOGUES[:2]:
-                if made := _finished(problem, epilogue):
+                if made := _with_epilogue(problem, epilogue):
                     yield made
 
 
-def _finished(problem: Problem, epilogue: Epilogue) -> Problem | None:
+def _with_epilogue(problem: Problem, epilogue: Epilogue) -> Problem | None:
     """Return `problem` with that epilogue; None where it cannot have it."""
     try:
         extra = {name: TensorType(s) for name, s in epilogue.shapes(problem.output).items()}
@@ -545,7 +545,7 @@ def _in_every_layout(kernel: Kernel, problem: Problem) -> Iterator[Problem]:
             yield problem.lying({**problem.layouts, name: text})
 
 
-def _resized(problem: Problem, counts: Sequence[int]) -> Iterator[Problem]:
+def _other_sizes(problem: Problem, counts: Sequence[int]) -> Iterator[Problem]:
     """Yield `problem` with these numbers of samples, and of terms of its sums."""
     for count in counts:
         if problem.op.samples and problem.along:

@@ -275,11 +275,11 @@ def _lower(
     device: Device, broken: BrokenLimits, finding: LimitFinding, offers: Capabilities
 ) -> None:
     """Keep a limit that does not hold, and have `device` take what does."""
-    broken.keep({finding.limit: _broken(finding, offers)})
+    broken.keep({finding.limit: _broken_limit(finding, offers)})
     device.capabilities = broken.lowered(device.capabilities)
 
 
-def _broken(finding: LimitFinding, offers: Capabilities) -> Broken:
+def _broken_limit(finding: LimitFinding, offers: Capabilities) -> Broken:
     """Return the record of a limit that does not hold."""
     said, why = getattr(offers, finding.limit), finding.why or ""
     if finding.axis is None:
@@ -301,13 +301,13 @@ class _LimitSearch:
         probe = self._probe
         if probe.limit in UPWARD:
             return self._upward()
-        most, note = self._most()
+        most, note = self._greatest()
         while True:
             try:
                 why = self._try(most)
                 break
             except NoRoomError:
-                most, note = self._grained(most // 2), "there is no memory for more"
+                most, note = self._round_down(most // 2), "there is no memory for more"
                 if not most:
                     return self._finding(0, None, note)
         if why is None:
@@ -315,13 +315,13 @@ class _LimitSearch:
         right, wrong = 0, most
         for likely in (probe.guaranteed, probe.grain):  # most of all, what GL guarantees holds
             if right < likely < wrong:
-                if (fault := self._again(likely)) is None:
+                if (fault := self._try_in_memory(likely)) is None:
                     right = likely
                     break
                 wrong, why = likely, fault
-        while self._grained((right + wrong) // 2) > right:
-            middle = self._grained((right + wrong) // 2)
-            fault = self._again(middle)
+        while self._round_down((right + wrong) // 2) > right:
+            middle = self._round_down((right + wrong) // 2)
+            fault = self._try_in_memory(middle)
             if fault is None:
                 right = middle
             else:
@@ -330,14 +330,14 @@ class _LimitSearch:
 
     def _upward(self) -> LimitFinding:
         """Test a limit of which a larger number asks for less."""
-        why, number = self._again(self._said), max(self._said, 4)
+        why, number = self._try_in_memory(self._said), max(self._said, 4)
         first = why
         while why is not None and number < COARSEST:
             number *= 2
-            why = self._again(number)
+            why = self._try_in_memory(number)
         return self._finding(number if first else self._said, first, None)
 
-    def _most(self) -> tuple[int, str | None]:
+    def _greatest(self) -> tuple[int, str | None]:
         """Return the greatest number to test, and why no greater one is tested."""
         probe, offers = self._probe, self._device.capabilities
         most, note = self._said, None
@@ -355,12 +355,12 @@ class _LimitSearch:
             most, note = room, "more memory was not tried" if self._full else "--full tries more"
         if probe.most is not None and most > probe.most and not (self._full and probe.nbytes):
             most, note = probe.most, "--full tries more" if probe.nbytes else "kernels need no more"
-        return (most, note) if most == self._said else (self._grained(most), note)
+        return (most, note) if most == self._said else (self._round_down(most), note)
 
-    def _grained(self, number: int) -> int:
+    def _round_down(self, number: int) -> int:
         return number // self._probe.grain * self._probe.grain
 
-    def _again(self, number: int) -> str | None:
+    def _try_in_memory(self, number: int) -> str | None:
         """Return why `number` cannot be used; also where memory is short."""
         try:
             return self._try(number)
@@ -371,7 +371,7 @@ class _LimitSearch:
         """Return why `number` cannot be used, None where it can. Raises NoRoomError."""
         device = self._device
         try:
-            return device.perform(lambda: self._worked(number))
+            return device.perform(lambda: self._run_probe(number))
         except NoRoomError:
             raise
         except GlnnError as error:
@@ -385,7 +385,7 @@ class _LimitSearch:
                 self._device = device.renewed()
             return raised(error)
 
-    def _worked(self, number: int) -> str | None:
+    def _run_probe(self, number: int) -> str | None:
         ground = ScratchSpace(self._device, WHOLE, inf if self._full else PATIENCE)
         fault = self._probe.work(ground, number)
         self._left = ground.note

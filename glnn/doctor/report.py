@@ -273,9 +273,9 @@ def _ranking(one: BackendComparison) -> str:
     first, *others = sorted(one.in_all, key=lambda name: one.in_all[name])
     least = one.in_all[first]
     alike = [name for name in others if one.in_all[name] < ALIKE * least]
-    rest = ", ".join(f"{_called(name)} {duration(one.in_all[name])}" for name in others)
-    named = " or ".join(_called(name) for name in [first, *alike])
-    late = f"{' and '.join(map(_called, one.left_out))} would take too long"
+    rest = ", ".join(f"{_display_name(name)} {duration(one.in_all[name])}" for name in others)
+    named = " or ".join(_display_name(name) for name in [first, *alike])
+    late = f"{' and '.join(map(_display_name, one.left_out))} would take too long"
     beside = "".join(f"; {text}" for text in (rest, late if one.left_out else "") if text)
     return f"{named} ({duration(least)}{beside})"
 
@@ -418,7 +418,7 @@ def _device_name(speed: Speed, article: str = "the") -> str:
     return speed.software or f"{article} GPU"
 
 
-def _called(name: str) -> str:
+def _display_name(name: str) -> str:
     return "CPU" if name == "cpu" else name
 
 
@@ -484,8 +484,8 @@ class Report:
             "limit": len(limits.wrong) + len(limits.before) if limits else 0,
             "reset of the context": seen.lost is not None,
         }
-        said = ", ".join(_counted(int(n), what) for what, n in counts.items() if n)
-        unknown = f"there is no verdict on {_counted(len(self.failed), 'check')}"
+        said = ", ".join(_count_of(int(n), what) for what, n in counts.items() if n)
+        unknown = f"there is no verdict on {_count_of(len(self.failed), 'check')}"
         if not said:
             return f"Nothing wrong was seen, but {unknown}."
         wrong = f"Wrong here: {said}. None of it is used as it is."
@@ -597,7 +597,9 @@ def summary(seen: Examination) -> Iterator[str]:
         typed = f" ({fine} by the types of their arguments)"
         said = [f"functions that are right: {len(_right(functions))}{typed}"] if functions else []
         said += (
-            [f"kernels: {right}, which computed {_counted(problems, 'problem')}"] if kernels else []
+            [f"kernels: {right}, which computed {_count_of(problems, 'problem')}"]
+            if kernels
+            else []
         )
         if said:
             yield f"{backend}: {'; '.join(said)}."
@@ -615,7 +617,7 @@ def _right(functions: Sequence[FunctionResult]) -> set[str]:
 def _freedoms(backend: str, functions: Sequence[FunctionResult]) -> Iterator[str]:
     """Yield how the driver differs from others within what GL allows."""
     if flushing := {one.name for one in functions if one.flushes}:
-        names = _counted(len(flushing), "function")
+        names = _count_of(len(flushing), "function")
         yield f"{backend}: numbers below 1.2e-38 are 0 to {names}, as GL allows."
     for one in functions:
         if one.imprecise:
@@ -648,7 +650,7 @@ def _line(op: str, backend: str, right: str, parts: str, wrong: str, why: str) -
     return f"{op} by {backend}: {', '.join(filter(None, said))}{why and f' ({why})'}"
 
 
-def _counted(number: int, what: str) -> str:
+def _count_of(number: int, what: str) -> str:
     """Format a number of things; the plural is of the first word."""
     word, *more = what.split(" ")
     return " ".join([str(number), f"{word}{'' if number == 1 else 's'}", *more])

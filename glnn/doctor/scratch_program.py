@@ -113,7 +113,7 @@ class ScratchSpace:
         self.device.wait()
         self.device.check_always("try a limit")
 
-    def captured(
+    def capture(
         self, program: Program, vertices: int, uniforms: Mapping[str, Given] | None = None
     ) -> Words:
         """Return the words that `vertices` capture, in draws of at most DRAWN each.

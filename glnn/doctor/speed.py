@@ -240,7 +240,7 @@ LENET_FLOPS = 833_040
 """Operations of one image by LeNet: its convolutions and products."""
 
 
-def timed(work: Callable[[], object], warm: int = 1) -> float:
+def median_seconds(work: Callable[[], object], warm: int = 1) -> float:
     """Return the median seconds of `work`, which waits for its own end, by the wall clock."""
     for _ in range(warm):
         work()
@@ -265,24 +265,24 @@ def contests(
 
     checks: run each measure, so that what raises an exception is left out.
     """
-    ring, generator = _Ring(device, opened, checks), np.random.default_rng(2026)
+    contest, generator = BackendContest(device, opened, checks), np.random.default_rng(2026)
     progress(f"products of {SCOUT}")
-    ring.hold(MATMUL, SCOUT, *_product(generator, SCOUT), in_all=False)
+    contest.compare(MATMUL, SCOUT, *_product(generator, SCOUT), in_all=False)
     found: list[BackendComparison] = []
     for n in sides:
         progress(f"products of {n}")
-        found.append(ring.hold(MATMUL, n, *_product(generator, n)))
+        found.append(contest.compare(MATMUL, n, *_product(generator, n)))
     progress("a convolution")
     x = generator.standard_normal((1, CHANNELS, IMAGE, IMAGE), dtype=np.float32)
     w = generator.standard_normal((CHANNELS, CHANNELS, 3, 3), dtype=np.float32)
     layers: list[Layer] = [ConvLayer(CHANNELS, CHANNELS, 3, padding=1, bias=False)]
     op, model = Conv2d(padding=(1, 1, 1, 1)), Model.sequential(layers, x.shape[1:])
-    found.append(ring.hold(CONV, IMAGE, op, {"x": x, "weight": w}, model))
+    found.append(contest.compare(CONV, IMAGE, op, {"x": x, "weight": w}, model))
     images = data.digits()[0].astype(np.float32).reshape(-1, 1, 28, 28) / 255
     for count in IMAGES:
         progress(f"LeNet, {count}")
         model = load(data.model("lenet"))
-        found.append(ring.hold(LENET, count, None, {"x": images[:count]}, model))
+        found.append(contest.compare(LENET, count, None, {"x": images[:count]}, model))
     return tuple(found)
 
 
@@ -293,14 +293,14 @@ def _product(generator: np.random.Generator, n: int) -> tuple[Operator, dict[str
     return Matmul(), {"x": a, "weight": b}, Model.sequential(layers, (n,))
 
 
-class _Ring:
+class BackendContest:
     """Compares the backends, without those that would take too long by earlier measurements."""
 
     def __init__(self, device: Device, opened: Sequence[GlBackend], checks: Checks) -> None:
         self._device, self._opened, self._checks = device, opened, checks
         self._paces: dict[str, float] = {}  # operations a second
 
-    def hold(
+    def compare(
         self,
         what: str,
         size: int,
@@ -318,17 +318,18 @@ class _Ring:
         inside: dict[str, float] = {}
         if op is not None:
             placed = {
-                one.name: partial(one.perform, partial(_placed, one, op, operands)) for one in fast
+                one.name: partial(one.perform, partial(_on_device_seconds, one, op, operands))
+                for one in fast
             }
             inside = self._times(f"{what} {size}, operands in place", placed)
             self._paces |= {name: flops / seconds for name, seconds in inside.items()}
-            by_numpy = {"numpy": partial(timed, partial(_by_numpy, op, operands))}
+            by_numpy = {"numpy": partial(median_seconds, partial(_by_numpy, op, operands))}
             inside |= self._times(f"{what} {size}", by_numpy)
         names = [one.name for one in fast if self._is_feasible(one.name, flops)] if in_all else []
         whole: dict[str, float] = {}
         if in_all:
             runs = {
-                name: partial(_in_all, self._device, name, model, operands["x"])
+                name: partial(_session_seconds, self._device, name, model, operands["x"])
                 for name in (*names, "cpu")
             }
             whole = self._times(f"{what} {size}, in all", runs)
@@ -355,7 +356,9 @@ def _by_numpy(op: Operator, operands: Mapping[str, Array]) -> None:
     Problem.of(op, {name: array.shape for name, array in operands.items()}, {}).compute(operands)
 
 
-def _placed(backend: GlBackend, op: Operator, operands: Mapping[str, Array]) -> float | None:
+def _on_device_seconds(
+    backend: GlBackend, op: Operator, operands: Mapping[str, Array]
+) -> float | None:
     """Return the seconds of `op` on one backend after a first run; None where it cannot run."""
     with suppress(UnsupportedOpError, LimitError):
         work, _ = prepare(op, operands, backend)
@@ -364,7 +367,7 @@ def _placed(backend: GlBackend, op: Operator, operands: Mapping[str, Array]) -> 
     return None
 
 
-def _in_all(device: Device, name: str, model: Any, x: Array) -> float | None:
+def _session_seconds(device: Device, name: str, model: Any, x: Array) -> float | None:
     """Return the seconds of a session's run with `x` on the backend `name`; None where it cannot
     run.
     """
@@ -372,7 +375,7 @@ def _in_all(device: Device, name: str, model: Any, x: Array) -> float | None:
         session = InferenceSession(model, backend=name, device=None if name == "cpu" else device)
         feeds = {session.get_inputs()[0].name: x}
         session.run(None, feeds)  # plans, compiles
-        return timed(partial(session.run, None, feeds), 0)
+        return median_seconds(partial(session.run, None, feeds), 0)
     return None
 
 
@@ -400,12 +403,12 @@ def measure_speed(
     """
     start, checks, opened = perf_counter(), Checks(), list[GlBackend]()
     for name in GPU_BACKENDS:
-        backend = checks.run(f"speed: opening {name}", partial(_opened, name, device), None)
+        backend = checks.run(f"speed: opening {name}", partial(_open_backend, name, device), None)
         opened += [] if backend is None else [backend]
     checks.run("speed: waiting for the device", device.finish, None)
     others = waiting()
     progress("launches")
-    launches = _measured(checks, device, "launches", _launching, opened)
+    launches = _measure_backends(checks, device, "launches", _launching, opened)
     moved = []
     for nbytes in sizes if opened else ():
         progress(f"moving {nbytes} bytes")
@@ -414,7 +417,7 @@ def measure_speed(
         moved += [] if one is None else [one]
     held = contests(device, opened, sides, progress, checks)
     progress("compiling")
-    compiling = _measured(checks, device, "compiling", _compiling, opened)
+    compiling = _measure_backends(checks, device, "compiling", _compiling, opened)
     progress("memory")
     use = partial(device.perform, partial(_room, device, full))
     room = checks.run("speed: memory", use, None)
@@ -435,7 +438,7 @@ def measure_speed(
     )
 
 
-def _opened(name: str, device: Device) -> GlBackend | None:
+def _open_backend(name: str, device: Device) -> GlBackend | None:
     """Return the backend `name` on `device`; None where it does not open there."""
     with suppress(DeviceError):
         backend = open_backend(name, device)
@@ -444,7 +447,7 @@ def _opened(name: str, device: Device) -> GlBackend | None:
     return None
 
 
-def _measured(
+def _measure_backends(
     checks: Checks,
     device: Device,
     what: str,
@@ -490,7 +493,7 @@ def _launching(backend: GlBackend) -> LaunchTimes:
             work()
             backend.finish()
 
-        return timed(run, warm=2)
+        return median_seconds(run, warm=2)
 
     return LaunchTimes(backend.name, waited(1), waited(CHAIN) / CHAIN, CHAIN)
 
@@ -519,10 +522,10 @@ def _transfer(backend: GlBackend, nbytes: int) -> TransferTimes:
         taken.fetch(found)
 
     found = np.empty(words, np.float32)
-    seconds_up, seconds_copied = timed(up), timed(copied)
+    seconds_up, seconds_copied = median_seconds(up), median_seconds(copied)
     taken.copy_from(inner, device)
     device.wait()
-    seconds = TransferTimes(nbytes, seconds_up, timed(down), seconds_copied)
+    seconds = TransferTimes(nbytes, seconds_up, median_seconds(down), seconds_copied)
     if not np.array_equal(found, content):
         raise DeviceError(f"{nbytes} bytes came back otherwise than they went to the device")
     return seconds
@@ -577,7 +580,7 @@ def _room(device: Device, full: bool) -> MemoryCheck:
     try:
         for number in range(pieces):
             held.append(SharedMemory(PIECE, device))
-            held[-1].copy.write(_numbered(number))
+            held[-1].copy.write(_piece_content(number))
         device.wait()
         device.check_always("use memory")
     except GlnnError as error:
@@ -588,13 +591,13 @@ def _room(device: Device, full: bool) -> MemoryCheck:
     found = np.empty(PIECE, np.uint32)
     for number, memory in enumerate(held):
         memory.copy.read_into(found)
-        if np.array_equal(found, _numbered(number)):
+        if np.array_equal(found, _piece_content(number)):
             right += 1
         elif fault is None:
             fault = f"what was written to piece {number + 1} of 16 MiB came back otherwise"
     return MemoryCheck(told, 4 * PIECE * pieces, 4 * PIECE * right, fault)
 
 
-def _numbered(number: int) -> Words:
+def _piece_content(number: int) -> Words:
     """Return the content of the piece of memory with that number."""
     return count_from(number * PIECE, PIECE)

@@ -10,7 +10,7 @@ import numpy as np
 from glnn.backends import Backend
 from glnn.errors import ShapeError
 from glnn.filters.filter import HALF_UP, Filter, Sketch
-from glnn.filters.taps import summed
+from glnn.filters.taps import apply_taps
 from glnn.graph.graph import Value
 from glnn.graph.operators import Squeeze
 from glnn.types import Array, DType, Shape
@@ -36,7 +36,7 @@ class Grey(Filter):
         luma = LUMA_OF_BYTES if x.type.dtype is DType.uint8 else LUMA
         taps = np.arange(3, dtype=np.int32)[:, None], np.array(luma, np.float32)[:, None]
         axis = len(shape) - 1
-        sums = sketch.add(Squeeze((axis,)), summed(sketch, sketch.floats(x), axis, taps))
+        sums = sketch.add(Squeeze((axis,)), apply_taps(sketch, sketch.floats(x), axis, taps))
         return (sketch.like(x, sums, HALF_UP),)
 
     def split_axis(self, shape: Shape) -> int | None:

@@ -10,7 +10,7 @@ from glnn.backends import Backend
 from glnn.errors import ShapeError, shown
 from glnn.filters.filter import Filter, Sketch
 from glnn.filters.image import axes, check_sizes
-from glnn.filters.taps import Taps, area, cubic, linear, nearest, summed
+from glnn.filters.taps import Taps, apply_taps, area, cubic, linear, nearest
 from glnn.graph.compose.resample import picked
 from glnn.graph.graph import Value
 from glnn.types import Array
@@ -38,7 +38,7 @@ class Resize(Filter):
             return (picked(sketch.add, x, {a: nearest(shape[a], n) for a, n in wanted.items()}),)
         y = sketch.floats(x)
         for axis, count in wanted.items():
-            y = summed(sketch, y, axis, WEIGHED[self.interpolation](shape[axis], count))
+            y = apply_taps(sketch, y, axis, WEIGHED[self.interpolation](shape[axis], count))
         return (sketch.like(x, y),)
 
 

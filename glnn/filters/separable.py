@@ -11,7 +11,7 @@ from glnn.backends import Backend
 from glnn.errors import ShapeError, shown
 from glnn.filters.filter import HALF_UP, ROUNDED, Filter, Sketch
 from glnn.filters.image import as_image, axes, check_border, check_numbers, check_sizes, is_number
-from glnn.filters.taps import summed, window
+from glnn.filters.taps import apply_taps, window
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Value
 from glnn.graph.operators import Pointwise
@@ -121,7 +121,7 @@ class Laplacian(Filter):
 def passes(sketch: Sketch, x: Value, across: Weights, down: Weights, border: str) -> Value:
     """Correlate x, of float32, by `across` along rows, then by `down` along columns."""
     for axis, weights in zip(axes(x.type.shape), (across, down), strict=True):
-        x = summed(sketch, x, axis, window(x.type.shape[axis], weights, border))
+        x = apply_taps(sketch, x, axis, window(x.type.shape[axis], weights, border))
     return x
 
 

@@ -19,7 +19,7 @@ KEYS = -0.75
 """The coefficient of Keys 1981's cubic that OpenCV and PyTorch take."""
 
 
-def summed(sketch: Sketch, x: Value, axis: int, taps: Taps) -> Value:
+def apply_taps(sketch: Sketch, x: Value, axis: int, taps: Taps) -> Value:
     """Return x, of float32, resampled along `axis` by the weighted sums of `taps`."""
     index, weight = taps
     size = x.type.shape[axis]
@@ -41,10 +41,10 @@ def window(size: int, weights: Sequence[float], border: str) -> Taps:
     spread = np.broadcast_to(np.array(weights, np.float32)[:, None], at.shape)
     if border == "constant":
         spread = np.where(outside, np.float32(0), spread)
-    return _needed(np.clip(at, 0, size - 1), spread)
+    return _drop_zero_taps(np.clip(at, 0, size - 1), spread)
 
 
-def _needed(index: Array, weight: Array) -> Taps:
+def _drop_zero_taps(index: Array, weight: Array) -> Taps:
     """Remove the taps whose weights are all 0; one is left in any case."""
     needed = np.asarray(weight.any(axis=1))
     needed[0] |= not needed.any()
@@ -81,11 +81,11 @@ def area(size: int, count: int) -> Taps:
     index = np.floor(first).astype(np.int64) + np.arange(most)[:, None]
     covered = np.clip(np.minimum(index + 1, last) - np.maximum(index, first), 0, None)
     covered = np.where(index < size, covered, 0.0)
-    return _needed(np.clip(index, 0, size - 1), covered / covered.sum(axis=0))
+    return _drop_zero_taps(np.clip(index, 0, size - 1), covered / covered.sum(axis=0))
 
 
 def _around(size: int, count: int, reach: int, weight: Callable[[Array], Array]) -> Taps:
     """Return the taps within `reach` places of each, with the `weight` of their distance."""
     at = (np.arange(count) + 0.5) * (size / count) - 0.5
     index = np.floor(at).astype(np.int64) + np.arange(1 - reach, 1 + reach)[:, None]
-    return _needed(np.clip(index, 0, size - 1), weight(np.abs(index - at)))
+    return _drop_zero_taps(np.clip(index, 0, size - 1), weight(np.abs(index - at)))

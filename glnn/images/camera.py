@@ -79,7 +79,7 @@ class Camera:
         name = str(source)
         self.live = isinstance(source, int) or is_camera(name)
         self.name = f"/dev/video{name}" if self.live and not DEVICE.fullmatch(name) else name
-        self._capture = _opened(self.name, self.live) if capture is None else capture
+        self._capture = _open(self.name, self.live) if capture is None else capture
         self._given = 0
         if not self._capture.isOpened():
             self._capture.release()
@@ -177,7 +177,7 @@ class _Newest:
                 self._changed.notify_all()
 
 
-def _opened(name: str, live: bool) -> Capture:
+def _open(name: str, live: bool) -> Capture:
     """Open a camera or a file that this user may read, by OpenCV."""
     try:
         import cv2

@@ -54,7 +54,7 @@ class Chosen:
         if overrides.get("letterbox", base.letterbox) is not None and place.fixed_size is not None:
             overrides.setdefault("resize", place.fixed_size)
         how = replace(base, **overrides)
-        how = _sized(how, place.fixed_size)
+        how = _fit_size(how, place.fixed_size)
         if isinstance(how.resize, tuple) and how.letterbox is not None:
             check_multiples(how.resize, stride_of(metadata, outputs), "the frame of pictures")
         how.check(info)
@@ -75,7 +75,7 @@ def _check_size(how: Preprocessing, size: tuple[int, int] | None) -> None:
         )
 
 
-def _sized(how: Preprocessing, size: tuple[int, int] | None) -> Preprocessing:
+def _fit_size(how: Preprocessing, size: tuple[int, int] | None) -> Preprocessing:
     """Make pictures as large as the input where the preprocessing does not state a size."""
     if size is None or how.crop is not None or isinstance(how.resize, tuple):
         return how

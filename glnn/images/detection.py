@@ -222,12 +222,12 @@ def masks_of(
         right, bottom = (int(n) for n in np.ceil(box[2:]))
         ys = (np.arange(top, bottom) + 0.5) * (place.height / place.picture[0]) + place.top
         xs = (np.arange(left, right) + 0.5) * (place.width / place.picture[1]) + place.left
-        between = _between(logits, ys * (tall / frame[0]) - 0.5, 0)
-        found.append(Mask(top, left, _between(between, xs * (wide / frame[1]) - 0.5, 1) > 0))
+        between = _interpolate(logits, ys * (tall / frame[0]) - 0.5, 0)
+        found.append(Mask(top, left, _interpolate(between, xs * (wide / frame[1]) - 0.5, 1) > 0))
     return found
 
 
-def _between(values: NDArray[Any], places: NDArray[Any], axis: int) -> NDArray[Any]:
+def _interpolate(values: NDArray[Any], places: NDArray[Any], axis: int) -> NDArray[Any]:
     """Return values at places between them along an axis, and beyond them the first and last."""
     places = np.clip(places, 0, values.shape[axis] - 1)
     before = np.floor(places).astype(np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError
-from glnn.images.files import flattened, opened
+from glnn.images.files import flatten, open_image
 from glnn.images.resizing import MOST_PIXELS
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
@@ -33,7 +33,7 @@ def read_image(
     the input is no grey image.
     """
     _sizes(info)
-    return digit_of(opened(Path(path)), info, invert)
+    return digit_of(open_image(Path(path)), info, invert)
 
 
 def digit_of(
@@ -41,7 +41,7 @@ def digit_of(
 ) -> tuple[NDArray[Any], list[str]]:
     """Convert an image as `read_image` does. Raises ShapeError where the input is no grey image."""
     height, width = _sizes(info)
-    grey, notes = flattened(image, grey=True)
+    grey, notes = flatten(image, grey=True)
     # The background is what most of the border shows.
     pixels = np.asarray(grey)
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])

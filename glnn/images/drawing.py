@@ -33,7 +33,9 @@ LIMBS = (
 SEEN = 0.5  # the score of a keypoint that is drawn
 
 
-def labelled(picture: NDArray[np.uint8], lines: Sequence[tuple[str, float]]) -> NDArray[np.uint8]:
+def draw_labels(
+    picture: NDArray[np.uint8], lines: Sequence[tuple[str, float]]
+) -> NDArray[np.uint8]:
     """Return a copy of `picture`, uint8 H x W x 3, with `lines` written into its upper left corner.
 
     lines: a label and its probability each, the best first, as many as there is room for. Letters
@@ -56,7 +58,7 @@ def labelled(picture: NDArray[np.uint8], lines: Sequence[tuple[str, float]]) -> 
     gap = font.size / 2 if figures else 0
     right = min(width, int(np.ceil(2 * pad + labels + gap + figures)))
     panel = drawn[: 2 * pad + step * len(rows), :right]
-    panel[:] = _written(panel, rows, font, pad, step)
+    panel[:] = _draw_rows(panel, rows, font, pad, step)
     return drawn
 
 
@@ -127,7 +129,7 @@ def _cut(font: ImageFont.FreeTypeFont, text: str, room: float) -> str:
     return f"{text[:low].rstrip()}…" if low else ""
 
 
-def _written(
+def _draw_rows(
     panel: NDArray[np.uint8],
     rows: Sequence[tuple[str, str]],
     font: ImageFont.FreeTypeFont,
@@ -148,7 +150,9 @@ def _written(
     return np.asarray(image)
 
 
-def outlined(picture: NDArray[np.uint8], objects: Sequence[DetectedObject]) -> NDArray[np.uint8]:
+def draw_objects(
+    picture: NDArray[np.uint8], objects: Sequence[DetectedObject]
+) -> NDArray[np.uint8]:
     """Return a copy of `picture`, uint8 H x W x 3, with objects drawn on it, the best on top.
 
     Each class has a colour, for the mask, the box, its label and the keypoints. Needs Pillow.

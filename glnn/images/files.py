@@ -30,7 +30,7 @@ def read_picture(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     Of 16 bits a channel the upper eight are taken. Needs Pillow. Raises ModelError where the file
     is no image of FORMATS or Pillow is missing.
     """
-    image = opened(Path(path))
+    image = open_image(Path(path))
     if image.mode not in ("L", "RGB", "RGBA"):
         colours = "RGBA" if image.has_transparency_data else "RGB"
         image = image.convert("L" if image.mode == "1" else colours)
@@ -53,7 +53,7 @@ def image_of(picture: NDArray[np.uint8]) -> Image.Image:
     return Image.fromarray(picture)
 
 
-def flattened(image: Image.Image, grey: bool = False) -> tuple[Image.Image, list[str]]:
+def flatten(image: Image.Image, grey: bool = False) -> tuple[Image.Image, list[str]]:
     """Convert an image to 8-bit RGB, or grey, without transparency; return it and what was done to
     it.
     """
@@ -130,7 +130,7 @@ def _missing(path: Path | str) -> ModelError:
     return ModelError(f"{path}: reading and writing images needs Pillow: {extra('images')}")
 
 
-def opened(path: Path) -> Image.Image:
+def open_image(path: Path) -> Image.Image:
     """Open an image, upright, of 8 bits a channel."""
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError

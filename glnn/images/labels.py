@@ -58,7 +58,7 @@ def labels_of(metadata: Mapping[str, str]) -> Labels | None:
         try:
             if text.lstrip()[0] not in "[{":
                 return dict(enumerate(t.strip() for t in _lines_or_commas(text)))
-            return _labels(_parsed(text))
+            return _labels(_parse(text))
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
     return None
@@ -79,7 +79,7 @@ def text_of(labels: Labels | Sequence[str]) -> str:
     return json.dumps([found[i] for i in range(len(found))] if whole else found, ensure_ascii=False)
 
 
-def _parsed(text: str) -> object:
+def _parse(text: str) -> object:
     """Parse JSON, or a literal of Python."""
     try:
         return json.loads(text)

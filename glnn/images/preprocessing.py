@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, shown
-from glnn.images.files import flattened, image_of, opened
+from glnn.images.files import flatten, image_of, open_image
 from glnn.images.image_input import ImageInput
-from glnn.images.resizing import FILTERS, cropped, letterboxed, resized
+from glnn.images.resizing import FILTERS, crop, letterbox, resize
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
 
@@ -130,9 +130,9 @@ class Preprocessing:
             whole = isinstance(self.resize, tuple)
             framed = "" if self.letterbox is None else f", its proportions kept on {self.letterbox}"
             part = framed if whole else " (the shorter side)"
-            done.append(f"resized to {_said(self.resize)}{part}")
+            done.append(f"resized to {_show_size(self.resize)}{part}")
         if self.crop is not None:
-            done.append(f"the centre {_said(self.crop)}")
+            done.append(f"the centre {_show_size(self.crop)}")
         done.append({"L": "grey"}.get(self.colours, self.colours))
         done.append(f"0..{self.scale:g}")
         done += [f"mean {_join_numbers(self.mean)}"] if self.mean else []
@@ -143,13 +143,13 @@ class Preprocessing:
         """The picture, H x W, H x W x 3 or H x W x 4, as large as the network takes it: uint8
         h x w x C, the channels in its order. Needs Pillow. Raises ShapeError for other arrays.
         """
-        image, _ = flattened(image_of(picture), self.colours == "L")
+        image, _ = flatten(image_of(picture), self.colours == "L")
         how = FILTERS[self.interpolation], self.antialias
         if self.letterbox is not None and self.resize is not None:  # as __post_init__ has it
-            image = letterboxed(image, _pair(self.resize), self.letterbox, *how)
+            image = letterbox(image, _pair(self.resize), self.letterbox, *how)
         else:
-            image = resized(image, self.resize, *how)
-        pixels = np.asarray(image if self.crop is None else cropped(image, _pair(self.crop)))
+            image = resize(image, self.resize, *how)
+        pixels = np.asarray(image if self.crop is None else crop(image, _pair(self.crop)))
         pixels = pixels.reshape(*pixels.shape[:2], -1)
         return pixels[..., ::-1] if self.colours == "BGR" else pixels
 
@@ -203,10 +203,10 @@ class Preprocessing:
 
         Upright, as its camera says. Raises ModelError where it cannot be read.
         """
-        return self.sample(np.asarray(flattened(opened(Path(path)))[0]), info)
+        return self.sample(np.asarray(flatten(open_image(Path(path)))[0]), info)
 
 
-def _said(size: Size) -> str:
+def _show_size(size: Size) -> str:
     return "x".join(map(str, size)) if isinstance(size, tuple) else str(size)
 
 

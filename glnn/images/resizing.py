@@ -27,7 +27,7 @@ FILTERS: Mapping[str, int] = {
 BILINEAR = FILTERS["bilinear"]
 
 
-def resized(
+def resize(
     image: Image.Image, size: int | tuple[int, int] | None, filter: int, antialias: bool
 ) -> Image.Image:
     """Resize an image so that the shorter side has `size` pixels, or to that height and width.
@@ -54,10 +54,10 @@ def resized(
         return image.resize((new_width, new_height), filter)
     from PIL import Image
 
-    return Image.fromarray(_between(np.asarray(image), new_height, new_width))
+    return Image.fromarray(_interpolate(np.asarray(image), new_height, new_width))
 
 
-def _between(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+def _interpolate(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
     """Interpolate `pixels`, h x w or h x w x 3, bilinearly at other places."""
     wide = pixels.astype(np.float32)
     for axis, size in enumerate((height, width)):
@@ -72,7 +72,7 @@ def _between(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.u
     return np.rint(wide).astype(np.uint8)
 
 
-def cropped(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+def crop(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     """Return the centre of the image, of that height and width, with black where the image ends."""
     width, height = image.size
     tall, wide = size
@@ -122,7 +122,7 @@ class Letterbox:
         return (points - np.array((self.left, self.top), np.float32)) * scale
 
 
-def letterboxed(
+def letterbox(
     image: Image.Image, frame: tuple[int, int], border: int, filter: int, antialias: bool
 ) -> Image.Image:
     """Put the whole image into the middle of a frame of that height and width.
@@ -132,7 +132,7 @@ def letterboxed(
     from PIL import Image
 
     box = Letterbox.fit((image.height, image.width), frame)
-    inner = resized(image, (box.height, box.width), filter, antialias)
+    inner = resize(image, (box.height, box.width), filter, antialias)
     colour = border if image.mode == "L" else (border,) * 3
     whole = Image.new(image.mode, (frame[1], frame[0]), colour)
     whole.paste(inner, (box.left, box.top))

@@ -58,7 +58,7 @@ class Export:
         step = stride if _is_side(stride) else 1
         yolov5 = task is None and _is_scores(outputs, len(labels))
         task = "classify" if yolov5 else task
-        return cls(task, labels, size, step, keypoints or (0, 0), _compared(metadata), yolov5)
+        return cls(task, labels, size, step, keypoints or (0, 0), _compares_boxes(metadata), yolov5)
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -98,7 +98,7 @@ def _is_scores(outputs: Shapes, classes: int) -> bool:
     return len(shapes) == 1 and len(shapes[0]) == 2 and shapes[0][1] == classes
 
 
-def _compared(metadata: Mapping[str, str]) -> bool | None:
+def _compares_boxes(metadata: Mapping[str, str]) -> bool | None:
     """Return whether boxes are compared by the model; None where `end2end` is not there: YOLOv10
     has no use for nms, and its exports state that there is none.
     """

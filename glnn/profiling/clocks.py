@@ -25,7 +25,7 @@ Works = Sequence[tuple[str, Launch]]
 
 
 @dataclass(frozen=True)
-class Performed:
+class WorkTimes:
     """The times of a few pieces of work, in seconds of `time.perf_counter`."""
 
     asked: tuple[Span, ...]
@@ -45,7 +45,7 @@ class Clock(ABC):
     """Whether the clock is the device's."""
 
     @abstractmethod
-    def perform(self, works: Works) -> Performed | None:
+    def perform(self, works: Works) -> WorkTimes | None:
         """Run `works` in their order; return None where the clock's times are contradictory."""
 
 
@@ -58,7 +58,7 @@ class HostClock(Clock):
 
     finish: Callable[[], None]
 
-    def perform(self, works: Works) -> Performed:
+    def perform(self, works: Works) -> WorkTimes:
         asked, waited, done = [], [], []
         for name, work in works:
             start = perf_counter()
@@ -69,7 +69,7 @@ class HostClock(Clock):
             asked.append(Span(name, start, issued))
             waited.append(Span("wait", issued, end))
             done.append(Span(name, start, end))
-        return Performed(tuple(asked), tuple(waited), tuple(done))
+        return WorkTimes(tuple(asked), tuple(waited), tuple(done))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class StampClock(Clock):
     device: Device
     timer: Timer
 
-    def perform(self, works: Works) -> Performed | None:
+    def perform(self, works: Works) -> WorkTimes | None:
         stamps, count = Timestamps(self.device, 2 * len(works)), 2 * len(works)
         try:
             self.device.finish()
@@ -108,7 +108,7 @@ class StampClock(Clock):
         first = max(start, min(first, end - scale * last))  # two clocks differ a little
         at = [first + scale * point for point in points]
         done = (Span(span.name, at[2 * i], min(at[2 * i + 1], end)) for i, span in enumerate(asked))
-        return Performed(tuple(asked), (Span("wait", asked[-1].end, end),), tuple(done))
+        return WorkTimes(tuple(asked), (Span("wait", asked[-1].end, end),), tuple(done))
 
     def doubt(self, works: Works) -> str | None:
         """Return why the timestamps of `works` are unreliable, each waited for; None where they are
@@ -147,7 +147,7 @@ class TimerClock(Clock):
     steps: Sequence[float]
     """Seconds of each."""
 
-    def perform(self, works: Works) -> Performed:
+    def perform(self, works: Works) -> WorkTimes:
         asked = []
         for name, work in works:
             start = perf_counter()
@@ -161,7 +161,7 @@ class TimerClock(Clock):
         for span, one in zip(asked, seconds, strict=True):
             done.append(Span(span.name, at, min(at + scale * one, end)))
             at = done[-1].end
-        return Performed(tuple(asked), (Span("wait", asked[-1].end, end),), tuple(done))
+        return WorkTimes(tuple(asked), (Span("wait", asked[-1].end, end),), tuple(done))
 
 
 def works_of(plan: Plan) -> Works:

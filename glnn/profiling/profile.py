@@ -115,7 +115,9 @@ def _profile(
         doubt = doubt or _doubt(timer, f"step {step.name}")
         advance()
     if timer is not None and doubt is None:
-        doubt, kernel, layers = _agreed(kernel, layers, min(total, parts[1]), 1e3 * timer.rest)
+        doubt, kernel, layers = _check_agreement(
+            kernel, layers, min(total, parts[1]), 1e3 * timer.rest
+        )
     if doubt is not None:  # what was measured before the doubt arose is not believed either
         kernel, layers = None, [replace(layer, kernel_ms=None) for layer in layers]
     gpu = None if device is None else plan.nbytes
@@ -133,7 +135,7 @@ def _step(step: Step, wall: float, kernel: float | None) -> StepTime:
     return StepTime(step.name, step.op.name, step.kernel, gflop, kernel, wall, step.layer, step.via)
 
 
-def _agreed(
+def _check_agreement(
     kernel: float | None, layers: list[StepTime], wall: float, rest: float
 ) -> tuple[str | None, float | None, list[StepTime]]:
     """Return why the kernel times contradict each other, None where they do not, and the times.

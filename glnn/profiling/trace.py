@@ -30,7 +30,7 @@ THREADS = {HOST: "host", GPU: "GPU", WAITED: "steps, by the host's clock"}
 
 
 @dataclass
-class _Traced:
+class TracedPlan:
     """A plan in a trace."""
 
     plan: Plan
@@ -55,7 +55,7 @@ class Trace:
     """
 
     _events: list[dict[str, Any]] = field(default_factory=list)
-    _traced: dict[int, _Traced] = field(default_factory=dict)
+    _traced: dict[int, TracedPlan] = field(default_factory=dict)
 
     def run(self, plan: Plan, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run `plan` twice for `feeds`, arrays as `Plan.run` takes them, and return the outputs.
@@ -74,7 +74,12 @@ class Trace:
         self._perform(traced, feeds, [("all steps", plan.perform)])
         begun = perf_counter()
         results = plan.download()
-        self._add(traced, "transfer", Span("readback", begun, perf_counter()), _moved(results))
+        self._add(
+            traced,
+            "transfer",
+            Span("readback", begun, perf_counter()),
+            _transfer_arguments(results),
+        )
         self._add(traced, "host", Span(f"run {traced.runs}", start, perf_counter()))
         if plan.steps:
             start = perf_counter()
@@ -86,13 +91,13 @@ class Trace:
             self._add(traced, "host", steps)
         return results
 
-    def _begin(self, plan: Plan, feeds: Mapping[str, Array]) -> _Traced:
+    def _begin(self, plan: Plan, feeds: Mapping[str, Array]) -> TracedPlan:
         """Take `plan` up: how it was planned, its first run, and its clock."""
         start = perf_counter()
         plan.run(feeds)
         ran = perf_counter()
         clock, doubt = clock_for(plan, feeds)
-        traced = _Traced(plan, len(self._traced) + 1, clock, doubt)
+        traced = TracedPlan(plan, len(self._traced) + 1, clock, doubt)
         self._traced[id(plan)] = traced
         device = plan.backend.device
         self._name(traced, "process_name", f"{plan.graph.name} on {plan.backend.name}")
@@ -100,7 +105,7 @@ class Trace:
             self._name(traced, "process_labels", device.capabilities.renderer)
         planned = plan.made[-1]
         for span in plan.made:
-            self._add(traced, "plan", span, _planned(plan) if span is planned else {})
+            self._add(traced, "plan", span, _plan_arguments(plan) if span is planned else {})
         within = [] if device is None else list(device.compiled)
         for span in _inside(within, planned):
             self._add(traced, "compile", span)
@@ -111,7 +116,7 @@ class Trace:
         self._add(traced, "host", Span("choose a clock", ran, perf_counter()), about)
         return traced
 
-    def _upload(self, traced: _Traced, feeds: Mapping[str, Array], *, weights: bool) -> None:
+    def _upload(self, traced: TracedPlan, feeds: Mapping[str, Array], *, weights: bool) -> None:
         start = perf_counter()
         if weights:
             traced.plan.refresh()
@@ -119,9 +124,11 @@ class Trace:
             self._add(traced, "transfer", Span("weights assigned anew", start, renewed))
             start = renewed
         traced.plan.upload(feeds)
-        self._add(traced, "transfer", Span("upload", start, perf_counter()), _moved(feeds))
+        self._add(
+            traced, "transfer", Span("upload", start, perf_counter()), _transfer_arguments(feeds)
+        )
 
-    def _perform(self, traced: _Traced, feeds: Mapping[str, Array], works: Works) -> None:
+    def _perform(self, traced: TracedPlan, feeds: Mapping[str, Array], works: Works) -> None:
         """Run `works` of a plan; where its clock fails, again by the host's."""
         for _ in range(TRIES):
             if (found := traced.clock.perform(works)) is not None:
@@ -133,7 +140,7 @@ class Trace:
             found = traced.clock.perform(works)
             assert found is not None
         steps = traced.plan.steps
-        single = [_about(step) for step in steps] if len(works) == len(steps) else [{}]
+        single = [_step_arguments(step) for step in steps] if len(works) == len(steps) else [{}]
         for span in found.asked:
             self._add(traced, "host", Span(f"issue {span.name}", span.start, span.end))
         for span in found.waited:
@@ -143,7 +150,7 @@ class Trace:
         for span, args in zip(found.done, single, strict=True):
             self._add(traced, "step", span, {**args, **clock}, thread)
 
-    def _name(self, traced: _Traced, what: str, name: str, thread: int = 0) -> None:
+    def _name(self, traced: TracedPlan, what: str, name: str, thread: int = 0) -> None:
         key = "labels" if what == "process_labels" else "name"
         self._events.append(
             {"name": what, "ph": "M", "pid": traced.pid, "tid": thread, "args": {key: name}}
@@ -151,7 +158,7 @@ class Trace:
 
     def _add(
         self,
-        traced: _Traced,
+        traced: TracedPlan,
         kind: str,
         span: Span,
         args: Mapping[str, Any] | None = None,
@@ -213,19 +220,19 @@ def _inside(spans: Iterable[Span], outer: Span) -> list[Span]:
     return [span for span in spans if outer.start <= span.start and span.end <= outer.end]
 
 
-def _moved(arrays: Mapping[str, Array]) -> dict[str, Any]:
+def _transfer_arguments(arrays: Mapping[str, Array]) -> dict[str, Any]:
     """Describe arrays that are moved, for a trace event."""
     each = {name: array.nbytes for name, array in arrays.items()}
     return {"bytes": sum(each.values()), "tensors": each}
 
 
-def _planned(plan: Plan) -> dict[str, Any]:
+def _plan_arguments(plan: Plan) -> dict[str, Any]:
     tensors = plan.outline.schedule.tensors
     shapes = {value.name: list(tensors[value.name].shape) for value in plan.graph.inputs}
     return {"inputs": shapes, "steps": len(plan.steps), "bytes": plan.nbytes}
 
 
-def _about(step: Step) -> dict[str, Any]:
+def _step_arguments(step: Step) -> dict[str, Any]:
     """Describe a step, for a trace event."""
     result, parameters, copies = step.nbytes
     return {

@@ -91,7 +91,7 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
     plan.run(feeds)
     graph = plan.outline.graph
     known: dict[Value, Constant] = {}
-    expected = {v: _exact(_narrowed(feeds[v.name], v)) for v in graph.inputs}
+    expected = {v: _exact(_narrow(feeds[v.name], v)) for v in graph.inputs}
     kernels: dict[str, list[str]] = {}
     for step in plan.steps:
         kernel = step.via or step.kernel
@@ -154,7 +154,7 @@ def _own_error(node: Node, values: _PlanValues) -> float:
     return term_error(compute, operands, values[node.outputs[0]])
 
 
-def _narrowed(array: Array, value: Value) -> Array:
+def _narrow(array: Array, value: Value) -> Array:
     """Return `array`, int64 as int32 where the plan has `value` so: its run saw that it fits."""
     both = DType.of(array), value.type.dtype
     return array.astype(np.int32) if both == (DType.int64, DType.int32) else array
@@ -183,7 +183,7 @@ def term_error(compute: Compute, operands: Mapping[str, Array], got: Array) -> f
         least, most, tiny, far = (np.zeros(expected.shape) for _ in range(4))
         for draw, side in product(range(DRAWS), (1, -1)):
             change, more = (
-                _finite(compute(_moved(operands, draw, side * scale)) - expected)
+                _finite(compute(_perturb(operands, draw, side * scale)) - expected)
                 for scale in (TINY, FAR)
             )
             least = np.minimum(least, np.minimum(change, more))
@@ -209,7 +209,7 @@ def term_error(compute: Compute, operands: Mapping[str, Array], got: Array) -> f
         return float(np.linalg.norm(away)) / (norm or 1.0)
 
 
-def _moved(operands: Mapping[str, Array], draw: int, scale: float) -> dict[str, Array]:
+def _perturb(operands: Mapping[str, Array], draw: int, scale: float) -> dict[str, Array]:
     """Return `operands`, each float off by `scale` of it, this way or that; equal ones alike."""
     found = dict(operands)
     for name, array in operands.items():

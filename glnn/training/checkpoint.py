@@ -133,7 +133,7 @@ def read(path: str | os.PathLike[str]) -> Snapshot:
     with open_npz(file) as archive:
         if ABOUT not in archive.names or archive.header(ABOUT).nbytes > MOST_ABOUT:
             raise ModelError(f"{file}: is no checkpoint of glnn's")
-        about = _parsed(file, archive.read(ABOUT))
+        about = _parse(file, archive.read(ABOUT))
         arrays = {name: archive.read(name) for name in archive.names if name != ABOUT}
     states = {name[len(STATE) :]: array for name, array in arrays.items() if _is(name, STATE)}
     callbacks = []
@@ -144,9 +144,9 @@ def read(path: str | os.PathLike[str]) -> Snapshot:
     try:
         return Snapshot(
             states,
-            _made(Position, about["place"]),
-            _made(Batches, about["batches"]),
-            _made(Setup, about["setup"]),
+            _dataclass_of(Position, about["place"]),
+            _dataclass_of(Batches, about["batches"]),
+            _dataclass_of(Setup, about["setup"]),
             {name: tuple(names) for name, names in about["kernels"].items()},
             History.from_json(about["history"]),
             tuple(callbacks),
@@ -159,7 +159,7 @@ def _is(name: str, begin: str) -> bool:
     return name.startswith(begin)
 
 
-def _parsed(file: Path, text: Array) -> dict[str, Any]:
+def _parse(file: Path, text: Array) -> dict[str, Any]:
     """Return the parsed `about`, whose entries are complete and of the right types."""
     kinds = {"place": dict, "batches": dict, "setup": dict, "history": list, "callbacks": int}
     try:
@@ -184,7 +184,7 @@ def _is_kernels(kernels: object) -> bool:
     )
 
 
-def _made(kind: Any, document: Mapping[str, Any]) -> Any:
+def _dataclass_of(kind: Any, document: Mapping[str, Any]) -> Any:
     """Make the dataclass `kind` of `document`. Raises ModelError where it lacks a field."""
     types = {"int": int, "float": float, "str": str, "bool": bool}
     wanted = {one.name: types[str(one.type)] for one in fields(kind)}

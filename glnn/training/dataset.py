@@ -56,7 +56,7 @@ class Dataset:
             )
         x = to_float32("x", self.x) if self.x.dtype.kind == "f" else self.x
         object.__setattr__(self, "x", x)
-        object.__setattr__(self, "y", _expected(self.y))
+        object.__setattr__(self, "y", _convert_targets(self.y))
         if self.classes and self.y.dtype == np.int32 and self.y.max() >= len(self.classes):
             raise ShapeError(f"y has class {self.y.max()}, {len(self.classes)} have names")
 
@@ -106,7 +106,7 @@ class Dataset:
         return Dataset(fit_samples(self.x, info, "x")[0], self.y, self.classes)
 
 
-def _expected(y: Array) -> Array:
+def _convert_targets(y: Array) -> Array:
     """Convert targets to int32 or float32."""
     if y.dtype.kind not in "iu":
         return to_float32("y", y.astype(np.float32) if y.dtype.kind == "b" else y)
@@ -146,7 +146,7 @@ def read_dataset(path: str | os.PathLike[str]) -> tuple[Dataset, Dataset | None]
 
 
 def _read_npz(archive: Npz) -> tuple[Dataset, Dataset | None]:
-    x, y = _named(archive)
+    x, y = _array_names(archive)
     _check_headers(archive, x, y)
     classes: tuple[str, ...] = ()
     if CLASSES in archive.names:
@@ -162,7 +162,7 @@ def _read_npz(archive: Npz) -> tuple[Dataset, Dataset | None]:
     return found, Dataset(archive.read(x), archive.read(y), classes)
 
 
-def _named(archive: Npz) -> tuple[str, str]:
+def _array_names(archive: Npz) -> tuple[str, str]:
     """Return the names of the arrays of samples and of targets."""
     there = [name for name in archive.names if name != CLASSES]
     for pair in PAIRS:

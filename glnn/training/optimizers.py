@@ -117,7 +117,7 @@ class SGD(Optimizer):
         return {"momentum_buffer": 0.0} if self.momentum else {}
 
     def update(self, context: UpdateContext) -> tuple[Value, Slots]:
-        g, decay, momentum = _decayed(self.weight_decay), self.weight_decay, self.momentum
+        g, decay, momentum = _decayed_gradient(self.weight_decay), self.weight_decay, self.momentum
         if not momentum:
             return context(f"w - lr * {g}", decay=decay), {}
         part = "where(step > 0, part, 1.0) * " if self.dampening else ""
@@ -167,7 +167,7 @@ class Adam(Optimizer):
         }
 
     def update(self, context: UpdateContext) -> tuple[Value, Slots]:
-        return self._update(context, _decayed(self.weight_decay), "w")
+        return self._update(context, _decayed_gradient(self.weight_decay), "w")
 
     def _update(self, context: UpdateContext, g: str, w: str) -> tuple[Value, Slots]:
         """Return the update by formulas of the gradient and of the parameter."""
@@ -230,7 +230,7 @@ class RMSprop(Optimizer):
         return {"square_avg": 0.0, **mean, **({"momentum_buffer": 0.0} if self.momentum else {})}
 
     def update(self, context: UpdateContext) -> tuple[Value, Slots]:
-        g = _decayed(self.weight_decay)
+        g = _decayed_gradient(self.weight_decay)
         found: dict[str, Value] = {}
         rates = {"alpha": self.alpha, "rest": 1.0 - self.alpha, "decay": self.weight_decay}
         v = context.slots["square_avg"]
@@ -278,7 +278,7 @@ class Adagrad(Optimizer):
         return {"sum": self.initial_accumulator_value}
 
     def update(self, context: UpdateContext) -> tuple[Value, Slots]:
-        g, decay = _decayed(self.weight_decay), self.weight_decay
+        g, decay = _decayed_gradient(self.weight_decay), self.weight_decay
         s = context(f"s + square({g})", s=context.slots["sum"], decay=decay)
         rate = "lr / (1.0 + cast_float32(step) * slower)" if self.lr_decay else "lr"
         more: dict[str, Given] = {"s": s, "eps": self.eps, "decay": decay}
@@ -287,7 +287,7 @@ class Adagrad(Optimizer):
         return context(f"w - {rate} * {g} / (sqrt(s) + eps)", **more), {"sum": s}
 
 
-def _decayed(weight_decay: float) -> str:
+def _decayed_gradient(weight_decay: float) -> str:
     """Return the formula of the gradient with weight decay.
 
     It is written into each expression: as a value of its own it would be one more launch.

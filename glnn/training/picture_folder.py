@@ -79,7 +79,7 @@ class PictureFolder:
         elif labels and set(folders) <= set(labels.values()):
             names = dict(labels)
         else:
-            names = dict(enumerate(_ordered(place, tuple(folders), outputs)))
+            names = dict(enumerate(_sort_names(place, tuple(folders), outputs)))
         numbers = {name: number for number, name in names.items()}
         for name, folder in (*folders.items(), *others.items()):
             if name not in numbers:
@@ -147,7 +147,7 @@ def _folders(place: Path) -> dict[str, Path]:
     return {one.name: one for one in there if not one.name.startswith((".", "__"))}
 
 
-def _ordered(place: Path, names: Sequence[str], outputs: int | None) -> list[str]:
+def _sort_names(place: Path, names: Sequence[str], outputs: int | None) -> list[str]:
     """Sort names, those that are numbers by their value."""
     if len(names) < 2:
         raise ModelError(f"{place}: expected a folder for each class, got {names[0]!r} alone")

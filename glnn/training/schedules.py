@@ -95,7 +95,7 @@ class LinearLR(Schedule):
 
     def rate(self) -> Expr:
         part = call("div", call("minimum", TIME, float(self.total_iters)), float(self.total_iters))
-        return call("mul", LR, _between(self.start_factor, self.end_factor, part))
+        return call("mul", LR, _interpolate(self.start_factor, self.end_factor, part))
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class OneCycleLR(Schedule):
         phases = [(top, first, most), (float(self.total_steps - 1), most, last)]
         if self.three_phase:
             phases[1:] = [(2 * top, most, first), (phases[1][0], first, last)]
-        goes = _cosine if self.anneal_strategy == "cos" else _between
+        goes = _cosine if self.anneal_strategy == "cos" else _interpolate
         begin, found = 0.0, None
         parts: list[tuple[Expr, Expr]] = []
         for end, low, high in phases:
@@ -197,7 +197,7 @@ class OneCycleLR(Schedule):
         return found
 
 
-def _between(start: float, end: float, part: Expr) -> Expr:
+def _interpolate(start: float, end: float, part: Expr) -> Expr:
     """Interpolate linearly from `start` to `end`."""
     return call("add", call("mul", part, float(end) - float(start)), float(start))
 

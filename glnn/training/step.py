@@ -117,7 +117,7 @@ def accumulating(
     is divided by. `applying` takes them from there: parts of any sizes are as one batch.
     """
     step = _Step(Forward.build(model, batch, frozen, seed), loss)
-    lost, count = step.summed(target)
+    lost, count = step.loss_terms(target)
     before = step.state("accumulated", np.zeros((), np.float32))
     for name, gradient in step.gradients(lost).items():
         add, kept = step.adding(f"{name}: accumulating"), f"{name}/gradient"
@@ -229,7 +229,7 @@ class _Step:
         self._target = self._builder.take(Value(TARGET, type, Kind.INPUT))
         return express(self.adding("loss"), self.output, self._target)
 
-    def summed(self, dtype: DType | None) -> tuple[Lost, Given]:
+    def loss_terms(self, dtype: DType | None) -> tuple[Lost, Given]:
         """Return the sum of the loss's terms, and the divisor of their mean."""
 
         def express(add: Adding, output: Value, target: Value) -> tuple[Lost, Given]:
@@ -267,7 +267,7 @@ class _Step:
         shared = dict(optimizer.share(self.adding(type(optimizer).__name__), shared))
         for name, value in shared.items():
             self.set_next(name, value)
-        gradients = clipping.clipped(self.adding("clipping"), gradients)
+        gradients = clipping.clip(self.adding("clipping"), gradients)
         for name, gradient in gradients.items():
             parameter = self._states[name]
             slots = {
@@ -367,7 +367,7 @@ class Clipping:
             if given is not None and number(f"clip_{name}", given, 0) == 0:
                 raise ShapeError(f"clip_{name} must be greater than 0, got 0")
 
-    def clipped(self, add: Adding, gradients: Mapping[str, Value]) -> dict[str, Value]:
+    def clip(self, add: Adding, gradients: Mapping[str, Value]) -> dict[str, Value]:
         """Return `gradients` within the bounds."""
         found = dict(gradients)
         if self.value is not None:

@@ -230,7 +230,7 @@ class Trainer:
         if checkpoint is None and (resume or every is not None):
             raise GlnnError("resume and every need a checkpoint, got None")
         given, own = self._converter.samples, Checkpoint(checkpoint or "", steps=every)
-        self._callbacks = _called(callbacks, () if checkpoint is None else (own,))
+        self._callbacks = _check_callbacks(callbacks, () if checkpoint is None else (own,))
         samples, held = held_out(given(x, y), validation, given, self._seed)
         batches = Batches(samples.count, batch_size, accumulate, bool(shuffle))
         self._begin(batches, checkpoint if resume else None)
@@ -349,7 +349,9 @@ class Trainer:
         )
 
 
-def _called(callbacks: Sequence[Callback], more: tuple[Callback, ...]) -> tuple[Callback, ...]:
+def _check_callbacks(
+    callbacks: Sequence[Callback], more: tuple[Callback, ...]
+) -> tuple[Callback, ...]:
     """Return `callbacks` and `more`. Raises GlnnError where one is no callback."""
     listed = isinstance(callbacks, Sequence)
     if not listed or not all(isinstance(one, Callback) for one in callbacks):

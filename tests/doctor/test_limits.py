@@ -264,6 +264,6 @@ def test_a_limit_whose_try_raises_does_not_end_the_doctor(own, monkeypatch, erro
     def raising(*given):
         raise error
 
-    monkeypatch.setattr(limits._LimitSearch, "_worked", raising)
+    monkeypatch.setattr(limits._LimitSearch, "_run_probe", raising)
     (found,) = probe_limits(own).findings
     assert not found.ok and type(error).__name__ in (found.why or "")

@@ -82,7 +82,7 @@ LOOKING = {
 }
 """What is called as a kernel is looked at."""
 MEASURES = ("speed._launching", "speed._transfer", "speed._compiling", "speed._room")
-MEASURES += ("speed._placed", "speed._by_numpy", "speed._in_all")
+MEASURES += ("speed._on_device_seconds", "speed._by_numpy", "speed._session_seconds")
 
 errors = pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 
@@ -228,13 +228,13 @@ def _lost_at_a_kernel(cached) -> None:
 
 @errors
 @pytest.mark.parametrize(
-    "stage", ["ScratchSpace", "_LimitSearch._try", "_LimitSearch._most", "_broken"]
+    "stage", ["ScratchSpace", "_LimitSearch._try", "_LimitSearch._greatest", "_broken_limit"]
 )
 def test_a_limit_that_raises(own, monkeypatch, stage, error) -> None:
     before, others = own.capabilities, ("max_texture_size", "max_vertex_uniform_components")
     few = [replace(one, grain=2) for one in probes() if one.limit in others]
     monkeypatch.setattr(limits, "probes", lambda: few)
-    if stage == "_broken":  # of a limit that does not hold
+    if stage == "_broken_limit":  # of a limit that does not hold
         wrong = replace(few[0], work=lambda ground, count: "no")
         monkeypatch.setattr(limits, "probes", lambda: [wrong])
     monkeypatch.setattr(f"glnn.doctor.limits.{stage}", _Raises(error))
@@ -245,7 +245,7 @@ def test_a_limit_that_raises(own, monkeypatch, stage, error) -> None:
     assert not found.ok and found.to_json()["no_verdict"]
     assert all(type(error).__name__ in one.error for one in found.failed)
     assert len(found.failed) == len(limits.probes())
-    assert len(found.wrong) == (stage == "_broken")
+    assert len(found.wrong) == (stage == "_broken_limit")
 
 
 @pytest.fixture

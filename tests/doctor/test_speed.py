@@ -18,7 +18,7 @@ from glnn.device import Device, SharedMemory
 from glnn.device.buffer import Buffer
 from glnn.doctor import report, speed
 from glnn.doctor.report import advice, describe_machine, mesa
-from glnn.doctor.speed import measure_speed, timed
+from glnn.doctor.speed import measure_speed, median_seconds
 from glnn.errors import DeviceError
 from glnn.settings import noted
 
@@ -116,7 +116,7 @@ def test_a_backend_that_is_too_slow_is_left_out(device, monkeypatch, small) -> N
 
 def test_times_are_medians_of_what_is_waited_for() -> None:
     naps: Iterator[float] = iter((0.0, 0.001, 0.05, 0.002))
-    found = timed(lambda: time.sleep(next(naps, 0.002)))
+    found = median_seconds(lambda: time.sleep(next(naps, 0.002)))
     assert 0.002 <= found < 0.05
 
 

@@ -16,7 +16,7 @@ from glnn.doctor.function_accuracy import (
     check_functions,
     function_checks,
     run,
-    unlooked,
+    unchecked_functions,
 )
 from glnn.errors import DeviceError
 from glnn.graph.expression import Arg, call
@@ -115,6 +115,6 @@ def test_a_row_that_is_added(opened, monkeypatch) -> None:
 
 def test_every_function_is_looked_at() -> None:
     """threefry_uniform is by tests/training/test_generator.py."""
-    assert set(unlooked()) == {"cast_int64", "cast_float64", "threefry_uniform"}
+    assert set(unchecked_functions()) == {"cast_int64", "cast_float64", "threefry_uniform"}
     names = {(look.name, look.dtype) for looks in LOOKS for look in looks}
     assert all((name, DType.int32) in names for name in INTEGER)

@@ -21,7 +21,7 @@ from glnn.images.detection import (
     decode,
     suppress,
 )
-from glnn.images.drawing import outlined
+from glnn.images.drawing import draw_objects
 from glnn.images.image_input import ImageInput
 from glnn.images.resizing import Letterbox
 from glnn.images.ultralytics import Export, check_multiples, stride_of
@@ -308,15 +308,16 @@ def test_objects_are_drawn_where_they_are() -> None:
     from glnn.images.detection import Mask
 
     one = DetectedObject(0, "cat", 0.9, (20, 50, 80, 90), Mask(50, 20, mask))
-    drawn = outlined(picture, [one])
+    drawn = draw_objects(picture, [one])
     changed = (drawn != picture).any(2)
     assert changed[60:70, 25:70].all() and not changed[72:88, 25:75].any()
     assert changed[50, 20:80].all() and changed[50:90, 20].all() and not changed[:, 100:].any()
     points = tuple((10.0 + 8 * i, 60.0, 0.9 if i else 0.1) for i in range(4))
     seen = (
-        outlined(picture, [DetectedObject(1, "x", 0.5, (0, 0, 40, 20), None, points)]) != picture
+        draw_objects(picture, [DetectedObject(1, "x", 0.5, (0, 0, 40, 20), None, points)])
+        != picture
     ).any(2)
     assert not seen[60, 10] and seen[60, 18] and seen[60, 26] and seen[60, 34]
     edge = DetectedObject(2, "owl", 0.5, (0, 0, 160, 120))
-    assert (outlined(picture, [edge]) != picture).any(2)[-1, :].all()
-    assert np.array_equal(outlined(picture, []), picture) and (picture == 255).all()
+    assert (draw_objects(picture, [edge]) != picture).any(2)[-1, :].all()
+    assert np.array_equal(draw_objects(picture, []), picture) and (picture == 255).all()

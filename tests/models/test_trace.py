@@ -19,7 +19,7 @@ from glnn.errors import DeviceError, GlnnError
 from glnn.graph.passes import Pass
 from glnn.model import Model
 from glnn.profiling import Trace
-from glnn.profiling.clocks import Performed, TimerClock
+from glnn.profiling.clocks import TimerClock, WorkTimes
 from glnn.session import InferenceSession
 from tests.fake_query import FakeQuery
 from tests.oracle import error
@@ -225,7 +225,7 @@ def test_steps_placed_by_the_timer() -> None:
     for seconds in ([1e-6, 2e-6], [5.0, 5.0]):
         clock = TimerClock(lambda: None, sum(seconds), seconds)
         found = clock.perform([("a", lambda: None), ("b", lambda: sum(range(1000)))])
-        assert isinstance(found, Performed)
+        assert isinstance(found, WorkTimes)
         a, b = found.done
         assert (a.name, b.name) == ("a", "b") and a.start == found.asked[0].start
         assert a.end == b.start and b.end <= found.waited[-1].end
