@@ -31,9 +31,9 @@ from glnn.graph.operators.gather import Lookup
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.reshape import View
 from glnn.graph.passes import expanded
-from glnn.images.chosen import Chosen
 from glnn.images.files import is_picture
 from glnn.images.image_input import TAKEN
+from glnn.images.input_preprocessing import Chosen
 from glnn.model import TensorInfo
 from glnn.model.builders import BUILDERS
 from glnn.model.model import Model

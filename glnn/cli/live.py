@@ -17,7 +17,7 @@ from rich.cells import cell_len, set_cell_size
 from glnn.cli.annotate import folder_of
 from glnn.cli.options import print_json
 from glnn.cli.results import Best, best_of, frame_of, scores_of
-from glnn.cli.running import Running, repeat_to
+from glnn.cli.runner import ModelRunner, repeat_to
 from glnn.cli.screen import Screen
 from glnn.cli.sources import Reader
 from glnn.errors import ModelError, printable
@@ -142,7 +142,7 @@ class ClassOutput:
 class FrameClassifier:
     """A model that looks at frames, one a run."""
 
-    running: Running
+    running: ModelRunner
     """The runs of the model; begun."""
     reader: Reader
     """The reader that makes samples of frames."""

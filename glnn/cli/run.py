@@ -41,7 +41,7 @@ from glnn.cli.results import (
     detector_of,
     explain_undecoded,
 )
-from glnn.cli.running import Dump, Running, dump_options
+from glnn.cli.runner import Dump, ModelRunner, dump_options
 from glnn.cli.screen import Screen, say
 from glnn.cli.sources import Reader, Source
 from glnn.errors import ModelError
@@ -140,7 +140,7 @@ def run(
         None if trace is None else Trace(),
     )
     step = stride_of(loaded.metadata, loaded.output_shapes.values())
-    running = Running(opened, into, tracing, backend == "auto", step)
+    running = ModelRunner(opened, into, tracing, backend == "auto", step)
     if (live := live_input(inputs, frames)) is not None:
         check_live(live, {"batch": batch, "dump": dump, "trace": trace, "show": pictures.show})
         _watch(running, loaded, live, pictures, top, frames, wide, as_json)
@@ -225,7 +225,7 @@ def _environment(session: InferenceSession) -> dict[str, Any]:
 
 
 def _run(
-    running: Running,
+    running: ModelRunner,
     loaded: Model,
     inputs: tuple[str, ...],
     model: str,
@@ -297,7 +297,7 @@ def _count_notes(read: int, count: int, source: Source) -> list[str]:
 
 
 def _watch(
-    running: Running,
+    running: ModelRunner,
     loaded: Model,
     name: str,
     pictures: PictureOptions,

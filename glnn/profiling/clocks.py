@@ -28,11 +28,11 @@ Works = Sequence[tuple[str, Launch]]
 class WorkTimes:
     """The times of a few pieces of work, in seconds of `time.perf_counter`."""
 
-    asked: tuple[Span, ...]
+    submit_spans: tuple[Span, ...]
     """The times at which the host asked for each piece."""
-    waited: tuple[Span, ...]
+    wait_spans: tuple[Span, ...]
     """The times at which the host waited."""
-    done: tuple[Span, ...]
+    device_spans: tuple[Span, ...]
     """The times at which the device worked on each piece."""
 
 
@@ -128,8 +128,8 @@ class StampClock(Clock):
         self.device.check_always("timestamps")
         if found is None:
             return DISTURBED
-        wall = found.waited[-1].end - found.asked[0].start
-        return self.timer.contradiction(Sample(wall, found.done[0].seconds))
+        wall = found.wait_spans[-1].end - found.submit_spans[0].start
+        return self.timer.contradiction(Sample(wall, found.device_spans[0].seconds))
 
 
 @dataclass(frozen=True)

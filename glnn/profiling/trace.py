@@ -141,13 +141,13 @@ class Trace:
             assert found is not None
         steps = traced.plan.steps
         single = [_step_arguments(step) for step in steps] if len(works) == len(steps) else [{}]
-        for span in found.asked:
+        for span in found.submit_spans:
             self._add(traced, "host", Span(f"issue {span.name}", span.start, span.end))
-        for span in found.waited:
+        for span in found.wait_spans:
             self._add(traced, "wait", span)
         clock = {"clock": traced.clock.about}
         thread = GPU if traced.clock.on_device else WAITED
-        for span, args in zip(found.done, single, strict=True):
+        for span, args in zip(found.device_spans, single, strict=True):
             self._add(traced, "step", span, {**args, **clock}, thread)
 
     def _name(self, traced: TracedPlan, what: str, name: str, thread: int = 0) -> None:

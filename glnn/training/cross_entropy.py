@@ -14,8 +14,8 @@ from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators import Reduce, Reshape, Softmax
 from glnn.layers.arguments import index, number
-from glnn.training.adding import Adding
 from glnn.training.losses import Loss, Lost, numbers
+from glnn.training.operator_writer import OperatorWriter
 from glnn.types import Array, DType, TensorType
 
 X, TARGET, CLASS, WEIGHT = (Arg(i) for i in range(4))
@@ -96,7 +96,7 @@ class CrossEntropyLoss(Loss):
     def samples(self, output: TensorType) -> int:
         return prod(output.shape) // output.shape[1]
 
-    def count(self, add: Adding, output: Value, target: Value) -> Given:
+    def count(self, add: OperatorWriter, output: Value, target: Value) -> Given:
         if target.type.dtype is DType.int32 and self.weight is not None:
             sharp = replace(self, label_smoothing=0.0)
             return add.total(sharp._share(output, target), *self._operands(add, output, target))
@@ -105,7 +105,7 @@ class CrossEntropyLoss(Loss):
             return add.total(call("cast_float32", there), target)
         return float(self.samples(output.type))
 
-    def express(self, add: Adding, output: Value, target: Value, divisor: Given) -> Lost:
+    def express(self, add: OperatorWriter, output: Value, target: Value, divisor: Given) -> Lost:
         operands = self._operands(add, add(Softmax(1, log=True), output), target)
         share = self._share(output, target)
         none = call("equal", share, 0.0)  # also of a logarithm of minus infinity
@@ -130,7 +130,7 @@ class CrossEntropyLoss(Loss):
             return Lost(value, add.pointwise(slope, *operands, divisor), terms, divisor)
         return Lost(value, add.pointwise(call("mul", slope, 1.0 / divisor), *operands))
 
-    def _operands(self, add: Adding, first: Value, target: Value) -> tuple[Given, ...]:
+    def _operands(self, add: OperatorWriter, first: Value, target: Value) -> tuple[Given, ...]:
         """Return the operands of `_share`: `first`, of the output's shape, target, class and
         weight.
         """

@@ -19,7 +19,7 @@ from glnn.graph.compose.pointwise import Given
 from glnn.graph.expression import Arg, Expr, Scalar, call, formula
 from glnn.graph.graph import Graph, Value
 from glnn.layers.arguments import flag, number
-from glnn.training.adding import Adding
+from glnn.training.operator_writer import OperatorWriter
 from glnn.types import Array, DType, Shape, TensorType
 
 Numbers = tuple[Any, ...] | None
@@ -121,14 +121,14 @@ class Loss(ABC):
         return output.shape[0]
 
     @abstractmethod
-    def count(self, add: Adding, output: Value, target: Value) -> Given:
+    def count(self, add: OperatorWriter, output: Value, target: Value) -> Given:
         """Return the divisor of the mean: the number of terms, or the sum of their weights."""
 
     @abstractmethod
-    def express(self, add: Adding, output: Value, target: Value, divisor: Given) -> Lost:
+    def express(self, add: OperatorWriter, output: Value, target: Value, divisor: Given) -> Lost:
         """Return the sum of the terms divided by `divisor`, and its gradient."""
 
-    def reduced(self, add: Adding, output: Value, target: Value) -> Lost:
+    def reduced(self, add: OperatorWriter, output: Value, target: Value) -> Lost:
         """Return the loss, reduced as `reduction` says."""
         divisor = 1.0 if self.reduction == "sum" else self.count(add, output, target)
         return self.express(add, output, target, divisor)
@@ -152,11 +152,11 @@ class _Elementwise(Loss):
         """Return further operands, which broadcast to the output."""
         return ()
 
-    def count(self, add: Adding, output: Value, target: Value) -> Given:
+    def count(self, add: OperatorWriter, output: Value, target: Value) -> Given:
         count = output.type.shape[0] if self.reduction == "batchmean" else prod(output.type.shape)
         return float(count)
 
-    def express(self, add: Adding, output: Value, target: Value, divisor: Given) -> Lost:
+    def express(self, add: OperatorWriter, output: Value, target: Value, divisor: Given) -> Lost:
         assert isinstance(divisor, float)
         operands = (output, target, *self.more(output.type))
         value = add.total(self.term(), *operands, finish=call("div", Arg(0), divisor))

@@ -16,7 +16,7 @@ from glnn.errors import ShapeError, shown
 from glnn.graph.compose.pointwise import Given
 from glnn.graph.graph import Value
 from glnn.layers.arguments import flag, number
-from glnn.training.adding import Adding
+from glnn.training.operator_writer import OperatorWriter
 
 Slots = Mapping[str, Value]
 
@@ -25,7 +25,7 @@ Slots = Mapping[str, Value]
 class UpdateContext:
     """The operands of one parameter's update, and formulas of them."""
 
-    add: Adding
+    add: OperatorWriter
     """Puts operators into the graph."""
     parameter: Value
     """The parameter's current content."""
@@ -71,7 +71,7 @@ class Optimizer(ABC):
         """
         return ()
 
-    def share(self, add: Adding, shared: Slots) -> Slots:
+    def share(self, add: OperatorWriter, shared: Slots) -> Slots:
         """Return `shared` from the current step on."""
         return shared
 
@@ -158,7 +158,7 @@ class Adam(Optimizer):
     def shared(self) -> tuple[str, ...]:
         return ("bias_correction1", "bias_correction2")
 
-    def share(self, add: Adding, shared: Slots) -> Slots:
+    def share(self, add: OperatorWriter, shared: Slots) -> Slots:
         # 1 - beta^t as the mean of ones: exact to the last place, where a power of a rounded beta
         # is not, and of products and sums alone, which are one thing on all backends.
         return {

@@ -16,7 +16,7 @@ from glnn.errors import ShapeError, shown
 from glnn.graph.expression import Arg, Expr, Scalar, call
 from glnn.graph.graph import Value
 from glnn.layers.arguments import flag, integer, number
-from glnn.training.adding import Adding
+from glnn.training.operator_writer import OperatorWriter
 
 STEP, LR = Arg(0), Arg(1)
 TIME = call("cast_float32", STEP)
@@ -45,7 +45,7 @@ class Schedule(ABC):
         found = self._whole(lr).evaluate(np.asarray(step, np.int32))
         return float(found)
 
-    def on_device(self, add: Adding, step: Value, lr: float) -> Value:
+    def on_device(self, add: OperatorWriter, step: Value, lr: float) -> Value:
         """Add the rate to a graph, for the value `step`."""
         return add.pointwise(self._whole(lr), step)
 

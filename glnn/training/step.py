@@ -20,9 +20,9 @@ from glnn.graph.passes.differentiate import differentiate
 from glnn.graph.passes.expand import expanded
 from glnn.layers.arguments import number
 from glnn.model.model import Model
-from glnn.training.adding import Adding
 from glnn.training.forward import PASSES, TARGET, Forward
 from glnn.training.losses import Loss, Lost
+from glnn.training.operator_writer import OperatorWriter
 from glnn.training.optimizers import Optimizer, UpdateContext
 from glnn.training.schedules import Schedule
 from glnn.types import Array, DType, Shape, TensorType
@@ -120,11 +120,11 @@ def accumulating(
     lost, count = step.loss_terms(target)
     before = step.state("accumulated", np.zeros((), np.float32))
     for name, gradient in step.gradients(lost).items():
-        add, kept = step.adding(f"{name}: accumulating"), f"{name}/gradient"
+        add, kept = step.writer(f"{name}: accumulating"), f"{name}/gradient"
         sum = step.state(kept, np.zeros(gradient.type.shape, np.float32))
         text = "where(before > 0.0, sum + g, g)"
         step.set_next(kept, add.formula(text, before=before, g=gradient, sum=sum))
-    add = step.adding("accumulated")
+    add = step.writer("accumulated")
     step.set_next("accumulated", add.pointwise("a + b", before, count))
     value = lost.value if loss.reduction == "sum" else add.pointwise("a / b", lost.value, count)
     step.set_next("loss", value)
@@ -156,12 +156,12 @@ def applying(
     for name, shape in step.trained_shapes.items():
         gradients[name] = step.state(f"{name}/gradient", np.zeros(shape, np.float32))
         if loss.reduction != "sum":
-            add = step.adding(f"{name}: applying")
+            add = step.writer(f"{name}: applying")
             gradients[name] = add.pointwise(
                 "where(abs(b) > 0.0, a / b, 0.0)", gradients[name], count
             )
     step.update(optimizer, gradients, schedule, Clipping(clip_norm, clip_value))
-    step.set_next("accumulated", step.adding("accumulated").pointwise("a * 0.0", count))
+    step.set_next("accumulated", step.writer("accumulated").pointwise("a * 0.0", count))
     return step.graph(counting)
 
 
@@ -193,7 +193,7 @@ class _Step:
         self._next = dict(forward.updates)
         self._target: Value | None = None
         if PASSES in self._states:
-            passes = self.adding(PASSES).pointwise("a + 1", self._states[PASSES])
+            passes = self.writer(PASSES).pointwise("a + 1", self._states[PASSES])
             self.set_next(PASSES, passes)
 
     @property
@@ -206,9 +206,9 @@ class _Step:
         """The value that the loss is computed of."""
         return self._loss.scores(self._forward.graph)
 
-    def adding(self, label: str) -> Adding:
+    def writer(self, label: str) -> OperatorWriter:
         """Return a writer of operators called `name` at the end of the graph."""
-        return Adding(self._builder, label)
+        return OperatorWriter(self._builder, label)
 
     def state(self, name: str, array: Array) -> Value:
         """Return the state of that name, whose initial content is `array`."""
@@ -223,16 +223,18 @@ class _Step:
         self.state(name, np.zeros(value.type.shape, value.type.dtype.numpy))
         self._next[name] = value
 
-    def apply_loss(self, dtype: DType | None, express: Callable[[Adding, Value, Value], T]) -> T:
+    def apply_loss(
+        self, dtype: DType | None, express: Callable[[OperatorWriter, Value, Value], T]
+    ) -> T:
         """Apply `express` to the output and the target, whose numbers have type `dtype`."""
         type = self._loss.target(self.output.type, dtype)
         self._target = self._builder.take(Value(TARGET, type, Kind.INPUT))
-        return express(self.adding("loss"), self.output, self._target)
+        return express(self.writer("loss"), self.output, self._target)
 
     def loss_terms(self, dtype: DType | None) -> tuple[Lost, Given]:
         """Return the sum of the loss's terms, and the divisor of their mean."""
 
-        def express(add: Adding, output: Value, target: Value) -> tuple[Lost, Given]:
+        def express(add: OperatorWriter, output: Value, target: Value) -> tuple[Lost, Given]:
             count = self._loss.count(add, output, target)
             return self._loss.express(add, output, target, 1.0), count
 
@@ -256,25 +258,25 @@ class _Step:
     ) -> None:
         """Set parameters, slots and `step` of the next step."""
         count = self.state(STEP, np.zeros((), np.int32))
-        self.set_next(STEP, self.adding(STEP).pointwise("a + 1", count))
+        self.set_next(STEP, self.writer(STEP).pointwise("a + 1", count))
         lr: Given = optimizer.lr
         if not isinstance(schedule, Schedule | None):
             raise ShapeError(f"schedule must be a Schedule or None, got {shown(schedule)}")
         if schedule is not None:
-            lr = schedule.on_device(self.adding("learning rate"), count, optimizer.lr)
+            lr = schedule.on_device(self.writer("learning rate"), count, optimizer.lr)
         zero = np.zeros((), np.float32)
         shared = {name: self.state(name, zero) for name in optimizer.shared}
-        shared = dict(optimizer.share(self.adding(type(optimizer).__name__), shared))
+        shared = dict(optimizer.share(self.writer(type(optimizer).__name__), shared))
         for name, value in shared.items():
             self.set_next(name, value)
-        gradients = clipping.clip(self.adding("clipping"), gradients)
+        gradients = clipping.clip(self.writer("clipping"), gradients)
         for name, gradient in gradients.items():
             parameter = self._states[name]
             slots = {
                 slot: self.state(f"{name}/{slot}", np.full(parameter.type.shape, first, np.float32))
                 for slot, first in optimizer.slots.items()
             }
-            add = self.adding(f"{name}: {type(optimizer).__name__}")
+            add = self.writer(f"{name}: {type(optimizer).__name__}")
             given = UpdateContext(add, parameter, gradient, slots, lr, count, shared)
             found, more = optimizer.update(given)
             self.set_next(name, found)
@@ -284,7 +286,7 @@ class _Step:
     def totals(self, lost: Lost) -> None:
         """Add the loss, how many samples there were, and how many are right, to what there was."""
         assert self._target is not None
-        add, output = self.adding("totals"), self.output
+        add, output = self.writer("totals"), self.output
         samples = self._loss.samples(output.type)
         total = self.state("total_loss", np.zeros((), np.float32))
         if lost.terms is not None and lost.count is not None:
@@ -367,7 +369,7 @@ class Clipping:
             if given is not None and number(f"clip_{name}", given, 0) == 0:
                 raise ShapeError(f"clip_{name} must be greater than 0, got 0")
 
-    def clip(self, add: Adding, gradients: Mapping[str, Value]) -> dict[str, Value]:
+    def clip(self, add: OperatorWriter, gradients: Mapping[str, Value]) -> dict[str, Value]:
         """Return `gradients` within the bounds."""
         found = dict(gradients)
         if self.value is not None:

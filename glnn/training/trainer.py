@@ -15,6 +15,7 @@ from glnn.device import Device
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.model import Model
 from glnn.model.onnx_format import GraphModel
+from glnn.training.backend_choice import fastest_backend
 from glnn.training.callbacks import Callback, Checkpoint
 from glnn.training.checkpoint import (
     Batches,
@@ -27,8 +28,7 @@ from glnn.training.checkpoint import (
 )
 from glnn.training.cross_entropy import CrossEntropyLoss
 from glnn.training.data import SampleConverter, held_out
-from glnn.training.fastest import fastest_backend
-from glnn.training.fitting import Fit, FitProgress
+from glnn.training.epoch_loop import Fit, FitProgress
 from glnn.training.forward import frozen_parameters
 from glnn.training.history import History
 from glnn.training.losses import Loss

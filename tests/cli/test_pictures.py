@@ -13,7 +13,7 @@ import glnn
 from glnn import images
 from glnn.cli import sources
 from glnn.cli.results import Classes, best_of, probabilities
-from glnn.cli.running import Running
+from glnn.cli.runner import ModelRunner
 from glnn.cli.sources import Inputs
 from glnn.layers import Conv2d, Flatten, Linear
 from glnn.model import Model
@@ -118,20 +118,20 @@ def test_pictures_are_read_as_they_are_run(
     """Never more than a batch of them, and Ctrl-C shows those that were done."""
     net = save(mean, photos / "net.json")
     order: list[str] = []
-    read, run = sources.Reader.read, Running.run
+    read, run = sources.Reader.read, ModelRunner.run
 
     def reading(reader: Any, path: Path, keep: bool) -> Any:
         order.append(path.name)
         return read(reader, path, keep)
 
-    def running(self: Running, feeds: Any) -> Any:
+    def running(self: ModelRunner, feeds: Any) -> Any:
         order.append("run")
         if order.count("run") == 2 and interrupted:
             raise KeyboardInterrupt
         return run(self, feeds)
 
     monkeypatch.setattr(sources.Reader, "read", reading)
-    monkeypatch.setattr(Running, "run", running)
+    monkeypatch.setattr(ModelRunner, "run", running)
     interrupted = False
     cli("run", net, photos, "--batch", 1, *CPU)
     assert order == [name for i in range(4) for name in (f"p{i}.png", "run")]

@@ -13,7 +13,7 @@ from rich.progress import Progress, TaskID
 import glnn
 from glnn import data
 from glnn.backends import NAMES
-from glnn.cli import running
+from glnn.cli import runner
 from glnn.layers import Pointwise as Function
 from glnn.model import Model
 from glnn.model.model import Node
@@ -125,9 +125,9 @@ def test_the_bar_says_that_backends_are_measured(
             said.append(named["description"])
             super().update(*more, **named)
 
-    monkeypatch.setattr(running, "progress", lambda shown: Bar(disable=True))
+    monkeypatch.setattr(runner, "progress", lambda shown: Bar(disable=True))
     cli("run", "lenet", "--batch", 500)
-    assert said == [running.FIRST, "classifying", "classifying"]
+    assert said == [runner.FIRST, "classifying", "classifying"]
     said.clear()
     cli("run", "lenet", "--batch", 500, "--backend", "cpu")
     assert set(said) == {"classifying"}

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError
 from glnn.images import Preprocessing, described
-from glnn.images.chosen import Chosen
 from glnn.images.detection import (
     MOST,
     YOLOV8,
@@ -23,6 +22,7 @@ from glnn.images.detection import (
 )
 from glnn.images.drawing import draw_objects
 from glnn.images.image_input import ImageInput
+from glnn.images.input_preprocessing import Chosen
 from glnn.images.resizing import Letterbox
 from glnn.images.ultralytics import Export, check_multiples, stride_of
 from glnn.tensor_info import TensorInfo

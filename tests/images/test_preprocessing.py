@@ -11,7 +11,7 @@ import pytest
 
 from glnn.errors import ModelError, ShapeError
 from glnn.images import Chosen, Preprocessing, from_config, metadata, read_preprocessing
-from glnn.images.described import described
+from glnn.images.preprocessing_config import described
 from glnn.tensor_info import TensorInfo
 
 Image = pytest.importorskip("PIL.Image")

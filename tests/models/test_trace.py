@@ -226,12 +226,12 @@ def test_steps_placed_by_the_timer() -> None:
         clock = TimerClock(lambda: None, sum(seconds), seconds)
         found = clock.perform([("a", lambda: None), ("b", lambda: sum(range(1000)))])
         assert isinstance(found, WorkTimes)
-        a, b = found.done
-        assert (a.name, b.name) == ("a", "b") and a.start == found.asked[0].start
-        assert a.end == b.start and b.end <= found.waited[-1].end
+        a, b = found.device_spans
+        assert (a.name, b.name) == ("a", "b") and a.start == found.submit_spans[0].start
+        assert a.end == b.start and b.end <= found.wait_spans[-1].end
         assert b.seconds / a.seconds == pytest.approx(seconds[1] / seconds[0], rel=0.01)
         whole = clock.perform([("all steps", lambda: None)])
-        assert len(whole.done) == 1
+        assert len(whole.device_spans) == 1
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from glnn.errors import DeviceError
 from glnn.layers import BatchNorm1d, Linear
 from glnn.model import Model
 from glnn.training import SGD, CrossEntropyLoss, Trainer
-from glnn.training.fastest import fastest_backend
+from glnn.training.backend_choice import fastest_backend
 from glnn.training.steps import Steps
 
 X = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)

@@ -21,7 +21,7 @@ from glnn.training import (
     Loss,
     MSELoss,
 )
-from glnn.training.adding import Adding
+from glnn.training.operator_writer import OperatorWriter
 from glnn.types import DType, TensorType
 
 WEIGHTS = (0.5, 1.5, 2.0, 0.1, 1.0)
@@ -131,7 +131,7 @@ def got(
     builder = Builder()
     output = builder.input("x", TensorType.of(x))
     type = loss.target(output.type, DType.of(target))
-    lost = loss.reduced(Adding(builder, "loss"), output, builder.input("target", type))
+    lost = loss.reduced(OperatorWriter(builder, "loss"), output, builder.input("target", type))
     graph = builder.graph([lost.value, lost.gradient])
     found = run(graph, {"x": x, "target": loss.check(target, output.type)}, backend)
     value, gradient = (found[one.name] for one in (lost.value, lost.gradient))

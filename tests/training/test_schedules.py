@@ -17,7 +17,7 @@ from glnn.training import (
     OneCycleLR,
     StepLR,
 )
-from glnn.training.adding import Adding
+from glnn.training.operator_writer import OperatorWriter
 from glnn.types import DType, TensorType
 
 STEPS = 20
@@ -65,7 +65,7 @@ def test_formulas() -> None:
 def test_on_the_device(schedule, name) -> None:
     builder = Builder()
     step = builder.input("step", TensorType((STEPS + 5,), DType.int32))
-    graph = builder.graph([schedule.on_device(Adding(builder, "rate"), step, 0.3)])
+    graph = builder.graph([schedule.on_device(OperatorWriter(builder, "rate"), step, 0.3)])
     steps = np.arange(STEPS + 5, dtype=np.int32)
     (got,) = run(graph, {"step": steps}, name).values()
     np.testing.assert_allclose(got, [schedule.at(i, 0.3) for i in steps], rtol=1e-5, atol=1e-7)

@@ -162,7 +162,7 @@ def repeat_to(x: Array, size: Any) -> Array:
 
 
 @dataclass
-class Running:
+class ModelRunner:
     """A session that is opened once its inputs are known, and what it does besides."""
 
     opened: Callable[[], InferenceSession]

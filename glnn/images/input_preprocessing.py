@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from glnn.errors import ModelError, ShapeError
-from glnn.images.described import described
 from glnn.images.image_input import ImageInput
 from glnn.images.preprocessing import Preprocessing
+from glnn.images.preprocessing_config import described
 from glnn.images.ultralytics import Shapes, check_multiples, stride_of
 from glnn.tensor_info import TensorInfo
 

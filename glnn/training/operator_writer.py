@@ -1,4 +1,4 @@
-"""Adds operators to the graph of a training step."""
+"""A writer of operators into the graph of a training step."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from glnn.graph.operators import Pointwise, Reduce
 
 
 @dataclass(frozen=True)
-class Adding:
-    """Puts operators into a graph, all of whose sizes are known."""
+class OperatorWriter:
+    """Adds operators to a graph, all of whose sizes are known."""
 
     builder: Builder
     """The builder of the graph."""
