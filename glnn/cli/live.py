@@ -174,7 +174,7 @@ class FrameClassifier:
 
 
 class FrameReporter(Protocol):
-    """Reports the result of each frame."""
+    """A reporter of the result of each frame."""
 
     def tell(self, seen: FrameResult) -> None:
         """Say it of one frame."""

@@ -120,7 +120,7 @@ Picture = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Reader:
-    """Makes samples of pictures."""
+    """A reader that makes samples of pictures."""
 
     info: TensorInfo
     """The input."""
@@ -190,7 +190,7 @@ AT_ONCE = min(16, 2 * (os.cpu_count() or 1))
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample of an input."""
+    """A sample of an input."""
 
     x: NDArray[Any]
     """(1, ...), as the input takes it."""
