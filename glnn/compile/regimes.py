@@ -21,7 +21,7 @@ FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
 FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on
 LOG = logging.getLogger(__name__)
 MOST_REGIMES = 32
-"""Plans of one graph that are kept: two open dimensions up to 2,047 have 36 ranges."""
+"""Plans of one graph that are kept: two open dimensions up to 511 have 25 ranges."""
 MOST_PINNED = 2
 """Plans that failed with SymInts, or hold for little but one size: then no more are made."""
 
