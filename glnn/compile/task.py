@@ -109,7 +109,7 @@ class Entry:
     host: bool = False
     """Whether the host computes it, though the backend's tensors are elsewhere."""
     left: bool = False
-    """Whether it does though there is a kernel (see `leaving`)."""
+    """Whether it does though there is a kernel (see `cpu_fallback.py`)."""
 
     @property
     def tensors(self) -> Iterable[str]:

@@ -117,7 +117,7 @@ def weight_name(position: int) -> str:
 
 
 def number(value: Any) -> int | float:
-    """Return the number that an input of `Captured.numbers` is."""
+    """Return the number that an input of `CapturedGraph.numbers` is."""
     return float(value) if isinstance(value, torch.Tensor) else value
 
 
