@@ -340,7 +340,7 @@ def scharr(show: str, border: str) -> Work:
 @_border()
 @_pictures
 def laplacian(kernel_size: str, border: str) -> Work:
-    """Return the filter that computes the absolute Laplacian of the grey values."""
+    """The absolute Laplacian of the grey values."""
 
     def work(picture: Picture, backend: Backend) -> Picture:
         grey = _grey(picture, backend)
