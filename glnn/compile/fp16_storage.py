@@ -3,9 +3,9 @@
 With weights of float16, what one step writes and others read takes half the bytes, too: a kernel
 rounds each number as it stores it, after its sums, its epilogue and all else, and widens it as it
 loads it. Which kernel computes what, and in which layout, is decided before and stays, and so is
-what lies among others in one memory (`concat_aliasing.py`): all of a memory is stored alike. It is halves
-where everyone who writes it can store halves and everyone who reads it can load them; inputs and
-outputs of the graph, and what the host reads or writes, stay as they are.
+what lies among others in one memory (`concat_aliasing.py`): all of a memory is stored alike. It is
+halves where everyone who writes it can store halves and everyone who reads it can load them; inputs
+and outputs of the graph, and what the host reads or writes, stay as they are.
 """
 
 from __future__ import annotations
