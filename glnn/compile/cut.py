@@ -202,7 +202,8 @@ class Plans:
     @property
     def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes of the plans that there are."""
-        plans = (*self._kept.values(), *self._regimes.plans)
+        with self._lock:
+            plans = (*self._kept.values(), *self._regimes.plans)
         return tuple(op for plan in plans for op in plan.hosted)
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -224,8 +225,9 @@ class Plans:
                 raise
             LOG.debug("%s: %s", self._graph.name, error)
             if isinstance(error, (NoRoomError, MemoryError)):
-                self._kept.clear()
-                self._regimes.plans.clear()
+                with self._lock:
+                    self._kept.clear()
+                    self._regimes.plans.clear()
         del plan
         return self._plan(feeds, exact=True).inside(feeds, None)
 

@@ -20,7 +20,14 @@ from glnn.compile.regimes import Regimes
 from glnn.compile.states import States
 from glnn.compile.weights import Weights
 from glnn.device import Device
-from glnn.errors import GlnnError, LimitError, NoRoomError, ShapeError, UnsupportedOpError
+from glnn.errors import (
+    DeviceError,
+    GlnnError,
+    LimitError,
+    NoRoomError,
+    ShapeError,
+    UnsupportedOpError,
+)
 from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.passes import Pass, samples_of
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
@@ -161,7 +168,10 @@ class Saving:
     def made(self, plan: Plan, small: bool) -> None:
         """Note that `plan` was made. small: whether inputs of int64 must be small for it."""
         with self._lock:
-            self._new = [*self._new[1 - MOST_WAITING :], _New(plan, small)]
+            new = [*self._new, _New(plan, small)]
+            gone, self._new = new[:-MOST_WAITING], new[-MOST_WAITING:]
+        for one in gone:
+            _release(one.plan)
 
     def drop(self) -> None:
         """Keep none of those that wait."""
@@ -171,27 +181,34 @@ class Saving:
             _release(one.plan)
 
     def settle(self) -> None:
-        """Have those kept that have run, once some run gave results. Only inside `perform`."""
+        """Have those kept that have run, once some run gave results. Only inside `perform`.
+
+        Raises nothing: nobody asked for this, and the run has its results.
+        """
         with self._lock:
             over = [one for one in self._new if one.plan.buffers.ran]
-            # Of those that never gave results, as of inputs that were refused, few are held.
-            self._new = [one for one in self._new if one not in over][-MOST_WAITING:]
+            self._new = [one for one in self._new if one not in over]
         for one in over:
-            if any(one.revision != known for one, known in self._revisions.items()):
+            try:
+                why = self._save(one)
+            except Exception:
+                LOG.debug("a plan of %s is not kept", one.plan.graph.name, exc_info=True)
                 _release(one.plan)
                 continue
-            why = _why_not(one.plan)
             if why is not None:
                 LOG.debug("a plan of %s is not kept: %s", one.plan.graph.name, why)
                 _release(one.plan)
-                continue
-            try:
-                executable = one.plan.seen.executable
-                fixed = {name: one.plan.fixed(name) for name in executable.io.fixed()}
-                self._writer.save(executable, one.plan.kept, fixed, one.small)
-            except Exception:  # nobody asked for this: the run has its results
-                LOG.debug("a plan of %s is not kept", one.plan.graph.name, exc_info=True)
-                _release(one.plan)
+
+    def _save(self, new: _New) -> str | None:
+        """Have a plan written; return why it is not."""
+        if any(variable.revision != known for variable, known in self._revisions.items()):
+            return "a weight was assigned"
+        why = _why_not(new.plan)
+        if why is None:
+            executable = new.plan.seen.executable
+            fixed = {name: new.plan.fixed(name) for name in executable.io.fixed()}
+            self._writer.save(executable, new.plan.kept, fixed, new.small)
+        return why
 
 
 def _release(plan: Plan) -> None:
@@ -286,7 +303,8 @@ class Executor:
             lambda: self._begun(backend, feeds, names, out or {}),
         )
         if self.saving is not None and self.saving.waiting:
-            backend.perform(self.saving.settle)
+            with suppress(DeviceError):  # closed by another thread: the run has its results
+                backend.perform(self.saving.settle)
         return found
 
     def _run_inside(
@@ -322,8 +340,9 @@ class Executor:
                 LOG.debug("%s: %s", self.graph.name, error)
             exact, self._latest = True, None
             if full:
-                self._plans.clear()
-                self._regimes.clear()
+                with self._lock:
+                    self._plans.clear()
+                    self._regimes.clear()
 
     @property
     def device(self) -> Device | None:

@@ -399,7 +399,9 @@ class Seen:
         """Return odd sizes within the symbols' bounds, larger than these where possible."""
         each = zip(sizes, self._largest, self._executable.symbols, strict=True)
         return tuple(
-            one.high if one.low == one.high else max(most, (min(n + n // SLACK, one.high) - 1) | 1)
+            one.high
+            if one.low == one.high
+            else max(most, n, (min(n + n // SLACK, one.high) - 1) | 1)
             for n, most, one in each
         )
 

@@ -389,11 +389,22 @@ class Weights:
                     kept.held = ready.words
                     self._spare -= ready.words.nbytes
                 self._assigned = None  # its array may have been read before the last refresh
-                values = (leaf.value for leaf in leaves(weight.constant))
-                own = self._own is None or all(value in self._own for value in values)
-                if own and not weight.passing:
+                if self._stays(weight):
                     self._staying.append(kept)
             return kept
+
+    def _stays(self, weight: Weight) -> bool:
+        """Return True where it is of the graph's own values, and may be so for all sizes.
+
+        One that has other numbers of elements than all of them, as a part of a table, may be of one
+        plan's sizes: it goes with the plans that hold it.
+        """
+        values = [leaf.value for leaf in leaves(weight.constant)]
+        if weight.passing or self._own is None:
+            return not weight.passing
+        if not self._own.issuperset(values):
+            return False
+        return prod(weight.shape) in [prod(value.type.shape) for value in values]
 
     def refresh(self) -> None:
         """Upload those whose variables were assigned since the last time, and only those."""

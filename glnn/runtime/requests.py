@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections import deque
@@ -21,6 +22,7 @@ from glnn.types import Array
 
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
 LOOK = 1e-4  # seconds after which whoever waits for the device looks for further requests
+LOG = logging.getLogger(__name__)
 SERVING = "glnn requests"
 """The name of the threads that do what was asked for."""
 EXIT_SECONDS = 10.0  # that the process's end waits for what was asked for
@@ -145,7 +147,10 @@ def _serve(queue: SimpleQueue[Request | None]) -> None:
         ended |= _take(queue, waiting, block=not waiting and not flying)
         if waiting or flying:
             for answer in _answered(queue, waiting, flying):
-                answer.give()
+                try:
+                    answer.give()
+                except BaseException:  # of a future's callback: the others are waited for, too
+                    LOG.exception("a callback of a run failed")
                 del answer  # it keeps the session alive
 
 

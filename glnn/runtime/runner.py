@@ -85,6 +85,8 @@ class InFlightRun:
         self._error: BaseException | None = None
         self.fence: Fence | None = None
         """Behind the run; None where to take a result is to wait for it."""
+        self.under_way: deque[InFlightRun] | None = None
+        """The runner's list of runs, which it leaves once its results are taken."""
         for name in computed:
             buffers.result(name).ask()
 
@@ -115,6 +117,10 @@ class InFlightRun:
                 raise
             finally:
                 del self._take  # it refers to the runner, which may refer to this
+                if self.under_way is not None:  # so that nothing keeps the arrays but who has them
+                    with suppress(ValueError):
+                        self.under_way.remove(self)
+                    self.under_way = None
         return self._found
 
 
@@ -382,6 +388,7 @@ class Runner:
         run = self._begun(feeds, outputs, out)
         run.fence = self._performer.fence()
         self._runs.append(run)
+        run.under_way = self._runs
         return run
 
     def _begun(

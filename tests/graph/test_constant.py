@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
-from glnn.compile.weights import Ready, Weight
+from glnn.backends import open_backend
+from glnn.compile.weights import Ready, Weight, Weights
 from glnn.errors import ShapeError
 from glnn.graph.constant import Leaf, Made, evaluated
 from glnn.graph.expression import Arg, call
-from glnn.graph.graph import Kind, Value
+from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pad, Pointwise, Reshape, Transpose
 from glnn.graph.operators.weights import KernelRows
 from glnn.layout import parse
+from glnn.layout.layout import DENSE
 from glnn.types import DType, TensorType
 
 ARRAY = np.random.default_rng(0).random((12, 7, 3, 3), np.float32)
@@ -80,3 +84,20 @@ def test_a_moved_number_that_float16_does_not_hold_is_refused() -> None:
     turned = made(Transpose((0,)), leaf(np.array([70000.0], np.float32)))
     with pytest.raises(ShapeError, match="weight has the number 70000"):
         Weight(turned, TensorType((1,), DType.float16)).read()
+
+
+def test_parts_of_a_table_go_with_the_plans_that_hold_them() -> None:
+    """Of each length there is another one, without an end; what is only moved is one for all."""
+    table = leaf(ARRAY)
+    node = Node(
+        "y", Pointwise(call("relu", Arg(0))), (table.value,), (Value("y", table.value.type),)
+    )
+    weights = Weights(open_backend("cpu"), Graph((node,), (), node.outputs, "g"))
+    moved = Weight(made(Reshape((12, 63)), table), TensorType((12, 63)))
+    larger = Weight(made(Pad((0, 0, 0, 0), (1, 0, 0, 0)), table), TensorType((13, 7, 3, 3)))
+    keys = [(one, DENSE, False) for one in (moved, larger)]
+    held = [weights.keep(*key) for key in keys]
+    assert all(key in weights for key in keys)
+    held.clear()
+    gc.collect()
+    assert [key in weights for key in keys] == [True, False]

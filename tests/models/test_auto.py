@@ -327,3 +327,27 @@ def test_of_one_backend_nothing_is_measured(model, ran, monkeypatch) -> None:
     session = glnn.InferenceSession(model)
     session.run(None, {"input": X})
     assert ran == ["cpu"] and session.choice is None
+
+
+@needs_all
+def test_new_plans_are_settled_where_their_device_is_held(model, ran, monkeypatch) -> None:
+    """A run by a GPU may be begun where the cpu, which the run before was on, is held."""
+    session = glnn.InferenceSession(model, "compute")
+    inside: list[bool] = []
+    executor = session._executor
+    monkeypatch.setattr(executor, "settle", lambda: inside.append(held[-1]))
+    held, perform = [False], executor.perform
+
+    def performed(work):
+        held.append(True)
+        try:
+            return perform(work)
+        finally:
+            held.pop()
+
+    monkeypatch.setattr(executor, "perform", performed)
+    auto = glnn.InferenceSession(model)._executor
+    assert isinstance(auto, Fastest)
+    monkeypatch.setattr(auto, "_latest", ({}, executor, None))
+    auto.settle()
+    assert inside == [True]

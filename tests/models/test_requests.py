@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
@@ -454,3 +456,31 @@ def test_requests_without_a_batch_are_none_to_join(name: str, tmp_path: Path) ->
         feeds = {"one": np.array(3, np.float32), "x": np.ones((rows, 2), np.float32)}
         futures = [session.run_async(None, feeds) for _ in range(4)]
         assert [future.result(SECONDS)[0].tolist() for future in futures] == [total] * 4
+
+
+def test_results_are_their_caller_s_alone(name: str) -> None:
+    """Nothing keeps them until the next run: they may be large."""
+    model = Model.sequential([Linear(6, 5), ReLU()], (6,))
+    session = InferenceSession(model, name)
+    feeds = {session.get_inputs()[0].name: np.ones((3, 6), np.float32)}
+    for _ in range(2):
+        found = weakref.ref(session.run_async(None, feeds).result(SECONDS)[0])
+        for _ in range(100):  # the thread lets go of it soon after the future has it
+            gc.collect()
+            if found() is None:
+                break
+            time.sleep(0.02)
+        assert found() is None
+
+
+def test_a_callback_that_fails_ends_nothing_else(name: str, gate: threading.Event) -> None:
+    def leave(future: Future[list[Array]]) -> None:
+        raise SystemExit("a callback")
+
+    session = InferenceSession(Model.sequential([Linear(6, 5)], (6,)), name)
+    feeds = {session.get_inputs()[0].name: np.ones((3, 6), np.float32)}
+    session.run_async(None, feeds).add_done_callback(leave)
+    second = session.run_async(None, feeds)
+    gate.set()
+    assert len(second.result(SECONDS)) == 1
+    assert len(session.run_async(None, feeds).result(SECONDS)) == 1

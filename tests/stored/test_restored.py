@@ -159,6 +159,22 @@ def test_other_shapes_are_planned_and_stored_beside(
     assert sum(name.startswith(f"weights/{key}") for name in kept) == 1  # both plans'
 
 
+def test_what_fails_while_a_plan_is_kept_is_nobody_s_error(
+    keeping: Device, tmp_path: Path, old: Old, monkeypatch
+) -> None:
+    def failing(plan: object) -> None:
+        raise MemoryError("no room to say why not")
+
+    random_model(4).save(tmp_path / "net.json")
+    monkeypatch.setattr("glnn.compile.executor._why_not", failing)
+    options = {"backend": "compute", "device": keeping}
+    for ask in (lambda s, f: s.run(None, f), lambda s, f: s.run_async(None, f).result(60)):
+        session = Twice(old(tmp_path / "net.json"), options).session()
+        (info,) = session.get_inputs()
+        feeds = {info.name: numbers(0, info.with_batch(1))}
+        assert ask(session, feeds) and ask(session, feeds)
+
+
 def test_a_path_from_the_root_on(keeping: Device, tmp_path: Path, old: Old, monkeypatch) -> None:
     """Which sessions that were pickled have: the same plan is found."""
     random_model(9).save(tmp_path / "net.json")
