@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -208,7 +209,16 @@ class Saving:
             executable = new.plan.seen.executable
             fixed = {name: new.plan.fixed(name) for name in executable.io.fixed()}
             self._writer.save(executable, new.plan.kept, fixed, new.small)
+            # Written again once it is seen to be right for larger sizes, as of a cache that grows.
+            saving, plan, small = weakref.ref(self), weakref.ref(new.plan), new.small
+            new.plan.seen.on_growth = lambda: _write_again(saving(), plan(), small)
         return why
+
+
+def _write_again(saving: Saving | None, plan: Plan | None, small: bool) -> None:
+    """Have a plan written again, if both are still there."""
+    if saving is not None and plan is not None:
+        saving.made(plan, small)
 
 
 def _release(plan: Plan) -> None:

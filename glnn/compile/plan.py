@@ -371,6 +371,8 @@ class Seen:
         symbols = [one.name for one in executable.symbols]
         self._measure = compiled(tuple(measures), symbols)
         self._most: tuple[int, ...] | None = None if measures else ()
+        self.on_growth: Callable[[], None] = lambda: None
+        """Called when larger sizes were seen to be right, so that what is on disk is for them."""
         self._note(sizes)
 
     def _note(self, sizes: tuple[int, ...]) -> None:
@@ -409,6 +411,7 @@ class Seen:
         if not self._executable.holds(sizes) or not self._right(sizes):
             return False
         self._note(sizes)
+        self.on_growth()
         return True
 
     def _right(self, sizes: tuple[int, ...]) -> bool:

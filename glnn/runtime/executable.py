@@ -163,6 +163,16 @@ class ShapeRange:
         within = all(one.low <= sizes.get(one.name, -1) <= one.high for one in self.symbols)
         return within and all(one.holds(sizes) for one in self.guards)
 
+    def includes(self, other: ShapeRange) -> bool:
+        """Return True where it is for all that the narrower `other` is for."""
+        if (self.shapes, self.guards) != (other.shapes, other.guards):
+            return False
+        bare = [
+            tuple(replace(one, low=0, high=0) for one in each.symbols) for each in (self, other)
+        ]
+        pairs = zip(self.symbols, other.symbols, strict=False)
+        return bare[0] == bare[1] and all(a.low <= b.low and b.high <= a.high for a, b in pairs)
+
     def data(self) -> list[Any]:
         """Return it as JSON has it."""
         domain = [[[*vars(one).values()] for one in some] for some in (self.symbols, self.guards)]

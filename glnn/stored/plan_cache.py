@@ -332,7 +332,11 @@ class PlanWriter:
         fixed, contents = self._fixed(job, part)
         text = json.dumps(job.plan.data(), separators=(",", ":"))
         stored = StoredPlan(shapes, job.small, part, weights, fixed)
-        others = [one for one in index.plans if one.key != stored.key][1 - MOST_PLANS :]
+        others = [
+            one
+            for one in index.plans
+            if one.small != job.small or not shapes.includes(one.range)  # that were written before
+        ][1 - MOST_PLANS :]
         if entry is not None:
             others = [one for one in others if all(map(entry.check, one.parts))]
             contents |= {name: entry.part(name) for one in others for name in one.parts}

@@ -252,6 +252,38 @@ def test_sizes_that_no_process_had_before(
         assert np.allclose(found, host.run(None, feeds)[0], rtol=1e-4, atol=1e-4)
 
 
+def test_sizes_that_were_seen_to_be_right_after_a_plan_was_stored(
+    cache: Path, tmp_path: Path, old: Old, monkeypatch
+) -> None:
+    """As of a cache that grows: the plan is written again, in the place of the one before."""
+    monkeypatch.setenv("GLNN_TRUST", "0")
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["p"]),
+            helper.make_node("Softmax", ["p"], ["y"], axis=1),
+        ],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, "P", 24])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "P", 8])],
+        [numpy_helper.from_array(numbers(1, (24, 8)), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    with Device() as device:
+        twice = Twice(old(tmp_path / "net.onnx"), {"backend": "compute", "device": device})
+        session = twice.session()
+        for length in (32, 60, 100):
+            session.run(None, {"x": numbers(length, (1, length, 24))})
+            written(session)
+        assert len(session._lazy.loaded.executor.saving._writer._place.index()[0].plans) == 1
+        again = twice.session()
+        for length in (100, 32, 61, 110):
+            feeds = {"x": numbers(length, (1, length, 24))}
+            (found,) = again.run(None, feeds)
+            assert again.restored, length
+            assert np.allclose(found, glnn.InferenceSession(twice.path, "cpu").run(None, feeds)[0])
+
+
 MASK = """<ir_version: 9, opset_import: ["": 20]>
     masked (float[1, P, 8] x) => (float[A, B, C] y, float[D, E, F] large)
     <int64 zero = {0}, int64 one = {1}, int64[1] axis = {1}, float low = {-10000}, float no = {0},
