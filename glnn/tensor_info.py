@@ -180,7 +180,9 @@ def check_names(model: str, inputs: Sequence[TensorInfo], given: Mapping[str, ob
     for name in (*known, *given):
         if name not in given or name not in known:
             fault = "unknown" if name in given else "missing"
-            raise ShapeError(f"{fault} input {name!r}: {model} takes {', '.join(map(repr, known))}")
+            came = f", got {', '.join(map(shown, given))}" if given else ""
+            names = ", ".join(map(repr, known))
+            raise ShapeError(f"{fault} input {name!r}: {model} takes {names}{came}")
 
 
 SharedSizes = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]

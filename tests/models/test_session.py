@@ -53,7 +53,7 @@ def test_nan_is_computed_as_numpy_would(session: InferenceSession) -> None:
     ("feeds", "message"),
     [
         ({}, "missing input 'input': small takes 'input'"),
-        ({"x": X}, "missing input 'input'"),
+        ({"x": X}, "missing input 'input': small takes 'input', got 'x'"),
         ({"input": X, "x": X}, "unknown input 'x': small takes 'input'"),
         ({"input": X.astype(np.float64)}, "input 'input' must be a float32 NumPy array"),
         ({"input": X.tolist()}, "input 'input' must be a float32 NumPy array, got list"),
