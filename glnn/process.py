@@ -8,10 +8,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 try:
     import resource
@@ -40,20 +41,28 @@ class ThisProcess:
 THIS = ThisProcess()
 
 
-class ProcessLock:
-    """A reentrant lock for the threads of one process. A fork finds it free, whoever held it."""
+LOCKS: WeakSet[Any] = WeakSet()
+"""Those of `process_lock` that are there."""
 
-    def __init__(self) -> None:
-        self._locks: dict[int, Any] = {}
 
-    def __enter__(self) -> None:
-        lock = self._locks.get(THIS.id)
-        if lock is None:
-            lock = self._locks.setdefault(THIS.id, threading.RLock())
-        lock.acquire()
+def process_lock() -> AbstractContextManager[bool, None]:
+    """Return a reentrant lock for the threads of one process. A fork finds it free.
 
-    def __exit__(self, *error: object) -> None:
-        self._locks[THIS.id].release()
+    It is Python's own, in C: one whose `__enter__` is Python code may be interrupted by Ctrl-C once
+    it has the lock, and nobody would ever free it.
+    """
+    lock = threading.RLock()
+    LOCKS.add(lock)
+    return lock
+
+
+def _free_locks() -> None:
+    for lock in list(LOCKS):
+        lock._at_fork_reinit()  # as `threading` and `logging` do with theirs
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_locks)
 
 
 class GlProcess:
@@ -124,7 +133,7 @@ class GarbageCollector:
     """Objects more than there were when it looked last, by Python 700 or 2,000."""
 
     def __init__(self) -> None:
-        self._lock = ProcessLock()
+        self._lock = process_lock()
         self._spans = 0
         self._before = gc.get_threshold()
         if hasattr(os, "register_at_fork"):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from glnn.errors import printable
-from glnn.process import ProcessLock
+from glnn.process import process_lock
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
@@ -49,7 +49,7 @@ class _Bar:
         self.shared: list[Progress] = []
         """Bars that others have open, in which work gets a row."""
         self._work: list[Work] = []
-        self._lock = ProcessLock()
+        self._lock = process_lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
         self._ended: threading.Event | None = None

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from glnn.process import ProcessLock
+from glnn.process import process_lock
 
 
 class Unpickled:
@@ -14,7 +14,7 @@ class Unpickled:
 
     def __init__(self, made: Mapping[str, Any], more: Mapping[str, Any]) -> None:
         self.made, self.more = made, more
-        self.lock = ProcessLock()
+        self.lock = process_lock()
         self.begun = False
 
 

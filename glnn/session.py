@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from glnn.choice import Choice
 from glnn.device.shared import shared_device
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
-from glnn.process import ProcessLock
+from glnn.process import process_lock
 from glnn.remade import Remade
 from glnn.runtime.options import Options
 from glnn.runtime.requests import Requests
@@ -66,7 +66,7 @@ class _LazyModel:
     ) -> None:
         self._source, self._options, self._stored = source, options, stored
         self._cache = cache
-        self._lock = ProcessLock()
+        self._lock = process_lock()
         self._backend: Backend | None = None
         self.loaded: LoadedModel | None = None
         """The model and its executor, once it was loaded."""

@@ -11,7 +11,7 @@ from glnn.device import Device
 from glnn.device.opening import check_gpu, check_limits
 from glnn.device.shared import SHARED, limits_wanted
 from glnn.errors import DeviceError, GlnnError, shown
-from glnn.process import GL_PROCESS, ProcessLock
+from glnn.process import GL_PROCESS, process_lock
 from glnn.runtime.options import NAMES
 from glnn.settings import Settings
 
@@ -22,7 +22,7 @@ class _Shared:
     """The backends that callers who name no device share, in all threads."""
 
     def __init__(self) -> None:
-        self.lock = ProcessLock()
+        self.lock = process_lock()
         self.backends: dict[tuple[str, Device], GlBackend] = {}
 
 

@@ -30,7 +30,7 @@ from glnn.graph.graph import Graph, Kind, Node, Value, ordered
 from glnn.graph.operators.control import Control
 from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened, samples_of
 from glnn.graph.passes.index_bounds import source_of
-from glnn.process import COLLECTOR, ProcessLock
+from glnn.process import COLLECTOR, process_lock
 from glnn.runtime.runner import check_out
 from glnn.symint import Substitution, SymInt, hint, is_symbolic
 from glnn.types import UNKNOWN, Array, DType, TensorType, content
@@ -197,7 +197,7 @@ class Plans:
         self._graph, self._shared, self._own = graph, shared, own
         self._kept: OrderedDict[_Key, Plan | Cut] = OrderedDict()
         self._regimes = Regimes[Plan | Cut]()
-        self._lock = ProcessLock()
+        self._lock = process_lock()
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:

@@ -33,7 +33,7 @@ from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.passes import Pass, samples_of
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
-from glnn.process import ProcessLock, memory
+from glnn.process import memory, process_lock
 from glnn.runtime.runner import FinishedRun, Run, run_within, within_memory
 from glnn.runtime.store import T
 from glnn.settings import Settings
@@ -150,7 +150,7 @@ class Saving:
     """
 
     def __init__(self, writer: PlanWriter, graph: Graph) -> None:
-        self._writer, self._lock = writer, ProcessLock()
+        self._writer, self._lock = writer, process_lock()
         self._new: list[_New] = []
         self.paused = False
         """Whether new plans wait until somebody knows whether they will run again."""
@@ -278,7 +278,7 @@ class Executor:
         self.backend: Backend = backend
         self._asked = device, gpu, limits
         self._logged_hosted = False  # of what the host computes
-        self._lock = ProcessLock()
+        self._lock = process_lock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._regimes: dict[tuple[Any, ...], Regimes[Plan | Cut]] = {}

@@ -99,10 +99,9 @@ class OpenSizes:
         sizes = _sizes(graph, shapes)
         if sizes is None:
             return None
-        if 0 in sizes.values() or all(size == 1 for size in sizes.values()):
-            if not told:
-                return None
-            sizes = {}
+        single = 0 in sizes.values() or all(size == 1 for size in sizes.values())
+        if single and not told:
+            return None
         exact = {
             _name(value, axis, dim)
             for value in graph.inputs
@@ -112,16 +111,14 @@ class OpenSizes:
         trace, found = Trace(), dict[str, Symbol]()
         dims: dict[str, int] = {}
         for name, size in sizes.items():
-            ends = (size, size) if name in exact else bounds_of(size)
+            ends = (size, size) if single or name in exact else bounds_of(size)
             dims[name] = trace.symbol(name, size, ends)
         for value in graph.inputs:
             for axis, dim in enumerate(value.type.dims):
                 name = _name(value, axis, dim) if isinstance(dim, str) else ""
                 if name in dims:
                     found.setdefault(name, Symbol(name, value.name, axis, *trace.bounds[name]))
-        open_shapes = {
-            v.name: open_shape(v, dims) if dims else shapes[v.name] for v in graph.inputs
-        }
+        open_shapes = {v.name: open_shape(v, dims) for v in graph.inputs}
         numbers: dict[str, Array] = {}
         for name, array in told.items():
             made = numbers[name] = np.empty(array.shape, object)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -23,8 +22,8 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Pointwise
 from glnn.host_memory import out_of_memory
-from glnn.process import THIS, ProcessLock
-from glnn.runtime.requests import SERVING, Requests
+from glnn.process import THIS, process_lock
+from glnn.runtime.requests import Request, Requests
 from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun
 from glnn.runtime.store import T
 from glnn.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
@@ -81,6 +80,7 @@ class SessionStates:
         """Whether the last run was stopped while it updated them."""
         self.parked: States | None = None  # the content, while another stream runs
         self._asked_for: dict[int, list[Future[list[Array]]]] = {}  # by process: none in a fork
+        self._asking = process_lock()  # held while that is changed
 
     def __repr__(self) -> str:
         """Each state with its shape and the output that updates it."""
@@ -151,18 +151,24 @@ class SessionStates:
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Future[list[Array]]:
         """Ask for a run; see `Requests.submit`."""
-        future = self._requests.submit(feeds, outputs, out)
-        before = self._asked_for.get(THIS.id, [])
-        self._asked_for[THIS.id] = [*(one for one in before if not one.done()), future]
-        return future
+        request = Request(feeds, outputs, out, self._requests)
+        try:  # noted first: a run that nobody knows of would be waited for by nobody
+            with self._asking:
+                before = self._asked_for.get(THIS.id, [])
+                self._asked_for[THIS.id] = [*(f for f in before if not f.done()), request.future]
+            self._requests.put(request)
+        except BaseException:
+            request.future.cancel()
+            raise
+        return request.future
 
     def _wait_for_requests(self) -> None:
         """Wait for what was asked for by `submit`: a stream goes on in the order of its calls.
 
         Not in the thread that does it, as in a callback of a future: there the call goes first.
         """
-        if threading.current_thread().name != SERVING:
-            wait(self._asked_for.get(THIS.id, ()))
+        if self._asked_for and not self._requests.served_here:
+            wait([one for one in self._asked_for.get(THIS.id, ()) if not one.done()])
 
     @cached_property
     def _requests(self) -> Requests:
@@ -272,7 +278,7 @@ class SharedPlans:
     """The plans of the streams of one session, by what their states are."""
 
     def __init__(self) -> None:
-        self.lock = ProcessLock()
+        self.lock = process_lock()
         """Held while the states of a stream are looked at, changed, or updated by a run."""
         self._found: weakref.WeakValueDictionary[tuple[object, ...], Plans]
         self._found = weakref.WeakValueDictionary()

@@ -31,7 +31,7 @@ from glnn.graph.constant import constant
 from glnn.graph.graph import Graph
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.layout.layout import DENSE
-from glnn.process import ProcessLock
+from glnn.process import process_lock
 from glnn.runtime.store import Store
 from glnn.settings import Settings
 from glnn.types import Array, DType, Shape, TensorType
@@ -136,7 +136,7 @@ class States:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.lock = ProcessLock()
+        self.lock = process_lock()
         """Held by runs on a backend whose runs do not take turns by themselves."""
         self._states: dict[str, State] = {}
 

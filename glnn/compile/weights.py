@@ -41,7 +41,7 @@ from glnn.graph.graph import ASSIGNMENTS, Graph, Kind, Value, Variable
 from glnn.graph.operators import Concat, Identity, Pointwise, Reshape
 from glnn.graph.operators.reshape import View
 from glnn.layout import Layout
-from glnn.process import ProcessLock, memory, processors
+from glnn.process import memory, process_lock, processors
 from glnn.runtime.array_program import ArrayCall, ArrayProgram
 from glnn.runtime.store import Store
 from glnn.size_table import SizeTable
@@ -329,7 +329,7 @@ class Weights:
         """`ASSIGNMENTS.count` when all that is kept was up to date; None where it may not be."""
         self.uploaded = Spans()
         """When each of them was for the first time."""
-        self._lock = ProcessLock()  # plans have locks of their own
+        self._lock = process_lock()  # plans have locks of their own
         self._ahead: Ahead[Key, Ready] | None = None
         self._spare = 0  # bytes of packed words that may be held for whoever stores them
 

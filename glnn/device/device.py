@@ -21,7 +21,7 @@ from glnn.device.wanted import Wanted
 from glnn.device.worker import Begun, StoppedError, Worker
 from glnn.disk import Disk
 from glnn.errors import DeviceError, NoRoomError
-from glnn.process import GL_PROCESS, ProcessLock, give_way, step_back
+from glnn.process import GL_PROCESS, give_way, process_lock, step_back
 from glnn.settings import Settings
 from glnn.span import Spans
 
@@ -76,7 +76,7 @@ class Device:
         self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self._dropped: list[Callable[[], object]] = []
         self.timeline = Timeline(wanted.wait)
-        self._renewing = ProcessLock()
+        self._renewing = process_lock()
         self._renewed: Device | None = None
         with elsewhere():
             self._gl, asked, self.attempts = wanted.open()

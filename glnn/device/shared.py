@@ -7,7 +7,7 @@ from glnn.device.device import Device
 from glnn.device.opening import check_gpu, check_limits
 from glnn.device.wanted import Wanted
 from glnn.errors import GlnnError
-from glnn.process import GL_PROCESS, ProcessLock
+from glnn.process import GL_PROCESS, process_lock
 from glnn.settings import Settings
 
 
@@ -18,7 +18,7 @@ class SharedDevices:
     """
 
     def __init__(self) -> None:
-        self._lock = ProcessLock()
+        self._lock = process_lock()
         self._devices: dict[Wanted, Device] = {}
 
     def open(

@@ -20,7 +20,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pointwise
 from glnn.kernels.library import revision
-from glnn.process import ProcessLock
+from glnn.process import process_lock
 from glnn.types import Array, DType, Shape, TensorType
 
 PLANS_KEPT = 16
@@ -127,7 +127,7 @@ class _Plans:
     """The plans of filters that were used last, for all threads."""
 
     def __init__(self) -> None:
-        self.lock = ProcessLock()
+        self.lock = process_lock()
         self.kept: OrderedDict[tuple[Filter, TensorType, Backend | None, int], Plan]
         self.kept = OrderedDict()
 

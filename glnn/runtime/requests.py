@@ -16,14 +16,13 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from glnn.process import GL_PROCESS, THIS, ProcessLock
+from glnn.process import GL_PROCESS, THIS, process_lock
 from glnn.runtime.runner import Executing, Run
 from glnn.types import Array
 
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
 LOOK = 1e-4  # seconds after which whoever waits for the device looks for further requests
 LOG = logging.getLogger(__name__)
-SERVING = "glnn requests"
 """The name of the threads that do what was asked for."""
 EXIT_SECONDS = 10.0  # that the process's end waits for what was asked for
 
@@ -110,10 +109,15 @@ class Requests:
 
     def __init__(self, executor: Executing, max_batch: int = 1) -> None:
         self.executor, self.max_batch = executor, max_batch
-        self._lock = ProcessLock()
-        self._queues: dict[
-            int, SimpleQueue[Request | None]
-        ] = {}  # by process: a fork has no thread
+        self._lock = process_lock()
+        # By process, as a fork has no thread.
+        self._queues: dict[int, tuple[SimpleQueue[Request | None], threading.Thread]] = {}
+
+    @property
+    def served_here(self) -> bool:
+        """Whether this thread does what is asked for, as in the callback of a future of it."""
+        _, thread = self._queues.get(THIS.id, (None, None))
+        return thread is threading.current_thread()
 
     def submit(
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
@@ -122,20 +126,26 @@ class Requests:
 
         Raises DeviceError in a fork of the process that used its device.
         """
+        request = Request(feeds, outputs, out, self)
+        self.put(request)
+        return request.future
+
+    def put(self, request: Request) -> None:
+        """Ask for a run, whose future there is already."""
         if self.executor.device is not None:
             GL_PROCESS.check()
-        request = Request(feeds, outputs, out, self)
         with self._lock:
-            queue = self._queues.get(THIS.id)
-            if queue is None:
-                queue = SimpleQueue()
-                serving = partial(_serve, queue)
-                thread = threading.Thread(target=serving, name=SERVING, daemon=True)
-                thread.start()
-                self._queues[THIS.id] = queue
-                weakref.finalize(self, _end, queue, thread)
+            queue, _ = self._queues.get(THIS.id) or self._start()
         queue.put(request)
-        return request.future
+
+    def _start(self) -> tuple[SimpleQueue[Request | None], threading.Thread]:
+        queue: SimpleQueue[Request | None] = SimpleQueue()
+        serving = partial(_serve, queue)
+        thread = threading.Thread(target=serving, name="glnn requests", daemon=True)
+        thread.start()
+        self._queues[THIS.id] = queue, thread
+        weakref.finalize(self, _end, queue, thread)
+        return queue, thread
 
 
 def _serve(queue: SimpleQueue[Request | None]) -> None:

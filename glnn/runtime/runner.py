@@ -16,7 +16,7 @@ from glnn.arrays import check_indices, check_small
 from glnn.device import Device, Fence
 from glnn.errors import DeviceError, ModelError, NoRoomError, ShapeError, shown
 from glnn.host_memory import out_of_memory
-from glnn.process import ProcessLock
+from glnn.process import process_lock
 from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.runtime.executable import Executable, Output
 from glnn.runtime.store import Performer, T
@@ -229,12 +229,12 @@ class Runner:
         *,
         fixed: Callable[[str, BufferSet], Array],
         taken: int,
-        lock: AbstractContextManager[None] | None = None,
+        lock: AbstractContextManager[object, bool | None] | None = None,
     ) -> None:
         self.executable, self._performer, self._resources = executable, performer, resources
         self._fixed_output, self._available = fixed, resources.available
         # The host has several threads run at once, those of a device run one by one.
-        on_host = ProcessLock() if lock is None else lock
+        on_host = process_lock() if lock is None else lock
         self._lock = on_host if performer.device is None else nullcontext()
         io = executable.io
         self.outputs = tuple(one.name for one in io.outputs)

@@ -28,7 +28,7 @@ from glnn.device.shared import SHARED
 from glnn.device.staging import allocated
 from glnn.disk import DamagedError, Disk, Draft, Entry, digest
 from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError, shown
-from glnn.process import ProcessLock, processors
+from glnn.process import process_lock, processors
 from glnn.reading import Noted
 from glnn.runtime.buffer_set import Resources
 from glnn.runtime.executable import Executable, ShapeRange
@@ -263,7 +263,7 @@ class PlanWriter:
 
     def __init__(self, place: CachePlace, index: Index) -> None:
         self._place, self._index = place, index
-        self._lock = ProcessLock()
+        self._lock = process_lock()
         self._jobs: deque[PlanToWrite] = deque()
         self._count = 0  # of weights that were written
         self._there: dict[StoredWeight, NDArray[np.uint32]] = {}  # while a plan is being written

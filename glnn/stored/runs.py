@@ -9,7 +9,7 @@ from glnn.arrays import all_small, beyond_int32
 from glnn.device import Device
 from glnn.device.command_buffer import FormatError
 from glnn.errors import DeviceError, LimitError
-from glnn.process import ProcessLock
+from glnn.process import process_lock
 from glnn.runtime.runner import Executing, FinishedRun, Run, Runner, run_within
 from glnn.runtime.store import OnDevice, T
 from glnn.stored.plan_cache import StoredModel
@@ -33,7 +33,7 @@ class StoredRuns:
         self._stored: StoredModel | None = stored
         self._on, self._otherwise, self._keep = OnDevice(stored.device), otherwise, keep
         self._names = frozenset(one.name for one in stored.info.outputs)
-        self._lock = ProcessLock()
+        self._lock = process_lock()
         self._plans: list[tuple[bool, Runner]] = []
         """Each with whether inputs of int64 must be small for it; the one used last first."""
         self._latest: tuple[dict[str, Shape], bool] | None = None

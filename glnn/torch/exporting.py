@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from glnn.errors import first_line
-from glnn.process import ProcessLock
+from glnn.process import process_lock
 from glnn.torch.captured_graph import CapturedGraph, FrozenGraph, number, weight_name
 from glnn.torch.decompositions import decompositions
 from glnn.torch.refused import RefusedError
 
-EXPORTING = ProcessLock()
+EXPORTING = process_lock()
 """Held while something is exported: PyTorch's exporter is for one thread at a time."""
 MOST_BYTES = 2**31 - 2**24  # of weights: an ONNX model without files of its own ends at 2 GiB
 NO_OPERATOR = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'")

@@ -13,7 +13,7 @@ import torch
 
 from glnn.errors import GlnnError, first_line
 from glnn.graph.error import relative_error
-from glnn.process import ProcessLock
+from glnn.process import process_lock
 from glnn.session import InferenceSession
 from glnn.torch.captured_graph import CapturedGraph, number
 from glnn.torch.exporting import ExportedGraph, export, input_name, output_name
@@ -90,7 +90,7 @@ class CompiledGraph:
     def __init__(self, captured: CapturedGraph, options: Mapping[str, Any], check: bool) -> None:
         self._captured, self._options, self._check = captured, dict(options), check
         self._graph = captured.graph
-        self._lock = ProcessLock()
+        self._lock = process_lock()
         self._exports: list[ExportedGraph] = []
         self._device_weights: OrderedDict[tuple[int, ...], DeviceWeights] = OrderedDict()
         self._restless: Counter[int] = Counter()

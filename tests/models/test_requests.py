@@ -250,7 +250,7 @@ def test_the_end_comes_after_what_was_asked_for(name: str, gate: threading.Event
     session, before = InferenceSession(affine(), name), request_threads()
     futures = ask(session, batches(1, 2, 2))
     (thread,) = set(request_threads()) - set(before)
-    (queue,) = session._requests._queues.values()
+    ((queue, _),) = session._requests._queues.values()
 
     class Joined:
         def join(self, seconds: float) -> None:

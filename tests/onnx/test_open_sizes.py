@@ -381,3 +381,31 @@ def test_sizes_without_a_name_are_each_another() -> None:
     text = "g (float[?, 3] a, float[?, 3] b) => (float[A, B] y) { y = Concat <axis = 0> (a, b) }"
     model = parser.parse_model(HEAD + text).SerializeToString()
     check(model, "cpu", {"a": numbers(2, 3), "b": numbers(5, 3)})
+
+
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(), (7, 7, 7), (2,), (3, 4)],
+        [(5,), (4, 3), (3, 4, 5), (2,), ()],
+        [(1,), (1, 1), (2, 1), (3,)],
+    ],
+)
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "c = ConstantOfShape <value = float[1] {2}> (s)  y = Neg (c)",
+        "e = Expand (x, s)  y = Neg (e)",
+    ],
+)
+def test_a_list_of_sizes_of_another_length(nodes, shapes, backend) -> None:
+    """It says another rank, also where the plan before was for a list of one size or none."""
+    text = f"g (float[B] x, int64[K] s) => (float y) {{ {nodes} }}"
+    content = parser.parse_model(HEAD + text).SerializeToString()
+    session = InferenceSession(content, backend)
+    theirs = onnxruntime.InferenceSession(content)
+    for shape in shapes:
+        feeds = {"x": np.ones(1, np.float32), "s": np.array(shape, np.int64)}
+        (y,), (expected,) = session.run(None, feeds), theirs.run(None, feeds)
+        assert y.shape == expected.shape and np.array_equal(y, expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from onnx import parser
 from glnn.compile import Plan
 from glnn.device import Device
 from glnn.errors import DeviceError, LimitError, ModelError, ShapeError, UnsupportedOpError
+from glnn.runtime.requests import Request, Requests
 from glnn.runtime.runner import InFlightRun
 from glnn.session import InferenceSession
 from tests.models.test_open_sessions import interrupted
@@ -537,6 +539,47 @@ def test_a_stream_goes_on_in_the_order_of_its_calls(options, then) -> None:
         before = {"run": 11, "write": 5, "reset": 0}[then]
         assert [one.result(60)[0].tolist() for one in asked] == [[1], [12]]
         assert last.tolist() == [2 * before + 100]
+
+
+def test_a_callback_of_another_session_waits_for_the_stream() -> None:
+    """Only where the stream itself is served nothing may be waited for."""
+    session, other = (InferenceSession(made(NET), "cpu") for _ in range(2))
+    states = session.make_states(PAIRS, INITIAL)
+    x = np.ones((1, 3), F32)
+    found: list[Any] = []
+    done = threading.Event()
+
+    def back(future: object) -> None:
+        for _ in range(50):
+            session.run_async(None, {"x": x}, states=states)
+        states.reset()
+        found.append(states.read()["c"])
+        done.set()
+
+    feeds = {"x": x, "h": np.zeros((1, 4), F32), "c": INITIAL["c"]}
+    other.run_async(None, feeds).add_done_callback(back)
+    assert done.wait(60)
+    assert np.array_equal(found[0], INITIAL["c"])
+
+
+def test_a_run_that_nobody_was_given_is_waited_for(monkeypatch) -> None:
+    """As where Ctrl-C comes once a run was asked for, and before its future is there."""
+    session = InferenceSession(made(NET), "cpu")
+    states = session.make_states(PAIRS, INITIAL)
+    put = Requests.put
+
+    def stopped(self: Requests, request: Request) -> None:
+        put(self, request)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Requests, "put", stopped)
+        session.run_async(None, {"x": np.ones((1, 3), F32)}, states=states)
+    states.reset()
+    for _ in range(5):
+        assert np.array_equal(states.read()["c"], INITIAL["c"])
+        time.sleep(0.02)
+    session.run(None, {"x": np.ones((1, 3), F32)}, states=states)
 
 
 def test_a_cache_of_one_size_generates_as_onnx_runtime(options) -> None:
