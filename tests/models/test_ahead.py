@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -32,21 +34,24 @@ def opened(model: Model, backend: str, device: Device, precision: str) -> Infere
 )
 def test_results_are_the_same(device, monkeypatch, backend, precision) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 10, 8), dtype=np.float32)
-    made: list[bool] = []
+    threads: set[str] = set()
     of = Ready.of.__func__
 
     def noted(cls, key, pack):
-        made.append(pack)
+        threads.add(threading.current_thread().name)
         return of(cls, key, pack)
 
     monkeypatch.setattr(Ready, "of", classmethod(noted))
-    found = []
+    found, packed_by = [], []
     for least in (1 << 60, 0):
+        threads.clear()
         monkeypatch.setattr(weights, "LEAST", least)
         monkeypatch.setattr(weights, "processors", lambda: 3)
         session = opened(model(), backend, device, precision)
         found.append(session.run(None, {session.get_inputs()[0].name: x})[0])
-    assert True in made and False in made
+        packed_by.append({*threads})
+    alone, ahead = packed_by
+    assert len(alone) == 1 and ahead - alone, packed_by
     assert np.array_equal(found[0], found[1])
 
 

@@ -427,7 +427,7 @@ def test_what_plans_and_states_need_together(monkeypatch) -> None:
 
     plan = doubling(1 << 15)
     assert plan.nbytes == states.nbytes + 2 * (4 << 15)
-    with pytest.raises(LimitError, match=r"0\.5 MiB are free"):
+    with pytest.raises(LimitError, match=r"512\.0 KiB are free"):
         doubling(1 << 17)
 
 
