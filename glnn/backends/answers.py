@@ -1,4 +1,4 @@
-"""Which backend was the fastest for a model on one device, kept in a file."""
+"""File of the fastest backend for each model on one device."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ MOST = 2000  # answers that are kept, the latest
 
 @dataclass(frozen=True)
 class Answer:
-    """A choice that was made, and for what."""
+    """A remembered choice of a backend, and the model it was made for."""
 
     choice: Choice
-    """It."""
+    """The choice of a backend."""
     model: str
-    """What the graph is called, for people."""
+    """The name of the graph, for people."""
     shapes: str
     """The class of its inputs' shapes, as `x=1x4x32x32`."""
     at: int
-    """When, in seconds since 1970."""
+    """The time of the choice, in seconds since 1970."""
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, texts and numbers."""
+        """Return the answer as dicts, strings and numbers for JSON."""
         return {"model": self.model, "shapes": self.shapes, "at": self.at} | self.choice.to_json()
 
 
 @dataclass
 class Answers:
-    """The answers for one device and the processors beside it, by what `key` gives.
+    """The answers for one device and the host's processors, by `key`.
 
-    file: what keeps them; where that has no path, they live as long as this does.
+    file: the file that stores them; without a path they last as long as this object.
     """
 
     file: DeviceFile
     found: dict[str, Answer] = field(default_factory=dict)
     warned: bool = False
-    """Whether somebody was told that the device is a software renderer."""
+    """True once a warning was given that the device is a software renderer."""
 
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Answers:
-        """What `folder` keeps for `device`, found by this `version` of glnn."""
+        """Load the answers that this `version` of glnn stored for `device` in `folder`."""
         file = DeviceFile.of(folder, "fastest", FORM, device, version)
         return cls(file, file.read(_answer))
 
     @staticmethod
     def key(fingerprint: str, shapes: str) -> str:
-        """By what an answer is kept. fingerprint: of what is computed, and by which options."""
+        """Return the key of an answer. fingerprint: hash of the graph and the options."""
         return f"{fingerprint} {shapes} NumPy {np.__version__} on {processors()}"
 
     def find(self, key: str) -> Choice | None:
-        """The choice that was made, if it was."""
+        """Return the remembered choice; None without one."""
         answer = self.found.get(key)
         return None if answer is None else replace(answer.choice, remembered=True)
 
     def keep(self, key: str, choice: Choice, model: str, shapes: str) -> None:
-        """Take `choice` from now on, and write the file where that can be written."""
+        """Remember `choice`, and write the file where that is possible."""
         if self.file.path is not None:
             self.found = self.file.again(_answer)  # another process may have kept something
         self.found[key] = Answer(choice, model, shapes, int(time()))

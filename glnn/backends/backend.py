@@ -1,4 +1,4 @@
-"""What a backend does: choose a kernel for an op, and make the op ready to run."""
+"""The interface of backends: choose a kernel for an op, and prepare the op to run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from glnn.runtime.store import Store, T
 from glnn.types import DType, Shape
 
 Operand = Store | BlockPart
-"""A tensor that is there, or the part of a block that it will have."""
+"""An allocated tensor, or the part of a memory block that the tensor will have."""
 Launch = Callable[[], None]
-"""An op made ready: calling it computes the op once. No shape logic is left in it."""
+"""A prepared op: calling it computes the op once, without any shape logic."""
 
 
 class Way(Enum):
-    """How the content of a tensor goes in each run, if not only from launch to launch."""
+    """Direction of a tensor's transfer between host and device in each run."""
 
     TO_DEVICE = "the host writes it before the run"
     TO_HOST = "the host reads it after the run"
 
 
 class Memory(Protocol):
-    """Room that several tensors share, one after the other."""
+    """A memory allocation that several tensors share, one after the other."""
 
     @property
     def nbytes(self) -> int: ...
@@ -49,7 +49,7 @@ class Choice(Protocol):
 
 @dataclass(frozen=True)
 class Alternative:
-    """A kernel that may compute a problem, and what it is predicted to take."""
+    """A kernel that may compute a problem, with its predicted cost."""
 
     choice: Choice
     takes: Prediction
@@ -60,91 +60,91 @@ class Backend(ABC):
 
     name: ClassVar[str]
     operands: ClassVar[int] = 16  # what a vertex shader has textures for
-    """Of work that was joined: where that is too much it is taken apart again."""
+    """The most operands of a fused op; a fusion with more is undone."""
     joins: ClassVar[int] = 16
-    """How many tensors a concatenation joins at once."""
+    """The most tensors that one concatenation joins."""
     shares: ClassVar[bool] = False
-    """Whether tensors may share memory (see `memory`)."""
+    """True where tensors may share memory (see `memory`)."""
     strips: ClassVar[bool] = False
-    """Whether kernels take and give some channels of wider images (`layout/strip.py`)."""
+    """True where kernels read and write channel ranges of wider images (`layout/strip.py`)."""
     packs: ClassVar[bool] = False
-    """Whether what is kept is packed as its layout says, by `device.copying.packed`."""
+    """True where constants are packed into their layout by `device.copying.packed`."""
     in_place: ClassVar[bool] = False
-    """Whether a launch may write memory that it reads at the same place."""
+    """True where a launch may overwrite memory that it reads, at the same place."""
     device: Device | None
 
     @property
     def binds(self) -> int:
-        """How many operands a kernel can be bound to at least."""
+        """The number of operands that a kernel can always bind."""
         return self.operands
 
     @property
     def takes_bytes(self) -> bool:
-        """Whether kernels of it take weights of int8, four in a word."""
+        """Return True where some kernels accept int8 weights, four in a word."""
         return False
 
     @property
     def adjoining(self) -> int:
-        """Bytes of tensors that may lie one behind the other to be one to a launch; 0 for none."""
+        """The most bytes of adjacent tensors that a launch can bind as one; 0 for none."""
         return 0
 
     @abstractmethod
     def choose(self, problem: Problem, kernel: str | None = None) -> Choice:
-        """The kernel that is to compute `problem`, or the one called `kernel`.
+        """Choose the kernel that computes `problem`, or the one called `kernel`.
 
         Raises UnsupportedOpError or LimitError with the reason where there is none.
         """
 
     def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
-        """The kernels that `problem` may be given, `choice` first; none where there is but one."""
+        """Return the kernels that could compute `problem`, `choice` first; empty without others."""
         return []
 
     def suits(self, problem: Problem, kernel: str | None = None) -> bool:
-        """Whether a kernel is meant for problems such as `problem`, here.
+        """Return True where a kernel of this backend is meant for problems like `problem`.
 
-        kernel: the one asked for, which then only has to be able to.
+        kernel: the name of a requested kernel, which only has to be able to compute it.
         """
         return False
 
     def takes(self, choice: Choice, problem: Problem) -> bool:
-        """Whether `choice`, with its parameters as they are, can compute `problem` here.
+        """Return True where `choice`, with its parameters, can compute `problem` here.
 
-        Raises UnsupportedOpError where it is no problem for it at all.
+        Raises UnsupportedOpError where `choice` cannot take such a problem at all.
         """
         return True
 
     @abstractmethod
     def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
-        """The layout in which `choice` wants each operand and leaves `out`."""
+        """Return the layout in which `choice` wants each operand and leaves `out`."""
 
     def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
-        """How the view `op` wants its input, which lies in `given`, and how its result lies."""
+        """Return the layouts of the input, now in `given`, and of the result of the view `op`."""
         return op.view_layouts(given)
 
     def holds(self, dtype: DType) -> bool:
-        """Whether its memory has numbers of `dtype`; tensors of others stay in the host's."""
+        """Return True where its memory stores `dtype`; other tensors stay in host memory."""
         return True
 
     def capacity(self, floats: int) -> int:
-        """Floats to allocate for a tensor of `floats`."""
+        """Return the floats to allocate for a tensor of `floats`."""
         return floats
 
     def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
-        """The operands of which `choice` takes a copy, in a texture, and its bytes.
+        """Return the bytes of each operand that `choice` copies to a texture, by name.
 
-        A parameter that is copied is not kept besides.
+        The original of a copied parameter is not kept.
         """
         return {}
 
     def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
-        """By what `choice` reads each operand: "buffer", "attribute", or GLSL's name of a sampler.
+        """Return the access of each operand: "buffer", "attribute", or a GLSL sampler type.
 
-        Empty where there is but one way.
+        Empty for a backend with a single kind of access.
         """
         return {}
 
     def stored(self, dtype: DType) -> DType:
-        """The type as which weights of `dtype` are kept here."""
+        """Return the type in which weights of `dtype` are stored here."""
         return dtype
 
     @abstractmethod
@@ -156,9 +156,9 @@ class Backend(ABC):
         dtype: DType = DType.float32,
         offset: int | None = None,
     ) -> Store:
-        """Room for a tensor: filled with zeros, or that of `memory` as it is.
+        """Allocate a tensor: filled with zeros, or within `memory`, uninitialized.
 
-        offset: the word of `memory` that it begins at, where others lie beside it.
+        offset: the word of `memory` at which it begins, where other tensors lie beside it.
         """
 
     @abstractmethod
@@ -170,36 +170,36 @@ class Backend(ABC):
         out: Operand,
         own: bool = False,
     ) -> Launch:
-        """Return `problem` made ready to be computed by `choice`, from `operands` to `out`.
+        """Prepare `choice` to compute `problem` from `operands` into `out`; return the launch.
 
-        Where these are not there yet, it can be written down, and not be called. own: whether a
-        program of its own is worth its while, as the host has more to do than the device where
+        Where these are not allocated yet, the launch can be recorded but not called. own: True to
+        compile a program for this problem alone, with constant uniforms: it saves host time where
         launches are small.
         """
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
-        """See whether kernels compute such problems right here, where that is not known.
+        """Compare kernels' results with NumPy's for such problems, where no verdict is known.
 
-        Returns whether some are not: they are chosen no more, so that others must be.
+        Returns True where some are wrong: they will not be chosen again, so choose anew.
         """
         return False
 
     def measures(self, choice: Choice, problem: Problem) -> tuple[int, ...]:
-        """How large the launch is by which `choice` computes it, and how long its sums are.
+        """Return the launch size by which `choice` computes `problem`, and the depth of its sums.
 
-        What was seen of these says all of smaller ones; none where nothing need be seen.
+        A verdict on these covers all smaller ones. Empty where no comparison is needed.
         """
         return ()
 
     def right(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
-        """Return True where kernels were seen to be right, as they were launched for other sizes.
+        """Return True where all kernels are right for these problems, though chosen for others.
 
-        They are looked at where nothing is known.
+        Kernels without a verdict are compared with NumPy.
         """
         return True
 
     def why_not(self, problem: Problem, kernel: str | None = None) -> str | None:
-        """Why `problem` cannot be computed here; None when it can."""
+        """Return why `problem` cannot be computed here; None where it can."""
         try:
             self.choose(problem, kernel)
         except (UnsupportedOpError, LimitError) as error:
@@ -207,34 +207,34 @@ class Backend(ABC):
         return None
 
     def memory(self, floats: int, way: Way | None = None) -> Memory | None:
-        """Room of `floats` for tensors to share; None where each is to have its own.
+        """Allocate `floats` for tensors to share; None where each tensor has its own memory.
 
-        way: that what it holds goes in every run, None if none.
+        way: the direction in which its content is transferred in every run; None without one.
         """
         return None
 
     def memory_kind(self, floats: int, way: Way | None = None) -> str:
-        """Which of `device.memory.MEMORIES` such room is."""
+        """Return the key in `device.memory.MEMORIES` of the memory that `memory` allocates."""
         return "shared"
 
     def available(self) -> int | None:
-        """Bytes of device memory that are free; None where nobody knows."""
+        """Return the free bytes of device memory; None where unknown."""
         return None
 
     def perform(self, work: Callable[[], T]) -> T:
-        """What `work` gives or raises, called where the device may be used. From any thread."""
+        """Run `work` in the device's thread and return its result; callable from any thread."""
         return work()
 
     def activate(self) -> None:
         """Make this backend's device current in the thread that opened it, or inside `perform`."""
 
     def upload(self, store: Store) -> None:
-        """Move what `store` was set to to the device."""
+        """Copy the array that `store` was set to from the host to the device."""
 
     def copy(self, source: Store, target: Store, row: int | None = None) -> None:
-        """Have `target` hold what `source` does, or its place `row` along its first dimension.
+        """Copy `source` to `target`, or to its entry `row` along the first dimension.
 
-        Both are row major and have as many numbers, of one dtype.
+        Both are row major and have the same number of elements and the same dtype.
         """
         array = source.pull()
         if row is None:
@@ -243,24 +243,24 @@ class Backend(ABC):
             target.pull()[row] = array.reshape(target.shape[1:])
 
     def keep(self, array: NDArray[Any], layout: Layout, words: NDArray[Any] | None = None) -> Store:
-        """A store that holds `array` for good: it may be on the device only.
+        """Store the constant `array`, possibly on the device only.
 
-        words: `array` in `layout`, where that is known (see `packs`). Its numbers are of the type
-        that is `stored` for those of `array`.
+        words: `array` packed in `layout`, where already known (see `packs`). The stored type is that
+        given by `stored`.
         """
         store = self.allocate(array.shape, layout, dtype=DType.of(array))
         store.set(array)
         return store
 
     def renew(self, store: Store, array: NDArray[Any]) -> None:
-        """Have `store`, which `keep` gave, hold `array` from now on."""
+        """Replace the content of `store`, which `keep` returned, by `array`."""
         store.set(array)
 
     def together(self, launches: Sequence[Launch], *, apart: bool = False) -> Launch:
-        """All of `launches`, one after the other, with the least that this takes.
+        """Return one launch that runs all `launches` in order, with the least overhead.
 
-        apart: whether those that do not wait for one another may change places, so that a device is
-        at them at once. Their results are seen where `wrote` is called of their stores.
+        apart: True to reorder independent launches, so that a device runs them concurrently. The
+        caller must call `wrote` of their stores for the results to be seen.
         """
 
         def perform() -> None:
@@ -270,8 +270,8 @@ class Backend(ABC):
         return perform
 
     def finish(self) -> None:
-        """Wait until all that was asked is done."""
+        """Wait until all submitted work is done."""
 
     def fence(self) -> Fence | None:
-        """What waits for all that was asked so far; None where a call returns when it is done."""
+        """Return a fence behind all submitted work; None where calls are synchronous."""
         return None

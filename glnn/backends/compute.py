@@ -27,24 +27,24 @@ from glnn.symint import greatest, hint, is_integer, parts_of
 
 Groups = tuple[int, int, int]
 Range = tuple[BufferPart, int, int, int]
-"""A buffer, where it is bound, the first byte, and how many; -1 for all that follow."""
+"""A buffer, its binding, the first byte, and the bytes; -1 for all that follow."""
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One dispatch: where each buffer is bound, which part of it, the uniforms, the workgroups."""
+    """One dispatch: the bound ranges of buffers, the uniforms, the workgroups."""
 
     buffers: Sequence[Range]
     uniforms: Mapping[str, Uniform]
     groups: Groups
     alone: bool = False
-    """Whether it is sent off by itself, as drivers end what takes long."""
+    """True where it is flushed by itself, as drivers end commands that take long."""
     after: bool = False
-    """Whether it reads what those before it wrote to the same result."""
+    """True where it reads what earlier dispatches wrote to the same result."""
 
 
 class ComputeLaunch(GlLaunch):
-    """Dispatches; before them what is computed in place is copied to the result."""
+    """Dispatches of one problem, after a copy of an operand that is updated in place."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ComputeLaunch(GlLaunch):
 
     @cached_property
     def _bound(self) -> list[Place]:
-        """The memory that is bound for its dispatches."""
+        """The memory ranges that the dispatches bind."""
         ranges = (range for dispatch in self._dispatches for range in dispatch.buffers)
         ends = (
             (part.key, first, END if nbytes == -1 else first + nbytes)
@@ -161,9 +161,9 @@ class Compute(GlBackend):
         uniforms: Mapping[str, Uniform],
         most: int | None,
     ) -> Iterator[Dispatch]:
-        """The dispatches that compute `problem`: one, or those of each part of a split.
+        """Yield the dispatches that compute `problem`: one, or those of each part of a split.
 
-        most: the workgroups that one may have.
+        most: the most workgroups of one dispatch; None without a limit.
         """
         split = problem.split(kernel, self.device.capabilities)
         bound = {n: (buffers[n], at, *buffers[n].part) for n, at in places.items()}
@@ -191,7 +191,7 @@ class Compute(GlBackend):
             yield from in_parts(ranges, changed, groups, most)
 
     def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
-        """The workgroups along x, y and z, also those that a walk in strides stands for."""
+        """Return the workgroups along x, y and z, as if no dimension were a grid-stride loop."""
         each = self._launch_sizes(kernel, problem)
         groups = [kernel.launch.groups(sizes, kernel.defaults) for sizes in each]
         x, y, z = (max(counts) for counts in zip(*groups, strict=True))
@@ -224,7 +224,7 @@ class Compute(GlBackend):
         return 1 if split is None else sum(1 for _ in split.parts(problem.shapes))
 
     def _groups(self, kernel: Kernel, sizes: Mapping[str, int]) -> Groups:
-        """The workgroups to dispatch: the last dimension is cut short where that is walked."""
+        """Return the workgroups to dispatch; a dimension with a grid-stride loop is limited."""
         groups = list(kernel.launch.groups(sizes, kernel.defaults))
         if kernel.launch.strided:
             last = len(kernel.launch.grid) - 1
@@ -245,9 +245,9 @@ def in_parts(
     *,
     after: bool = False,
 ) -> Iterator[Dispatch]:
-    """The dispatch of `groups`, or several of at most `most` of them each.
+    """Yield the dispatch of `groups`, or several of at most `most` of them each.
 
-    after: whether it reads what those before it wrote; its own parts do not read one another's.
+    after: True where it reads what earlier dispatches wrote; its parts are independent.
     """
     if most is None:
         yield Dispatch(buffers, uniforms, groups, after=after)

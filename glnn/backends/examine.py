@@ -1,9 +1,8 @@
-"""Kernels held against NumPy before their first result is used: drivers are wrong in silence.
+"""Comparison of kernels with NumPy before their first use, as drivers miscompile silently.
 
-A kernel computes few results, of sums as long as it will be asked for, with NaN, infinities and the
-ends of exp among its operands; and as many as the largest launch that it will be asked for has.
-Where only large launches are wrong, ones that are right are found; where all are, the kernel is not
-used.
+A kernel computes few results with sums of full depth, with NaN, infinities and the ends of exp
+among its operands; and as many results as its largest launch will have. Where only large launches
+are wrong, a size that is right is searched for; where all are wrong, the kernel is not used.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ CONFIRMED = 1 << 16  # numbers of a problem of which all samples may differ then
 def examine(
     backend: Examined, asked: Iterable[tuple[Choice, Problem]], tell: Tell | None = None
 ) -> bool:
-    """Look at the kernels that were not seen yet with launches as large as such problems take.
+    """Compare kernels with NumPy where no verdict covers launches as large as these problems'.
 
-    What is found is kept. tell: hears of results that were wrong. Returns whether some kernels are
-    not to be used: others must be chosen then.
+    The verdicts are stored. tell: callback for wrong results. Returns True where some kernels must not
+    be used, so that others must be chosen.
     """
     offers, verdicts = backend.device.capabilities, backend.verdicts
     wrong, new, written = False, dict[str, Verdict](), perf_counter()
@@ -87,9 +86,9 @@ def _verdict(
     wide: dict[str, Verdict],
     tell: Tell | None,
 ) -> Verdict:
-    """What is found of `kernel`, of which `known` is known. Raises what preparing it raises.
+    """Return the verdict on `kernel`, extending `known`. Raises what preparing it raises.
 
-    wide: by program, the launches in which its results were right, for sums of any length.
+    wide: the launches, by program, whose results were right, for sums of any depth.
     """
     program = program_key(kernel, problem, backend.device.capabilities)
     where, part = backend.device.capabilities.renderer, known.part
@@ -147,10 +146,10 @@ def wrong_again(
     part: int | None,
     pace: float | None,
 ) -> bool:
-    """Whether a kernel that was wrong once is so with other operands, too: as many, then more.
+    """Return True where a kernel that was wrong once is wrong with other operands, too.
 
-    Of several sets of random operands those whose results are least the differences of large
-    numbers are taken.
+    It is tried on as many operands, then on more. Of several random sets the one with the least
+    cancellation in its results is taken.
     """
     small = sum(map(prod, problem.shapes.values())) + prod(problem.output) <= CONFIRMED
     looks = [problem]
@@ -173,20 +172,21 @@ def wrong_again(
 def _seen(
     backend: Examined, kernel: Kernel, problem: Problem, launch: Launched, known: Verdict
 ) -> Iterator[tuple[Problem, bool]]:
-    """The problems that `kernel` is seen with, and whether special values are among the operands:
-    few results of whole sums, with such, where `known` has none that were right; and a launch as
-    large as asked, of short sums, without.
+    """Yield the problems to try `kernel` on, each with True for special values in the operands.
+
+    First few results of full-depth sums, with special values, where `known` has no right launch;
+    then a launch as large as `launch`, of short sums, without special values.
     """
     offers = backend.device.capabilities
     program = program_key(kernel, problem, offers)
 
     def fits(other: Problem) -> bool:
-        """Whether the same program can compute it here."""
+        """Return True where the same program can compute `other` here."""
         fault = why_not_problem(kernel, other) or why_not_here(kernel, other, offers)
         return fault is None and program_key(kernel, other, offers) == program
 
     def enough(other: Problem) -> bool:
-        """Whether it does, in a launch as large as asked."""
+        """Return True where it does so in a launch at least as large as `launch`."""
         return fits(other) and within(launch, backend.launched(kernel, other))
 
     whole, own = problem.op.undivided(problem.own)

@@ -1,4 +1,4 @@
-"""What a backend offers to those who see its kernels at work."""
+"""The interface of backends whose kernels are compared with NumPy before use."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from glnn.types import Array, DType, Shape
 
 
 class Examined(Backend):
-    """A backend whose kernels can be seen at work, in launches of any size, on its device.
+    """A backend whose kernels can be tried in launches of any size on its device.
 
-    verdicts: what was found of them so far.
+    verdicts: the outcomes of comparisons so far.
     """
 
     device: Device
@@ -25,18 +25,18 @@ class Examined(Backend):
     @property
     @abstractmethod
     def watched(self) -> bool:
-        """Whether launches are not to take long."""
+        """Return True where the duration of a launch is limited."""
 
     @abstractmethod
     def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
-        """The largest launch by which `kernel` computes `problem`, if none is made in parts."""
+        """Return the largest launch by which `kernel` computes `problem`, if not made in parts."""
 
     @abstractmethod
     def cut_axes(self, kernel: Kernel, problem: Problem) -> int:
-        """Return a bit for each axis along which the last group of that launch has less to do."""
+        """Return a bit for each axis along which that launch's last group has less to do."""
 
     def launched(self, kernel: Kernel, problem: Problem) -> Launched:
-        """Return that launch, as verdicts have it."""
+        """Return the launch size and cut axes of `problem`, in the form of `Verdict.right`."""
         key = "launched", kernel, self.device.capabilities
         if key not in problem.memo:
             problem.memo[key] = (
@@ -48,13 +48,16 @@ class Examined(Backend):
 
     @abstractmethod
     def part(self, kernel: Kernel, problem: Problem) -> int | None:
-        """The most that one launch of `kernel` may be here; None where nothing stands in its way.
+        """Return the largest allowed launch of `kernel`; None where it is not limited.
 
-        Either larger ones were seen to be wrong, or they would take too long.
+        Larger launches either gave wrong results or would take too long.
         """
 
     def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
-        """What part of a launch is right, of which floats from `first` on are wrong; 0: unknown."""
+        """Return the launch size with right results, where floats from `first` on are wrong.
+
+        Returns 0 where unknown.
+        """
         return 0
 
     @abstractmethod

@@ -22,7 +22,7 @@ from glnn.kernels.verdicts import LaunchSize
 from glnn.symint import greatest, parts_of
 
 Attributes = Mapping[str, tuple[BufferPart, int]]
-"""Of a vertex: by name the buffer, and the floats that a vertex takes."""
+"""The vertex attributes by name: the buffer, and the floats that a vertex reads of it."""
 CAPTURED = 64  # floats: GL guarantees no more components a vertex
 
 
@@ -118,7 +118,7 @@ class Feedback(GlBackend):
     def _attributes(
         self, program: Program, kernel: Kernel, problem: Problem, buffers: Mapping[str, BufferPart]
     ) -> Attributes:
-        """What is drawn: the operands that are attributes."""
+        """Return the operands that are vertex attributes. Raises ShaderError on a wrong capture size."""
         parameters = {**kernel.defaults, **problem.defines(kernel)}
         attributes = {
             name: (buffers[name], floats.of(parameters))
@@ -134,7 +134,7 @@ class Feedback(GlBackend):
 
     @staticmethod
     def _captures(kernel: Kernel, problem: Problem) -> int:
-        """The floats that a vertex captures."""
+        """Return the floats that a vertex captures."""
         return kernel.launch.captures.of({**kernel.defaults, **problem.defines(kernel)})
 
     @staticmethod
@@ -143,7 +143,7 @@ class Feedback(GlBackend):
         return problem.sizes(kernel)[along] if along else 1
 
     def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
-        """The vertices of an instance, and the instances."""
+        """Return the vertices of an instance, the instances, and 1."""
         floats, instances = self._floats(kernel, problem)
         return -(-floats // self._captures(kernel, problem)), instances, 1
 
@@ -151,7 +151,7 @@ class Feedback(GlBackend):
         return int(self._floats(kernel, problem)[0] % self._captures(kernel, problem) > 0)
 
     def _floats(self, kernel: Kernel, problem: Problem) -> tuple[int, int]:
-        """The floats of an instance, and the instances."""
+        """Return the floats of an instance, and the instances."""
         instances = self._instances(kernel, problem)
         # Those of an instance follow those of the one before: no padding may come between.
         if kernel.launch.instances:
@@ -162,7 +162,7 @@ class Feedback(GlBackend):
         return first // self._captures(kernel, problem)
 
     def _draws(self, program: Program, kernel: Kernel, problem: Problem) -> Iterator[Draw]:
-        """The draws that make up the result: one, or several of as many vertices as may be."""
+        """Yield the draws of the result: one, or several of as many vertices as allowed."""
         vertices, instances, _ = self.launch_size(kernel, problem)
         most = self.part(kernel, problem)
         if most is None:

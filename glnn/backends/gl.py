@@ -1,4 +1,4 @@
-"""What the two GL backends share: choosing kernels, programs compiled once, buffers."""
+"""Common base of the two GL backends: choice of kernels, cached programs, buffers."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ class GlBackend(Programs):
 
     @cached_property
     def answers(self) -> Answers:
-        """Which backend was the fastest for models on this device."""
+        """The stored answers of the fastest backend for each model on this device."""
         settings = Settings.from_environment()
         return Answers.load(settings.cache, self.device.capabilities, VERSION)
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
-        """Why this backend cannot run on `device`; None when it can."""
+        """Return why this backend cannot run on `device`; None where it can."""
         raise NotImplementedError
 
     def choose(self, problem: Problem, kernel: str | None = None) -> Kernel:
@@ -152,7 +152,7 @@ class GlBackend(Programs):
         return any(kernel.bytes for kernel in declared() if kernel.backend == self.name)
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
-        """How many launches share its work."""
+        """Return the number of launches among which the work of `problem` is divided."""
         return 1
 
     def part(self, kernel: Kernel, problem: Problem) -> int | None:
@@ -177,7 +177,7 @@ class GlBackend(Programs):
         return max(floats, LEAST)
 
     def _samplers(self, kernel: Kernel, problem: Problem) -> dict[str, str]:
-        """What each operand that `kernel` fetches is to the shader. Raises LimitError."""
+        """Return the sampler type of each operand that `kernel` fetches. Raises LimitError."""
         problem = problem.origin
         offers, layouts = self.device.capabilities, self.layouts(kernel, problem)
         return {
@@ -208,7 +208,7 @@ class GlBackend(Programs):
     def fetched(
         self, problem: Problem, kernel: Kernel, buffers: Mapping[str, BufferPart]
     ) -> dict[str, Fetched]:
-        """The textures by which `kernel` reads operands of `problem`, which lie in `buffers`."""
+        """Return the textures by which `kernel` reads operands of `problem` in `buffers`."""
         texels = textures(kernel, problem.epilogue, problem.halves)
         found: dict[str, Fetched] = {}
         for name, sampler in self._samplers(kernel, problem).items():
@@ -222,7 +222,7 @@ class GlBackend(Programs):
         return found
 
     def texture(self, buffer: Buffer, view: TextureView) -> DataTexture:
-        """Return a texture that shows `buffer`: that of all kernels, where it never changes."""
+        """Return a texture of `buffer`; one for all kernels where the buffer never changes."""
         if not buffer.fixed:
             made = DataTexture(self.device, buffer.words, view.texel, view.sampler)
             made.copy_from(buffer.push(self.device), buffer.first)

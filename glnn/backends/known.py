@@ -1,4 +1,4 @@
-"""Operands of a problem, and the result that NumPy has for them."""
+"""Test operands of a problem with NumPy's result for them."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ FEW_RESULTS, SOME_RESULTS = 64, 4096  # below, magnitudes are estimated from 8 n
 
 @dataclass(frozen=True)
 class Known:
-    """Operands of few samples, and their result."""
+    """Test operands, of few samples perhaps, and their result."""
 
     problem: Problem
-    """Of all samples."""
+    """The problem with all samples."""
     op: Operator
-    """What computes the result of these operands: the problem's operator, or one of few samples."""
+    """The operator for these operands: the problem's, or its version for few samples."""
     operands: Mapping[str, Array]
-    """Of each operand all of it, or a few samples, which are to be repeated."""
+    """The whole of each operand, or a few samples, to be repeated."""
     result: Array
-    """What NumPy makes of these."""
+    """NumPy's result."""
     stacks: Mapping[str, int]
-    """Of each operand, and of `out`, that is to be repeated, in how many runs: see `Few`."""
+    """The number of runs of each tensor to be repeated, `out` among them: see `Few`."""
     exact: bool
-    """Whether NumPy computes it in float64; where that takes too long, in float32."""
+    """True where NumPy computed it in float64; False for float32, where float64 takes too long."""
     quick: bool
-    """Whether it is float32 though float64 would not take too long."""
+    """True where it is float32 though float64 would not take too long."""
     spoiled: bool
-    """Whether special values are among the operands."""
+    """True where NaN, infinities and the ends of exp are among the operands."""
 
     @classmethod
     def of(
         cls, problem: Problem, *, spoiled: bool, whole: bool, seed: int = 0, quick: bool = False
     ) -> Known:
-        """What is known of `problem`.
+        """Draw operands for `problem` and compute the result by NumPy.
 
-        spoiled: whether special values are among the operands. whole: whether all samples differ.
-        seed: of the random operands. quick: whether NumPy is to compute in float32.
+        spoiled: True to put special values among the operands. whole: True to have all samples
+        differ. seed: seed of the random operands. quick: True to compute in float32.
         """
         few = None if whole else _few(problem, spoiled)
         op, shapes, stacks = problem.op, problem.own, dict[str, int]()
@@ -84,7 +84,7 @@ class Known:
         seed: int,
         quick: bool,
     ) -> Known:
-        """What is known of `op`, `problem`'s or one of few samples, by operands of these shapes."""
+        """Draw operands of these shapes and compute `op`, the problem's or that of few samples."""
         operands = _operands(problem, shapes, spoiled, reach, seed)
         types = {name: TensorType.of(operands[name]) for name in problem.own}
         cost = op.cost_of(types)
@@ -101,9 +101,9 @@ class Known:
         return cls(problem, op, operands, result, stacks, exact and not quick, quick, spoiled)
 
     def tolerance(self) -> Tolerance:
-        """Find how far a right kernel's results may be off: it costs several times the result.
+        """Estimate how far a right kernel's results may be off, at several times the result's cost.
 
-        It is not needed where results are near by their own size: they are nearer by any other.
+        It is not needed where the error relative to the results themselves is small enough.
         """
         types = {name: TensorType.of(self.operands[name]) for name in self.problem.own}
         if not (self.op.cost_of(types).flops or self.problem.epilogue):
@@ -126,7 +126,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Bounds on the error of results, and the places that tell nothing."""
+    """Bounds on the error of results, and the places that cannot be judged."""
 
     condition: float = 1.0
     """Norm of the magnitudes of the terms that the results are sums of, over the results' norm.
@@ -134,7 +134,7 @@ class Tolerance:
     At least 1. Where terms cancel it is large, and so is the relative error of a right kernel.
     """
     open: Array | None = None
-    """Where float32 does not hold the result; None where it does everywhere."""
+    """Mask of results that float32 cannot represent reliably; None without any."""
 
 
 def _condition(
@@ -145,7 +145,7 @@ def _condition(
     unsure: Array,
     draws: int,
 ) -> float:
-    """`Tolerance.condition` of the results `expected`; marks in `unsure` those that tell nothing.
+    """Return `Tolerance.condition` of the results `expected`; mark unreliable ones in `unsure`.
 
     NumPy computes them in float32 from operands off by an ulp or so, each number by a random part
     of its own: the changes, in ulps, are the root of the sum of the squares of a result's terms,
@@ -180,13 +180,13 @@ def _condition(
 
 
 def _varies(result: Array) -> bool:
-    """Whether its numbers differ, where there are several: else no place is told apart."""
+    """Return True where its numbers differ, so that a misplaced one would be noticed."""
     first, few = result.flat[:1], result.flat[:SOME_RESULTS]  # which tell as a rule
     return result.size < 2 or bool((few != first).any() or (result != first).any())
 
 
 def _few(problem: Problem, spoiled: bool) -> Few | None:
-    """Few samples of `problem`; None where it has no more. spoiled: see `Known.of`."""
+    """Return `problem` with few samples; None where it has no more. spoiled: see `Known.of`."""
     for count in (PERIOD, FEWER):
         few = problem.op.few(problem.own, count)
         if few is None:
@@ -203,7 +203,7 @@ def _few(problem: Problem, spoiled: bool) -> Few | None:
 
 
 def spoilable(problem: Problem) -> list[str]:
-    """The operands that special values may be among."""
+    """Return the names of the operands that may contain special values."""
     names = (*problem.op.spoiled, *problem.extents)
     return [n for n in names if n in problem.shapes and problem.types[n].dtype.kind == "float"]
 
@@ -211,7 +211,7 @@ def spoilable(problem: Problem) -> list[str]:
 def _operands(
     problem: Problem, shapes: Mapping[str, Shape], spoiled: bool, reach: int, seed: int
 ) -> dict[str, Array]:
-    """Random operands of these shapes: floats up to `reach`, integers up to 100 times that."""
+    """Draw random operands of these shapes: floats up to `reach`, integers up to 100 times it."""
     generator, stream, at = np.random.default_rng(2026 + seed), _stream(seed), 0
     found: dict[str, Array] = {}
     for name, shape in shapes.items():
@@ -237,14 +237,14 @@ def _operands(
 
 
 class Stream:
-    """RANDOM floats between -1 and 1, drawn as needed, which operands have over and over."""
+    """A cycle of RANDOM floats between -1 and 1, drawn as needed, from which operands are filled."""
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
         self._drawn = np.empty(0, np.float32)
 
     def part(self, start: int, size: int) -> Array:
-        """As many as `size` says from number `start` on."""
+        """Return `size` floats of the cycle, beginning at number `start`."""
         drawn = self._first(min(start + size, RANDOM))
         own = drawn[start : start + size]
         if len(own) < size:
@@ -252,7 +252,7 @@ class Stream:
         return own
 
     def _first(self, count: int) -> Array:
-        """The first ones, at least so many."""
+        """Return at least the first `count` floats."""
         if count > len(self._drawn):
             more = min(max(count, 2 * len(self._drawn)), RANDOM) - len(self._drawn)
             new = self._generator.random(more, np.float32) * 2 - 1
@@ -262,7 +262,7 @@ class Stream:
 
 @lru_cache(maxsize=1)
 def _stream(seed: int) -> Stream:
-    """Those of one seed."""
+    """Return the stream of a seed, cached."""
     return Stream(seed)
 
 
@@ -279,12 +279,12 @@ def _spoil(array: Array, seed: int) -> None:
 
 
 def measured(array: Array) -> Array:
-    """`array` in numbers that may be far from each other: integers and bools as float64."""
+    """Return `array` in a type for computing differences: integers and bools as float64."""
     return array if array.dtype == np.float32 else array.astype(np.float64)
 
 
 def greatest(array: Array) -> float:
-    """The greatest of its finite numbers."""
+    """Return the greatest magnitude of its finite numbers."""
     numbers = measured(array)
     most = max(float(numbers.max(initial=0)), -float(numbers.min(initial=0)))
     if np.isfinite(most):
@@ -293,7 +293,7 @@ def greatest(array: Array) -> float:
 
 
 def far(got: Array, expected: Array, most: float) -> Array:
-    """Where `got` is off by more than `most`, or another NaN or infinity."""
+    """Return the mask of places where `got` is off by more than `most`, NaN or infinite."""
     with np.errstate(all="ignore"):
         near = np.where(np.isfinite(expected), np.abs(got - expected) <= most, got == expected)
         near |= np.isnan(got) & np.isnan(expected)

@@ -1,4 +1,4 @@
-"""What runs a problem on a GL device: the commands that it asks for."""
+"""Launches on a GL device: the commands that compute a problem."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from glnn.kernels.architecture import EAGER, architecture
 
 
 class TextureSource(Protocol):
-    """A backend, as far as it makes textures of buffers."""
+    """The part of a backend that makes textures from buffers."""
 
     device: Device
 
     def texture(self, buffer: Buffer, view: TextureView) -> DataTexture:
-        """Return a texture that shows what `view` says of `buffer`."""
+        """Return a texture of the part of `buffer` that `view` describes."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Touched:
 
 
 class Sending:
-    """How often the commands of launches, and of turns of one launch, are sent off."""
+    """Schedule of flushes between launches, and between the dispatches of a launch."""
 
     def __init__(self, device: Device) -> None:
         self._batches = _batches(architecture(device.capabilities), device.low)
         self._left = next(self._batches)
 
     def next(self, encoder: CommandEncoder) -> None:
-        """One more follows: send off those before it where they are enough."""
+        """Flush the launches recorded so far where they are enough; call it before the next."""
         if not self._left:
             encoder.flush()
             self._left = next(self._batches)
@@ -51,18 +51,18 @@ class Sending:
 
 
 class GlLaunch(ABC):
-    """What runs one problem on a backend, and where its result is."""
+    """A launch of one problem on a GL backend, and the buffer of its result."""
 
     def __init__(self, name: str, backend: TextureSource, out: BufferPart) -> None:
         self.name, self.out, self._backend = name, out, backend
 
     @abstractmethod
     def record(self, encoder: CommandEncoder, sending: Sending) -> None:
-        """Write down what it asks of GL. sending: is asked before each turn but the first."""
+        """Record the GL commands. sending: consulted before each dispatch but the first."""
 
     @property
     def touches(self) -> Touched | None:
-        """What it reads and writes, where that says which launches may change places with it."""
+        """The memory it reads and writes; None where it must not be reordered."""
         return None
 
     @cached_property
@@ -76,7 +76,7 @@ class GlLaunch(ABC):
 
 
 class Shown:
-    """The textures and vertex arrays of commands on buffers that are there."""
+    """The textures and vertex arrays of commands on allocated buffers."""
 
     def __init__(self) -> None:
         self.textures: list[DataTexture] = []
@@ -84,7 +84,7 @@ class Shown:
 
 
 def bound(backend: TextureSource, launches: Iterable[Launch]) -> BoundCommands:
-    """Return `launches` on buffers that are there, one after the other."""
+    """Return the commands of `launches`, in order, bound to allocated buffers."""
     encoder = CommandEncoder()
     host = encode(encoder, launches, backend.device)
     commands = encoder.finish()
@@ -104,7 +104,7 @@ def bound(backend: TextureSource, launches: Iterable[Launch]) -> BoundCommands:
 
 
 def encode(encoder: CommandEncoder, launches: Iterable[Launch], device: Device) -> list[Launch]:
-    """Write down `launches`, one after the other; return those that are the host's."""
+    """Record `launches` in order; return those that run on the host."""
     sending, host = Sending(device), list[Launch]()
     for launch in launches:
         sending.next(encoder)
@@ -119,9 +119,9 @@ def encode(encoder: CommandEncoder, launches: Iterable[Launch], device: Device) 
 
 
 def in_levels(launches: Iterable[Launch]) -> list[Launch]:
-    """`launches`, each as soon as what it waits for is done: fewer barriers are between them.
+    """Reorder `launches`, each as early as its dependences allow, for fewer barriers.
 
-    It waits for what wrote what it touches, and for what read what it writes.
+    A launch depends on those that wrote memory it touches and on those that read memory it writes.
     """
     found: list[Launch] = []
     together: list[tuple[int, Launch]] = []
@@ -151,12 +151,12 @@ def in_levels(launches: Iterable[Launch]) -> list[Launch]:
 
 
 def _batches(family: str | None, low: bool = False) -> Iterator[int]:
-    """How many launches are sent off together before the next one is asked for, batch by batch.
+    """Yield the number of launches between two flushes, batch by batch.
 
-    Drivers collect commands until somebody waits, which sends off the rest. Sending off the first
-    launch, then two, then four has the device at work while others are still being asked for: on an
-    H200 a flush costs 5 us, and one behind each launch doubles the time of tiny steps. Adreno's
-    drivers gain by it: TensorFlow Lite flushes behind every dispatch, for up to twice the speed.
-    A device of low priority lets others' launches in between.
+    Drivers collect commands until a wait, which flushes the rest. Flushing after the first launch,
+    then after two, then after four keeps the device busy while the host records others: on an H200 a
+    flush costs 5 us, and one after each launch doubles the time of tiny steps. Adreno's drivers gain
+    by it: TensorFlow Lite flushes after every dispatch, for up to twice the speed. A device of low
+    priority flushes after every launch, so that other processes get their turn.
     """
     return repeat(1) if low or family in EAGER else (1 << i for i in count())

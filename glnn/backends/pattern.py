@@ -1,4 +1,4 @@
-"""How a tensor lies in memory whose samples are few over and over, and where it is looked at."""
+"""Memory of a tensor made of few samples repeated, and the places of it that are compared."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ AROUND = 1 << 10  # and so many before and behind each power of two
 
 @dataclass(frozen=True)
 class Pattern:
-    """How an array of `shape` lies, made of another one, of the shape `few`, with fewer samples.
+    """Memory of an array of `shape` that repeats an array of the shape `few`, with fewer samples.
 
-    stacks: how many runs of all samples lie behind one another along the first dimension; each has
-    the samples of the same run of the other one over and over.
+    stacks: the number of runs of all samples behind one another along the first dimension; each
+    repeats the samples of the same run of the smaller array.
     """
 
     layout: Layout
@@ -35,28 +35,28 @@ class Pattern:
 
     @cached_property
     def repeats(self) -> bool:
-        """Whether its memory is runs of numbers over and over, as samples are blocks there."""
+        """Return True where its memory is periodic, because samples are contiguous blocks."""
         of = _block(self.layout, self.few)
         return self.shape != self.few and of is not None and of == _block(self.layout, self.shape)
 
     @cached_property
     def size(self) -> int:
-        """How many numbers its memory has; what pads the last sample is left out."""
+        """The count of numbers in its memory, without the last sample's padding."""
         return self.runs * self.length
 
     @property
     def runs(self) -> int:
-        """How many runs its memory has."""
+        """The count of runs in its memory."""
         return self.stacks if self.repeats else 1
 
     @cached_property
     def length(self) -> int:
-        """The numbers of a run."""
+        """The count of numbers in a run."""
         return self._numbers(self.shape)
 
     @cached_property
     def period(self) -> int:
-        """After how many numbers they come again in a run."""
+        """The period of the numbers in a run."""
         return self._numbers(self.few) if self.repeats else self.length
 
     def _numbers(self, shape: Shape) -> int:
@@ -66,12 +66,12 @@ class Pattern:
         return shape[0] // self.stacks * block
 
     def packed(self, few: Array) -> Array:
-        """One period of each run, of which `few` has the elements; padding is 0."""
+        """Return one period of each run, packed from the elements `few`; padding is 0."""
         array = few if self.repeats else self.whole(few)
         return self.layout.pack(array)[: self.runs * self.period].reshape(self.runs, -1)
 
     def whole(self, few: Array) -> Array:
-        """The array of which `few` has few samples."""
+        """Return the whole array, repeating the samples of `few`."""
         if self.shape == self.few:
             return few
         runs = few.reshape(self.stacks, len(few) // self.stacks, *few.shape[1:])
@@ -80,14 +80,14 @@ class Pattern:
 
     @cached_property
     def own(self) -> Array | None:
-        """Which numbers of a period are elements, not padding; None where all are."""
+        """The mask of the elements in a period, False for padding; None where there is none."""
         if self.layout.size(self.shape) == prod(self.shape):
             return None
         own = self.packed(np.ones(self.few, np.float32)) != 0
         return None if own.all() else own
 
     def at(self, packed: Array, first: int, last: int) -> Array:
-        """The numbers from `first` up to `last` of memory that has these periods."""
+        """Return the numbers from `first` up to `last` of memory with these periods."""
         run, start = divmod(first, self.length)
         count = last - first
         if start + count > self.length:
@@ -100,7 +100,7 @@ class Pattern:
         return _cycled(packed[run], start, count)
 
     def fill(self, device: Device, buffer: Buffer, packed: Array) -> None:
-        """Have the memory of `buffer` hold these periods over and over."""
+        """Fill the memory of `buffer` with these periods, repeated."""
         if self.runs > 1 and packed.itemsize * self.size <= PIECE:
             packed = self.at(packed, 0, self.size)[None]
         size = packed.itemsize * self.size // len(packed)
@@ -109,7 +109,7 @@ class Pattern:
         buffer.wrote()
 
     def element(self, number: int) -> tuple[int, ...]:
-        """The place in the array of what is that number of its memory."""
+        """Return the index in the array of the element at position `number` of its memory."""
         given = self.few if self.repeats else self.shape
         order = self.layout.pack(np.arange(prod(given), dtype=np.int32).reshape(given))
         periods = order[: self.runs * self.period].reshape(self.runs, -1)
@@ -119,7 +119,7 @@ class Pattern:
 
 
 def _block(layout: Layout, shape: Shape) -> int | None:
-    """The numbers from one place along the first axis to the next; None where they lie apart."""
+    """Return the stride along the first axis; None where samples are not contiguous blocks."""
     first, *rest = layout.dims(shape) or (None,)
     if first is None or first.axis or first.step > 1 or not all(dim.axis for dim in rest):
         return None
@@ -127,7 +127,7 @@ def _block(layout: Layout, shape: Shape) -> int | None:
 
 
 def _cycled(period: Array, start: int, count: int) -> Array:
-    """Return `count` numbers of `period` over and over, from its number `start` on."""
+    """Return `count` numbers of the repeated `period`, beginning at its number `start`."""
     found = np.empty(count, period.dtype)
     head = min(len(period) - start, count)
     found[:head] = period[start : start + head]
@@ -139,7 +139,7 @@ def _cycled(period: Array, start: int, count: int) -> Array:
 
 
 def places(size: int) -> list[Part]:
-    """Where so many numbers are looked at: everywhere, if they are few."""
+    """Return the ranges that are compared of `size` numbers: all, if there are few."""
     if size <= MOST:
         return [(0, size)]
     random = np.random.default_rng(size)

@@ -46,11 +46,11 @@ class Programs(Examined):
         bound: Bound,
         own: bool = False,
     ) -> Program:
-        """The program of `kernel` under `defines`, compiled the first time only.
+        """Return the program of `kernel` with the macros `defines`, compiled on first use.
 
-        bound: how it gets at the operands of the problem's epilogue.
-        Problems share it; where a device confuses their sizes, or where `own` is asked for and
-        another is soon compiled, each set of uniforms has its own.
+        bound: the bindings of the epilogue's operands. Problems share a program; each set of
+        uniforms has its own where a device confuses their values, or where `own` is True and
+        compiling is cheap.
         """
         programs: dict[tuple[object, ...], Program] = self.device.programs
         offers, parts = self.device.capabilities, defines.get("IN_PARTS", 0)
@@ -70,7 +70,7 @@ class Programs(Examined):
         return programs[text]
 
     def _made(self, source: Source) -> Program:
-        """The program of `source`, compiled or from a binary: the device notes which."""
+        """Build the program of `source`, compiled or from a binary; the device records which."""
         start = perf_counter()
         made = self.compile(source)
         span = Span(source.name, start, perf_counter())
@@ -97,21 +97,21 @@ class Programs(Examined):
         return assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
 
     def confuses_values(self) -> bool:
-        """Whether the device may run a program with the uniforms of an earlier run."""
+        """Return True where the device may run a program with the uniforms of an earlier run."""
         return False
 
     def compile(self, source: Source) -> Program:
-        """`source` compiled and linked. Raises ShaderError with the driver's message."""
+        """Compile and link `source`. Raises ShaderError with the driver's message."""
         raise NotImplementedError
 
     @staticmethod
     def uniforms(
         program: Program, kernel: Kernel, problem: Problem, fetched: Iterable[str]
     ) -> dict[str, Uniform]:
-        """Values of the uniforms that `program` has; the textures have the units from 0 on.
+        """Return the values of the uniforms of `program`; texture units are numbered from 0.
 
-        Of what no kernel sets nothing is set: ANGLE has all members of a shared declaration, also
-        those that this variant of a shader never reads.
+        Uniforms that no kernel sets are left out: ANGLE reports all members of a shared declaration,
+        also those that this variant of a shader never reads.
         """
         units = {name: unit for unit, name in enumerate(fetched)}
         known: dict[str, Uniform] = {

@@ -1,4 +1,4 @@
-"""A kernel made ready to compute a problem whose result is known, and held against that."""
+"""Trial run of a kernel on a problem whose result is known, and the comparison with it."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ SURE = 0.5  # of the error that is allowed: up to here a result of float32 is en
 PIECE = 1 << 20  # results compared at once
 POISON = np.full(1 << 10, np.nan, np.float32)
 Piece = tuple[int, Array, Array]
-"""The first number of a piece of the result's memory, what is there, and what should be."""
+"""The first position of a piece of the result's memory, the actual and the expected numbers."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A result that is wrong."""
+    """A wrong result of a kernel."""
 
     shapes: Mapping[str, Shape]
-    """Of each operand that the kernel was given."""
+    """The shapes of the kernel's operands."""
     place: tuple[int, ...]
-    """Where in the result: the number that is farthest off, or the first that is no number."""
+    """The index in the result of the number that is farthest off, or of the first NaN."""
     got: float
-    """What is there."""
+    """The actual number."""
     expected: float
-    """What should be."""
+    """The expected number."""
     error: float
-    """Of the whole result, relative to what it is a sum of."""
+    """The error of the whole result, relative to the magnitudes of the terms it sums."""
 
     @property
     def text(self) -> str:
-        """What is wrong, in a few words."""
+        """The fault in a few words, for people."""
         sizes = ", ".join(f"{name} {shape}" for name, shape in self.shapes.items())
         return f"{self.got:.7g} at {self.place}, not {self.expected:.7g}, of {sizes}"
 
 
 Tell = Callable[[Kernel, Problem, Fault], None]
-"""Is told of what was wrong with a kernel that was to compute a problem, or one like it."""
+"""Callback for a fault of a kernel on a problem, or on a similar one."""
 
 
 class Trial:
-    """A kernel made ready to compute a problem whose result is known.
+    """A kernel prepared to compute a problem whose result is known.
 
-    spoiled: whether special values are among the operands. whole: whether all samples differ, for
-    problems that are small. seeds: of the random operands; of several those are taken whose results
-    are least the differences of large numbers.
+    spoiled: True to put special values among the operands. whole: True to have all samples differ,
+    for small problems. seeds: seeds of the random operands; of several the one with the least
+    cancellation in its results is taken.
     """
 
     fault: Fault | None = None
-    """What was wrong the last time; None where nothing was."""
+    """The fault of the last run; None where it was right."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Trial:
         self._expect(known)
 
     def _expect(self, known: Known) -> None:
-        """Have results held against those of `known`."""
+        """Set `known` as the expected result."""
         self._known = known
         self._expected = self._lies.packed(known.result)
         self._greatest = greatest(known.result)
@@ -114,13 +114,13 @@ class Trial:
         return min(both, key=lambda each: each[1].condition)
 
     def _one(self, spoiled: bool, *, quick: bool) -> Known:
-        """The known result of the first seed."""
+        """Compute the known result of the first seed."""
         return Known.of(
             self._problem, spoiled=spoiled, whole=self._whole, seed=self._seed, quick=quick
         )
 
     def _compared(self, tolerance: Tolerance) -> Array | None:
-        """The numbers of a period of the result's memory that are compared; None for all."""
+        """Return the mask of the numbers compared in a period of the result; None for all."""
         own = self._lies.own
         if tolerance.open is None:
             return own
@@ -128,11 +128,11 @@ class Trial:
         return shut if own is None else own & shut
 
     def _pattern(self, name: str, layout: Layout, few: Shape, known: Known) -> Pattern:
-        """How the tensor called `name` lies, which is made of one of the shape `few`."""
+        """Return the memory pattern of the tensor `name`, made of one of the shape `few`."""
         return Pattern(layout, self._problem.shape(name), few, known.stacks.get(name, 1))
 
     def _placed(self, name: str, array: Array, lies: Pattern) -> Buffer:
-        """The memory of an operand, of which `array` is all, or few samples."""
+        """Allocate and fill an operand from `array`, all of it or few samples."""
         backend = self._backend
         if name == self._problem.op.updates:  # each time anew, as the result takes its place
             store = backend.allocate(lies.shape, lies.layout, self._memory)
@@ -146,10 +146,10 @@ class Trial:
         return store  # only the device's copy is needed
 
     def look(self, part: int | None, pace: float | None) -> tuple[float, int | None]:
-        """The error of launches of at most `part`, and up to where one is right; None: it is.
+        """Run in launches of at most `part`; return the error, and the launch size that is right.
 
-        The error is relative to the magnitudes of the terms that the results are sums of.
-        pace: what the kernel is known to do in a second.
+        The size is None where the whole result is right. The error is relative to the magnitudes of
+        the terms that the results are sums of. pace: the kernel's throughput, where it is known.
         """
         verdicts, device = self._backend.verdicts, self._backend.device
         before = verdicts.found.get(self._key)
@@ -183,7 +183,7 @@ class Trial:
         return error, self._backend.right_until(self._kernel, self._problem, words)
 
     def _judged(self, looked: Sequence[Part], tolerance: Tolerance) -> tuple[list[Piece], float]:
-        """The result in these places, and its error by `tolerance`."""
+        """Return the result in these ranges, and its error by `tolerance`."""
         self._seen = self._compared(tolerance)
         pieces = list(self._pieces(looked))
         sums = [squares(got, expected) for _, got, expected in pieces]
@@ -191,7 +191,7 @@ class Trial:
         return pieces, error / tolerance.condition
 
     def _pieces(self, looked: Sequence[Part]) -> Iterator[Piece]:
-        """What the result's memory has in these places; what nobody looks at is as expected."""
+        """Yield the pieces of the result in these ranges; numbers not compared are as expected."""
         numbers = gathered(self._backend.device, self._out, looked)
         taken = 0
         for first, last in looked:
@@ -205,7 +205,7 @@ class Trial:
                 yield start, got, expected
 
     def _first_wrong(self, looked: Sequence[Part], pieces: Sequence[Piece]) -> int:
-        """The first number of the result's memory that is far off; 0 where none is."""
+        """Return the first position of the result's memory that is far off; 0 where none is."""
         before = 0  # up to there nothing was wrong
         for start, got, expected in pieces:
             wrong = far(got, expected, FAR * self._greatest)
@@ -221,7 +221,7 @@ class Trial:
         return start + int(wrong.argmax())
 
     def _fault(self, pieces: Iterable[Piece], error: float) -> Fault:
-        """Where `pieces`, of that `error`, are wrong the most."""
+        """Return the worst fault in `pieces`. error: the error of the whole result."""
         worst = -1.0, 0, 0.0, 0.0
         for start, there, right in pieces:
             with np.errstate(all="ignore"):
@@ -235,7 +235,7 @@ class Trial:
         return Fault(self._problem.shapes, self._lies.element(number), got, expected, error)
 
     def pace(self) -> float:
-        """What the kernel does in a second, at the least."""
+        """Measure the kernel's throughput, a lower bound, in units of `work` a second."""
         self._backend.finish()
         start = perf_counter()
         self._perform()

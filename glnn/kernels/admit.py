@@ -1,4 +1,4 @@
-"""Whether a kernel can compute a problem on a device, and why not."""
+"""Capability checks: the reasons why a kernel cannot compute a problem on a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from glnn.layout import parse
 
 
 def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
-    """Why `kernel` cannot run on `device` whatever the problem; None when it can."""
+    """Return why `kernel` cannot run on `device` whatever the problem; None where it can."""
     key = "why not", device
     if key not in kernel.memo:
         kernel.memo[key] = _why_not_device(kernel, device)
@@ -61,9 +61,9 @@ def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
 
 
 def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
-    """`kernel` with the first of its parameters that `device` admits, None where it admits none.
+    """Return `kernel` with the first parameters that `device` admits; None where it admits none.
 
-    The first are those for the device's architecture.
+    The parameters for the device's architecture are tried first.
     """
     if device not in kernel.memo:
         kernel.memo[device] = _fitted(kernel, device)
@@ -83,7 +83,7 @@ def _fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
 
 
 def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
-    """Why `kernel` cannot compute `problem` on any device; None when it can."""
+    """Return why `kernel` cannot compute `problem` on any device; None where it can."""
     if reason := why_not_prologue(kernel, problem.prologue):
         return reason
     known = {*kernel.layouts, *problem.extents, *names_of(problem.prologue)}
@@ -126,15 +126,15 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
 
 
 def _takes(kernel: Kernel, problem: Problem, name: str, layout: str) -> bool:
-    """Whether `kernel` takes `name` in `layout` itself, not in one that is the same memory here."""
+    """Return True where `kernel` accepts `name` in `layout` itself, not an equivalent layout."""
     shape = problem.shape(name)
     return parse(layout).at(shape) in [parse(text).at(shape) for text in kernel.wants(name)]
 
 
 def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
-    """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not.
+    """Return which limit of `device` the sizes of `problem` exceed for `kernel`; None without one.
 
-    Nothing is said of kernels made of stages.
+    Kernels of stages are not checked.
     """
     if kernel.stages:
         return None

@@ -1,4 +1,4 @@
-"""Architectures: GPUs alike enough to share defaults, told by what their drivers call them."""
+"""GPU architectures that share default parameters, recognized by the driver's device name."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "V3D": ("v3d",),
     "Adreno": ("adreno", "freedreno"),
 }
-"""By name; a device is of the first with a word found in its vendor or renderer."""
+"""Words by architecture; a device is of the first with a word in its vendor or renderer."""
 
 PATIENT = ("NVIDIA", "llvmpipe")
 """Architectures whose drivers were seen to let launches take as long as they need."""
 
 EAGER = ("Adreno",)
-"""Architectures whose drivers are best told to begin with every launch."""
+"""Architectures whose drivers should be flushed after every launch."""
 
 
 def architecture(device: Capabilities) -> str | None:
-    """The architecture of `device`; None for one unknown."""
+    """Return the architecture of `device`; None where it is unknown."""
     return architecture_called(f"{device.vendor} {device.renderer}")
 
 
 @lru_cache(maxsize=64)
 def architecture_called(text: str) -> str | None:
-    """The architecture of the device whose driver calls it `text`; None for one unknown."""
+    """Return the architecture of a device by its driver's name `text`; None where unknown."""
     for name, words in ARCHITECTURES.items():
         if any(word in text.lower() for word in words):
             return name

@@ -1,4 +1,4 @@
-"""A batch of samples in parts, where the device cannot compute it in one dispatch."""
+"""Splitting of a batch of samples that the device cannot compute in one dispatch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Sizes = Callable[[int], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Batches(Split):
-    """`n` samples, `count` of them at a time.
+    """A batch of `n` samples, `count` of them in each part.
 
-    nbytes: of one sample of each operand that has samples. whole: words of each operand as it is.
-    sizes: the uniforms and sizes of so many samples.
+    nbytes: bytes of one sample of each operand with a batch dimension. whole: words of each whole
+    operand. sizes: function that gives the uniforms and sizes for a count of samples.
     """
 
     n: int
@@ -40,11 +40,11 @@ class Batches(Split):
         sizes: Sizes,
         device: Capabilities,
     ) -> Batches | None:
-        """The parts that `device` needs; None where nothing is too much or no cut helps.
+        """Return the parts that `device` needs; None where none are needed or no cut helps.
 
-        inputs: the operands that have samples. types: of each operand and `out`. No part exceeds
-        a storage block or the workgroups that may be dispatched, and each begins where a storage
-        buffer may be bound.
+        inputs: the operands with a batch dimension. types: the type of each operand and of `out`.
+        No part exceeds a storage block or the workgroups of a dispatch, and each begins at a
+        multiple of the storage buffers' offset alignment.
         """
         shapes = {name: one.shape for name, one in types.items()}
         if any(len(shapes[name]) < 2 for name in (*inputs, "out")):
@@ -72,7 +72,7 @@ class Batches(Split):
 
     @property
     def counts(self) -> set[int]:
-        """How many samples the parts have."""
+        """The distinct numbers of samples of the parts."""
         return {self.count, self.n % self.count or self.count}
 
     def parts(self, operands: Shapes) -> Iterator[Part]:
@@ -87,7 +87,7 @@ class Batches(Split):
 
 
 def _apart(layout: Layout, type: TensorType) -> int:
-    """Bytes from one of several samples to the next; 0 where they do not lie one after another."""
+    """Return the bytes from one sample to the next; 0 where samples are not contiguous."""
     size = layout.number(type.dtype).itemsize
     if isinstance(layout, RowMajor):
         return size * layout.row(type.shape)
@@ -97,7 +97,7 @@ def _apart(layout: Layout, type: TensorType) -> int:
 
 
 def _may(kernel: Kernel, sizes: Mapping[str, int], device: Capabilities) -> bool:
-    """Whether the workgroups for `sizes` may be dispatched."""
+    """Return True where the device allows the workgroups for `sizes`."""
     limits = device.max_compute_work_group_count
     bounded = kernel.launch.groups(sizes, kernel.defaults)[: kernel.launch.bounded]
     return all(count <= limit for count, limit in zip(bounded, limits, strict=False))

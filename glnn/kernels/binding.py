@@ -1,4 +1,4 @@
-"""Where the operands of a prologue and of an epilogue lie for a kernel on one device."""
+"""Bindings and textures of the operands of a prologue and an epilogue on one device."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from glnn.kernels.problem import Problem
 from glnn.types import DType
 
 TEXELS = {"float": "r32f", "vec4": "rgba32f"}
-"""The format of what an epilogue fetches, by its form."""
+"""The texel format of an epilogue's operands, by the epilogue's form."""
 HALVES = {"r32f": "r16f", "rgba32f": "rgba16f"}
-"""The format of texels of float16, by the one that a declaration has."""
+"""The float16 texel format, by the float32 format that a declaration names."""
 
 
 def textures(
     kernel: Kernel, epilogue: Epilogue | None, halves: Iterable[str] = ()
 ) -> dict[str, str]:
-    """The texel format of each operand that `kernel` reads through a texture.
+    """Return the texel format of each operand that `kernel` reads through a texture.
 
     halves: the operands that are float16.
     """
@@ -36,7 +36,7 @@ def textures(
 
 
 def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
-    """Why `kernel` cannot finish its results so on any device; None when it can."""
+    """Return why `kernel` cannot apply `epilogue` on any device; None where it can."""
     if epilogue is None:
         return None
     if kernel.epilogue is None:
@@ -52,7 +52,7 @@ def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
 
 
 def why_not_prologue(kernel: Kernel, prologue: Prologue | None) -> str | None:
-    """Why `kernel` cannot prepare its x so on any device; None when it can."""
+    """Return why `kernel` cannot apply `prologue` to its x on any device; None where it can."""
     if prologue is None:
         return None
     if kernel.prologue is None:
@@ -65,8 +65,9 @@ def why_not_prologue(kernel: Kernel, prologue: Prologue | None) -> str | None:
 
 
 def why_not_bound(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
-    """Why `device` cannot bind what the prologue and the epilogue of `problem` have beside the
-    operator's operands; None when it can.
+    """Return why `device` cannot bind the operands of the prologue and epilogue of `problem`.
+
+    Returns None where it can bind them beside the operator's own operands.
     """
     epilogue, before = problem.epilogue, len(names_of(problem.prologue))
     extents = () if epilogue is None else epilogue.extents
@@ -96,10 +97,10 @@ def why_not_bound(kernel: Kernel, problem: Problem, device: Capabilities) -> str
 def bind(
     kernel: Kernel, problem: Problem, device: Capabilities, samplers: Mapping[str, str]
 ) -> Bound:
-    """How `kernel` gets at what the prologue and the epilogue of `problem` have beside the
-    operator's operands, which `device` can bind: those of the prologue come first.
+    """Assign bindings to the operands of the prologue and the epilogue of `problem`.
 
-    samplers: what each operand is to a shader that fetches it.
+    They follow the operator's operands, the prologue's first; `device` must be able to bind them
+    (`why_not_bound`). samplers: the sampler type of each operand that a shader fetches.
     """
     epilogue = problem.epilogue
     if kernel.backend == "feedback":
@@ -117,8 +118,9 @@ def bind(
 def written(
     kernel: Kernel, epilogue: Epilogue | None, bound: Bound, prologue: Prologue | None = None
 ) -> dict[str, str]:
-    """What `assemble` puts into the source of `kernel` for what is done to x before and to the
-    result behind, whose operands are bound so.
+    """Return the texts of prologue and epilogue that `assemble` puts into the source of `kernel`.
+
+    bound: the bindings of their operands.
     """
     if kernel.stages:
         return {}
@@ -129,15 +131,15 @@ def written(
 
 
 def _taken(kernel: Kernel, operands: Iterable[str]) -> int:
-    """The first binding after those of the op's own operands."""
+    """Return the first binding after those of the op's own operands."""
     return max(kernel.places(operands).values(), default=-1) + 1
 
 
 def _buffers(epilogue: Epilogue, taken: int, blocks: int, halves: Container[str]) -> Bound:
-    """The bindings after those taken, as many as there are.
+    """Assign the epilogue's operands to the storage-buffer bindings that are left.
 
-    Where one is missing, the last operand that lies as the result does, in numbers of the same
-    size, is in the result's memory.
+    Where one too few is left, the last full-size operand with numbers of the result's width is put
+    into the result's memory.
     """
     names, left, in_place = list(epilogue.names), max(blocks - taken, 0), None
     if len(names) > left:

@@ -1,11 +1,12 @@
-"""Cache lines that a matrix product's concurrent invocations read, from its declaration alone.
+"""Model of the cache lines that a matrix product's concurrent invocations read.
 
-The model is Gronqvist and Lokhmotov's (sections 1.4.6 and 1.4.7, table 1.2) and Rovder's after them
-(2017, chapter 8, table 8.1): invocations go along k together, workgroups that follow one another
-along x are in flight at once, the cache is fully associative, and what several invocations read at
-once is read once. Between two misses of an operand all of a line is used up, so what counts is a
-window along k as long as the longest line: a line's part counts as a part of a line, as theirs does
-(who want workgroups of at least 4 invocations along x).
+It needs the kernel's declaration alone. The model is Gronqvist and Lokhmotov's (sections 1.4.6 and
+1.4.7, table 1.2) and Rovder's after them (2017, chapter 8, table 8.1): invocations go along k
+together, workgroups that follow one another along x are in flight at once, the cache is fully
+associative, and data that several invocations read at once is read once. Between two misses of an
+operand all of a line is used up, so lines are counted in a window along k as long as the longest
+line. Part of a line counts as a fraction, as in theirs (who want workgroups of at least 4
+invocations along x).
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ SIDES: Mapping[str, tuple[str, ...]] = {"x": ("m", "out_rows"), "weight": ("n", 
 
 @dataclass(frozen=True)
 class Side:
-    """How a kernel walks one operand, of `SIDES`."""
+    """The access pattern of a kernel on one operand of `SIDES`."""
 
     layout: str
-    """How the operand lies."""
+    """The layout of the operand."""
     rows: int
-    """That an invocation reads."""
+    """The number of rows that an invocation reads."""
     axis: int
-    """Of the grid: along 0, x, or 1, y, other invocations read other rows."""
+    """The grid dimension, 0 (x) or 1 (y), along which invocations read different rows."""
 
     @property
     def line(self) -> tuple[int, int]:
-        """Rows of the operand and places along k that a cache line holds."""
+        """The rows of the operand and the places along k that a cache line holds."""
         held, left = [1, 1], FLOATS
         for dim in reversed(parse(self.layout).dims(LARGE)):
             taken = min(dim.extent, left)
@@ -50,23 +51,23 @@ class Side:
 
 @dataclass(frozen=True)
 class Reads:
-    """What the invocations of a kernel read of both operands."""
+    """The access pattern of a matmul kernel on both operands."""
 
     x: Side
-    """Of x, m x k."""
+    """The access pattern on x, m x k."""
     weight: Side
-    """Of weight, n x k."""
+    """The access pattern on weight, n x k."""
 
     @property
     def period(self) -> int:
-        """Places along k from one miss of the operand with the longest lines to the next."""
+        """The places along k between two misses of the operand with the longest lines."""
         return max(self.x.line[1], self.weight.line[1])
 
     def lines(self, workgroup: tuple[int, int], invocations: int = 0) -> float:
-        """Cache lines that are read in one period.
+        """Return the number of cache lines that are read in one period.
 
-        workgroup: invocations along x and y. invocations: how many are in flight at once, in as
-        many workgroups along x; those of one workgroup unless it is more.
+        workgroup: invocations along x and y. invocations: the number in flight at once, in as many
+        workgroups along x; at least those of one workgroup.
         """
         groups = max(1, invocations // prod(workgroup))
         along = workgroup[0] * groups, workgroup[1]
@@ -75,9 +76,10 @@ class Reads:
 
     @classmethod
     def of(cls, kernel: Kernel) -> Reads | None:
-        """Those of a matmul kernel that reads its operands directly, as its defaults say.
+        """Return the access pattern of a matmul kernel with its default parameters.
 
-        None where it does not: by shared memory, a texture or stages, or not once for each result.
+        Returns None where it does not read its operands directly, once for each result: where it
+        uses shared memory, a texture or stages.
         """
         values = kernel.defaults
         if kernel.op != "matmul" or kernel.backend != "compute" or kernel.stages:
@@ -94,5 +96,5 @@ class Reads:
 
 
 def workgroups(invocations: int = INVOCATIONS) -> tuple[tuple[int, int], ...]:
-    """Every workgroup of so many invocations, a power of two: along x and y, of 1 along y first."""
+    """Return all workgroup sizes (x, y) of so many invocations, a power of two, y = 1 first."""
     return tuple((invocations >> i, 1 << i) for i in range(invocations.bit_length()))

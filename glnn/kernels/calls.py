@@ -1,4 +1,4 @@
-"""Which scalar functions a kernel computes, of those that the table has by name."""
+"""The named scalar functions that a kernel calls for a problem."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Called = tuple[str, str]
 
 
 def called(problem: Problem) -> frozenset[Called]:
-    """The functions that whatever computes `problem` by GLSL calls."""
+    """Return the scalar functions that a GLSL program for `problem` calls."""
     if "called" not in problem.memo:
         own = (_of(expr, types) for expr, types in _expressions(problem))
         problem.memo["called"] = frozenset().union(*own)
@@ -29,7 +29,7 @@ def called(problem: Problem) -> frozenset[Called]:
 
 
 def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
-    """Each expression in `problem`, and the types of its arguments."""
+    """Yield each expression in `problem` with the types of its arguments."""
     op, given = problem.op, [widened(problem.types[name]).dtype for name in problem.own]
     if isinstance(op, Pointwise):
         yield op.expr, given
@@ -51,7 +51,7 @@ def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
 
 
 def _of(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:
-    """The functions in `expr`, those that others are made of among them; these take floats."""
+    """Return the functions in `expr`, including those that others are composed of (on floats)."""
     try:
         types = iter(types_on_gpu(expr, dtypes))
     except UnsupportedOpError:  # no kernel computes it

@@ -1,4 +1,4 @@
-"""A kernel's declaration, a TOML file: its keys, what they stand for, and its variants."""
+"""Kernel declarations, TOML files: their keys, the meaning of each, and variants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUITS, PREDICTED, SLOW, UNFIT = FITS = "suits", "predicted", "slow", "unfit"
 
 @dataclass(frozen=True)
 class Operand:
-    """How a kernel takes an operand, or gives `out`."""
+    """The declaration of an operand, or of `out`: layouts, where the shader finds it, types."""
 
     layout: tuple[str, ...]  # as `layout.parse` reads them; taken as it comes where it lies in one
     # of them, else in the first; `any` takes what comes, and out follows
@@ -64,7 +64,7 @@ class Operand:
 
     @property
     def places(self) -> list[str]:
-        """The keys that say where the shader finds it."""
+        """The keys in use that tell where the shader finds the operand."""
         found = {
             "binding": self.binding is not None,
             "texture": self.texture is not None,
@@ -77,7 +77,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Range:
-    """From `min` to `max`, both within."""
+    """Inclusive range of integers, from `min` to `max`."""
 
     min: int = 0
     max: int | None = None  # None for no end
@@ -103,7 +103,7 @@ class Where:
 
     @classmethod
     def read(cls, value: Any) -> Where:
-        """That of a table as { GROUPS = 1, STRIDE_H = { max = 4 }, m = { max = 4 } }."""
+        """Parse a table such as { GROUPS = 1, STRIDE_H = { max = 4 }, m = { max = 4 } }."""
         ranges = {n: v for n, v in entries(value) if isinstance(v, Mapping)}
         rest = {n: v for n, v in entries(value) if n not in ranges}
         value_of = of_type(int, "an integer, or a table of min and max")
@@ -114,13 +114,13 @@ class Where:
 
     @property
     def least(self) -> dict[str, int]:
-        """Values of the attributes that it needs."""
+        """The smallest admissible value of each attribute that the declaration restricts."""
         return {**self.attributes, **{n: one.min for n, one in self.bounds.items() if one.min}}
 
 
 @dataclass(frozen=True)
 class Architectures:
-    """What is special on device architectures (`kernels.architecture`)."""
+    """Parameters and suitability by GPU architecture (`kernels.architecture`)."""
 
     parameters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # other defaults
     fits: Mapping[str, str] = field(default_factory=dict)  # what it is there, or on `others`
@@ -138,7 +138,7 @@ class Architectures:
 
     @classmethod
     def read(cls, value: Any) -> Architectures:
-        """That of a table as { NVIDIA = { TN = 8 }, V3D = { fit = "unfit" } }."""
+        """Parse a table such as { NVIDIA = { TN = 8 }, V3D = { fit = "unfit" } }."""
         parameters, fits = {}, {}
         for name, part in entries(value):
             with under(name):
@@ -149,15 +149,17 @@ class Architectures:
         return cls(parameters, fits)
 
     def fit(self, architecture: str | None) -> str:
-        """Whether it suits that one, does so where it is predicted to be faster, is slow there, or
-        unfit: the registers cannot hold it.
+        """Return the kernel's suitability for `architecture`: one of `FITS`.
+
+        "suits"; "predicted", where it is used when predicted to be faster; "slow"; or "unfit",
+        where the registers cannot hold it.
         """
         return self.fits.get(architecture or OTHERS) or self.fits.get(OTHERS, SUITS)
 
 
 @dataclass(frozen=True)
 class Finish:
-    """What a kernel takes an epilogue by."""
+    """The form in which a kernel takes an epilogue, and the operand extents it supports."""
 
     form: str  # of common/epilogue.glsl, float or vec4; "stage" where a stage takes it
     extents: tuple[str, ...] = get_args(Extent)  # that the epilogue's operands may have
@@ -223,15 +225,15 @@ KEYS: Mapping[str, Reader] = {
     "rate": whole,
     "tolerance": share,
 }
-"""All keys that there are, but for `variants` and `also`."""
+"""Readers of all keys of a declaration except `variants` and `also`."""
 SHORT = {"operands": "layout", "architectures": "fit"}
-"""Of tables whose entries may be one value: what that is."""
+"""The inner key that a plain value stands for, by table whose entries may be plain values."""
 
 
 def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
-    """What is declared of each kernel of the TOML `declared`, the file `name`.
+    """Return the declaration of each kernel in the TOML table `declared`, read from file `name`.
 
-    Its variants, each put into what all have in common; one of the file's name where it has none.
+    Each variant is merged into the common keys; without variants the kernel has the file's name.
     Raises DeclarationError.
     """
     if "variants" not in declared:
@@ -245,7 +247,7 @@ def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]
 
 
 def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
-    """What is `declared` of a kernel for `op`, and for the ops that it is for also, by op.
+    """Return the declaration of a kernel by op: for `op`, and for each op under the key `also`.
 
     Raises DeclarationError.
     """
@@ -256,7 +258,7 @@ def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
 
 
 def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """`declared` with what is said in short spelled out."""
+    """Return `declared` with the short forms of its tables spelled out."""
     found = dict(declared)
     for key, inner in SHORT.items():
         if isinstance(found.get(key), Mapping):
@@ -268,7 +270,7 @@ def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """`common` with what is `own` put in: into tables by entry, into operands by key."""
+    """Return `common` updated with `own`: tables by entry, operands by key."""
     found = dict(common)
     for key, value in own.items():
         before = found.get(key)
@@ -282,7 +284,7 @@ def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
 
 
 def read(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the kernel that is `declared`. Raises DeclarationError."""
+    """Parse the table `declared` into the fields of a Kernel. Raises DeclarationError."""
     found = keyed(spelled(declared), KEYS)
     for key in ("summary", "operands"):
         if key not in found:

@@ -1,4 +1,4 @@
-"""A kernel of any number of operands, with those of a problem."""
+"""Expansion of a kernel with a variable number of operands to those of a problem."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def expanded(
     *,
     apart: bool = False,
 ) -> Kernel:
-    """`kernel` with `operands` in the place of those declared together, as `x*`.
+    """Return `kernel` with `operands` in the place of those declared together, as `x*`.
 
-    reads: the texels' format or an attribute's floats of each, where it fetches them. apart:
-    whether each has a launch of its own, and all the same binding.
+    reads: the texel format or the attribute's floats of each operand that is fetched. apart:
+    True where each operand has a launch of its own and all share a binding.
     """
     found: dict[str, Operand] = {}
     together: dict[str, Operand] = {}
@@ -39,7 +39,7 @@ def expanded(
 
 
 def _fetched(operand: Operand, read: str | int | None) -> Operand:
-    """`operand`, fetched from a texture of the format `read`, or so many floats a vertex."""
+    """Return `operand` fetched from a texture of format `read`, or as `read` floats a vertex."""
     if operand.texture is None or read is None:
         return operand
     if isinstance(read, int):

@@ -1,4 +1,4 @@
-"""What values of a declaration are read as, and what is wrong with one."""
+"""Readers of the values in a kernel's declaration, and the error they raise."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from glnn.errors import ShaderError
 
 Reader = Callable[[Any], Any]
-"""Makes of a value of the TOML what it stands for, or raises DeclarationError."""
+"""Function that converts a TOML value, or raises DeclarationError."""
 
 
 class DeclarationError(ShaderError):
-    """What is wrong with a value of a declaration, behind the keys that lead to it."""
+    """An invalid value in a declaration, with the keys that lead to it."""
 
     def __init__(self, what: str, *keys: str) -> None:
         super().__init__(f"{'.'.join(keys)}: {what}" if keys else what)
@@ -23,7 +23,7 @@ class DeclarationError(ShaderError):
 
 @contextmanager
 def under(key: str) -> Iterator[None]:
-    """Put `key` before the keys of a DeclarationError."""
+    """Prefix the keys of a DeclarationError raised inside with `key`."""
     try:
         yield
     except DeclarationError as error:
@@ -31,12 +31,12 @@ def under(key: str) -> Iterator[None]:
 
 
 def expected(words: str, value: Any) -> DeclarationError:
-    """The DeclarationError of a `value` that is none of what the `words` describe."""
+    """Return the DeclarationError for a `value` that is not what `words` describe."""
     return DeclarationError(f"expected {words}, got {value!r}")
 
 
 def of_type(kind: type, words: str) -> Reader:
-    """The reader of a value of this type, which the `words` call it."""
+    """Return a reader of values of type `kind`. words: the type's name in error messages."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -52,14 +52,14 @@ flag = of_type(bool, "true or false")
 
 
 def share(value: Any) -> float:
-    """A number between 0 and 1."""
+    """Read a number between 0 and 1, both excluded."""
     if not isinstance(value, float) or not 0 < value < 1:
         raise expected("a number between 0 and 1", value)
     return value
 
 
 def list_of(entry: Reader) -> Reader:
-    """The reader of a list of what `entry` reads."""
+    """Return a reader of lists whose entries `entry` reads."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list):
@@ -70,7 +70,7 @@ def list_of(entry: Reader) -> Reader:
 
 
 def table_of(entry: Reader) -> Reader:
-    """The reader of a table of what `entry` reads, by names."""
+    """Return a reader of tables whose values `entry` reads."""
 
     def read(value: Any) -> dict[str, Any]:
         found = {}
@@ -83,7 +83,7 @@ def table_of(entry: Reader) -> Reader:
 
 
 def record(made: type, keys: Mapping[str, Reader]) -> Reader:
-    """The reader of a table with these `keys`, of which a dataclass is made."""
+    """Return a reader of tables with these `keys` into the dataclass `made`."""
     needed = [f.name for f in fields(made) if f.default is f.default_factory is MISSING]
 
     def read(value: Any) -> Any:
@@ -96,7 +96,7 @@ def record(made: type, keys: Mapping[str, Reader]) -> Reader:
 
 
 def keyed(value: Any, keys: Mapping[str, Reader]) -> dict[str, Any]:
-    """The table `value`, each entry read by what `keys` has for it."""
+    """Read the table `value`, each entry by the reader that `keys` has for it."""
     found = {}
     for name, part in entries(value):
         if name not in keys:
@@ -107,7 +107,7 @@ def keyed(value: Any, keys: Mapping[str, Reader]) -> dict[str, Any]:
 
 
 def entries(value: Any) -> Iterator[tuple[str, Any]]:
-    """The entries of a table."""
+    """Yield the entries of a table. Raises DeclarationError for any other value."""
     if type(value) is not dict and not isinstance(value, Mapping):
         raise expected("a table", value)
     yield from value.items()

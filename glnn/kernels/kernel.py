@@ -1,4 +1,4 @@
-"""A kernel: one shader, or stages of several ops, and what a TOML file declares of it."""
+"""The Kernel class: one shader, or stages of several ops, with its TOML declaration."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PLACES = {
     "compute": ("binding", "texture", "texels", "in_place"),
     "feedback": ("texture", "attribute"),
 }
-"""What an operand may say of where it is, by backend."""
+"""The keys by which a declaration may place an operand, by backend."""
 RESULTS = {"compute": ("binding",), "feedback": ()}
-"""What `out` may say."""
+"""The keys by which a declaration may place `out`, by backend."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One way to compute an op on a device. Raises ShaderError where that cannot be."""
+    """A way to compute an op on a device. Raises ShaderError where the fields are inconsistent."""
 
     name: str
     op: str
@@ -65,7 +65,7 @@ class Kernel:
     def declared(
         cls, declaration: Path, path: Path, text: Mapping[str, Any], name: str = "", op: str = ""
     ) -> Kernel:
-        """The kernel called `name`, of the shader at `path`, that the file `declaration` declares.
+        """Build the kernel `name`, of the shader at `path`, from its TOML file `declaration`.
 
         text: what the file says of it, its variant put in. name, op: the file's and its folder's
         unless given. Raises ShaderError on an unknown key, a missing one, or a value that makes no
@@ -142,30 +142,31 @@ class Kernel:
 
     @cached_property
     def memo(self) -> dict[Any, Any]:
-        """What was found of it, by whoever finds it."""
+        """Cache of values derived for this kernel by other modules."""
         return {}
 
     @cached_property
     def layouts(self) -> dict[str, tuple[str, ...]]:
-        """The layouts that each operand may have, and that of `out`: the first is what it wants."""
+        """The layouts accepted for each operand, and that of `out`; the first is preferred."""
         return {name: operand.layout for name, operand in self.operands.items()}
 
     @cached_property
     def halves(self) -> tuple[str, ...]:
-        """The operands that may be float16, too."""
+        """The operands that may be float16 as well as float32."""
         return tuple(name for name, operand in self.operands.items() if operand.halves)
 
     def as_halves(self, extents: Mapping[str, str]) -> frozenset[str]:
-        """Those, and the operands of an epilogue that may be: what lies as `out`, where that may.
+        """Return all operands that may be float16: `halves`, and full-size epilogue operands where
+        `out` may be.
 
-        extents: how each operand of the epilogue lies against the result.
+        extents: the broadcast extent of each epilogue operand against the result.
         """
         full = (name for name, extent in extents.items() if extent == "full")
         return frozenset((*self.halves, *(full if "out" in self.halves else ())))
 
     @cached_property
     def bytes(self) -> tuple[str, ...]:
-        """The operands that may be int8, too, four numbers in a word."""
+        """The operands that may be int8, four numbers in a word."""
         return tuple(name for name, operand in self.operands.items() if operand.bytes)
 
     @cached_property
@@ -182,7 +183,7 @@ class Kernel:
 
     @cached_property
     def texture_buffers(self) -> bool:
-        """Whether it fetches what it has textures of from the operands' own memory."""
+        """Return True where it fetches operands from their own memory by texture buffers."""
         return any(operand.texels for operand in self.operands.values())
 
     @cached_property
@@ -195,16 +196,16 @@ class Kernel:
 
     @property
     def in_place(self) -> str | None:
-        """The operand whose memory the result takes."""
+        """The operand whose memory the result overwrites; None where there is none."""
         return next((name for name, one in self.operands.items() if one.in_place), None)
 
     @cached_property
     def document(self) -> bool:
-        """Whether it is there because a document has it, and runs only where it is named."""
+        """Return True for a kernel of the documents' folder, which runs only if named."""
         return self.declaration.parents[1].name == DOCUMENTS
 
     def like(self, other: Kernel) -> bool:
-        """Whether `other`, of another op perhaps, is declared with it."""
+        """Return True where `other`, of another op perhaps, comes from the same declaration."""
         return (self.declaration, self.name) == (other.declaration, other.name)
 
     @property
@@ -213,26 +214,26 @@ class Kernel:
         return {name: values[0] for name, values in self.tune.items()}
 
     def places(self, operands: Iterable[str]) -> dict[str, int]:
-        """The binding of each of `operands` and of `out`."""
+        """Return the storage-buffer binding of each of `operands` and of `out`."""
         present = {*operands, "out"}
         return {name: binding for name, binding in self.bindings.items() if name in present}
 
     def sampler(self, texel: str, floats: int, device: Capabilities) -> str:
-        """What an operand of so many floats of memory is to the shader that fetches from it.
+        """Return the GLSL sampler type by which the shader fetches an operand of `floats` words.
 
-        texel: its format. A compute shader is given textures, as buffers it can bind, unless it
-        asks for texture buffers. Raises LimitError.
+        texel: the texel format. A compute shader fetches from textures, not texture buffers, unless
+        its declaration asks for these. Raises LimitError.
         """
         if self.texture_buffers:
             return DataTexture.buffer_for(device, floats, texel)
         return DataTexture.sampler_for(device, floats, texel, self.backend == "feedback")
 
     def wants(self, name: str) -> tuple[str, ...]:
-        """In which layouts it takes `name`, one of several operands declared together perhaps."""
+        """Return the layouts accepted for `name`, which `x*` may declare for x0, x1, ..."""
         return self.layouts.get(name) or self.layouts.get(name.rstrip("0123456789") + MANY, ())
 
     def takes_strips(self, name: str) -> bool:
-        """Whether `name`, or `out`, may be some channels of wider images."""
+        """Return True where `name`, or `out`, may be a channel range of wider images."""
         one = self.operands.get(name) or self.operands.get(name.rstrip("0123456789") + MANY)
         return one is not None and one.strips
 
@@ -243,10 +244,10 @@ class Kernel:
                 raise DeclarationError(f"{self.op} has no {sorted(unknown)[0]}", key)
 
     def suits(self, sizes: Mapping[str, int], architecture: str | None) -> bool:
-        """Whether it is meant for such sizes, `outputs` among them, and for `architecture`; there
-        perhaps where it is predicted to be faster.
+        """Return True where it is meant for these sizes (`outputs` among them) on `architecture`.
 
-        Raises ShaderError where it is meant for sizes that the op does not have.
+        An architecture on which it is used only where predicted to be faster counts, too. Raises
+        ShaderError where the declaration names sizes that the op does not have.
         """
         wanted = self.where.sizes
         self.check_names("where", wanted, sizes)
@@ -263,9 +264,9 @@ class Kernel:
 
     @property
     def versions(self) -> tuple[Kernel, ...]:
-        """The kernel with each of its parameters' values, its own first, where it is of stages.
+        """Variants of a kernel of stages with each combination of parameters, its own first.
 
-        Others are tuned, not chosen among.
+        A kernel that is a shader has one version, itself: its parameters are tuned instead.
         """
         if "versions" not in self.memo:
             values = product(*self.tune.values()) if self.stages else ()
@@ -276,19 +277,19 @@ class Kernel:
         return found
 
     def for_architecture(self, architecture: str | None) -> Kernel:
-        """The kernel with the defaults of `architecture`, itself where it has none for that."""
+        """Return the kernel with the defaults of `architecture`; itself where none are declared."""
         values = self.architectures.parameters.get(architecture or "")
         return self if values is None else self.with_parameters(**values)
 
 
 def place(declaration: Path, name: str) -> str:
-    """Where the kernel `name` is declared: in a file of its own, or as a variant."""
+    """Return where the kernel `name` is declared: its file, and its name where it is a variant."""
     return f"{declaration}: {name}" if name != declaration.stem else f"{declaration}"
 
 
 @contextmanager
 def _said(declaration: Path, name: str) -> Iterator[None]:
-    """Put the place before what is wrong with a declaration."""
+    """Turn a DeclarationError into a ShaderError that names the file and the kernel."""
     try:
         yield
     except DeclarationError as error:

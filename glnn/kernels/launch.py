@@ -1,4 +1,4 @@
-"""The work of a kernel: how many invocations or vertices, in quantities that parameters are in."""
+"""Launch sizes of a kernel: invocations or vertices, as expressions in its parameters."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from glnn.kernels.forms import DeclarationError, expected
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number that parameters may be in."""
+    """Integer expression in a kernel's parameters: a sum of products."""
 
     terms: tuple[tuple[int | str, ...], ...]  # products to add up
 
     @classmethod
     def read(cls, value: Any) -> Quantity:
-        """That of an integer, or of a text as "8 * TN * WG_X + 32"."""
+        """Parse an integer, or a text such as "8 * TN * WG_X + 32"."""
         terms = str(value).split("+") if type(value) in (int, str) else [""]
         return cls(tuple(tuple(_factor(f.strip(), value) for f in t.split("*")) for t in terms))
 
     @property
     def names(self) -> set[str]:
-        """The parameters in it."""
+        """The names of the parameters in the expression."""
         return {factor for term in self.terms for factor in term if isinstance(factor, str)}
 
     def of(self, parameters: Mapping[str, int]) -> int:
-        """What it is where the `parameters` have these values."""
+        """Evaluate the expression with these values of the `parameters`."""
         return sum(prod(parameters[f] if isinstance(f, str) else f for f in t) for t in self.terms)
 
 
@@ -40,14 +40,14 @@ def _factor(word: str, value: Any) -> int | str:
 
 @dataclass(frozen=True)
 class Along:
-    """A size that a dimension of the grid runs along."""
+    """A problem size that a grid dimension runs along, and how much one invocation covers."""
 
     size: str  # its name; a parameter's also does
     covered: Quantity = Quantity(((1,),))  # how much of it one invocation covers
 
     @classmethod
     def read(cls, value: Any) -> Along:
-        """That of a text as "n" or "n / 4 / TN"."""
+        """Parse a text such as "n" or "n / 4 / TN"."""
         size, *divisors = value.split("/") if isinstance(value, str) else [""]
         if not size.strip().isidentifier():
             raise expected("a size as 'n' or 'n / TN'", value)
@@ -55,13 +55,13 @@ class Along:
         return cls(size.strip(), Quantity((with_factors or (1,),)))
 
     def invocations(self, sizes: Mapping[str, int], parameters: Mapping[str, int]) -> int:
-        """How many it takes."""
+        """Return the number of invocations that cover the size."""
         return -(-sizes[self.size] // self.covered.of(parameters))
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The work of a kernel: its invocations, or its vertices."""
+    """The launch of a kernel: workgroup and grid of a compute shader, or vertices of a draw."""
 
     workgroup: tuple[Quantity, ...] = ()  # invocations along x, y and z; 1 where nothing is said
     grid: tuple[tuple[Along, ...], ...] = ()  # along x, y and z, what is to be multiplied
@@ -90,19 +90,19 @@ class Launch:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """The names of what the grid and the instances run along."""
+        """The names of the sizes that the grid and the instances run along."""
         instances = (self.instances,) if self.instances else ()
         return (*(along.size for axis in self.grid for along in axis), *instances)
 
     def local_size(self, parameters: Mapping[str, int]) -> tuple[int, int, int]:
-        """Invocations of a workgroup along x, y and z."""
+        """Return the invocations of a workgroup along x, y and z."""
         x, y, z, *_ = (*(q.of(parameters) for q in self.workgroup), 1, 1, 1)
         return x, y, z
 
     def groups(
         self, sizes: Mapping[str, int], parameters: Mapping[str, int]
     ) -> tuple[int, int, int]:
-        """Workgroups along x, y and z for a problem of these sizes, never cut short."""
+        """Return the workgroups along x, y and z for these sizes, without any limit of a device."""
         known = {**parameters, **sizes}
         wide = [prod(a.invocations(known, parameters) for a in axis) for axis in self.grid]
         local = self.local_size(parameters)
@@ -121,8 +121,9 @@ class Launch:
     def filled(
         self, sizes: Mapping[str, int], parameters: Mapping[str, int], processors: int
     ) -> float:
-        """The share of invocations with work in what so many processors do until the last of them
-        is done: workgroups reach over the edges, and they are no whole number of turns.
+        """Return the occupancy on so many processors: the share of invocation slots with work.
+
+        Workgroups reach over the edges, and their number is no multiple of the processors.
         """
         known = {**parameters, **sizes}
         axes = [along for axis in self.grid for along in axis]
@@ -132,5 +133,5 @@ class Launch:
 
     @property
     def bounded(self) -> int:
-        """How many dimensions are not walked in strides: a device bounds their workgroups."""
+        """Number of dimensions without a grid-stride loop, whose workgroups a device limits."""
         return len(self.grid) - self.strided

@@ -1,4 +1,4 @@
-"""Every kernel there is: those of the shaders folder and of the user's, read once."""
+"""The library of all kernels, from the shaders folder and the user's folder, read once."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ else:
 
 
 def read(folder: Path) -> tuple[Kernel, ...]:
-    """The kernels declared in `folder` and, after those, in its folder of documents' kernels.
+    """Read the kernels declared in `folder` and, after those, in its documents' folder.
 
-    Of each by op and name. Raises ShaderError where a shader has no declaration, a declaration no
-    shader, or a name stands for two kernels.
+    Sorted by op and name within each folder. Raises ShaderError where a shader has no declaration,
+    a declaration no shader, or two kernels of an op have the same name.
     """
     kernels: dict[tuple[str, str], Kernel] = {}
     for part in (folder, folder / DOCUMENTS):
@@ -48,7 +48,7 @@ def read(folder: Path) -> tuple[Kernel, ...]:
 
 
 def _kernels(declaration: Path) -> Iterator[Kernel]:
-    """The kernels of a declaration. Raises ShaderError."""
+    """Yield the kernels of one declaration. Raises ShaderError."""
     own = declaration.parent.name
     try:
         found = variants(tomllib.loads(declaration.read_text("utf-8")), declaration.stem)
@@ -66,10 +66,10 @@ def _kernels(declaration: Path) -> Iterator[Kernel]:
 
 
 def of_user(folder: Path, shipped: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """The kernels in the user's `folder`, beside those that are `shipped`.
+    """Read the kernels in the user's `folder`, which extend those `shipped` with glnn.
 
-    Raises GlnnError where there is no such folder; ShaderError as `read` does, for an op without
-    shipped kernels, and for a name that one of these has.
+    Raises GlnnError where there is no such folder, and ShaderError as `read` does, for an op
+    without shipped kernels, and for the name of a shipped kernel.
     """
     is_folder = os.path.isdir(folder)  # False of whatever cannot be looked at
     if not is_folder or folder.name == DOCUMENTS:
@@ -92,16 +92,16 @@ def of_user(folder: Path, shipped: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 
 @dataclass(frozen=True)
 class Library:
-    """The kernels as they were read. revision: how often there were others by then."""
+    """An immutable set of kernels as read from files. revision: number of reloads with changes."""
 
     kernels: tuple[Kernel, ...]
     revision: int = 0
 
     @classmethod
     def read(cls, *, anew: bool = False) -> Library:
-        """Those that ship with glnn and those of `GLNN_KERNELS`. Raises what `of_user` does.
+        """Read the kernels that ship with glnn and those of `GLNN_KERNELS`. Raises as `of_user`.
 
-        anew: whether to believe nothing that an earlier process has left.
+        anew: True to parse all files, ignoring the cache that an earlier process left.
         """
         shipped = read(shaders_folder()) if anew else parsed(shaders_folder(), read)
         folder = Settings.from_environment().kernels
@@ -111,16 +111,17 @@ class Library:
 
     @cached_property
     def by_op(self) -> Mapping[tuple[str, str], tuple[Kernel, ...]]:
-        """The kernels for each op and backend, the preferred ones first."""
+        """The kernels for each op and backend, by descending priority."""
         found: dict[tuple[str, str], list[Kernel]] = {}
         for kernel in sorted(self.kernels, key=lambda k: -k.priority):
             found.setdefault((kernel.op, kernel.backend), []).append(kernel)
         return {key: tuple(some) for key, some in found.items()}
 
     def again(self) -> Library:
-        """What there is now: itself where nothing changed, and of others each kernel that did not.
+        """Read all files again: return self where nothing changed, else a new library.
 
-        What changed is another edition, so that nothing that was found of the former is used.
+        Unchanged kernels are the same objects. A changed kernel has another edition, so that
+        nothing cached for the former one is used.
         """
         known = {(one.op, one.name): (one, known_fingerprint(one)) for one in self.kernels}
         revision, kernels = self.revision + 1, []
@@ -136,7 +137,7 @@ class Library:
 
 @dataclass
 class _Shelf:
-    """Where the library stands that was read last; None before anybody needs a kernel."""
+    """Holder of the latest library, which is read on first use."""
 
     latest: Library | None = None
 
@@ -153,11 +154,11 @@ def _shelf() -> _Shelf:
 
 
 def reload() -> tuple[Kernel, ...]:
-    """Read all declarations and shaders again, and `GLNN_KERNELS`: the kernels new or changed.
+    """Read all declarations, shaders and `GLNN_KERNELS` again; return the kernels new or changed.
 
-    Where none were read before, these are the user's. Backends choose among what there is now, and
-    sessions make their plans anew. Raises what is wrong with a file, and leaves everything as it
-    was then.
+    Where none were read before, returns the user's kernels. Backends then choose among the new
+    kernels, and sessions plan again. Raises ShaderError or GlnnError where a file is wrong, and
+    leaves the library unchanged then.
     """
     shelf = _shelf()
     if shelf.latest is None:
@@ -168,21 +169,21 @@ def reload() -> tuple[Kernel, ...]:
 
 
 def revision() -> int:
-    """How often there were other kernels by now: what is remembered of a choice is of one."""
+    """Return the library's revision, which cached choices of kernels are valid for."""
     latest = _shelf().latest
     return 0 if latest is None else latest.revision
 
 
 def declared() -> tuple[Kernel, ...]:
-    """All kernels, those that are made of stages among them."""
+    """Return all kernels, those of stages among them."""
     return _shelf().library.kernels
 
 
 def library() -> tuple[Kernel, ...]:
-    """The kernels that are shaders."""
+    """Return the kernels that are shaders."""
     return tuple(kernel for kernel in declared() if not kernel.stages)
 
 
 def kernels_for(op: str, backend: str) -> tuple[Kernel, ...]:
-    """The kernels of `backend` for the op named `op`, the preferred ones first."""
+    """Return the kernels of `backend` for the op named `op`, by descending priority."""
     return _shelf().library.by_op.get((op, backend), ())

@@ -1,4 +1,4 @@
-"""How operands lie, and in which of their layouts kernels take them."""
+"""Matching of operands' layouts with the layouts that kernels accept."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from glnn.symint import divides, same
 
 @dataclass(frozen=True, eq=False)
 class Lying:
-    """The operands of an operator and of its epilogue, and how those lie that are computed."""
+    """The operands of an operator and of its epilogue, with the layouts that are known."""
 
     op: Operator
-    """What is computed of them."""
+    """The operator that is applied to the operands."""
     own: Shapes
     """The shapes of the operator's operands."""
     shapes: Shapes
     """The shape of each operand and result."""
     layouts: Mapping[str, str]
-    """How each operand lies of which that is known; others are packed as a kernel wants them."""
+    """The known layouts, by operand; other operands are packed as a kernel wants them."""
     extents: Mapping[str, Extent]
-    """How each operand of the epilogue lies against the result."""
+    """The broadcast extent ("full", "channel" or "one") of each epilogue operand."""
 
     @property
     def first(self) -> str:
-        """How the first input lies."""
+        """The layout of the first operand whose layout is known; row major without one."""
         return next((self.layouts[name] for name in self.shapes if name in self.layouts), "R")
 
     def chosen(self, kernel: Kernel) -> dict[str, Layout]:
-        """The layout of each operand and of `out` when `kernel` runs."""
+        """Return the layout of each operand and of `out` when `kernel` runs."""
         known = {name: self.accepted(name, kernel) for name in kernel.layouts}
         known |= {name: (text,) for name, text in self.op.fixed_layouts().items()}
         out = (self.taken("out", known["out"]).name,)
@@ -45,7 +45,7 @@ class Lying:
         return {name: self.taken(name, known[name]) for name in (*self.own, *self.extents, "out")}
 
     def taken(self, name: str, wanted: Iterable[str]) -> Layout:
-        """How `name` lies for a kernel that takes it in one of `wanted`: as it comes if it can."""
+        """Return the layout of `name` for a kernel that accepts `wanted`: unchanged if accepted."""
         shape, texts = self.shapes[name], tuple(wanted)
         if texts == (ANY,):
             return self._common(name).at(shape)
@@ -54,10 +54,10 @@ class Lying:
         return lies if lies in known else known[0]
 
     def _common(self, name: str) -> Layout:
-        """How `name` lies for a kernel that takes any layout: as the result is to lie.
+        """Return the layout of `name` for a kernel that accepts any: the one the result will have.
 
-        That is how the first operand lies that is as large as the result. What has fewer dimensions
-        is row major; what is row major is taken with its padding.
+        The result has the layout of the first operand as large as itself. Operands of fewer
+        dimensions are row major; row-major operands keep their padding.
         """
         full = [n for n in self.layouts if same(self.shapes[n], self.shapes["out"])]
         text = self.layouts[full[0]] if self.op.variadic and full else self.first
@@ -68,11 +68,11 @@ class Lying:
         return lies if layout.in_rows and lies.in_rows else layout
 
     def accepted(self, name: str, kernel: Kernel) -> tuple[str, ...]:
-        """The layouts in which `kernel` takes `name`.
+        """Return the layouts in which `kernel` accepts `name`.
 
-        Of stacks only rows in which each row of each matrix begins with a vec4: the rows of a stack
-        are not padded one by one, nor are the columns of matrices below one another. What has a
-        prologue is read by four channels at a time, as it lies in the first layout.
+        Batched matrices must have rows that each begin at a vec4: the rows of a batch are not
+        padded one by one, nor are the columns of matrices below one another. An x with a prologue
+        is read four channels at a time, in the first layout only.
         """
         wanted = kernel.wants(name)
         lies = parse(self.layouts.get(name, "R"))
@@ -88,21 +88,21 @@ class Lying:
         return (*first, *apart) or wanted
 
     def among(self, name: str, layout: str, kernel: Kernel) -> bool:
-        """Whether `kernel` takes `name` where it lies in `layout`."""
+        """Return True where `kernel` accepts `name` in `layout`."""
         wanted, shape = self.accepted(name, kernel), self.shapes[name]
         lies = parse(layout).at(shape)
         return ANY in wanted or any(lies.seen_as(parse(text), shape) for text in wanted)
 
     def moved(self, kernel: Kernel) -> int:
-        """How many weights, of those that runs change, `kernel` would have reordered in each."""
+        """Return the number of computed weights that every run would reorder for `kernel`."""
         changing = (name for name in self.op.parameters if name in self.layouts)
         known = (name for name in changing if name in kernel.layouts)
         return sum(not self.among(name, self.layouts[name], kernel) for name in known)
 
     def defines(self, kernel: Kernel) -> dict[str, int]:
-        """In which of several layouts `kernel` takes operands.
+        """Return the macros that tell which of several accepted layouts the operands have.
 
-        Rows that are padded or not are told apart by how long they are.
+        Padded and dense rows need no macro: their length tells them apart.
         """
         several = {
             name: texts

@@ -1,8 +1,8 @@
-"""The kernels that ship with glnn as they were declared to an earlier process.
+"""Cache of the parsed declarations of the kernels that ship with glnn.
 
-Reading a hundred TOML files takes ten times as long as reading what became of them. That is kept as
-Python keeps the code of modules: in `__pycache__` beside this one, by the same settings, and used
-while all files that it was made of are the same.
+Parsing a hundred TOML files takes ten times as long as loading the pickled kernels. The pickle is
+stored as Python stores the code of modules, in `__pycache__` beside this module and by the same
+settings, and used while all files that it was made from are unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Read = Callable[[Path], tuple[Kernel, ...]]
 
 
 def parsed(folder: Path, read: Read) -> tuple[Kernel, ...]:
-    """What `read` makes of `folder`, or has made of it before. Raises what that raises."""
+    """Return `read(folder)`, from the cache where it is valid. Raises as `read` does."""
     try:
         state = _state(folder)
         path = Path(importlib.util.cache_from_source(__file__))
@@ -46,7 +46,7 @@ def parsed(folder: Path, read: Read) -> tuple[Kernel, ...]:
 
 
 def _state(folder: Path) -> bytes:
-    """A digest of what kernels are made of: the files in `folder`, and the modules that read."""
+    """Return a digest of the files in `folder` and of the modules that read them."""
     found = sha256(repr((VERSION, sys.version, str(folder))).encode())
     for path in (folder, Path(__file__).parent):
         for entry in _files(path):
@@ -56,7 +56,7 @@ def _state(folder: Path) -> bytes:
 
 
 def _files(folder: Path | str) -> Iterator[os.DirEntry[str]]:
-    """The files in `folder` and in its folders, in order."""
+    """Yield the files in `folder` and its subfolders, in order."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda one: one.name):
             if not entry.is_dir():

@@ -1,4 +1,4 @@
-"""What a program is told of how an operand lies in memory."""
+"""The uniforms that describe an operand's memory layout to a program."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from glnn.types import Shape
 
 
 def places(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
-    """The uniforms of the operand called `name`, an array of `shape` that lies in `layout`.
+    """Return the layout uniforms of the operand `name`, an array of `shape` stored in `layout`.
 
-    Rows, columns, pixels and what a matrix of a stack takes count numbers, floats or halves; so
-    does the place of the first of all, which is not 0 where it lies among others.
+    All strides (`_row`, `_columns`, `_pixel`, `_matrix`) and the offset `_first` count elements,
+    floats or halves. The offset is not 0 where the operand is a channel range of wider images.
     """
     found = {f"{name}_size": layout.size(shape), f"{name}_first": layout.first}
     if isinstance(layout, Strip):

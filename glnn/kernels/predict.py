@@ -1,7 +1,7 @@
-"""How long a kernel will take, roughly: what decides between ways of different arithmetic.
+"""Cost model: rough predictions of kernels' run times, to choose between algorithms.
 
-Operations and bytes of each launch over what the architecture does in a second. Predictions are
-held against one another, never against a clock.
+A prediction is the operations and bytes of each launch over the architecture's rates. Predictions
+are compared with one another, never with a clock.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from glnn.types import TensorType, widened
 
 Types = dict[str, TensorType]
 Ask = Callable[[Problem, str | None], Kernel]
-"""Gives the kernel for a problem, the one so called if that is said."""
+"""Function that chooses the kernel for a problem, or returns the one of the given name."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What glnn's kernels reach on devices of an architecture.
+    """Rates that glnn's kernels reach on devices of an architecture.
 
-    products: operations a second of matrix products and convolutions. others: of all else, beside
-    its bytes. bytes: that go through memory in a second. launch: seconds of an empty one. rows,
-    columns: of a product's result, what is computed at once: it computes whole ones. step: seconds
-    of each term of the sums of a product or convolution, however few results there are. feedback:
-    how many times as long as compute shaders a network takes by transform feedback, at the least.
-    lone: which share of its bytes one workgroup reads by itself. wait, send: seconds, beside its
-    bytes, that the host takes in the middle of a plan to have a tensor back or to bring one. bus:
-    bytes a second of either.
+    products: operations a second of matrix products and convolutions. others: operations a second
+    of all other ops, beside their memory traffic. bytes: memory bandwidth, bytes a second. launch:
+    seconds of an empty launch. rows, columns: tile of a product's result; partial tiles cost as
+    much as whole ones. step: seconds of each term of a product's or convolution's sums, however few
+    the results. feedback: least ratio of a network's time by transform feedback to that by compute
+    shaders. lone: share of `bytes` that a single workgroup reaches. wait, send: seconds, beside
+    its bytes, that the host takes in the middle of a plan to read a tensor back or to upload one.
+    bus: bytes a second of either transfer.
     """
 
     products: float
@@ -50,7 +50,7 @@ class Pace:
     bus: float = 2e9
 
     def seconds(self, op: Operator, operands: Mapping[str, TensorType]) -> float:
-        """Of `op` on operands of these types."""
+        """Return the predicted seconds of `op` on operands of these types."""
         if op.view:
             return 0.0
         shapes = {name: one.shape for name, one in operands.items()}
@@ -72,22 +72,22 @@ PACES = {
     "V3D": Pace(8e9, 4e9, 3e9, 1e-4, 4, 64),
     "Adreno": Pace(150e9, 60e9, 20e9, 1e-4, 8, 64),
 }
-"""By architecture: llvmpipe's measured on two cores, NVIDIA's on an H200 (a launch and a step by
+"""Rates by architecture: llvmpipe's measured on two cores, NVIDIA's on an H200 (launch and step by
 products and convolutions of one image, k from 96 to 4608; wait and send by benchmarks.host_steps);
 boards' by their peaks and buses."""
 OTHER = Pace(50e9, 20e9, 10e9, 1e-4, 8, 64)
-"""That of an architecture unknown."""
+"""Rates assumed for an unknown architecture."""
 HOST = Pace(1e9, 1e9, 2e9, 2e-5, 1, 1)
-"""NumPy's, by one thread; a launch is a call of one of its functions and what glnn does for it."""
+"""NumPy's rates on one thread; a launch is a call of a NumPy function with glnn's overhead."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a kernel would take for a problem.
+    """The predicted time and memory of a kernel on a problem.
 
-    seconds: of one run. weights: bytes of the operands that no run changes. stages: for each stage,
-    one of a kernel that has none, the bytes of the results that are there then, and the operands
-    that are needed still.
+    seconds: time of one run. weights: bytes of the constant operands. stages: for each stage (a
+    kernel without stages counts as one), the bytes of the results alive then, and the operands that
+    are still needed.
     """
 
     seconds: float
@@ -95,7 +95,7 @@ class Prediction:
     stages: tuple[tuple[int, frozenset[str]], ...]
 
     def level(self, operands: Mapping[str, int]) -> int:
-        """Bytes that are there at the same time, with `operands` of so many that end with it."""
+        """Return the peak of live bytes. operands: bytes of each operand freed after its use."""
         return max(
             made + sum(nbytes for name, nbytes in operands.items() if name in needed)
             for made, needed in self.stages
@@ -103,12 +103,12 @@ class Prediction:
 
 
 def pace(architecture: str | None) -> Pace:
-    """That of an architecture."""
+    """Return the rates of an architecture."""
     return PACES.get(architecture or "", OTHER)
 
 
 def host_seconds(problem: Problem) -> float:
-    """Those of `problem` by NumPy, rather too many."""
+    """Return the predicted seconds of `problem` by NumPy, rather over- than underestimated."""
     cost, functions = problem.cost, 0
     if isinstance(problem.op, Pointwise):
         functions += problem.op.expr.calls
@@ -119,19 +119,19 @@ def host_seconds(problem: Problem) -> float:
 
 
 def seconds_whole(problem: Problem, of: Pace) -> float:
-    """Seconds of a kernel that computes `problem` at once."""
+    """Return the predicted seconds of a kernel that computes `problem` without stages."""
     return of.seconds(problem.op, {name: problem.types[name] for name in problem.own})
 
 
 def seconds(problem: Problem, kernel: Kernel, of: Pace) -> float:
-    """Seconds of `problem` by `kernel`, by way of its stages if it has some."""
+    """Return the predicted seconds of `problem` by `kernel`, summed over its stages if any."""
     if not kernel.stages:
         return seconds_whole(problem, of)
     return sum(of.seconds(stage.op, operands) for stage, operands, _ in stages_of(problem, kernel))
 
 
 def predicted(problem: Problem, kernel: Kernel, of: Pace) -> Prediction:
-    """What `problem` takes by `kernel`."""
+    """Return the predicted time and memory of `problem` by `kernel`."""
     fixed = [name for name in problem.op.parameters if name in problem.types]
     if not kernel.stages:
         layouts = problem.chosen_layouts(kernel)
@@ -148,7 +148,7 @@ def predicted(problem: Problem, kernel: Kernel, of: Pace) -> Prediction:
 
 
 def stages_of(problem: Problem, kernel: Kernel) -> Iterator[tuple[Stage, Types, TensorType]]:
-    """Each stage of `kernel`, if it has some, the types of its operands, and of its result."""
+    """Yield each stage of `kernel` with the types of its operands and of its result."""
     if not kernel.stages:
         return
     lowered, types = problem.lowered(kernel), dict(problem.types)
@@ -163,7 +163,7 @@ def stages_of(problem: Problem, kernel: Kernel) -> Iterator[tuple[Stage, Types, 
 def _alive(
     problem: Problem, stages: Sequence[tuple[Stage, Types, TensorType]]
 ) -> tuple[tuple[int, frozenset[str]], ...]:
-    """What is there during each stage: see `Prediction`."""
+    """Return the live bytes and operands during each stage: see `Prediction.stages`."""
     memory: dict[str, str] = {}  # whose memory each result has
     sizes: dict[str, int] = {}
     first: dict[str, int] = {}
@@ -188,6 +188,6 @@ def _alive(
 
 
 def _bytes(type: TensorType) -> int:
-    """Bytes of a tensor whose rows are padded to whole fours."""
+    """Return the bytes of a tensor whose rows are padded to multiples of four numbers."""
     *rows, row = (1, *type.shape)
     return 4 * type.dtype.words(prod(rows) * (-(-row // 4) * 4))

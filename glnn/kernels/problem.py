@@ -1,4 +1,4 @@
-"""What a kernel is chosen for: an operator on operands of certain types and layouts."""
+"""An operator on operands of certain types and layouts: the problem a kernel is chosen for."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Problem:
     """An operator with the types and layouts it is to run on: all that a kernel is chosen by."""
 
     op: Operator
-    """What is computed."""
+    """The operator to compute."""
     operands: tuple[tuple[str, TensorType], ...]
-    """The type of each operand that is there, by name; those of the epilogue last."""
+    """The type of each operand that is present, by name; the epilogue's operands come last."""
     results: tuple[TensorType, ...]
     """The types of `out`, `out1`, ...; the first is float16 where it is to be stored so."""
     given: tuple[tuple[str, str], ...] = ()
-    """How the operands lie that are computed; others are packed as a kernel wants them."""
+    """The layout of each operand that is computed; others are packed as a kernel wants them."""
     epilogue: Epilogue | None = None
-    """What is done to the first result before it is stored."""
+    """The pointwise function that is applied to the first result before it is stored."""
 
     @classmethod
     def of(
@@ -57,10 +57,10 @@ class Problem:
         *,
         rounded: bool = False,
     ) -> Problem:
-        """The problem of `op` on operands of these types or shapes, which lie in `layouts`.
+        """Return the problem of `op` on operands of these types or shapes, stored in `layouts`.
 
-        rounded: whether the first result is stored as float16, not as float32. Raises ShapeError
-        where they do not fit the operator or the epilogue.
+        rounded: True to store the first result as float16 instead of float32. Raises ShapeError
+        where the operands do not fit the operator or the epilogue.
         """
         types = tuple(typed(operands).items())
         return _problem(op, types, tuple(layouts.items()), epilogue, rounded)
@@ -70,12 +70,12 @@ class Problem:
 
     @cached_property
     def _hash(self) -> int:
-        """Its hash, found once: it is looked up in many tables, and deep."""
+        """Hash of all fields, computed once: problems are keys of many tables, deeply nested."""
         return hash((self.op, self.operands, self.results, self.given, self.epilogue))
 
     @cached_property
     def hinted(self) -> Problem:
-        """The same of the sizes at hand, which differs where some are SymInts.
+        """This problem with the current value (hint) in the place of each SymInt.
 
         Kernels are chosen for these, whatever other sizes a plan may hold for.
         """
@@ -83,16 +83,16 @@ class Problem:
 
     @property
     def is_open(self) -> bool:
-        """Whether some of its sizes are SymInts."""
+        """Return True where some of the sizes are SymInts."""
         return self.hinted is not self
 
     @cached_property
     def at_hand(self) -> Problem:
-        """The same of the sizes at hand, computed by the program that is for all sizes."""
+        """This problem at the current sizes, computed by the program that serves all sizes."""
         return self.at(Substitution(hint))
 
     def at(self, change: Substitution) -> Problem:
-        """The same of the sizes that `change` puts in, by that program."""
+        """Return this problem at the sizes `change` puts in, computed by that same program."""
         if not self.is_open:
             return self
         parts = self.op, self.operands, self.results, self.given, self.epilogue
@@ -100,11 +100,11 @@ class Problem:
 
     @property
     def origin(self) -> Problem:
-        """The problem that programs are made for: itself, or the open one."""
+        """The problem that programs are built for: this one, or the open one it was made from."""
         return self
 
     def substituted(self, change: Substitution) -> Problem:
-        """The same with numbers in the place of SymInts. Raises ShapeError."""
+        """Return this problem with numbers in the place of SymInts. Raises ShapeError."""
         found = change(self)
         if found is self:
             return self
@@ -112,23 +112,23 @@ class Problem:
         return _problem(found.op, found.operands, found.given, found.epilogue, rounded)
 
     def lying(self, layouts: Mapping[str, str]) -> Problem:
-        """The same whose operands lie in other layouts."""
+        """Return this problem with its operands in other layouts."""
         return self._of(self.types, layouts)
 
     def stored(self, names: Container[str], dtype: DType = DType.float16) -> Problem:
-        """The same whose operands, and `out`, are stored as `dtype` where `names` has them."""
+        """Return this problem with the operands in `names`, `out` perhaps, stored as `dtype`."""
         given = self.types.items()
         types = {n: TensorType(one.dims, dtype) if n in names else one for n, one in given}
         return self._of(types, self.layouts)
 
     def _of(self, types: Mapping[str, TensorType], layouts: Mapping[str, str]) -> Problem:
-        """The same with other types of operands, and of `out` where that is said."""
+        """Return this problem with other types of operands, and of `out` where `types` has it."""
         operands = {name: types[name] for name in self.shapes}
         rounded = types.get("out", self.results[0]).dtype is DType.float16
         return Problem.of(self.op, operands, layouts, self.epilogue, rounded=rounded)
 
     def resized(self, shapes: Shapes) -> Problem:
-        """The same of operands of other shapes; those of its epilogue follow."""
+        """Return this problem with operands of other shapes; the epilogue's operands follow."""
         types = {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
         (out, *_) = results_of(self.op, types)
         if self.epilogue:
@@ -139,7 +139,7 @@ class Problem:
         return self._of(types, lie)
 
     def of_samples(self, count: int) -> Problem:
-        """The same with so many samples."""
+        """Return this problem with `count` samples along the batch dimension."""
         some = {name: (count, *self.shapes[name][1:]) for name in self.op.along(self.own)}
         return self.resized({**self.shapes, **some})
 
@@ -150,32 +150,32 @@ class Problem:
 
     @cached_property
     def extents(self) -> dict[str, Extent]:
-        """How each operand of its epilogue lies against the result."""
+        """The broadcast extent ("full", "channel" or "one") of each epilogue operand."""
         return {} if self.epilogue is None else self.epilogue.named_extents
 
     @property
     def prologue(self) -> Prologue | None:
-        """What is done to x before it is multiplied."""
+        """The pointwise function that is applied to x before it is multiplied; None without one."""
         return prologue_of(self.op)
 
     @property
     def along(self) -> tuple[str, ...]:
-        """The operands whose first dimension is the result's: each part by itself makes its own."""
+        """The operands that share the result's first dimension: the problem can be cut along it."""
         own = self.op.along(self.own)
         full = (name for name, extent in self.extents.items() if extent == "full")
         return (*own, *full) if own else ()
 
     @cached_property
     def cost(self) -> Cost:
-        """What one run needs at the least, its epilogue's functions counted."""
+        """The least operations and bytes that one run needs, the epilogue's functions included."""
         return cost_of(self.op, dict(self.operands), self.results[0], self.epilogue)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        """The first result by NumPy, its epilogue's too, floats in the operands' precision."""
+        """Compute the first result by NumPy, epilogue included, in the operands' precision."""
         return self.compute_all(operands)[0]
 
     def compute_all(self, operands: Mapping[str, Array]) -> tuple[Array, ...]:
-        """All results by NumPy."""
+        """Compute all results by NumPy."""
         return computed(self.op, operands, self.epilogue)
 
     @cached_property
@@ -191,12 +191,12 @@ class Problem:
 
     @cached_property
     def layouts(self) -> Mapping[str, str]:
-        """How each operand lies of which that is known."""
+        """The layout of each operand whose layout is known, by name."""
         return dict(self.given)
 
     @cached_property
     def halves(self) -> tuple[str, ...]:
-        """The operands that are float16, and `out` where that is."""
+        """The names of the operands that are float16, and `out` where the first result is."""
         return tuple(name for name, one in self.types.items() if one.dtype is DType.float16)
 
     @property
@@ -206,14 +206,15 @@ class Problem:
 
     @cached_property
     def bytes(self) -> tuple[str, ...]:
-        """The weights that are int8, four of them in a word."""
+        """The names of the weights that are int8, four of them in a word."""
         types = dict(self.operands)
         return tuple(n for n in self.op.bytes if n in types and types[n].dtype is DType.int8)
 
     def defines(self, kernel: Kernel | None = None) -> dict[str, int]:
-        """The op's attributes, which of its optional operands are there, which are halves or bytes.
+        """Return the macros of the program: the op's attributes, and which optional operands are
+        present, float16 or int8.
 
-        And what is a `#define` of `kernel`, where that is generated.
+        Macros of `kernel` are among them where that is given.
         """
         made = None if kernel is None else self.generated(kernel)
         found = {
@@ -233,24 +234,24 @@ class Problem:
 
     @cached_property
     def memo(self) -> dict[Any, Any]:
-        """What was found of it for a kernel."""
+        """Cache of values derived for this problem and a kernel."""
         return {}
 
     @cached_property
     def meant_sizes(self) -> dict[str, int]:
-        """What a kernel may be meant for, but for how it takes the operands."""
+        """The sizes that a declaration's `where` may restrict, except for the operands' layouts."""
         own = {"outputs": prod(self.output), "prologue": int(self.prologue is not None)}
         return {**self.op_sizes, **own}
 
     @cached_property
     def op_sizes(self) -> dict[str, int]:
-        """The op's sizes, and what follows from them."""
+        """The op's sizes and the values derived from them."""
         return {**self.op.sizes(self.own), **self.op.derived(self.own)}
 
     def generated(self, kernel: Kernel) -> Generated | None:
-        """What `kernel` has of its own for this; None where it is a shader for all.
+        """Return the code and uniforms generated for this problem; None for a handwritten shader.
 
-        Raises UnsupportedOpError where it cannot compute this.
+        Raises UnsupportedOpError where the kernel cannot compute this problem.
         """
         if not kernel.generate:
             return None
@@ -258,9 +259,9 @@ class Problem:
         return _generated(self, kernel.generate, kernel.backend, wanted)
 
     def adapted(self, kernel: Kernel) -> Kernel:
-        """`kernel` with this problem's operands, where it takes any number of them.
+        """Return `kernel` with this problem's operands bound, where it takes any number of them.
 
-        Raises UnsupportedOpError where it cannot compute this.
+        Raises UnsupportedOpError where the kernel cannot compute this problem.
         """
         made = self.generated(kernel)
         if made is None:
@@ -269,7 +270,7 @@ class Problem:
         return expanded(kernel, tuple(self.shapes), made.reads, apart=apart)
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
-        """The parts in which `kernel` computes this where one dispatch would be too much."""
+        """Return the parts in which `kernel` computes this; None where one dispatch suffices."""
         key = "split", kernel, device
         if key not in self.memo:
             self.memo[key] = self._split(kernel, device)
@@ -289,7 +290,7 @@ class Problem:
         return Split.of(kernel, self.op, self.types, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
-        """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
+        """Return the layout of each operand and of `out` for `kernel`, whole or split."""
         key = "layouts", kernel
         if key not in self.memo:
             self.memo[key] = self.lies.chosen(kernel)
@@ -302,22 +303,22 @@ class Problem:
 
     @cached_property
     def lies(self) -> Lying:
-        """How its operands lie, and which layouts kernels take."""
+        """The operands' layouts, and the matching of them with the layouts that kernels accept."""
         shapes = {name: one.shape for name, one in self.types.items()}
         return Lying(self.op, self.own, shapes, self.layouts, self.extents)
 
     @property
     def first_layout(self) -> str:
-        """How the first input lies."""
+        """The layout of the first input."""
         return self.lies.first
 
     @cached_property
     def _first(self) -> str:
-        """The first operand's name; empty where it has none."""
+        """The first operand's name; empty where the op has none."""
         return next(iter(self.op.names(len(self.operands))), "")
 
     def fits(self, kernel: Kernel) -> bool:
-        """Whether `kernel` takes the first input as it lies."""
+        """Return True where `kernel` accepts the first input in its present layout."""
         first = self._first
         if first not in kernel.layouts:
             return True
@@ -328,14 +329,14 @@ class Problem:
         return found
 
     def lowered(self, kernel: Kernel) -> Lowered:
-        """The stages in which `kernel` computes this."""
+        """Return the stages of other ops by which `kernel` computes this."""
         key, made = ("lowered", kernel), LOWERINGS[kernel.stages]
         found: Lowered = self.memo.get(key) or made(self.op, self.own, kernel.defaults)
         self.memo[key] = found
         return found
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
-        """The op's sizes and scalars, and how each operand lies in memory, counted in numbers."""
+        """Return the program's uniforms: sizes, scalars, and the operands' strides in elements."""
         key = "uniforms", kernel
         if key not in self.memo:
             self.memo[key] = self._uniforms(kernel)
@@ -350,13 +351,13 @@ class Problem:
         return values if made is None else {**values, **made.uniforms}
 
     def sizes(self, kernel: Kernel) -> dict[str, int]:
-        """The integers among the uniforms."""
+        """Return the integers among the uniforms."""
         return {k: v for k, v in self.uniforms(kernel).items() if is_integer(v)}
 
 
 @dataclass(frozen=True)
 class ProblemAtHand(Problem):
-    """An open problem at some sizes: program and layouts are the open one's."""
+    """An open problem at given sizes, with the program and the layouts of the open one."""
 
     of_open: Problem = field(kw_only=True, compare=False)
     change: Substitution = field(kw_only=True, compare=False)
@@ -386,7 +387,7 @@ def _problem(
     epilogue: Epilogue | None,
     rounded: bool,
 ) -> Problem:
-    """See `Problem.of`: one problem for all that ask for it, so that it is looked into once."""
+    """Implement `Problem.of`, cached: equal arguments share one problem and what it memoizes."""
     names, types = epilogue.names if epilogue else (), dict(operands)
     asked = {name: one for name, one in operands if name not in names}
     op.check_operands(asked)
@@ -402,7 +403,7 @@ def _problem(
 def _generated(
     problem: Problem, generator: str, backend: str, wanted: tuple[tuple[str, ...], ...]
 ) -> Generated:
-    """What the generator so called makes of `problem`. wanted: the layouts of each of its types."""
+    """Run the named generator on `problem`. wanted: the layouts accepted for each of its types."""
     layouts = {
         name: problem.lies.taken(name, texts)
         for name, texts in zip(problem.types, wanted, strict=True)

@@ -1,4 +1,4 @@
-"""What a problem is to whoever has no kernel for it: its results' types and numbers, its cost."""
+"""NumPy reference of a problem: its results' types and values, and its cost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from glnn.graph.operator import Cost, Operator
 from glnn.types import ON_GPU, Array, DType, TensorType, as_float, widened
 
 PLAIN = frozenset((*(ON_GPU - {DType.float16}), DType.int64, DType.float64))
-"""Types of operands that are given as they are said to be."""
+"""Types of operands whose arrays need no conversion before NumPy computes with them."""
 
 
 def results_of(
     op: Operator, operands: Mapping[str, TensorType], rounded: bool = False
 ) -> tuple[TensorType, ...]:
-    """The types in which the results of `op` are stored. rounded: the first is float16."""
+    """Return the types in which the results of `op` are stored. rounded: the first is float16."""
     made = op.results({name: widened(one) for name, one in operands.items()})
     first, *rest = map(widened, made)
     return (TensorType(first.dims, DType.float16) if rounded else first, *rest)
@@ -28,7 +28,10 @@ def results_of(
 def computed(
     op: Operator, operands: Mapping[str, Array], epilogue: Epilogue | None
 ) -> tuple[Array, ...]:
-    """All results of `op` by NumPy, `epilogue` after the first, whose operands are there, too."""
+    """Compute all results of `op` by NumPy, with `epilogue` applied to the first.
+
+    operands: arrays of the operator and of the epilogue, by name.
+    """
     floats = {name: as_float(array) for name, array in operands.items()}
     extra = [floats.pop(name) for name in epilogue.names] if epilogue else []
 
@@ -44,10 +47,10 @@ Compute = Callable[[Sequence[Array]], Array]
 
 
 class Preparation:
-    """How the first result of `op` is computed as `computed` does, its epilogue's too.
+    """Reusable NumPy computation of the first result of `op`, its epilogue included.
 
-    operands: the types of the arrays that are given, in the order in which they are given. result:
-    the type of the first result. What follows from these but for their sizes is found here, once.
+    operands: the types of the arrays, in the order in which they will be passed. result: the type
+    of the first result. Everything that does not depend on sizes is derived here, once.
     """
 
     def __init__(
@@ -67,9 +70,9 @@ class Preparation:
         self.any_sizes = (
             not self._plain or op.any_sizes or type(op).specialized is Operator.specialized
         )
-        """Whether it is the same for operands of other sizes."""
+        """True where one computation serves operands of any sizes."""
         self.types: tuple[TensorType | None, ...] = tuple(op.positional(own))
-        """Of the operator's own operands."""
+        """The types of the operator's own operands, in positional order; None for one absent."""
         self._order = op.positional({name: self._names.index(name) for name in own})
         self._beside = [self._names.index(name) for name in extra]
         self._result, self._extra = widened(result), [types[name] for name in extra]
@@ -83,10 +86,10 @@ class Preparation:
     def __call__(
         self, op: Operator, types: Sequence[TensorType | None], epilogue: Epilogue | None
     ) -> Compute:
-        """Return what computes it with the sizes of an operator like `op` and of such `types`.
+        """Return the function that computes the result with the sizes of `op` and `types`.
 
-        It is called within `np.errstate`, by one thread at a time, and does not write to a result
-        again.
+        The function must be called within `np.errstate` and by one thread at a time. It never
+        writes to a result that it has returned.
         """
         names, order, beside = self._names, self._order, self._beside
         finish = self._finish if epilogue is self._epilogue else self._finished(epilogue)
@@ -111,9 +114,10 @@ class Preparation:
 def _finish(
     epilogue: Epilogue, result: TensorType, extra: Sequence[TensorType]
 ) -> Callable[..., Array]:
-    """Return what `epilogue` does to a result of that type beside operands of the types `extra`.
+    """Return the function that applies `epilogue` to a result, with operands of the types `extra`.
 
-    It is given these behind the operator's own, which it does not write to.
+    The function takes the result, the operator's own operands, which it does not write to, and the
+    epilogue's operands.
     """
     dtype, rank = result.dtype.numpy, len(result.dims)
     dtypes = [dtype, *(one.dtype.numpy for one in extra)]
@@ -138,7 +142,7 @@ def _finish(
 def cost_of(
     op: Operator, operands: Mapping[str, TensorType], result: TensorType, epilogue: Epilogue | None
 ) -> Cost:
-    """What one run needs at the least, the functions of `epilogue` and its operands counted."""
+    """Return the least operations and bytes of one run, including the epilogue and its operands."""
     names, count = epilogue.names if epilogue else (), prod(result.shape)
     cost = op.cost_of({name: one for name, one in operands.items() if name not in names})
     beside = [operands[name] for name in names]

@@ -1,4 +1,4 @@
-"""What can be said of the kernels without running one: the table, and their complete sources."""
+"""Reports on the kernels without running one: the table, and their complete GLSL sources."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _PRECISION = "\nprecision highp float;\nprecision highp int;\nprecision highp sa
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel in the table. `reason` says why it cannot run here; None when it can.
+    """A kernel in the table. reason: why it cannot run on the device; None where it can.
 
-    parameters: those it would run with here, and `defaults` where they come from. stages: the way
-    of `graph.decompose` by which it computes the op, where it has no shader. document: whether it
-    is there because a document has it, and runs only where it is named. seen: what is to be said of
-    its results here; None where nothing is. folder: the user's that it is in; None where it ships
-    with glnn.
+    parameters: the parameters it would run with here. defaults: the origin of these. stages: the
+    lowering of `graph.decompose` by which it computes the op, where it has no shader. document:
+    True for a kernel of the documents' folder, which runs only if named. seen: remarks on its
+    results here; None without any. folder: the user's folder that it comes from; None where it
+    ships with glnn.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Example:
-    """A kernel, what it is given, and what is generated for it, to be compiled by itself."""
+    """A kernel with the macros and generated texts by which it is compiled without a problem."""
 
     name: str
     kernel: Kernel
@@ -69,9 +69,11 @@ class Example:
 
     @classmethod
     def all_of(cls, kernel: Kernel) -> Iterator[Example]:
-        """One with the parameters' defaults and the attributes that it needs, a bias and a ReLU
-        where it can, one more for a prologue and for each operand that may be float16, or int8; as
-        many as its generator has, where it has one.
+        """Yield the examples of a kernel.
+
+        The first has the parameters' defaults and the attributes that it needs, with a bias and a
+        ReLU where it takes them; others have a prologue, and each operand that may be float16 or
+        int8. A generated kernel has the examples of its generator.
         """
         if not kernel.generate:
             name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
@@ -104,15 +106,17 @@ class Example:
 
 
 def _lying(kernel: Kernel) -> dict[str, int]:
-    """What says that operands lie in the first of the layouts that `kernel` takes."""
+    """Return the macros by which operands are in the first of the layouts that `kernel` accepts."""
     several = ((n, texts) for n, texts in kernel.layouts.items() if len(texts) > 1)
     apart = ((n, texts) for n, texts in several if not all(parse(t).in_rows for t in texts))
     return {f"{name.upper()}_IN_{texts[0].replace(' ', '_')}": 1 for name, texts in apart}
 
 
 def _prepared(kernel: Kernel) -> dict[str, str]:
-    """What stands for a prologue of `kernel` where it is compiled alone: a number for each channel
-    of each image, and a ReLU; that alone where there are no storage blocks for numbers.
+    """Return the prologue's text for compiling `kernel` alone.
+
+    The prologue scales each channel of each image and applies a ReLU; only the ReLU where no
+    storage block is left for the scales.
     """
     place = max(kernel.bindings.values(), default=0) + 1
     prologue = SCALED if place < BLOCKS else Prologue(call("relu", Arg(0)))
@@ -120,7 +124,7 @@ def _prepared(kernel: Kernel) -> dict[str, str]:
 
 
 def _finished(kernel: Kernel) -> dict[str, str]:
-    """What stands for the epilogue of `kernel` where it is compiled alone."""
+    """Return the epilogue's text for compiling `kernel` alone: a ReLU, after a bias if possible."""
     epilogue = Epilogue(call("relu", Arg(0)))
     place = max(kernel.bindings.values(), default=0) + 1
     if kernel.epilogue and "channel" in kernel.epilogue.extents and place < BLOCKS:
@@ -138,10 +142,10 @@ def table(
     compile: bool = False,
     verdicts: Verdicts | None = None,
 ) -> list[Row]:
-    """Every kernel, or those of `op`, and whether it can run on `device`.
+    """List all kernels, or those of `op`, and whether each can run on `device`.
 
-    compile: also compile and link each admissible shader with its default parameters. verdicts:
-    what was seen of them on that device.
+    compile: True to also compile and link each admissible shader with its default parameters.
+    verdicts: comparisons with NumPy on that device.
     """
     return list(rows(device, op, compile=compile, verdicts=verdicts))
 
@@ -153,7 +157,7 @@ def rows(
     compile: bool = False,
     verdicts: Verdicts | None = None,
 ) -> Iterator[Row]:
-    """The rows of `table`, one at a time."""
+    """Yield the rows of `table` one at a time."""
     seen = list(verdicts.seen()) if verdicts else []
     for kernel in declared():
         if op is None or kernel.op == op:
@@ -180,13 +184,13 @@ def rows(
 
 
 def _said(kernel: Kernel, seen: Iterable[Seen]) -> list[Seen]:
-    """What was seen of `kernel`."""
+    """Return the verdicts on `kernel` among `seen`."""
     called = kernel.backend, kernel.op, kernel.name
     return [one for one in seen if (one.backend, one.op, one.kernel) == called]
 
 
 def _origin(kernel: Kernel, found: Kernel, device: Device) -> str:
-    """Where the parameters of `found` come from."""
+    """Return the origin of the parameters of `found`, for people."""
     name = architecture(device.capabilities)
     if found.defaults == kernel.defaults and name not in kernel.architectures.parameters:
         return "any device"
@@ -217,7 +221,7 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
 
 
 def link(device: Device, kernel: Kernel, source: Source) -> Program:
-    """`source` compiled and linked for what `kernel` is."""
+    """Compile and link `source` into a program for the backend of `kernel`."""
     if kernel.backend == "compute":
         return Program.compute(device, source)
     return Program.feedback(device, source, ("result",))
@@ -232,8 +236,8 @@ def export(
     """Write the complete GLSL ES source of every kernel, for compilers that need no device.
 
     Each is one file `OP-NAME.comp` or `.vert` with includes expanded and the default parameters,
-    those of that `architecture` where a kernel has some; returns their paths. device: only what it
-    admits, with the parameters that it would run with there.
+    those of that `architecture` where a kernel has some; returns the paths. device: exports only
+    kernels that it admits, with the parameters that they would run with there.
     """
     directory.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []

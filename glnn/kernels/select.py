@@ -1,4 +1,4 @@
-"""Which kernel runs an op: admissible here, then suiting the size, then the most preferred."""
+"""Kernel selection: admissible on the device, then suited to the sizes, then by priority."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ def _stage_lies(
     lies: Mapping[str, str],
     ask: Ask,
 ) -> str:
-    """How the result of `stage` lies, a stage of `problem`. Raises what `ask` does.
+    """Return the layout of the result of `stage`, a stage of `problem`. Raises as `ask` does.
 
-    operands: their types. given: how those lie that are computed. lies: how all do.
+    operands: the operands' types. given: the layouts of those that are computed. lies: the layouts
+    of all tensors known so far.
     """
     epilogue = problem.epilogue if stage.finishes else None
     names = epilogue.names if epilogue else ()
@@ -76,7 +77,7 @@ def _stage_lies(
 
 
 def names_of(asked: str) -> tuple[str, ...]:
-    """The kernels' names in `asked`, which has commas between several."""
+    """Split the comma-separated kernel names in `asked`."""
     return tuple(name.strip() for name in asked.split(",") if name.strip())
 
 
@@ -89,12 +90,12 @@ def choose(
     verdicts: Verdicts | None = None,
     ask: Ask | None = None,
 ) -> Kernel:
-    """The kernel of `backend` that is to run `problem` on `device`, or the one called `name`.
+    """Choose the kernel of `backend` that runs `problem` on `device`, or the one called `name`.
 
-    What `tuned` has for such problems comes before the default; what `verdicts` say is wrong is
-    not taken. ask: chooses for the stages of a kernel, in this way unless given. Raises
-    UnsupportedOpError where there is none, with each one's reason, and LimitError where only the
-    sizes stand in the way.
+    A tuned choice for such problems comes before the default; kernels whose results were wrong by
+    `verdicts` are not chosen. ask: the chooser for the stages of a kernel, this function unless
+    given. Raises UnsupportedOpError where no kernel can run it, with the reason of each, and
+    LimitError where only the sizes stand in the way.
     """
     op = problem.op.name
     kernels = kernels_for(op, backend)
@@ -139,9 +140,9 @@ def _held(
     verdicts: Verdicts | None,
     ask: Ask | None,
 ) -> Kernel | None:
-    """`kernel`, chosen for the sizes at hand of `problem`, as it computes all that guards admit.
+    """Return `kernel`, chosen for the current sizes of `problem`, adapted to all sizes it guards.
 
-    None where it does not compute these alike.
+    Returns None where it does not compute all of these in the same way.
     """
     if kernel.generate:
         declared = next(k for k in kernels_for(kernel.op, kernel.backend) if k.name == kernel.name)
@@ -155,7 +156,7 @@ def _held(
 
 
 def why_chosen(kernel: Kernel, problem: Problem, asked: str | None, tuned: Tuned) -> str:
-    """What `choose` gave for `problem`, and why, for people. asked: the kernel asked for."""
+    """Describe the kernel that `choose` gave for `problem`, and why. asked: its `name` argument."""
     found = tuned.find(kernel.backend, problem)
     why = f"first of those that can, priority {kernel.priority}"
     if asked is not None:
@@ -166,7 +167,7 @@ def why_chosen(kernel: Kernel, problem: Problem, asked: str | None, tuned: Tuned
 
 
 def suits(kernel: Kernel, problem: Problem, device: Capabilities, tuned: Tuned) -> bool:
-    """Whether `kernel`, which was chosen for `problem`, is meant for it: declared so, or tuned."""
+    """Return True where the chosen `kernel` suits `problem`, by its declaration or by tuning."""
     found = tuned.find(kernel.backend, problem)
     best = found is not None and found.kernel == kernel.name
     return best or kernel.suits(_sizes(problem, kernel), architecture(device))
@@ -180,10 +181,10 @@ def alternatives(
     verdicts: Verdicts | None = None,
     ask: Ask | None = None,
 ) -> Iterator[Kernel]:
-    """The kernels that `problem` may be given instead of `chosen`, with other memory.
+    """Yield kernels that `problem` may run on instead of `chosen`, with another use of memory.
 
-    Those made of stages that suit it, with all of their parameters, and the most preferred of the
-    others.
+    They are the kernels of stages that suit it, with each combination of their parameters, and the
+    most preferred of the others.
     """
     kernels = [k for k in kernels_for(problem.op.name, backend) if not k.document]
     whole = not chosen.stages
@@ -207,10 +208,10 @@ def _preferred(
     device: Capabilities,
     reasons: dict[str, list[str]],
 ) -> Iterator[Kernel]:
-    """`kernels` as they are to be tried: those that are predicted to be fast, the fastest first;
-    those that suit, the most preferred first; then the others from the least preferred on.
+    """Yield `kernels` in the order in which to try them.
 
-    reasons: gets why others cannot be tried at all.
+    First those predicted to be fast, the fastest first; then those that suit, by priority; then the
+    others from the least preferred on. reasons: filled with why others cannot be tried at all.
     """
     found: list[Kernel] = []
     for declared in kernels:
@@ -238,7 +239,7 @@ def _preferred(
 
 
 def _rate(kernel: Kernel, problem: Problem, device: Capabilities) -> float:
-    """How fast `kernel` is, without what it leaves processors idle; 0 where nobody can tell."""
+    """Return the declared rate of `kernel` times its occupancy; 0 where either is unknown."""
     if not kernel.rate or not device.multiprocessors:
         return 0.0
     sizes = problem.sizes(kernel)
@@ -246,12 +247,12 @@ def _rate(kernel: Kernel, problem: Problem, device: Capabilities) -> float:
 
 
 def _sizes(problem: Problem, kernel: Kernel) -> dict[str, int]:
-    """What a kernel may be meant for: sizes, and what `where` has besides."""
+    """Return the sizes that `where` may restrict; `taken` is 1 if the first layout is accepted."""
     return {**problem.meant_sizes, "taken": int(problem.fits(kernel))}
 
 
 def _fast(kernels: Iterable[Kernel], problem: Problem, of: Pace) -> list[Kernel]:
-    """Those of `kernels` that are predicted to be faster than one that does all at once."""
+    """Return the `kernels` that are predicted to beat a kernel without stages, fastest first."""
     able = [kernel for kernel in kernels if why_not_problem(kernel, problem) is None]
     if not able:
         return []
@@ -261,7 +262,7 @@ def _fast(kernels: Iterable[Kernel], problem: Problem, of: Pace) -> list[Kernel]
 
 
 def _listed(reasons: Mapping[str, list[str]]) -> str:
-    """Every reason behind the kernels that it stands in the way of."""
+    """Join the reasons into one text, each after the names of the kernels that it rules out."""
     return "; ".join(
         f"{' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}: {reason}"
         for reason, names in reasons.items()
@@ -271,7 +272,7 @@ def _listed(reasons: Mapping[str, list[str]]) -> str:
 def why_not(
     kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None = None
 ) -> str | None:
-    """Why `kernel`, with its parameters as they are, cannot compute `problem` on `device`."""
+    """Return why `kernel`, with its parameters, cannot compute `problem`; None where it can."""
     refusal = _refusal(kernel, problem, device, verdicts)
     return None if refusal is None else str(refusal)
 
@@ -283,9 +284,9 @@ def _refusal(
     verdicts: Verdicts | None,
     ask: Ask | None = None,
 ) -> UnsupportedOpError | LimitError | None:
-    """Why `kernel` cannot be taken: a LimitError where only the sizes stand in the way.
+    """Return why `kernel` cannot be chosen, as a LimitError where only the sizes prevent it.
 
-    What it asks of open sizes makes guards, where it can be taken for those at hand.
+    Comparisons of open sizes become guards, where the kernel can be chosen for the current sizes.
     """
     if problem.is_open and (refusal := _refusal(kernel, problem.hinted, device, verdicts)):
         return refusal

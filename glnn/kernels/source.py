@@ -25,11 +25,11 @@ def assemble(
     samplers: Mapping[str, str] = _NOTHING,
     generated: Mapping[str, str] = _NOTHING,
 ) -> Source:
-    """The source of `kernel` under `header`, with the `defines` that it uses before its first line.
+    """Assemble the source of `kernel`: `header`, the `defines` that it uses, and the shader.
 
-    samplers: what operands are to it (see `Kernel.sampler`), where not what the shader says.
-    generated: what stands for the lines `#include <name>`, by name; includes in it are put in, too.
-    Raises ShaderError on an include that is missing or leaves the shaders folder.
+    samplers: sampler types of operands (see `Kernel.sampler`) that replace the shader's defaults.
+    generated: the texts for the lines `#include <name>`, by name; includes in these are expanded,
+    too. Raises ShaderError on an include that is missing or leaves the shaders folder.
     """
     path = kernel.path if kernel.folder else kernel.path.relative_to(folder_of(kernel.path))
     name = path.as_posix()
@@ -45,7 +45,7 @@ def assemble(
 
 
 def reads(kernel: Kernel, name: str) -> bool:
-    """Whether the shader of `kernel`, with what it includes, has `name` in it."""
+    """Return True where the shader of `kernel`, includes expanded, contains the word `name`."""
     return not kernel.stages and name in _words(expanded(kernel.path))
 
 
@@ -55,12 +55,12 @@ def _words(text: str) -> frozenset[str]:
 
 
 def fingerprint(kernel: Kernel) -> str:
-    """A hash of the declaration and the shader of `kernel`: another one means another kernel."""
+    """Return a hash of the declaration and the shader of `kernel`, which changes with either."""
     return _fingerprint(kernel.text, "" if kernel.stages else expanded(kernel.path))
 
 
 def known_fingerprint(kernel: Kernel) -> str | None:
-    """The same; None where a file is missing, so that nothing is made of it."""
+    """Return the fingerprint of `kernel`; None where a file is missing."""
     try:
         return fingerprint(kernel)
     except ShaderError:

@@ -1,4 +1,4 @@
-"""A matrix product in parts, where the device cannot compute it in one dispatch."""
+"""Splitting of a matrix product that the device cannot compute in one dispatch."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ ONE = 0, 4  # words of an operand of one number
 
 @dataclass(frozen=True)
 class Stored:
-    """How an operand lies in memory, and of what type its numbers are."""
+    """The layout and the element type of an operand in memory."""
 
     layout: Layout
     dtype: DType
 
     @classmethod
     def of(cls, op: Operator, name: str, layout: str, type: TensorType) -> Stored:
-        """The operand of `op` called `name`, of that `type`, in the layout so called."""
+        """Return the storage of the operand `name` of `op`, of this `type`, in the named layout."""
         packed = name in op.bytes and type.dtype is DType.int8
         return cls(narrowed(parse(layout)) if packed else parse(layout), type.dtype)
 
     @property
     def in_word(self) -> int:
-        """How many numbers are in a word."""
+        """The count of numbers in a 32-bit word."""
         return 4 // self.layout.number(self.dtype).itemsize
 
     def words(self, *shape: int) -> int:
-        """Words that one of `shape` takes."""
+        """Return the 32-bit words that an operand of `shape` takes."""
         return self.layout.words(TensorType(shape, self.dtype))
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of x by some rows of the weights, or some matrices of a stack.
+    """A part of a product: some rows of x by some rows of the weights, or some batch entries.
 
-    ranges: for each operand and `out`, the first word and how many follow. sizes: the uniforms
-    and sizes in which it differs from the whole.
+    ranges: the first word and the count of words of each operand and `out`. sizes: the uniforms
+    and sizes in which the part differs from the whole.
     """
 
     ranges: dict[str, tuple[int, int]]
@@ -57,13 +57,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Split(ABC):
-    """How an op is cut into parts. weight: the layout of the weights, if they lie part by part."""
+    """A cut of an op into parts. weight: the layout of the weights if these are stored by part."""
 
     weight: Layout | None
 
     @abstractmethod
     def parts(self, operands: Shapes) -> Iterator[Part]:
-        """The parts, in the order of the result."""
+        """Yield the parts in the order of the result."""
 
     @staticmethod
     def of(
@@ -73,12 +73,12 @@ class Split(ABC):
         device: Capabilities,
         extents: Mapping[str, Extent],
     ) -> Split | None:
-        """The split that `device` needs; None where nothing is too much or no split helps.
+        """Return the split that `device` needs; None where none is needed or none helps.
 
-        types: of each operand and `out`. extents: of the operands of an epilogue.
-        No part exceeds a storage block or the workgroups that may be dispatched, and each begins
-        where a storage buffer may be bound, at multiples of the offset alignment. Results that are
-        halves are not cut.
+        types: the type of each operand and of `out`. extents: the broadcast extents of the
+        epilogue's operands. No part exceeds a storage block or the workgroups of a dispatch, and
+        each begins at a multiple of the storage buffers' offset alignment. Float16 results are not
+        split.
         """
         takes = {name: kernel.wants(name) for name in ("x", "weight", "out")}
         plain = takes["out"][:1] == takes["x"][:1] == ("R4",)
@@ -106,9 +106,10 @@ class Split(ABC):
 
 @dataclass(frozen=True)
 class Stack(Split):
-    """A stack of `batch` products, `count` of them at a time.
+    """A batched product of `batch` matrices, `count` of them in each part.
 
-    matrices: the words that one matrix of each operand takes. extents: of an epilogue's operands.
+    matrices: the words of one matrix of each operand. extents: broadcast extents of the epilogue's
+    operands.
     """
 
     batch: int
@@ -128,9 +129,9 @@ class Stack(Split):
 
 @dataclass(frozen=True)
 class Tiles(Split):
-    """x (m, k) by weight (n, k), cut into `rows` of x and of the result by `columns` of it.
+    """A product of x (m, k) and weight (n, k), in tiles of `rows` x `columns` of the result.
 
-    dtype: of the weights. x_row, out_row: words of a row.
+    dtype: the type of the weights. x_row, out_row: the words of a row of x and of the result.
     """
 
     weight: Layout
@@ -165,7 +166,7 @@ class Tiles(Split):
                 yield Part(ranges, sizes)
 
     def _stored(self, n: int) -> int:
-        """Words of a part of n weights."""
+        """Return the words of a part with n rows of the weights."""
         return Stored(self.weight, self.dtype).words(n, self.k)
 
 
@@ -177,7 +178,7 @@ def _stack(
     align: int,
     extents: Mapping[str, Extent],
 ) -> Stack | None:
-    """The split of a stack: each of its products must be small enough by itself."""
+    """Return the split of a batched product; None where a single matrix is too large already."""
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
     matrices = {
         "x": given["x"].words(m, k),
@@ -200,7 +201,7 @@ def _tiles(
     align: int,
     extents: Mapping[str, Extent],
 ) -> Tiles | None:
-    """The split of one product. extents: of an epilogue's operands."""
+    """Return the split of a single product. extents: those of the epilogue's operands."""
     m, n, k = (sizes[name] for name in ("m", "n", "k"))
     stored = given["weight"]
     x_row, out_row = (max(given[o].words(1, row), 1) for o, row in (("x", k), ("out", n)))
@@ -224,7 +225,7 @@ def _tiles(
 
 
 def _dispatched(kernel: Kernel, size: str, sizes: dict[str, int], device: Capabilities) -> int:
-    """The greatest `size` for which the device allows the workgroups."""
+    """Return the greatest value of `size` for which the device allows the workgroups."""
     most = 1 << 31
     local = kernel.launch.local_size(kernel.defaults)
     for axis, along in enumerate(kernel.launch.grid[: kernel.launch.bounded]):
@@ -236,9 +237,9 @@ def _dispatched(kernel: Kernel, size: str, sizes: dict[str, int], device: Capabi
 
 
 def _share(count: int, most: int, unit: int) -> int:
-    """The size of the fewest equal shares of `count`, multiples of `unit` of at most `most`.
+    """Return the size of the fewest equal shares of `count`, multiples of `unit` up to `most`.
 
-    0 where not even one unit fits.
+    Returns 0 where not even one unit fits.
     """
     if count <= most:
         return count
@@ -250,7 +251,7 @@ def _share(count: int, most: int, unit: int) -> int:
 
 
 def _in_parts(layout: Layout, columns: int, k: int) -> Layout:
-    """`layout` with every `columns` weights by themselves: one more level of Morton order."""
+    """Return `layout` with blocks of `columns` weights: one more level of Morton order."""
     if not isinstance(layout, Morton):
         return layout
     _, wide = layout.padded((columns, k))

@@ -22,9 +22,9 @@ FORM = 2  # of the file; a file of another is tuned anew
 class TunedChoice:
     """The fastest kernel of a class of problems.
 
-    kernel: its name. parameters: all of its parameters. seconds: of one run when it was tuned.
-    default_seconds: of what would have been chosen without tuning; None where that failed.
-    source: the fingerprint of the kernel that was tuned.
+    kernel: the kernel's name. parameters: all of its parameters. seconds: time of one run when it
+    was tuned. default_seconds: time of the kernel chosen without tuning; None where that failed.
+    source: the fingerprint of the tuned kernel.
     """
 
     kernel: str
@@ -35,11 +35,11 @@ class TunedChoice:
 
     @classmethod
     def of(cls, kernel: Kernel, seconds: float, default_seconds: float | None) -> TunedChoice:
-        """The choice of `kernel` with its defaults."""
+        """Return the choice of `kernel` with its default parameters."""
         return cls(kernel.name, kernel.defaults, seconds, default_seconds, fingerprint(kernel))
 
     def made(self, kernel: Kernel) -> Kernel | None:
-        """`kernel` with these parameters; None where another one was tuned.
+        """Return `kernel` with the tuned parameters; None where another kernel was tuned.
 
         A file is not trusted: parameters that are not declared may give a wrong result, or worse.
         """
@@ -60,7 +60,7 @@ class TunedChoice:
 class Tuned:
     """The choices for one device, by backend and class of problem.
 
-    file: what keeps them. revision: counts the changes.
+    file: the file that stores them. revision: counts the changes.
     """
 
     file: DeviceFile
@@ -69,26 +69,26 @@ class Tuned:
 
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Tuned:
-        """What `folder` keeps for `device`, found by this `version` of glnn."""
+        """Load the choices that this `version` of glnn stored for `device` in `folder`."""
         file = DeviceFile.of(folder, "choices", FORM, device, version)
         return cls(file, file.read(_choice))
 
     @property
     def path(self) -> Path | None:
-        """The file that keeps them; None where nothing is kept."""
+        """The file that stores the choices; None where nothing is stored."""
         return self.file.path
 
     @property
     def device(self) -> str:
-        """What the driver calls the device."""
+        """The device's name as the driver reports it."""
         return self.file.device
 
     def find(self, backend: str, problem: Problem) -> TunedChoice | None:
-        """The choice for problems like `problem`."""
+        """Return the choice for problems like `problem`; None without one."""
         return self.choices.get(f"{backend} {problem_class(problem)}")
 
     def kernel(self, kernels: Iterable[Kernel], problem: Problem) -> Kernel | None:
-        """The one of `kernels` that was the fastest for problems like `problem`."""
+        """Return the one of `kernels` that was the fastest for problems like `problem`, or None."""
         if not self.choices:
             return None
         for kernel in kernels:
@@ -98,7 +98,7 @@ class Tuned:
         return None
 
     def keep(self, backend: str, problem: Problem, choice: TunedChoice) -> None:
-        """Take `choice` for problems like `problem`, and write the file whole or not at all.
+        """Store `choice` for problems like `problem`; the file is written atomically.
 
         Raises OSError where it cannot be written.
         """
@@ -120,8 +120,9 @@ class Tuned:
 
 
 def problem_class(problem: Problem) -> str:
-    """The class that `problem` belongs to: sizes to the nearest power of two, attributes and types
-    as they are.
+    """Return the tuning class of `problem`, as text.
+
+    Sizes are rounded to the nearest power of two; attributes and types are exact.
     """
     sizes = problem.op.sizes(problem.shapes)
     rounded = {name: 2 ** round(log2(size)) if size else 0 for name, size in sizes.items()}

@@ -1,4 +1,4 @@
-"""What was seen of the kernels on one device when their results were held against NumPy's."""
+"""Verdicts: outcomes of comparing kernels' results on one device with NumPy's, kept in a file."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Launched = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a kernel's results were like.
+    """The outcome of comparing a kernel's results with NumPy's.
 
-    right: launches that were right, none of which covers another: those that have no more groups
-    along any axis, and whose last groups have less to do along no other axes, are right, too.
-    part: the most vertices or workgroups that one launch may have, where larger ones are wrong;
-    None where none was. pace: what it did in a second, in the units of `work`; None where that was
-    not measured. wrong: why it is not used; None where it is.
+    right: launches whose results were right, none of which covers another. A launch with no more
+    groups along any axis, and partly filled last groups along no other axes, counts as right, too.
+    part: the most vertices or workgroups of one launch, where larger launches are wrong; None
+    without such a limit. pace: throughput a second, in the units of `work`; None where it was not
+    measured. wrong: the reason why the kernel is not used; None where it is used.
     """
 
     right: tuple[Launched, ...] = ()
@@ -60,22 +60,22 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """What is to be said of it, in a few words."""
+        """The verdict in a few words, for people."""
         if self.wrong is not None:
             return f"not used: {self.wrong}"
         return "right" if self.part is None else f"in launches of {self.part} at most"
 
     def covers(self, launch: Launched) -> bool:
-        """Whether nothing more need be seen before such a launch is asked for."""
+        """Return True where `launch` needs no further comparison before it runs."""
         return self.wrong is not None or any(within(launch, seen) for seen in self.right)
 
     def and_right(self, launch: Launched) -> Verdict:
-        """The same, that launch having been right, too."""
+        """Return this verdict with `launch` added to those that were right."""
         others = tuple(seen for seen in self.right if not within(seen, launch))
         return replace(self, right=(*others, launch))
 
     def beside(self, other: Verdict) -> Verdict:
-        """What is to be believed where `other` was found of the same: the worse of the two."""
+        """Merge with `other`, a verdict on the same program: the worse of the two holds."""
         if self.wrong is not None or other.wrong is not None:
             return self if self.wrong is not None else other
         parts = [part for part in (self.part, other.part) if part is not None]
@@ -86,7 +86,7 @@ class Verdict:
 
 
 def within(launch: Launched, other: Launched) -> bool:
-    """Whether `other` is as large along every axis, and cut short along those that `launch` is."""
+    """Return True where `other` is as large along every axis and cut short wherever `launch` is."""
     *counts, cut = launch
     *most, other_cut = other
     return all(n <= m for n, m in zip(counts, most, strict=True)) and not cut & ~other_cut
@@ -94,7 +94,7 @@ def within(launch: Launched, other: Launched) -> bool:
 
 @dataclass(frozen=True)
 class Seen:
-    """A `verdict` on the kernel of `backend` called so, with the `attributes` it was seen with."""
+    """A `verdict` on a kernel of `backend`, by name, with the `attributes` it was compared with."""
 
     backend: str
     op: str
@@ -104,16 +104,16 @@ class Seen:
 
     @property
     def notable(self) -> str | None:
-        """What is to be said of it: that it is not used, or in parts; None where it is right."""
+        """The outcome where the kernel is not used, or in parts only; None where it is right."""
         right = self.verdict.wrong is None and self.verdict.part is None
         return None if right else self.verdict.outcome
 
 
 @dataclass
 class Verdicts:
-    """The verdicts on the kernels of one device, each with the op's attributes it was seen with.
+    """The verdicts on the kernels of one device, by program and attributes of the op.
 
-    file: what keeps them. revision: counts the changes of what is not to be used.
+    file: the file that stores them. revision: counts changes to which kernels are not used.
     """
 
     file: DeviceFile
@@ -122,16 +122,16 @@ class Verdicts:
 
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Verdicts:
-        """What `folder` keeps for `device`, found by this `version` of glnn."""
+        """Load the verdicts that this `version` of glnn stored for `device` in `folder`."""
         file = DeviceFile.of(folder, "verdicts", FORM, device, version)
         kept = file.read(_verdict)
         return cls(file, {key: kept[key] for key in kept if len(key.split(" ")) >= WORDS})
 
     def find(self, kernel: Kernel, problem: Problem, device: Capabilities) -> Verdict:
-        """The verdict on `kernel` where it computes problems like `problem`.
+        """Return the verdict on `kernel` for problems like `problem`.
 
-        What was wrong for other sums, with other attributes, or in a function that it calls, may
-        be why it is not used.
+        A wrong result for another depth of sums, on other attributes, or in a function that the
+        kernel calls, may rule it out as well.
         """
         if not self.found or kernel.stages:  # no key need be made
             return self.of_kernel(kernel)
@@ -142,15 +142,15 @@ class Verdicts:
         return self.found.get(own, Verdict())
 
     def why_not(self, kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
-        """Why `kernel` is not used for problems like `problem`; None when it is."""
+        """Return why `kernel` is not used for problems like `problem`; None where it is used."""
         return self.find(kernel, problem, device).wrong
 
     def of_kernel(self, kernel: Kernel) -> Verdict:
-        """The verdict on every program of `kernel`."""
+        """Return the verdict that holds for every program of `kernel`."""
         return self.found.get(kernel_key(kernel), Verdict()) if self.found else Verdict()
 
     def keep(self, found: Mapping[str, Verdict]) -> None:
-        """Take the verdicts `found`, and write the file, where it may be written."""
+        """Add the verdicts `found`, and write the file where that is possible."""
         self.take(found)
         with suppress(OSError), self.file.locked():  # what is not kept is found again
             others = self.file.again(_verdict)  # another process may have kept some
@@ -159,15 +159,15 @@ class Verdicts:
             self.file.write({key: asdict(verdict) for key, verdict in kept.items()})
 
     def take(self, found: Mapping[str, Verdict]) -> None:
-        """Take the verdicts `found`, which no file has yet."""
+        """Add the verdicts `found` in memory, without writing the file."""
         self.found |= found
         self.revision += any(verdict.wrong is not None for verdict in found.values())
 
     def renew(self, found: Mapping[str, Verdict], dropped: Callable[[str], bool]) -> None:
-        """Take the verdicts `found` in the place of those whose key is `dropped`.
+        """Replace the verdicts whose key is `dropped` by the verdicts `found`.
 
-        What others saw to be wrong, or right in parts only, stays so: `found` may be of other
-        sizes. Raises OSError where the file cannot be written: it is the former one then.
+        A kept verdict of wrong, or of right in parts only, still holds: `found` may be of other
+        sizes. Raises OSError where the file cannot be written; the former file stays then.
         """
         with self.file.locked():
             kept = {**self.file.again(_verdict), **self.found}
@@ -184,7 +184,7 @@ class Verdicts:
         self.file.remove()
 
     def seen(self) -> Iterator[Seen]:
-        """Every verdict on a kernel or a function as it is now, with what it holds for."""
+        """Yield the verdicts on kernels and functions whose source has not changed since."""
         kernels = {(one.backend, one.op, one.name): one for one in declared()}
         for key, verdict in sorted(self.found.items()):
             backend, op, name, printed, *attributes = key.split(" ")
@@ -198,7 +198,7 @@ class Verdicts:
 
 
 def _keys(kernel: Kernel, problem: Problem, device: Capabilities) -> tuple[str, ...]:
-    """The key of the verdict on `kernel` for `problem`, and those of what may be wrong besides."""
+    """Return the key of the verdict on `kernel` for `problem`, then those that may rule it out."""
     key = "keys", kernel, device
     if key not in problem.memo:
         problem.memo[key] = (
@@ -213,9 +213,9 @@ def _keys(kernel: Kernel, problem: Problem, device: Capabilities) -> tuple[str, 
 
 
 def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
-    """What the program is that `kernel` is for `problem`.
+    """Return the key of the program that `kernel` compiles to for `problem`.
 
-    That is its parameters, the op's attributes, and how it reads.
+    The key holds the parameters, the op's attributes, and a fingerprint of the source.
     """
     problem, key = problem.origin, ("program", kernel, device)
     if key not in problem.memo:
@@ -246,9 +246,9 @@ def _program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
 
 
 def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
-    """What a verdict holds for: a program, and how long the sums are.
+    """Return the key of a verdict: a program and the depth (terms) of its sums.
 
-    To the next power of two, where a problem can be made of that: long loops may end early.
+    The depth is rounded up to a power of two where the op allows it: long loops may end early.
     """
     op = problem.op
     depth = op.depth(problem.shapes)
@@ -256,7 +256,7 @@ def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
 
 
 def sizes_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
-    """What a verdict holds for that is on a kernel that is wrong: operands of these sizes alone."""
+    """Return the key of a verdict that holds for operands of exactly these sizes."""
     key = "sizes", kernel, device
     if key not in problem.memo:
         shapes = ",".join(f"{n}:{'x'.join(map(str, dims))}" for n, dims in problem.shapes.items())
@@ -266,19 +266,19 @@ def sizes_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
 
 
 def kernel_key(kernel: Kernel) -> str:
-    """What a verdict holds for that is on every program of `kernel` with these parameters."""
+    """Return the key of a verdict on every program of `kernel` with these parameters."""
     own = (f"{name}={value}" for name, value in sorted(kernel.defaults.items()))
     words = kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *own, ALWAYS
     return " ".join(words)
 
 
 def function_key(backend: str, name: str, kind: str) -> str:
-    """What a verdict holds for that is on a function of numbers of that kind."""
+    """Return the key of a verdict on a scalar function of numbers of that kind."""
     return " ".join((backend, FUNCTION, name, function_fingerprint(name), kind))
 
 
 def _function_keys(backend: str, problem: Problem) -> tuple[str, ...]:
-    """Those of the functions that `problem` needs."""
+    """Return the keys of the verdicts on the scalar functions that `problem` calls."""
     key = "functions", backend
     if key not in problem.memo:
         names = sorted(called(problem))
@@ -288,7 +288,7 @@ def _function_keys(backend: str, problem: Problem) -> tuple[str, ...]:
 
 
 def allowed(kernel: Kernel, problem: Problem) -> float:
-    """The relative error that the results of `kernel` may have."""
+    """Return the relative error that the results of `kernel` may have."""
     expressions = [problem.op.expr] if isinstance(problem.op, Pointwise) else []
     expressions += [one.expr for one in (problem.prologue, problem.epilogue) if one]
     rounds = any(row.name == "cast_float16" for expr in expressions for row in expr.functions)
@@ -297,7 +297,7 @@ def allowed(kernel: Kernel, problem: Problem) -> float:
 
 
 def work(problem: Problem) -> int:
-    """What computing `problem` takes: its operations and the bytes it touches, added up."""
+    """Return the work of `problem`: its operations plus the bytes it touches."""
     cost = problem.cost
     return cost.flops + cost.bytes
 

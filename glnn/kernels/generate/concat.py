@@ -1,4 +1,4 @@
-"""What kernels that put tensors behind one another get."""
+"""Generators of concatenation kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDLESS = 2**31 - 1
 
 
 def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """For kernels that put each operand into its place of the result by a launch of its own."""
+    """Generate for kernels that copy each operand to its place by a launch of its own."""
     axis, names = _checked(op, types, halves=backend == "compute")
     shape = types["out"].shape
     writes = strides(layouts["out"], shape)
@@ -50,9 +50,9 @@ def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
 
 
 def joined(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """For kernels that fetch each number of the result from the operand that has it.
+    """Generate for kernels that read each number of the result from the operand that has it.
 
-    From buffers on compute, from textures on feedback.
+    They read from buffers on compute, from textures on feedback.
     """
     axis, names = _checked(op, types)
     shape = types["out"].shape
@@ -77,7 +77,7 @@ def joined(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
 def grouped(
     op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
-    """The same where channels lie in whole groups of four: an image's are one run of numbers."""
+    """Generate as `joined` does for channels in whole groups of four: an image is one run."""
     axis, names = _checked(op, types)
     if axis != 1 or not all(divides(4, types[name].shape[1]) for name in names):
         raise UnsupportedOpError("channels are not in whole groups of four")
@@ -100,10 +100,12 @@ def _fetches(
     stored: bool = False,
     places: int = 0,
 ) -> Generated:
-    """extents: the numbers of each operand in one run of the result. pitches: numbers of the result
-    from one place of the two loops around to the next. outer, middle: of each operand. padding:
-    behind each row of `columns` numbers in each operand, where a run is of rows. stored: whether
-    they are in buffers, not textures. places: numbers of the result.
+    """Generate the fetches of a concatenation, runs of the operands inside two loops.
+
+    extents: the numbers of each operand in one run of the result. pitches: the result's strides of
+    the outer and the middle loop. outer, middle: each operand's strides of these loops. padding:
+    numbers behind each row of `columns` numbers in each operand, where a run consists of rows.
+    stored: True for buffers instead of textures. places: numbers of the result.
     """
     padded = not all(same(one, 0) for one in padding)
     numbers = [*extents, *outer, *middle, *(p for p in pitches if not same(p, ENDLESS))]
@@ -138,7 +140,7 @@ def _fetches(
 
 
 def _declared(names: list[str], stored: bool) -> list[str]:
-    """The lines that declare the operands, the bindings of buffers from 1 on."""
+    """Return the lines that declare the operands; the bindings of buffers begin at 1."""
     if not stored:
         return [f"uniform highp {name.upper()}_SAMPLER {name};" for name in names]
     blocks = [f"layout(std430, binding = {i}) buffer {n.upper()}" for i, n in enumerate(names, 1)]
@@ -146,15 +148,15 @@ def _declared(names: list[str], stored: bool) -> list[str]:
 
 
 def _of_rank(walk: Walk, rank: int) -> Walk:
-    """The same by so many loops, those around of one place each."""
+    """Return `walk` with `rank` loops, adding outer loops of one iteration."""
     more = [Leg(1, 0, 0)] * (rank - len(walk.legs))
     return replace(walk, legs=(*more, *walk.legs))
 
 
 def _checked(op: Operator, types: Operands, halves: bool = False) -> tuple[int, list[str]]:
-    """The axis, and the operands' names. Raises UnsupportedOpError where it is no concatenation.
+    """Return the axis and the operands' names. Raises UnsupportedOpError unless `op` is a Concat.
 
-    halves: whether all may be float16.
+    halves: True where all tensors may be float16.
     """
     if not isinstance(op, Concat):
         raise UnsupportedOpError(f"it puts tensors behind one another, no {op.name}")
@@ -164,7 +166,7 @@ def _checked(op: Operator, types: Operands, halves: bool = False) -> tuple[int, 
 
 
 def examples() -> Mapping[str, tuple[Operator, Operands]]:
-    """Operators that have every way of the templates compiled."""
+    """Return operators that cover every variant of the templates."""
     odd, even = TensorType((2, 3, 2, 5)), TensorType((2, 4, 2, 8), DType.int32)
     return {
         "two": (Concat(), {"x0": odd, "x1": odd}),
@@ -174,6 +176,6 @@ def examples() -> Mapping[str, tuple[Operator, Operands]]:
 
 
 def image_examples() -> Mapping[str, tuple[Operator, Operands]]:
-    """Those for kernels of images."""
+    """Return operators that cover the kernels of images."""
     x = TensorType((2, 8, 3, 5))
     return {"two": (Concat(), {"x0": x, "x1": x})}

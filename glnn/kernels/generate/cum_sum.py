@@ -1,4 +1,4 @@
-"""What kernels get that add or multiply numbers along lines: where the lines lie."""
+"""Generator of cumulative sums and products: the strides along and between lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST = 4096  # numbers of a line where each result walks all of it: beyond, t
 def generate(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
-    """For the templates of shaders/cum_sum."""
+    """Generate for the templates of shaders/cum_sum: see `Generator.make`."""
     if not isinstance(op, CumSum):
         raise UnsupportedOpError(f"it computes cumulative sums, no {op.name}")
     on_gpu(types)
@@ -54,7 +54,7 @@ def generate(
 
 
 def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
-    """Operators that have every way of the templates compiled."""
+    """Return operators that cover every variant of the templates."""
     floats, whole = TensorType((5, 3, 7)), TensorType((5, 3, 7), DType.int32)
     return {
         "rows": (CumSum(-1), {"x": floats}),

@@ -1,4 +1,4 @@
-"""The text that stands for `#include <epilogue>`: see shaders/common/epilogue.glsl."""
+"""Generator of the texts for `#include <epilogue>`: see shaders/common/epilogue.glsl."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPLATE = "common/epilogue.glsl"
 # NVIDIA's compiler (580) makes products of 4096 by 5% slower where sums are stored as they are.
 IDENTITY = Epilogue(call("mul", 1.0, Arg(0)))
 WORDS = {"float": "uint", "vec4": "uvec2"}
-"""GLSL's type of what memory of halves is seen as, by the form."""
+"""GLSL's type by which float16 memory is declared, by the epilogue's form."""
 SHORT = 6
 """Operations a number. NVIDIA's compiler (580) unrolls loops of six for 32 fours, of ten for 16 but
 not for 24."""
@@ -25,11 +25,11 @@ PREFIX = "epilogue_scalar"  # of the uniforms of the expression's numbers
 
 @dataclass(frozen=True)
 class Bound:
-    """How a kernel gets at the operands of an epilogue.
+    """The bindings of an epilogue's operands.
 
-    places: the storage-buffer binding of each that has one. in_place: the one that lies in the
-    result's own memory. samplers: what each is to the shader that fetches it from a texture.
-    halves: those in buffers, or in the result's memory, that are float16.
+    places: the storage-buffer binding of each operand in a buffer. in_place: the operand in the
+    result's own memory. samplers: the sampler type of each operand fetched from a texture. halves:
+    the float16 operands in buffers or in the result's memory.
     """
 
     places: Mapping[str, int] = field(default_factory=dict)
@@ -39,19 +39,19 @@ class Bound:
 
 
 def scalars(epilogue: Epilogue | None) -> dict[str, float | int]:
-    """The uniforms of an epilogue's numbers."""
+    """Return the uniforms of an epilogue's constants."""
     return uniforms((epilogue or IDENTITY).expr, PREFIX)
 
 
 def is_long(epilogue: Epilogue) -> bool:
-    """Whether a kernel should have it once, not for each of many sums: see common/tile.glsl."""
+    """Return True where its code is too long to repeat for each sum: see common/tile.glsl."""
     return epilogue.expr.flops > SHORT
 
 
 def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, str]:
-    """What `assemble` puts in for an epilogue, the identity where there is none.
+    """Return the texts that `assemble` inserts for an epilogue, the identity without one.
 
-    form: float where a kernel calls it number by number, vec4 where for four channels at once.
+    form: "float" where a kernel calls it for each number, "vec4" for four channels at once.
     """
     found = epilogue or IDENTITY
     operands = [
@@ -74,7 +74,7 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
 
 
 def reads_as(epilogue: Epilogue | None) -> str:
-    """What an epilogue makes of a program, in a word: its structure, and how it reads."""
+    """Return a key of an epilogue's code in a program: its structure, and a hash of the source."""
     structure, reads = "none", expanded(shaders_folder() / TEMPLATE)
     if epilogue is not None:
         structure = epilogue.structure.replace(" ", "")
@@ -91,7 +91,7 @@ def _declaration(name: str, form: str, bound: Bound) -> str:
 
 
 def _fetch(name: str, extent: Extent, form: str, bound: Bound) -> str:
-    """The number or the four of the operand called `name`."""
+    """Return the GLSL expression that reads the operand `name`, a float or a vec4."""
     channel = "quad" if form == "vec4" else "channel"
     index = {"full": "at", "channel": channel, "one": "0"}[extent]
     if name in bound.samplers:
@@ -105,7 +105,7 @@ def _fetch(name: str, extent: Extent, form: str, bound: Bound) -> str:
 
 
 def _stored(memory: str, index: str, form: str) -> str:
-    """The number or the four at `index` of halves."""
+    """Return the GLSL expression that reads float16 `memory` at `index`, a float or a vec4."""
     if form == "float":
         return f"one_half({memory}[{index} / 2], {index})"
     return f"four_halves({memory}[{index}])"

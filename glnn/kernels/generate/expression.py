@@ -1,4 +1,4 @@
-"""An expression as lines of GLSL, one for each function that it calls."""
+"""Translation of expressions to GLSL, a line for each function call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRAPPED = {
 
 
 def types_on_gpu(expr: Expr, dtypes: Sequence[DType]) -> list[DType]:
-    """The type of each part of the expanded `expr` for arguments of these types.
+    """Return the type of each part of the expanded `expr` for arguments of these types.
 
     Raises ShapeError where a function does not take such, UnsupportedOpError where a shader has not
     one of the types: int64 may stand between int32 and int32.
@@ -43,11 +43,11 @@ def types_on_gpu(expr: Expr, dtypes: Sequence[DType]) -> list[DType]:
 def lines(
     expr: Expr, arguments: Sequence[str], scalars: Sequence[str], dtypes: Sequence[DType] = ()
 ) -> list[str]:
-    """Statements that end in a return of the value: a float, an int or a bool.
+    """Return the GLSL statements of `expr`, ending in a return of a float, an int or a bool.
 
-    arguments: what the arguments are called, which are the same. scalars: what the numbers in it
-    are called, in the order of `expr.scalars`: uniforms, declared as `declarations` does. dtypes:
-    of the arguments, float32 unless said. What a line declares is called t0, t1, ...
+    arguments: the names of the arguments, of the same kinds. scalars: the names of the expression's
+    constants, in the order of `expr.scalars`: uniforms, declared by `declarations`. dtypes: the
+    arguments' types, float32 unless given. Variables declared by lines are t0, t1, ...
 
     Raises ShapeError where a function does not take such arguments, UnsupportedOpError where a
     shader has not the type.
@@ -82,28 +82,29 @@ def lines(
 
 
 def includes(*expressions: Expr) -> list[str]:
-    """The lines that bring in what the functions of these need besides GLSL."""
+    """Return the `#include` lines of the GLSL files that functions of the expressions need."""
     rows = [row for expr in expressions for row in expr.expanded.functions]
     sources = dict.fromkeys(row.source for row in rows if row.source)  # a float16 was cast to it
     return [f'#include "functions/{source}.glsl"' for source in sources]
 
 
 def uniforms(expr: Expr, prefix: str = "scalar_") -> dict[str, float | int]:
-    """The uniforms of an expression's numbers, in their order, and their values."""
+    """Return the uniforms of an expression's constants, in order, with their values."""
     return {f"{prefix}{i}": _value(number) for i, number in enumerate(expr.scalars)}
 
 
 def declarations(expr: Expr, prefix: str = "scalar_") -> list[str]:
-    """The lines that declare `uniforms`."""
+    """Return the GLSL lines that declare `uniforms`."""
     kinds = [STORED[kind_of(number)] for number in expr.scalars]
     return [f"uniform {kind} {prefix}{i};" for i, kind in enumerate(kinds)]
 
 
 def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scalar_") -> str:
-    """A function `name` of scalars, and one of four each, from `shaders/common/expression.glsl`.
+    """Return a GLSL function `name` of scalars and its overload for vectors of four.
 
-    Its arguments and its value are as they are stored: float or vec4, int or ivec4, bools as 0 and
-    1. Above it stand the uniforms of its numbers and the files that it needs. Raises as `lines`.
+    The template is `shaders/common/expression.glsl`. Arguments and value have their storage type: float
+    or vec4, int or ivec4, bools as 0 and 1. The text begins with the includes and the uniforms that it
+    needs. Raises as `lines`.
     """
     if not dtypes:
         raise ShapeError(f"{expr.text()}: a function of no arguments")
@@ -128,9 +129,9 @@ def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scal
 
 
 def fingerprint(expr: Expr, dtypes: Sequence[DType] = ()) -> str:
-    """A hash of what kernels get of an expression: its structure, its functions and their files.
+    """Return a hash of an expression's GLSL: its structure, its functions and their files.
 
-    dtypes: of the arguments, float32 unless said, since `lines` of a uint8 are not those of an int.
+    dtypes: the arguments' types, float32 unless given: `lines` of a uint8 differ from an int's.
     """
     names = dict.fromkeys(row.name for row in expr.functions)
     others = () if all(one is DType.float32 for one in dtypes) else (d.value for d in dtypes)
@@ -138,7 +139,7 @@ def fingerprint(expr: Expr, dtypes: Sequence[DType] = ()) -> str:
 
 
 def function_fingerprint(name: str) -> str:
-    """A hash of what kernels get of the function `name`: its GLSL, its file and its body's."""
+    """Return a hash of the function `name`: its GLSL, its file, and the functions of its body."""
     row = FUNCTIONS[name]
     if row.body is None:
         return _own(row)
@@ -147,7 +148,7 @@ def function_fingerprint(name: str) -> str:
 
 @cache
 def _own(row: Function) -> str:
-    """A hash of the row without those of other functions."""
+    """Return a hash of the function's row in the table, without the functions that it calls."""
     forms = repr(sorted(row.forms.items())) + (row.same or "")
     file = "" if row.source is None else expanded(_folder() / f"{row.source}.glsl")
     return _hashed(row.name, forms, repr((row.gives, row.condition, row.body)), file)
@@ -155,7 +156,7 @@ def _own(row: Function) -> str:
 
 @cache
 def _used(body: str) -> tuple[str, ...]:
-    """The functions in a formula."""
+    """Return the names of the functions in a formula."""
     used: dict[str, None] = {}
     read_formula(body, str, str, lambda name, _: str(used.setdefault(name)))
     return tuple(used)

@@ -1,4 +1,4 @@
-"""What kernels that look numbers up get: nested loops through operand, indices and result."""
+"""Generator of gather kernels: nested loops over operand, indices and result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Operands = Mapping[str, TensorType]
 def generate(
     op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
-    """For kernels that look words up one by one, or four where those lie together."""
+    """Generate for kernels that gather words one by one, or by contiguous four."""
     if not isinstance(op, Lookup):
         raise UnsupportedOpError(f"it looks numbers up, no {op.name}")
     half = types["x"].dtype is DType.float16
@@ -56,7 +56,7 @@ def generate(
 
 
 def examples() -> Mapping[str, tuple[Operator, Operands]]:
-    """Operators that have every way of the templates compiled."""
+    """Return operators that cover every variant of the templates."""
     indices = {rank: TensorType((2, 3, 2)[:rank], DType.int32) for rank in (1, 2, 3)}
     by_one, by_four = TensorType((5, 3, 7)), TensorType((5, 4, 8))
     halves = {one: TensorType(one.dims, DType.float16) for one in (by_one, by_four)}

@@ -1,4 +1,4 @@
-"""What a generated kernel has of its own for a problem."""
+"""The code and uniforms of a kernel that are generated for a problem."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 Uniform = int | float | tuple[int, ...]
-"""A uniform's value; the numbers of an array of them."""
+"""The value of a uniform; a tuple for an array."""
 
 
 @dataclass(frozen=True)
@@ -14,31 +14,31 @@ class OneLaunch:
     """One of several launches that together compute a problem."""
 
     uniforms: Mapping[str, Uniform]
-    """In which it differs from the others."""
+    """The uniforms that differ from the other launches'."""
     operand: str = ""
-    """The operand that it has of its own, where each has one; all have the same binding."""
+    """The operand of this launch where each has its own; all share a binding."""
     after: bool = False
-    """Whether it reads what those before it wrote."""
+    """True where it reads results of earlier launches and needs a barrier."""
     brief: bool = False
-    """Whether it has next to none of the work."""
+    """True where it does next to none of the work."""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """What is written into a template, and what the program is given."""
+    """The texts that fill a kernel's template, and the program's macros and uniforms."""
 
     structure: str
-    """What makes its program another one, besides the defines."""
+    """Key of the program: equal structures and defines mean equal code."""
     text: Mapping[str, Callable[[], str]]
-    """What stands for each line `#include <name>`, by name."""
+    """The function that makes the text for each line `#include <name>`, by name."""
     defines: Mapping[str, int] = field(default_factory=dict)
     uniforms: Mapping[str, Uniform] = field(default_factory=dict)
-    """Sizes too: grids use them."""
+    """The uniforms, including the sizes that grids use."""
     reads: Mapping[str, str | int] = field(default_factory=dict)
-    """For feedback, how each operand is read: a texel's format, or an attribute's floats."""
+    """The texel format, or the attribute's floats, by which feedback reads each operand."""
 
     launches: tuple[OneLaunch, ...] = ()
-    """The launches that compute it, one after the other, where there are several (compute)."""
+    """The launches, in order, where there are several (compute)."""
 
     def __hash__(self) -> int:
         return hash(self.structure)

@@ -1,4 +1,4 @@
-"""Every generator by the name that declarations call it by."""
+"""The table of generators, by the name that declarations use."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from glnn.types import TensorType
 
 @dataclass(frozen=True)
 class Generator:
-    """What fills in the templates of kernels."""
+    """A generator of the code for a kernel's template."""
 
     make: Callable[[Operator, Mapping[str, TensorType], Mapping[str, Layout], str], Generated]
-    """Makes of an operator, the types and layouts of its operands and results by name, and a
-    backend what its kernel there has of its own; UnsupportedOpError where there can be none."""
+    """Function of an operator, the types and layouts of its operands and results by name, and a
+    backend, that returns the generated code; raises UnsupportedOpError where it cannot."""
     examples: Callable[[], Mapping[str, tuple[Operator, Mapping[str, TensorType]]]]
-    """Operators and their operands, by a name, that have every way of the templates compiled."""
+    """Function that returns named operators and operands for every variant of the templates."""
 
 
 GENERATORS: Mapping[str, Generator] = {
@@ -51,4 +51,4 @@ GENERATORS: Mapping[str, Generator] = {
     "recurrent_whole": Generator(recurrent.whole, recurrent.single_recurrences),
     "reduce": Generator(reduce.generate, reduce.examples),
 }
-"""By what declarations say in `generate`."""
+"""The generators, by the value of the key `generate` in a declaration."""

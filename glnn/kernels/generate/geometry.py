@@ -1,4 +1,4 @@
-"""Where the numbers of operands lie that meet at each place of a result's memory."""
+"""Strides of broadcast operands along the dimensions of a result's memory."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ ENDLESS = 2**31 - 1
 
 
 class Read(IntEnum):
-    """How a shader gets an operand's four numbers for a vec4 of the result."""
+    """Access pattern by which a shader reads an operand's four numbers for a vec4 of the result."""
 
     SAME = 0
     """The vec4 at the same place."""
     QUAD = 1
     """The vec4 at another place."""
     SPLAT = 2
-    """One number for all four."""
+    """A single number, broadcast to all four."""
     EACH = 3
     """Four numbers, each from its own place."""
     ONE = 4
-    """The only number there is."""
+    """The only number of a scalar operand."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The dimensions of a result's memory, adjacent ones made one wherever they are to all.
+    """The dimensions of a result's memory, adjacent ones merged where they are so in all operands.
 
     The place of a number in an operand's memory is the sum of strides times indices.
     """
 
     places: tuple[int, ...]
-    """How far apart the result's numbers lie along each dimension, outermost first; 1 at last."""
+    """The result's stride along each dimension, outermost first; the last is 1."""
     extents: tuple[int, ...]
-    """How many places each dimension has; ENDLESS where what follows is padding only."""
+    """The size of each dimension; ENDLESS where only padding follows."""
     strides: Mapping[str, tuple[int, ...]]
-    """How far apart each operand's numbers lie along these dimensions."""
+    """Each operand's strides along these dimensions."""
 
     @classmethod
     def of(cls, shapes: Mapping[str, Shape], layouts: Mapping[str, Layout]) -> Geometry:
-        """That of operands and the result `out`; the operands' shapes broadcast to the result's.
+        """Return the geometry of operands whose shapes broadcast to that of the result `out`.
 
-        Raises UnsupportedOpError where an operand lies so that it cannot be said by strides.
+        Raises UnsupportedOpError where an operand's layout has no strides along the result's.
         """
         dims = layouts["out"].dims(shapes["out"])
         names = [name for name in shapes if name != "out"]
@@ -73,7 +73,7 @@ class Geometry:
         return cls(places, extents, strides)
 
     def read(self, name: str) -> Read:
-        """How the operand `name` is read."""
+        """Return the access pattern of the operand `name`."""
         strides = self.strides[name]
         if all(same(stride, 0) for stride in strides):
             return Read.ONE
@@ -88,7 +88,7 @@ class Geometry:
 
 
 def _stride(name: str, i: int, shapes: Mapping[str, Shape], layouts: Mapping[str, Layout]) -> int:
-    """How far apart the numbers of `name` lie along dimension `i` of the result's memory."""
+    """Return the stride of `name` along dimension `i` of the result's memory; 0 if broadcast."""
     dim = layouts["out"].dims(shapes["out"])[i]
     axis = dim.axis - (len(shapes["out"]) - len(shapes[name]))
     if axis < 0 or shapes[name][axis] != shapes["out"][dim.axis]:
@@ -105,7 +105,7 @@ def _stride(name: str, i: int, shapes: Mapping[str, Shape], layouts: Mapping[str
 
 
 def _merged(columns: list[tuple[int, int, list[int]]]) -> list[tuple[int, int, list[int]]]:
-    """Dimensions (extent, place, strides), those made one along which nobody sees a difference."""
+    """Merge adjacent dimensions (extent, place, strides) that are contiguous in all operands."""
     merged = [columns[0]]
     for extent, place, strides in columns[1:]:
         many, outer, own = merged[-1]

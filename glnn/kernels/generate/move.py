@@ -1,4 +1,4 @@
-"""What kernels that move numbers get: the nested loops that an operator's map is in memory."""
+"""Generator of kernels that move numbers: the nested loops over memory of an index map."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEAST = 8  # places below which a loop is not worth tiles
 def generate(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
-    """For kernels that move words one by one, or four where those lie together: `Generator`."""
+    """Generate for kernels that move words one by one, or by contiguous four: see `Generator`."""
     capture = backend == "feedback"
     halves = not capture and types["x"].dtype is types["out"].dtype is DType.float16
     walk = walk_of(op, types, layouts, halves)
@@ -41,11 +41,11 @@ def generate(
 def loops(
     walk: Walk, capture: bool, words: int, fill: int = 0, width: int | None = None
 ) -> Generated:
-    """What a kernel gets that goes through `walk`.
+    """Generate the uniforms and macros of a kernel that runs the loops `walk`.
 
-    capture: whether its results are captured in the order of memory. words: of the operand. fill:
-    what is put where the operand has no number. width: words at a time, as many as may be unless
-    said.
+    capture: whether the results are captured in the order of memory. words: size of the operand.
+    fill: the word for places outside the operand. width: words moved at a time, 1 or 4; the most
+    possible unless given.
     """
     quads = None if width == 1 else walk.quads
     width, taken = (1, walk) if quads is None else (4, quads)
@@ -71,7 +71,7 @@ def loops(
 
 
 def examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
-    """Operators that have every way of the templates compiled."""
+    """Return operators that cover every variant of the templates."""
     by_one, by_four = TensorType((3, 5, 7)), TensorType((3, 4, 8), DType.int32)
     found: dict[str, tuple[Operator, Mapping[str, TensorType]]] = {
         "transposed": (Transpose((2, 1, 0)), {"x": by_one}),
@@ -85,7 +85,7 @@ def examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
 
 
 def image_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
-    """Those for kernels of images."""
+    """Return operators that cover the kernels of images."""
     x = {"x": TensorType((2, 3, 4, 5))}
     return {
         "flipped": (Flip((2, 3)), x),
@@ -95,7 +95,7 @@ def image_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
 
 
 def turn_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
-    """Those for kernels that turn matrices."""
+    """Return operators that cover the kernels that transpose matrices."""
     x = {"x": TensorType((8, 9, 10, 11))}
     return {
         "a-matrix": (Transpose((1, 0)), {"x": TensorType((33, 65))}),
@@ -106,7 +106,7 @@ def turn_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
 def turn(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
-    """For kernels that turn matrices by tiles in shared memory: `Generator`."""
+    """Generate for kernels that transpose matrices by tiles in shared memory: see `Generator`."""
     walk = walk_of(op, types, layouts).turned
     if walk is None or any(leg.count < LEAST for leg in walk.legs[-2:]):
         raise UnsupportedOpError("it turns matrices, of which there are none")
@@ -138,9 +138,9 @@ def walk_of(
     layouts: Mapping[str, Layout],
     halves: bool = False,
 ) -> Walk:
-    """The loops of `op` in memory. Raises UnsupportedOpError where it or a layout has none.
+    """Return the loops of `op` over memory. Raises UnsupportedOpError where there are none.
 
-    halves: whether it moves numbers that are half a word.
+    halves: whether it moves float16 numbers.
     """
     if not isinstance(op, Move):
         raise UnsupportedOpError(f"it moves numbers, no {op.name}")
@@ -159,14 +159,14 @@ def walk_of(
 
 
 def on_gpu(types: Mapping[str, TensorType]) -> None:
-    """Raise UnsupportedOpError where a tensor has no words in a GPU's memory."""
+    """Raise UnsupportedOpError where a tensor's type is not stored in whole words on a GPU."""
     for name, one in types.items():
         if not one.dtype.on_gpu or one.dtype is DType.float16:
             raise UnsupportedOpError(f"{name} is {one.dtype.value}, of which no GPU has words")
 
 
 def strides(layout: Layout, shape: Shape) -> Strides:
-    """How far neighbours along each axis lie apart. Raises UnsupportedOpError where that varies."""
+    """Return the stride along each axis. Raises UnsupportedOpError where one is not constant."""
     if layout.ranks is not None and len(shape) not in layout.ranks:
         raise UnsupportedOpError(f"layout {layout.name} is none of shape {shape}")
     found: dict[int, set[int | None]] = {axis: set() for axis in range(len(shape))}
@@ -179,6 +179,6 @@ def strides(layout: Layout, shape: Shape) -> Strides:
 
 
 def bits(value: float | int | bool, of: TensorType) -> int:
-    """The word that holds `value` in a tensor of this type."""
+    """Return the word, as int32, that holds `value` in a tensor of this type."""
     word = np.asarray(value).astype(of.dtype.numpy).astype(of.dtype.word)
     return int(word.view(np.int32))

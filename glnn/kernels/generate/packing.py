@@ -1,4 +1,4 @@
-"""How shaders take numbers apart of which several lie in a word."""
+"""Unpacking of numbers of which several are stored in a word: bytes and halves."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from glnn.types import DType
 
 @dataclass(frozen=True)
 class Packing:
-    """How several numbers of an operand lie in a word, the first of them in its lowest bits."""
+    """The packing of an operand's numbers into words, the first number in the lowest bits."""
 
     file: str
-    """Of shaders/common, which has the two functions."""
+    """The file in shaders/common that defines the two functions."""
     four: str
-    """The function that gives four numbers of the word, or the words, that hold them."""
+    """The GLSL function that unpacks four numbers from the word or words that hold them."""
     one: str
-    """That which gives a number of its word and of its place in the array."""
+    """The GLSL function that unpacks one number, given its word and its index in the array."""
     count: int
-    """How many there are in a word."""
+    """The count of numbers in a word."""
     word: str
     """GLSL's type of a word."""
     words: str
-    """GLSL's type of what holds four numbers."""
+    """GLSL's type of the word or words that hold four numbers."""
 
 
 UNSIGNED = Packing("bytes.glsl", "four_unsigned", "one_unsigned", 4, "int", "int")
@@ -35,9 +35,9 @@ BYTES = {DType.uint8: UNSIGNED, DType.bool: UNSIGNED, DType.int8: SIGNED}
 
 
 def packing(dtype: DType, layout: Layout, *, fetched: bool) -> Packing | None:
-    """How numbers of `dtype` lie in `layout`; None where each has a word of its own.
+    """Return the packing of `dtype` in `layout`; None where each number has its own word.
 
-    fetched: whether from a texture, whose texels may be halves.
+    fetched: True for reading from a texture, whose texels may be halves.
     """
     if dtype is DType.float16:
         return None if fetched else HALVES

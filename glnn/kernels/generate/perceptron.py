@@ -1,4 +1,4 @@
-"""What kernels get that compute layers one behind another: the functions behind them."""
+"""Generator of kernels of consecutive dense layers: the activation functions between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLOATS = [DType.float32]
 def generate(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
-    """For the template of shaders/perceptron."""
+    """Generate for the template of shaders/perceptron: see `Generator.make`."""
     if not isinstance(op, Perceptron):
         raise UnsupportedOpError(f"it computes layers one behind another, no {op.name}")
     count = len(op.widths)
@@ -43,7 +43,7 @@ def generate(
 
 
 def _layers(op: Perceptron) -> str:
-    """The functions, and `finished`, which gives what a layer makes of four sums."""
+    """Return the GLSL activations, and `finished`, which applies a layer's to four sums."""
     names = [f"function_{i}" for i in range(len(op.functions))]
     parts = [
         function(expr, FLOATS, name, f"scalar_{i}_")
@@ -56,7 +56,7 @@ def _layers(op: Perceptron) -> str:
 
 
 def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
-    """Operators that have every way of the template compiled."""
+    """Return operators that cover every variant of the template."""
     gate = call("sigmoid", call("mul", Arg(0), 0.5))
     found: dict[str, tuple[Operator, dict[str, TensorType]]] = {}
     for name, op, x in (

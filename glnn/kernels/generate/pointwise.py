@@ -1,4 +1,4 @@
-"""What is written into the templates of shaders/pointwise: operands, fetches, an expression."""
+"""Generator for the templates of shaders/pointwise: operands, fetches, an expression."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from glnn.symint import divides, same
 from glnn.types import DType, Shape, TensorType, widened
 
 AMONG = {Read.SAME: Read.QUAD, Read.ONE: Read.SPLAT}
-"""How what begins behind others in its memory is read, in the place of how it would be."""
+"""The Read that replaces another where an operand has an offset in its memory."""
 SOUGHT = (Read.QUAD, Read.SPLAT, Read.EACH)
-"""How what is read lies elsewhere than the result does."""
+"""The Reads whose place in memory differs from the result's and must be computed."""
 ATTRIBUTES = 4  # mat4 that a vertex may have: GL guarantees 16 vec4
 MANY, FEW = 4, 2  # vec4 that a vertex captures: few where numbers or functions take registers
 LONG = frozenset(("arc", "rest", "trigonometric"))
@@ -36,27 +36,27 @@ LONG = frozenset(("arc", "rest", "trigonometric"))
 
 @dataclass(frozen=True)
 class Fetch:
-    """An operand of a pointwise kernel, and how its shader gets at it."""
+    """The access of a pointwise shader to one operand."""
 
     name: str
     kind: str
-    """Of its numbers: float, int or bool."""
+    """The kind of its numbers: float, int or bool."""
     read: Read
     place: int | None
     """Its storage-buffer binding; None where it is fetched from a texture, or an attribute."""
     packing: Packing | None
-    """How several of its numbers lie in a word; None where each is read by itself."""
+    """The packing of several numbers in a word; None where each has its own word."""
     attribute: int
-    """How many vec4 of it a vertex is given as an attribute: those at its own place; 0 if none."""
+    """The count of vec4 that a vertex gets as an attribute, at its own place; 0 for none."""
 
     @property
     def fours(self) -> bool:
-        """Whether its memory is seen as vec4."""
+        """Return True where its memory is declared as vec4."""
         return self.read in (Read.SAME, Read.QUAD)
 
     @property
     def texel(self) -> str | int:
-        """What a vertex shader reads it by: see `Generated.reads`."""
+        """The texel format or attribute floats for a vertex shader: see `Generated.reads`."""
         if self.attribute:
             return 4 * self.attribute
         fours = self.fours and not self.packing
@@ -64,13 +64,13 @@ class Fetch:
 
     @property
     def structure(self) -> str:
-        """What makes a program another one."""
+        """The text by which programs with different accesses differ."""
         packed = f"-{self.packing.one}" if self.packing else ""
         return f"{self.kind}-{self.read.name}{packed}{'-attribute' * bool(self.attribute)}"
 
     @property
     def declarations(self) -> list[str]:
-        """Its lines before any function."""
+        """The GLSL declarations that stand before any function."""
         name, kind = self.name, (VECTORS if self.fours else STORED)[self.kind]
         if self.packing:
             kind = self.packing.words if self.fours else self.packing.word
@@ -87,7 +87,7 @@ class Fetch:
 
     @property
     def line(self) -> str:
-        """The line that gets its four numbers, or makes room for them."""
+        """The GLSL line that reads its four numbers, or declares the variable for them."""
         name, vector = self.name, VECTORS[self.kind]
         if self.read is Read.EACH:
             return f"{vector} {name}_four;"
@@ -102,7 +102,7 @@ class Fetch:
         return f"{vector} {name}_four = {value};"
 
     def lane(self, lane: str) -> str:
-        """The line that gets one number of those that are found by themselves."""
+        """Return the GLSL line that reads one of four numbers with places of their own."""
         return f"{self.name}_four.{lane} = {self._at(self._where)};"
 
     @property
@@ -110,7 +110,7 @@ class Fetch:
         return f"where(at, {self.name}_stride, {self.name}_first, {self.name}_size)"
 
     def _at(self, index: str) -> str:
-        """The four numbers there, or the one."""
+        """Return the GLSL expression of the four numbers at `index`, or of the one."""
         packing = self.packing
         if packing is None:
             return self._stored(index)
@@ -119,7 +119,7 @@ class Fetch:
         return f"{packing.one}({self._stored(f'{index} / {packing.count}')}, {index})"
 
     def _stored(self, index: str) -> str:
-        """What its memory has there."""
+        """Return the GLSL expression of the stored word or vector at `index`."""
         if self.place is not None:
             return f"{self.name}[{index}]"
         return f"texel({self.name}, {index})" + (".x" if self.texel in ("r32f", "r32i") else "")
@@ -133,7 +133,7 @@ def _fetches(
     *,
     stored: bool,
 ) -> list[Fetch]:
-    """How each operand is read. stored: from storage buffers, else from textures and attributes."""
+    """Return each operand's access. stored: by storage buffers, else textures and attributes."""
     found: list[Fetch] = []
     for i, (name, read) in enumerate(reads.items()):
         dtype = types[name].dtype
@@ -148,7 +148,7 @@ def _fetches(
 def generate(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
-    """What a pointwise kernel has of its own for `op` on such operands: see `Generator.make`."""
+    """Generate a pointwise kernel's code and uniforms for `op`: see `Generator.make`."""
     if not isinstance(op, Pointwise):
         raise UnsupportedOpError(f"it computes expressions, no {op.name}")
     if wrong := [name for name, one in types.items() if not one.dtype.on_gpu]:
@@ -203,10 +203,10 @@ def generate(
 
 
 def _asked(types: Mapping[str, TensorType]) -> dict[str, int]:
-    """What kernels that take few problems ask for.
+    """Return the macros that specialized kernels' declarations test.
 
-    FLOATS: whether all is float32. COLUMNS: whether, besides, a matrix meets a number for each of
-    its columns.
+    FLOATS: 1 where all tensors are float32. COLUMNS: 1 where, besides, a matrix is combined with a
+    vector of one number for each column.
     """
     floats = all(one.dtype is DType.float32 for one in types.values())
     x0, *others = (one.shape for name, one in types.items() if name != "out")
@@ -217,7 +217,7 @@ def _asked(types: Mapping[str, TensorType]) -> dict[str, int]:
 
 
 def _declared(fetches: list[Fetch], kind: str) -> list[str]:
-    """What a program has before its functions; `kind` is the result's."""
+    """Return the lines before a program's functions. kind: that of the result."""
     own = [line for fetch in fetches for line in fetch.declarations]
     files = dict.fromkeys(fetch.packing.file for fetch in fetches if fetch.packing)
     includes = [f'#include "common/{file}"' for file in files]
@@ -225,7 +225,7 @@ def _declared(fetches: list[Fetch], kind: str) -> list[str]:
 
 
 def _fetched(fetches: list[Fetch]) -> list[str]:
-    """The lines that get the operands' numbers and compute the result's."""
+    """Return the lines that read the operands' numbers and compute the result."""
     found = [fetch.line for fetch in fetches]
     each = [fetch for fetch in fetches if fetch.read is Read.EACH]
     for lane in "xyzw" if each else "":  # lane by lane, so that few indices are alive at once
@@ -236,7 +236,7 @@ def _fetched(fetches: list[Fetch]) -> list[str]:
 
 
 def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
-    """Expressions and operands that have the templates compiled in every way."""
+    """Return expressions and operands that cover every variant of the templates."""
     image, three = (2, 6, 5, 7), call("add", call("mul", Arg(0), Arg(1)), Arg(2))
     scaled = call("mul", call("cast_float32", Arg(0)), call("cast_float32", Arg(1)))
     of_bytes, of_halves = TensorType(image, DType.uint8), TensorType(image, DType.float16)

@@ -1,4 +1,4 @@
-"""The text that stands for `#include <prologue>`: see shaders/common/prologue.glsl."""
+"""Generator of the texts for `#include <prologue>`: see shaders/common/prologue.glsl."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ PLACES: Mapping[Spread, str] = {
     "image": "[image * ((PROLOGUE_CHANNELS + 3) / 4) + quad]",
     "one": "[0].xxxx",
 }
-"""Where an operand's four numbers are in its memory, by how it lies against x."""
+"""The GLSL index of an operand's four numbers, by its broadcast extent against x."""
 
 
 def names_of(prologue: Prologue | None) -> tuple[str, ...]:
-    """What kernels call the operands of a prologue."""
+    """Return the operands' names of a prologue; none without one."""
     return () if prologue is None else prologue.names
 
 
 def scalars_before(prologue: Prologue | None) -> dict[str, float | int]:
-    """The uniforms of a prologue's numbers."""
+    """Return the uniforms of a prologue's constants."""
     return {} if prologue is None else uniforms(prologue.expr, PREFIX)
 
 
 def generated_before(prologue: Prologue | None, places: Mapping[str, int]) -> dict[str, str]:
-    """What `assemble` puts in for a prologue; x's numbers themselves where there is none.
+    """Return the texts that `assemble` inserts for a prologue, the identity without one.
 
     places: the storage-buffer binding of each operand.
     """
@@ -54,7 +54,7 @@ def generated_before(prologue: Prologue | None, places: Mapping[str, int]) -> di
 
 
 def reads_before(prologue: Prologue | None) -> str:
-    """What a prologue makes of a program, in a word: its structure, and how it reads."""
+    """Return a key of a prologue's code in a program: its structure, and a hash of the source."""
     if prologue is None:
         return "none"
     structure = prologue.structure.replace(" ", "")

@@ -1,4 +1,4 @@
-"""What kernels of recurrent layers get: the expressions of new states, the launches of steps."""
+"""Generators of kernels of recurrent layers: state expressions, and launches of steps."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ READ = 1 << 31  # bytes of weights that they read in one, where a wave reads les
 
 
 def generate(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """For the templates of shaders/recurrent_step."""
+    """Generate for the templates of shaders/recurrent_step: see `Generator.make`."""
     if not isinstance(op, RecurrentStep):
         raise UnsupportedOpError(f"it computes a step of a recurrent layer, no {op.name}")
     return _generated(op, types)
 
 
 def waves(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """For recurrence/waves: a launch for each step, in which each upper layer is one behind."""
+    """Generate for recurrence/waves: a launch a step, each upper layer one step behind."""
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
     steps, chains, active = types["x"].shape[1], types["state"].shape[0], []
@@ -48,7 +48,7 @@ def waves(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: st
 
 
 def whole(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """For recurrence/whole: a launch for each `STEPS` steps."""
+    """Generate for recurrence/whole: a launch for each `STEPS` steps."""
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
     count = as_constant(-(-types["x"].shape[1] // STEPS))
@@ -57,7 +57,7 @@ def whole(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: st
 
 
 def dataflow(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """For recurrence/dataflow: launches that mark the result, make waves of it, and the rest."""
+    """Generate for recurrence/dataflow: launches to mark the result, compute waves, and finish."""
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
     read = 4 * types["x"].shape[2] * prod(types["weight"].shape)
@@ -77,7 +77,7 @@ def _with(
 
 
 def _generated(op: RecurrentStep | Recurrence, types: Types) -> Generated:
-    """What both have: the states' expressions."""
+    """Generate the states' expressions, common to a step and a recurrence."""
     gates, inputs = types["weight"].shape[1], types["x"].shape[3]
     states = types["state"].shape[3]
     floats = [DType.float32] * (gates + inputs + states)
@@ -107,7 +107,7 @@ def _prefix(result: int) -> str:
 
 
 def _cell(exprs: tuple[Expr, ...], floats: list[DType], names: list[str]) -> str:
-    """A function of each new state, and one that gives the one that is asked for."""
+    """Return a GLSL function for each new state, and `new_state`, which selects one by index."""
     texts = [function(expr, floats, f"state_{r}", _prefix(r)) for r, expr in enumerate(exprs)]
     given = ", ".join(names)
     chosen = [f"    if (r == {r}) return state_{r}({given});" for r in range(1, len(exprs))]
@@ -116,7 +116,7 @@ def _cell(exprs: tuple[Expr, ...], floats: list[DType], names: list[str]) -> str
 
 
 def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
-    """Operators that have every way of the templates compiled."""
+    """Return operators that cover every variant of the templates."""
 
     def operands(gates: int, states: int) -> dict[str, TensorType]:
         shapes = {
@@ -137,7 +137,7 @@ def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
 
 
 def recurrences() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
-    """Those of all steps: of two directions, and of layers one on another."""
+    """Return recurrences over all steps: in two directions, and in stacked layers."""
     found: dict[str, tuple[Operator, dict[str, TensorType]]] = {}
     for name, (step, types) in examples().items():
         assert isinstance(step, RecurrentStep)
@@ -151,5 +151,5 @@ def recurrences() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
 
 
 def single_recurrences() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
-    """Those of layers that are not one on another."""
+    """Return the recurrences without stacked layers."""
     return {k: v for k, v in recurrences().items() if not k.endswith("-stacked")}

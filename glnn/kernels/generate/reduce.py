@@ -1,4 +1,4 @@
-"""The reducing kernels: how operands are walked, and the expressions for their template."""
+"""Generator of reduction kernels: the operands' loops, and the expressions for the template."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from glnn.symint import divides, same
 from glnn.types import DType, Shape, TensorType
 
 KINDS: Mapping[Kind, int] = {"sum": 0, "mean": 0, "prod": 1, "max": 2, "min": 3}
-"""As shaders/reduce/body.glsl has them."""
+"""The value of the macro KIND in shaders/reduce/body.glsl."""
 FLOATS: Mapping[Kind, str] = {
     "sum": "0.0",
     "mean": "0.0",
@@ -38,27 +38,27 @@ FLOATS: Mapping[Kind, str] = {
     "max": "uintBitsToFloat(0xff800000u)",
     "min": "uintBitsToFloat(0x7f800000u)",
 }
-"""What changes no other number."""
+"""The identity element of each reduction of floats, in GLSL."""
 LOGIC: Mapping[Kind, Kind] = {"sum": "max", "prod": "min"}
-"""What sums and products of bools are of 0 and 1."""
+"""The reduction of 0 and 1 that a sum or a product of bools is computed by."""
 BEFORE, AFTER = "before_", "after_"  # what the expressions' numbers are called
 NEIGHBOURS = 4  # results that lie so many side by side are worth walking side by side
 
 
 @dataclass(frozen=True)
 class Walk:
-    """How the numbers of operands are walked, along what is kept and along what is reduced."""
+    """Strides of the loops over the operands, along the kept and along the reduced axes."""
 
     kept: tuple[int, ...]
-    """The sizes of the axes that are kept, as few as can be."""
+    """The sizes of the kept axes, merged into as few as possible."""
     walked: tuple[int, ...]
-    """Of those that are reduced."""
+    """The sizes of the reduced axes, merged likewise."""
     steps: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
-    """Each operand's strides along both."""
+    """Each operand's strides along the kept and along the reduced axes."""
 
     @classmethod
     def of(cls, op: Reduce, types: Mapping[str, TensorType], layouts: Mapping[str, Layout]) -> Walk:
-        """That of `op` on such operands. Raises UnsupportedOpError unless they are row major."""
+        """Return the loops of `op`. Raises UnsupportedOpError unless operands are row major."""
         shape = types["x0"].shape
         axes = axes_of("reduce", op.axes, len(shape))
         rest = [axis for axis in range(len(shape)) if axis not in axes]
@@ -71,19 +71,19 @@ class Walk:
 
     @property
     def columns(self) -> bool:
-        """Whether neighbouring results are walked side by side."""
+        """Return True where neighbouring results, not terms, are contiguous and read together."""
         along_kept, along_walked = self.steps["x0"]
         beside = not same(along_walked[-1], 1) and same(along_kept[-1], 1)
         return beside and self.kept[-1] >= NEIGHBOURS
 
     @property
     def spread(self) -> tuple[int, ...]:
-        """How far apart each operand's numbers lie that are walked side by side."""
+        """Each operand's stride between the numbers that neighbouring lanes read."""
         return tuple(own[not self.columns][-1] for own in self.steps.values())
 
     @property
     def wide(self) -> bool:
-        """Whether four neighbours are a vec4, or one number, in every operand."""
+        """Return True where four neighbours are an aligned vec4, or a scalar, in every operand."""
         size = (self.kept if self.columns else self.walked)[-1]
         if not divides(4, size) or not same(self.spread[0], 1):
             return False
@@ -96,7 +96,7 @@ class Walk:
 
     @property
     def uniforms(self) -> dict[str, Uniform]:
-        """What a program is given of it."""
+        """The uniforms that describe the loops to the program."""
         both = self.steps.values()
         return {
             "kept": self.kept,
@@ -110,7 +110,7 @@ class Walk:
 def generate(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
-    """What a reducing kernel has of its own for `op` on such operands: see `Generator`."""
+    """Generate a reduction kernel's code and uniforms for `op`: see `Generator.make`."""
     if not isinstance(op, Reduce | ArgReduce):
         raise UnsupportedOpError(f"it computes reductions, no {op.name}")
     on_gpu(types)
@@ -165,7 +165,7 @@ def generate(
 
 
 def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
-    """Reductions and operands that have the templates compiled in every way."""
+    """Return reductions and operands that cover every variant of the templates."""
     distance = call("sub", Arg(0), Arg(1))
     squares = Reduce("mean", (1, 3), prologue=call("mul", distance, distance))
     shapes: dict[str, tuple[Reduce | ArgReduce, list[Shape]]] = {
@@ -191,7 +191,7 @@ def _letter(dtype: DType) -> str:
 
 
 def _numbers(kind: Kind, dtype: DType, arg: bool) -> list[str]:
-    """What is reduced, numbers of `dtype`; arg: with their places, so that none wraps around."""
+    """Return the macros for reduced numbers of `dtype`. arg: indices are reduced, no wrapping."""
     nothing = FLOATS[kind]
     if dtype.kind != "float":
         limits = np.iinfo(np.uint8 if dtype is DType.bool else dtype.numpy)
@@ -208,7 +208,7 @@ def _numbers(kind: Kind, dtype: DType, arg: bool) -> list[str]:
 def _declared(
     types: Mapping[str, TensorType], backend: str, wide: bool, together: bool
 ) -> list[str]:
-    """How a program has its operands and its result; together: of which it stores four at once."""
+    """Return the declarations of operands and result. together: four results are stored at once."""
     kinds = {name: one.dtype.kind for name, one in types.items()}
     out = kinds.pop("out")
     if backend != "compute":

@@ -1,4 +1,4 @@
-"""What kernels that put updates where indices say get: where a result's updates lie."""
+"""Generator of scatter kernels: the strides by which a result finds its updates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Operands = Mapping[str, TensorType]
 def generate(
     op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
-    """For kernels in which each result looks its own updates up."""
+    """Generate for kernels in which each result looks up its own updates: see `Generator.make`."""
     if not isinstance(op, Put):
         raise UnsupportedOpError(f"it puts updates where indices say, no {op.name}")
     on_gpu(types)
@@ -65,7 +65,7 @@ def generate(
 def _walked(
     shape: tuple[int, ...], look: tuple[int, ...], step: tuple[int, ...]
 ) -> dict[str, Uniform]:
-    """Two loops over the updates' own dimensions, of which all but the first lie densely."""
+    """Return two loops over the updates' own dimensions; all but the first are contiguous."""
     if len(shape) < 2:
         shape, look, step = (1, *shape), (0, *look), (0, *step)
     if len(shape) < 2:  # a single update
@@ -81,7 +81,7 @@ def _walked(
 
 
 def examples() -> Mapping[str, tuple[Operator, Operands]]:
-    """Operators that have every way of the templates compiled."""
+    """Return operators that cover every variant of the templates."""
     floats, whole = TensorType((5, 3, 7)), TensorType((5, 3, 7), DType.int32)
     index = TensorType((2, 3, 2), DType.int32)
     pairs = TensorType((4, 2), DType.int32)

@@ -1,4 +1,4 @@
-"""How operands that broadcast lie along the axes of the greatest of them."""
+"""Strides of broadcast row-major operands along the axes of the broadcast shape."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from glnn.types import Shape
 
 
 def strides(shape: Shape, own: Shape, layout: Layout) -> list[int]:
-    """Numbers of memory between neighbours along each axis of `shape`, 0 where there is but one.
+    """Return the stride along each axis of `shape` in numbers, 0 where the operand broadcasts.
 
-    own: the shape of an operand that broadcasts to `shape` and lies in `layout`. Raises
-    UnsupportedOpError unless that is row major.
+    own: the shape of an operand in `layout` that broadcasts to `shape`. Raises UnsupportedOpError
+    unless the layout is row major.
     """
     if not isinstance(layout, RowMajor):
         raise UnsupportedOpError(f"it takes rows, not what lies in {layout.name}")
@@ -26,10 +26,10 @@ def strides(shape: Shape, own: Shape, layout: Layout) -> list[int]:
 def collapsed(
     axes: Sequence[int], shape: Shape, steps: Mapping[str, Sequence[int]]
 ) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
-    """The sizes of `axes` of `shape` and the strides of each operand along them.
+    """Merge `axes` of `shape`; return their sizes and the strides of each operand along them.
 
-    steps: of each operand along all axes. Neighbours among `axes` along which every operand's
-    numbers lie evenly are made one; where none is left, there is one of size 1.
+    steps: each operand's strides along all axes. Neighbouring axes that are contiguous in every
+    operand are merged. Without any axis of more than one place, there is one of size 1.
     """
     sizes: list[int] = []
     kept: dict[str, list[int]] = {name: [] for name in steps}
