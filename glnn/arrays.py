@@ -1,4 +1,4 @@
-"""Arrays that somebody gave: taken as they are needed, or refused in one sentence."""
+"""Conversion and checks of users' arrays, with errors of one sentence."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from glnn.types import Array, DType, narrowed
 
 FLOAT8 = ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
 SMALL = 1 << 20
-"""What indices, lengths and masks do not exceed, while their sums along an axis are int32's."""
+"""Bound on indices, lengths and masks, so that sums of them along an axis fit in int32."""
 NO_NUMPY = ("torch.bfloat16", *(f"torch.float8_{kind}" for kind in FLOAT8))
-"""Types of PyTorch's that NumPy has not, and float32 has all numbers of."""
+"""PyTorch's dtypes that NumPy lacks and float32 represents exactly."""
 
 
 def as_float32(name: str, array: object) -> Array:
-    """`as_one_of` of `array`, which must be float32."""
+    """Return `array` as a plain float32 array: see `as_one_of`."""
     return as_one_of(name, array, (DType.float32,))
 
 
 def as_one_of(name: str, array: object, dtypes: Sequence[DType]) -> Array:
-    """`array`, a NumPy array of one of `dtypes`, as a plain one: subclasses compute otherwise.
+    """Return a NumPy `array` of one of `dtypes` as a plain ndarray: subclasses may override ops.
 
-    int64 is taken for int32 where all numbers are. Raises ShapeError for anything else, and for a
-    masked array with a masked value.
+    int64 is accepted for int32 where all numbers fit. Raises ShapeError for anything else, and for
+    a masked array with a masked value.
     """
     if type(array) is np.ndarray and any(array.dtype == one.numpy for one in dtypes):
         return array
@@ -41,7 +41,7 @@ def as_one_of(name: str, array: object, dtypes: Sequence[DType]) -> Array:
 
 
 def _hint(array: object, dtypes: Sequence[DType]) -> str:
-    """What makes `array`, which is refused, one that is taken; empty where that is not plain."""
+    """Return a hint how to convert the refused `array`; empty where there is none."""
     if is_tensor(array):
         return ": .numpy() makes one of a tensor"
     wide = isinstance(array, np.ndarray) and array.dtype in (np.float64, np.float16)
@@ -59,9 +59,9 @@ def _a(dtypes: Sequence[DType]) -> str:
 
 
 def to_float32(name: str, array: object) -> Array:
-    """`as_float32` of `array`, which may be of any real numbers that float32 holds, rounded.
+    """Convert an `array` of any real numbers within float32's range to float32, rounding.
 
-    It may be a tensor of PyTorch's, too, see `of_tensor`; and of ml_dtypes' bfloat16.
+    It may also be a PyTorch tensor (see `of_tensor`), or of ml_dtypes' bfloat16.
     """
     array = of_tensor(name, array)
     real = isinstance(array, np.ndarray) and array.dtype.kind in "iuf"
@@ -77,11 +77,11 @@ def to_float32(name: str, array: object) -> Array:
 
 
 def of_tensor(name: str, value: object) -> object:
-    """The numbers of `value`, a tensor of PyTorch's, as a NumPy array; anything else as it is.
+    """Return a PyTorch tensor `value` as a NumPy array; anything else unchanged.
 
-    On whatever device it lies, and whether or not it has gradients. What NumPy has no type for, as
-    bfloat16, becomes float32. Where it can it shares its memory. Raises ShapeError for a tensor
-    that has no numbers, or not all of them: a sparse, a quantised one, one of the device meta.
+    The tensor may be on any device and may require gradients. Types that NumPy lacks, such as
+    bfloat16, become float32. Memory is shared where possible. Raises ShapeError for a tensor
+    without plain numbers: a sparse or quantised one, or one on the device meta.
     """
     if not is_tensor(value):
         return value
@@ -100,20 +100,20 @@ def of_tensor(name: str, value: object) -> object:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether `value` is a tensor as PyTorch has them, which is not imported to see that."""
+    """Return True where `value` looks like a PyTorch tensor; PyTorch is not imported."""
     return not isinstance(value, np.ndarray) and all(
         callable(getattr(value, name, None)) for name in ("detach", "cpu", "numpy")
     )
 
 
 def all_small(feeds: Mapping[str, Array]) -> bool:
-    """Whether there are arrays of int64 among `feeds`, none with a number beyond `SMALL`."""
+    """Return True where `feeds` has int64 arrays and none has a number beyond `SMALL`."""
     wide = [array for array in feeds.values() if array.dtype == DType.int64.numpy]
     return bool(wide) and all(map(_small, wide))
 
 
 def beyond_int32(feeds: Mapping[str, Array]) -> bool:
-    """Whether there is a number among arrays of int64 in `feeds` that int32, a GPU's, has not."""
+    """Return True where an int64 array in `feeds` has a number that int32 cannot represent."""
     wide = [array for array in feeds.values() if array.dtype == DType.int64.numpy and array.size]
     least, most = np.iinfo(np.int32).min, np.iinfo(np.int32).max
     return any(array.min() < least or array.max() > most for array in wide)
@@ -132,9 +132,9 @@ def check_indices(called: str, array: Array, sizes: tuple[int, ...]) -> None:
     """Raise ShapeError where an index in `array` is out of range.
 
     called: the array in the error, as "input 'ids'".
-    sizes: those of the tables that it is looked up in, one for all numbers or one for each place
-    along the last dimension. Negative indices count from the end. Floats are what a Cast to
-    integers makes of them: rounded towards 0, and 0 for NaN.
+    sizes: the sizes of the tables that it indexes, one for all numbers or one for each place
+    along the last dimension. Negative indices count from the end. Floats are converted as by a
+    Cast to integers: rounded towards 0, and 0 for NaN.
     """
     if not array.size:
         return

@@ -1,4 +1,4 @@
-"""Which backend `auto` took, and by which times."""
+"""The backend that `auto` chose, with the measured times."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from glnn.settings import BACKENDS
 from glnn.span import duration
 
 TIE = 1.15
-"""How many times as long as the fastest another may take and still be as fast: clocks differ."""
+"""The ratio of times up to which a backend counts as fast as the fastest: timings vary."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What `auto` took for a model and its inputs' shapes.
+    """The choice of `auto` for a model and its inputs' shapes.
 
-    Raises ValueError for a backend that there is not, or times that are none.
+    Raises ValueError for an unknown backend or an invalid time.
     """
 
     backend: str
     """The backend's name."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Of one run, transfers included, by each backend that was timed."""
+    """The time of one run, transfers included, on each backend that was timed."""
     why: Mapping[str, str] = field(default_factory=dict)
-    """Of each other backend, why it was not timed; of one that was, why no longer."""
+    """The reason why a backend was not timed, or why a timed one was not timed further."""
     remembered: bool = False
-    """Whether the times are those of an earlier run, of this process or another."""
+    """True where the times are from an earlier run, of this process or another."""
 
     def __post_init__(self) -> None:
         for name in (self.backend, *self.seconds, *self.why):
@@ -40,15 +40,16 @@ class Choice:
 
     @classmethod
     def of(cls, seconds: Mapping[str, float], why: Mapping[str, str]) -> Choice:
-        """The choice by times of one run at least: the fastest, or of those that are as fast as it
-        within TIE the first of BACKENDS.
+        """Choose by the times of single runs, of which there must be one at least.
+
+        Takes the first of BACKENDS among those that are as fast as the fastest within TIE.
         """
         most = TIE * min(seconds.values())
         fast = [name for name in BACKENDS if name in seconds and seconds[name] <= most]
         return cls(fast[0], dict(seconds), dict(why))
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dicts, texts and numbers."""
+        """Return the choice as dicts, strings and numbers for JSON."""
         times = {"seconds": dict(self.seconds), "why": dict(self.why)}
         return {"backend": self.backend, **times, "remembered": self.remembered}
 

@@ -64,7 +64,7 @@ class Part:
     at: int
     """Its first byte."""
     nbytes: int
-    """How long it is."""
+    """The number of its bytes."""
     crc: int
     """Its CRC-32."""
 
@@ -78,13 +78,13 @@ class Entry:
     """An entry whose parts are mapped into memory; the file may be removed meanwhile."""
 
     name: str
-    """As it is asked for."""
+    """The name by which it is looked up."""
     about: Mapping[str, str]
-    """What its maker says of it."""
+    """The writer's description of the entry."""
     parts: Mapping[str, Part]
-    """What it has, in the order in which it was written."""
+    """The parts, in the order in which they were written."""
     _view: memoryview
-    """All of the file."""
+    """The whole file, mapped."""
 
     @classmethod
     def opened(cls, path: Path, name: str) -> tuple[Entry, os.stat_result]:
@@ -320,13 +320,13 @@ class EntryInfo:
     """An entry of the folder, for people to look at."""
 
     name: str
-    """As `Disk` knows it: kind/rest."""
+    """The name in `Disk`: kind/rest."""
     nbytes: int
-    """What its file takes."""
+    """The bytes of its file."""
     used: float
     """When it was made or, by the day, last used: seconds since 1970."""
     about: Mapping[str, str] | None
-    """What its maker says of it; None where it is not usable."""
+    """The writer's description of the entry; None where it is not usable."""
 
     @property
     def kind(self) -> str:
@@ -352,7 +352,7 @@ class Disk:
     """
 
     folder: Path | None
-    """Where the kinds have folders; None where nothing is kept."""
+    """The folder with one folder for each kind; None where nothing is kept."""
     most: int = 2 << 30
     """Bytes of all entries together: what was not used for longest goes."""
     _tally: _Tally = field(default_factory=_Tally, repr=False, compare=False)

@@ -4,9 +4,9 @@ import sys
 
 
 def printable(text: str) -> str:
-    """`text` with nothing that commands a terminal: all but letters, signs and line ends escaped.
+    """Return `text` with all control characters but line ends escaped, safe for a terminal.
 
-    What is not printable, as Python has it, is written as in Python's own texts: `\\x1b`.
+    Characters that are not printable (`str.isprintable`) are written as in a literal: `\\x1b`.
     """
     if text.isprintable():  # which most is
         return text
@@ -85,7 +85,7 @@ def extra(name: str) -> str:
 
 
 def shown(value: object) -> str:
-    """`value` as an error quotes it: in one line, and at most 60 characters of it."""
+    """Return `value` as an error quotes it: its repr in one line of at most 60 characters."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # an integer of more digits than Python prints, or somebody's own class
@@ -94,7 +94,7 @@ def shown(value: object) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What `error` says, in one line."""
+    """Return the first line of an error's message, or its type's name."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
@@ -105,5 +105,5 @@ def raised(error: Exception) -> str:
 
 
 def fault(error: OSError | ValueError) -> str:
-    """What kept a file from being written, in one line: the system's words, or a library's."""
+    """Return the reason of a failed file operation in one line: the system's, or a library's."""
     return getattr(error, "strerror", None) or first_line(error)

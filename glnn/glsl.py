@@ -1,4 +1,4 @@
-"""GLSL's files: where they lie, and their text with what they include put in."""
+"""GLSL source files: their folder, and their text with includes expanded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from glnn.errors import GlnnError, ShaderError
 
 DOCUMENTS = "documents"
-"""The folder of what only a document has, beside those of the operators."""
+"""The folder, beside those of the operators, of kernels that run only if named."""
 _INCLUDE = re.compile(r'\s*#include\s+"([^"]+)"\s*$')
 _GENERATED = re.compile(r"\s*#include\s+<([^>]+)>\s*$")
 Line = tuple[str, str, int]
@@ -20,7 +20,7 @@ Line = tuple[str, str, int]
 
 @cache
 def shaders_folder() -> Path:
-    """Where the shaders lie: inside the installed package, or beside it in the repository."""
+    """Return the folder of shaders, inside the installed package or beside it in the repository."""
     package = Path(__file__).resolve().parent
     for folder in (package / "shaders", package.parent / "shaders"):
         if (folder / "common").is_dir():
@@ -29,24 +29,24 @@ def shaders_folder() -> Path:
 
 
 def folder_of(path: Path) -> Path:
-    """The shaders folder that the file at `path` is of: files are included from there."""
+    """Return the shaders folder of the file at `path`, from which it includes files."""
     folder = path.parents[1]
     return folder.parent if folder.name == DOCUMENTS else folder
 
 
 @cache
 def expanded(path: Path) -> str:
-    """The text of a file of the shaders folder's folders, its includes put in."""
+    """Return the text of a shader file with its includes expanded."""
     return "\n".join(line for line, _, _ in lines(path, path.name))
 
 
 def lines(path: Path, name: str, generated: Mapping[str, str] | None = None) -> list[Line]:
-    """The lines of the file at `path`, called `name`: no `#version`, each include put in once.
+    """Return the lines of the file at `path`, each include expanded once, without `#version`.
 
-    generated: what stands for the lines `#include <name>`, by name; includes in it are put in, too.
-    None leaves these lines as they are. Files are looked for and read once (see `anew`). Raises
-    ShaderError on a file that cannot be read, and on an include that is missing or leaves the
-    shaders folder.
+    name: the file's name in the result. generated: the texts for the lines `#include <name>`, by
+    name; includes in these are expanded, too. None leaves these lines as they are. Files are looked
+    for and read once (see `anew`). Raises ShaderError on a file that cannot be read, and on an
+    include that is missing or leaves the shaders folder.
     """
     return included(_text(path), name, folder_of(path), set(), generated)
 
@@ -54,9 +54,9 @@ def lines(path: Path, name: str, generated: Mapping[str, str] | None = None) -> 
 def included(
     text: str, name: str, folder: Path, seen: set[Path], generated: Mapping[str, str] | None = None
 ) -> list[Line]:
-    """The same of a text that includes files of `folder`, or else of glnn's own shaders.
+    """Return the lines of a text that includes files of `folder`, or else of glnn's own shaders.
 
-    seen: those that it has by now.
+    name, generated: as in `lines`. seen: the files included so far, which are not included again.
     """
     found: list[Line] = []
     for number, plain, file, part in _parts(text, name):
@@ -78,13 +78,13 @@ def included(
 
 
 _Part = tuple[int, tuple[Line, ...], str | None, str | None]
-"""Lines of a text, the number of the first, and what is included in the place of one: a file, or
-what is generated under a name."""
+"""The number of the first line, the lines, and the include that follows: a file, or the name of a
+generated text."""
 
 
 @lru_cache(maxsize=1024)
 def _parts(text: str, name: str) -> tuple[_Part, ...]:
-    """The text called `name`, divided where something is included; no `#version`."""
+    """Divide the text called `name` at its includes; `#version` is dropped."""
     found: list[_Part] = []
     plain: list[Line] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -104,7 +104,7 @@ def _parts(text: str, name: str) -> tuple[_Part, ...]:
 
 @cache
 def _target(name: str, folder: Path) -> Path | None:
-    """The file so called in `folder`, or else among glnn's own; None where neither has it."""
+    """Return the file `name` in `folder`, or else among glnn's own; None where neither has it."""
     for root in (folder.resolve(), shaders_folder()):
         target = (root / name).resolve()
         if target.is_relative_to(root) and target.is_file():
@@ -114,7 +114,7 @@ def _target(name: str, folder: Path) -> Path | None:
 
 @contextmanager
 def anew() -> Iterator[None]:
-    """Have all files read again, within and afterwards; not where it ends by an exception."""
+    """Read all files again from here on; return to the former texts where the context raises."""
     texts = _texts()
     former = dict(texts)
     texts.clear()
@@ -129,14 +129,14 @@ def anew() -> Iterator[None]:
 
 
 def _forget() -> None:
-    """Drop what was made of texts that may be others now."""
+    """Clear the caches of values derived from the files' texts."""
     expanded.cache_clear()
     _target.cache_clear()
 
 
 @cache
 def _texts() -> dict[Path, str]:
-    """What was read, by the file."""
+    """Return the cache of texts, by file."""
     return {}
 
 

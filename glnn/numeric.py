@@ -1,4 +1,4 @@
-"""What NumPy has not, or not so: the NumPy forms of some functions, in their arguments' types."""
+"""NumPy implementations of functions that NumPy lacks, in their arguments' types."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FAR = (
     *(-1.06777877e-1, -6.34846687e-1, -1.28717512e-1),
 )
 FEW = 1 << 10
-"""Numbers of which a call of NumPy takes longer than what it computes."""
+"""The array size below which the overhead of a NumPy call exceeds its computation."""
 ONES = {np.dtype(kind): np.ones((), kind) for kind in (np.float32, np.float64)}
-"""1 as an array, which NumPy takes sooner than Python's number."""
+"""The number 1 as an array, which NumPy handles faster than a Python number."""
 _exact_erf = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -57,7 +57,7 @@ def rsqrt(x: Array) -> Array:
 
 
 def erf(x: Array) -> Array:
-    """The error function."""
+    """Compute the error function."""
     if x.dtype.itemsize > 4:
         return np.asarray(_exact_erf(x), x.dtype)
     size = np.minimum(np.abs(x.astype(np.float32, copy=False)), 4)  # where it is 1; keeps NaN
@@ -95,7 +95,7 @@ def div(a: Array, b: Array) -> Array:
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """The same of numbers, among them open sizes."""
+    """Return the quotient as `div` does, of numbers that may be SymInts."""
     if not is_integer(a) or not is_integer(b):
         return a / b
     if b == 0:

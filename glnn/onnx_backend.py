@@ -31,7 +31,7 @@ class BackendRep:
         self.session = session
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs, in the model's order.
+        """Run the model; return the outputs in the model's order.
 
         inputs: the inputs in order, or by name; one array where there is one. Sequences are lists,
         and None is an optional value that is missing.
@@ -49,14 +49,14 @@ class BackendRep:
 
 
 def prepare(model: Any, device: str = "CPU", **kwargs: Any) -> BackendRep:
-    """`model`, a ModelProto, ready to run. kwargs: of InferenceSession. Raises what that raises."""
+    """Prepare a ModelProto to run. kwargs: of InferenceSession. Raises what that raises."""
     if not supports_device(device):
         raise GlnnError(f"device must be CPU, got {device!r}")
     return BackendRep(InferenceSession(model.SerializeToString(), **kwargs))
 
 
 def run_model(model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
-    """The outputs of `model`, a ModelProto, for `inputs`, as `BackendRep.run` takes them."""
+    """Run a ModelProto once on `inputs`, given as to `BackendRep.run`; return the outputs."""
     return prepare(model, device, **kwargs).run(inputs)
 
 
@@ -67,9 +67,9 @@ def run_node(
     outputs_info: Sequence[tuple[Any, Sequence[int]]] | None = None,
     **kwargs: Any,
 ) -> tuple[Any, ...]:
-    """The results of `node`, a NodeProto, for arrays of its operands.
+    """Run a NodeProto on arrays of its operands; return the results.
 
-    opset_version: of ONNX's operators, the newest that the package knows unless said.
+    opset_version: ONNX's operator set, the newest that the package knows unless given.
     """
     from onnx import defs, helper
 
@@ -92,16 +92,16 @@ def run_node(
 
 @dataclass(frozen=True)
 class Support:
-    """Where a node of a model is computed."""
+    """The device that computes a node of a model, with the reason."""
 
     node: str
-    """Its name; operator and number where it has none."""
+    """The node's name; operator and number where it has none."""
     operator: str
-    """The operator's."""
+    """The operator's name."""
     on_gpu: bool
-    """Whether the GPU computes it."""
+    """True where the GPU computes the node."""
     reason: str
-    """Why the host does: for all that it computes of the node; empty where it computes nothing."""
+    """The reasons why the host computes parts of the node; empty where it computes none."""
 
 
 def supports(
@@ -112,7 +112,7 @@ def supports(
     gpu: int | str | None = None,
     limits: str | None = None,
 ) -> tuple[Support, ...]:
-    """Where each node of `model` would be computed, in order.
+    """Tell for each node of `model`, in order, whether the GPU or the host would compute it.
 
     model: a ModelProto, or the path of a file. shapes: of inputs, by name; sizes that the model
     leaves open are 1 in others. backend, gpu, limits: as of InferenceSession. What is behind sizes
@@ -139,12 +139,12 @@ def supports(
 
 
 def supports_device(device: str) -> bool:
-    """Whether arrays can come from such a device: the host's alone."""
+    """Return True for "CPU": arrays can only come from the host."""
     return device.partition(":")[0] == "CPU"
 
 
 def is_compatible(model: Any, device: str = "CPU", **kwargs: Any) -> bool:
-    """Whether `model`, a ModelProto, can be run."""
+    """Return True where the ModelProto can be run."""
     try:
         prepare(model, device, **{"backend": "cpu", **kwargs})
     except GlnnError:
@@ -153,12 +153,12 @@ def is_compatible(model: Any, device: str = "CPU", **kwargs: Any) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """`value` as a session takes it: NumPy's scalars are arrays of no dimensions."""
+    """Convert NumPy's scalars to arrays without dimensions, as a session takes them."""
     return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def _given(array: Array) -> Any:
-    """An output as ONNX has it: what is no tensor is the object itself."""
+    """Unwrap an output that is no tensor, so that it is the object itself, as in ONNX."""
     if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
         return array.item()
     return array

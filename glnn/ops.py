@@ -77,13 +77,13 @@ def matmul(
 
 
 def _spread(array: Array, dims: tuple[Dim, ...]) -> Array:
-    """`array` broadcast to `dims`; dimensions of size 1 before them are left out."""
+    """Broadcast `array` to `dims`; dimensions of size 1 before them are left out."""
     shape = TensorType(dims).shape
     return np.broadcast_to(array.reshape(array.shape[-len(shape) :]), shape)
 
 
 def _turned(array: Array, stack: Sequence[int], rows: int, columns: int) -> Array:
-    """A stack of matrices (rows, columns) as one of (columns, rows)."""
+    """Transpose each matrix of a stack."""
     return np.asarray(array.reshape(*stack, rows, columns).swapaxes(-1, -2))
 
 
@@ -124,12 +124,12 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as an int, if it is one of another type, such as NumPy's."""
+    """Return `value` as an int, if it is an integer of another type, such as NumPy's."""
     return operator.index(value) if isinstance(value, np.integer) else value
 
 
 def _scalar(name: str, value: object) -> float:
-    """`value` as a float. Raises ShapeError where it is no real number that float32 holds."""
+    """Return `value` as a float. Raises ShapeError unless float32 holds it as a real number."""
     largest = float(np.finfo(np.float32).max)
     real = isinstance(value, (int, float, np.integer, np.floating))
     if not real or largest < abs(value) < inf:  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ except ImportError:  # where there are no such limits
 from glnn.errors import DeviceError
 
 GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where Linux says how much memory a container has."""
+"""The files in which Linux reports a container's memory limit."""
 NICE = 10  # of a thread that steps back
 
 
@@ -42,7 +42,7 @@ THIS = ThisProcess()
 
 
 LOCKS: WeakSet[Any] = WeakSet()
-"""Those of `process_lock` that are there."""
+"""The live locks of `process_lock`, renewed in a fork."""
 
 
 def process_lock() -> AbstractContextManager[bool, None]:
@@ -77,7 +77,7 @@ class GlProcess:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a fork of the one that uses GL."""
+        """Return True where this process is a fork of the one that uses GL."""
         return self._pid is not None and self._pid != THIS.id
 
     def check(self) -> None:
@@ -112,7 +112,7 @@ class Helpers:
         self.count = 0
 
     def start(self, work: Callable[[], object], name: str) -> None:
-        """Have a new thread do `work`, which never ends."""
+        """Start a thread that runs `work`, which never ends."""
         threading.Thread(target=work, name=name, daemon=True).start()
         self.count += 1
 
@@ -141,7 +141,7 @@ class GarbageCollector:
 
     @contextmanager
     def relaxed(self) -> Iterator[None]:
-        """Have it look rarely while inside."""
+        """Make the collector run rarely inside the context."""
         with self._lock:
             if not self._spans:
                 self._before = gc.get_threshold()
@@ -181,16 +181,16 @@ def give_way() -> None:
 
 
 def alone() -> bool:
-    """Whether Python knows no other thread than this and `HELPERS`.
+    """Return True where Python knows no other thread than this one and `HELPERS`.
 
-    It knows none that a C library started by itself.
+    Python does not know threads that a C library started.
     """
     helpers = HELPERS.count
     return threading.active_count() == 1 + helpers and _thread._count() == helpers
 
 
 class Keeping:
-    """What the process's only thread keeps until it starts another thread.
+    """State that the process's only thread keeps until it starts another thread.
 
     Python tells of that by an audit event, in the thread that starts the other and before it does:
     from 3.12 on. Before, nothing is kept.
@@ -204,7 +204,7 @@ class Keeping:
         self._watching = False
 
     def keep(self, leave: Callable[[], object]) -> None:
-        """Have `leave` called in this thread, which is alone, before it starts another."""
+        """Register `leave`, to be called before this thread, the only one, starts another."""
         if not self._watching:
             self._watching = True
             sys.addaudithook(self._watch())
@@ -239,7 +239,7 @@ KEEPING = Keeping()
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows have none
@@ -248,7 +248,7 @@ def processors() -> int:
 
 @cache
 def memory() -> int:
-    """Bytes of memory that this process may have at the most."""
+    """Return the most bytes of memory that this process may have."""
     if resource is None:
         return sys.maxsize
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,4 +1,4 @@
-"""Opening files that anyone may have put there: a pipe or a device is never waited for."""
+"""Safe opening of untrusted files: only regular files, so that no pipe or device blocks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Noted:
     """A file that was opened to be read."""
 
     path: str
-    """Where, from the root on; links are not followed."""
+    """The absolute path; links are not followed."""
     known: os.stat_result
-    """What the system knew of it."""
+    """The file's status when it was opened."""
     at: int
-    """When that was, in nanoseconds since 1970."""
+    """The time of opening, in nanoseconds since 1970."""
 
 
 _NOTED: ContextVar[list[Noted] | None] = ContextVar("noted", default=None)
@@ -32,7 +32,7 @@ _NOTED: ContextVar[list[Noted] | None] = ContextVar("noted", default=None)
 
 @contextmanager
 def noting() -> Iterator[list[Noted]]:
-    """Which files `regular` opens meanwhile in this thread."""
+    """Collect the files that `regular` opens in this thread inside the context."""
     found: list[Noted] = []
     token = _NOTED.set(found)
     try:
@@ -42,7 +42,7 @@ def noting() -> Iterator[list[Noted]]:
 
 
 def regular(path: str, flags: int) -> int:
-    """What `open` takes as `opener`: OSError unless `path` is a regular file, at once."""
+    """Open `path` as an `opener` of `open`; raise OSError at once unless it is a regular file."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     known = os.fstat(handle)
     if stat.S_ISREG(known.st_mode):
@@ -55,7 +55,7 @@ def regular(path: str, flags: int) -> int:
 
 
 def _absolute(path: str) -> str:
-    """`path` from the root on, where that can be told."""
+    """Return the absolute form of `path`; unchanged where the working directory is gone."""
     try:
         return os.path.abspath(path)
     except OSError:  # the working directory is gone
@@ -63,7 +63,7 @@ def _absolute(path: str) -> str:
 
 
 def read(path: Path, most: int) -> bytes:
-    """What the file holds. Raises OSError where it is none or holds more than `most` bytes."""
+    """Read a file. Raises OSError where it is no regular file or has more than `most` bytes."""
     with open(path, "rb", opener=regular) as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -83,9 +83,9 @@ def check_file(path: Path) -> None:
 
 
 def inside(folder: Path, file: Path, name: object, home: Path | None = None) -> Path:
-    """The path of the file that `file` calls `name`, which must lie in `folder`, or in `home`.
+    """Resolve `name`, a path relative to `file`, which must lead into `folder` or `home`.
 
-    `name` is relative to `file`. Links are followed before the place is judged.
+    Links are followed before that is checked. Raises ModelError for any other path.
     """
     if not isinstance(name, str) or not name:
         raise ModelError(f"{file}: expected a file name, got {name!r}")

@@ -1,4 +1,4 @@
-"""Objects that are pickled as what they are made of, and made anew when they are used first."""
+"""Lazy unpickling: objects pickled as their arguments and constructed again on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from glnn.process import process_lock
 
 
 class Unpickled:
-    """What an object is to be made of, and what a subclass added."""
+    """The pickled arguments of an object, and the attributes that a subclass added."""
 
     def __init__(self, made: Mapping[str, Any], more: Mapping[str, Any]) -> None:
         self.made, self.more = made, more
@@ -19,24 +19,24 @@ class Unpickled:
 
 
 class Remade(ABC):
-    """What can be pickled as its arguments, beside what a subclass sets after `_noted`.
+    """Base of objects pickled as their arguments, plus attributes set after `_noted`.
 
-    To unpickle it makes nothing, so that it cannot fail: a pool whose process cannot unpickle what
-    it is given waits for ever. The first use makes it, and raises what that raises.
+    Unpickling constructs nothing, so it cannot fail: a process pool whose worker cannot unpickle an
+    object waits for ever. The first use constructs the object, and raises what that raises.
     """
 
     _own: frozenset[str] = frozenset()
 
     @abstractmethod
     def _made_of(self) -> Mapping[str, Any]:
-        """What to give to `_remake`. Raises GlnnError where that is of this process only."""
+        """Return the arguments for `_remake`. Raises GlnnError for what only this process has."""
 
     @abstractmethod
     def _remake(self, made: Mapping[str, Any]) -> None:
-        """Be what was made of these."""
+        """Construct the object again from the arguments `made`."""
 
     def _noted(self) -> None:
-        """Note that all attributes so far come from what it is made of."""
+        """Mark all attributes so far as derived from the arguments, not to be pickled."""
         self._own = frozenset((*vars(self), "_own"))
 
     def __getstate__(self) -> dict[str, Any]:

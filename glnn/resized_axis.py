@@ -1,4 +1,4 @@
-"""An axis of another size: where its places lie among those that there were."""
+"""Resizing of an axis: coordinates of the output positions in the input, and filter weights."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ MODES = (*CENTRES, "align_corners", "asymmetric", "tf_crop_and_resize")
 
 @dataclass(frozen=True)
 class Filter:
-    """What a number between places is made of."""
+    """Interpolation filter: how a value between input positions is computed."""
 
     linear: bool
-    """By a line through two neighbours, else by a cubic of four (Keys 1981)."""
+    """True for linear interpolation of two neighbours, False for cubic of four (Keys 1981)."""
     a: float = -0.75
-    """That one's coefficient."""
+    """The coefficient of the cubic."""
     antialias: bool = False
-    """Whether it is stretched where places become fewer."""
+    """True to stretch the filter where the axis is downsampled."""
     exclude_outside: bool = False
-    """Whether what lies outside has no weight, instead of the number at the edge."""
+    """True to give positions outside no weight, instead of repeating the edge."""
 
     def reach(self, scale: float) -> int:
-        """Return how many places each number may be made of, where `taps` is asked for `scale`."""
+        """Return the most taps of an output position for `scale`, as `taps` will compute them."""
         scale = min(scale, 1.0) if self.antialias else 1.0
         return -2 * floor(-(1 if self.linear else 2) / scale)
 
@@ -42,9 +42,9 @@ class Filter:
         dtype: type[np.floating[Any]] = np.float32,
         reach: int | None = None,
     ) -> tuple[Array, Array]:
-        """Indices, int32, and weights, `dtype`, of what each place is made of: (taps, places).
+        """Return input indices (int32) and weights (`dtype`), each of shape (taps, positions).
 
-        reach: how many taps there are, also such as no place has a weight for; else as few as do.
+        reach: the number of taps, including those without any weight; the fewest unless given.
         """
         scale, few = min(scale, 1.0) if self.antialias else 1.0, reach is None
         reach = self.reach(scale) if reach is None else reach
@@ -74,39 +74,40 @@ class Filter:
 
 @dataclass(frozen=True)
 class ResizedAxis:
-    """How one axis is resized. Places are computed in float32, as exporters' runtimes do, but for
-    numbers of float64.
+    """Resizing of one axis.
+
+    Coordinates are computed in float32, as exporters' runtimes do, except for float64 tensors.
     """
 
     axis: int
     size: int
-    """Places that there are."""
+    """The input size."""
     count: int
-    """Places wanted."""
+    """The output size."""
     given: float | None = None
-    """Places wanted for each, where that is not count / size."""
+    """The scale, output over input size, where it is not count / size."""
     roi: tuple[float, float] = (0.0, 1.0)
-    """Which part is wanted of what lies between the first and the last place."""
+    """The region of interest, as fractions of the distance from the first to the last position."""
 
     @property
     def is_open(self) -> bool:
-        """Whether its sizes are those of a run: nothing but tables may be made of it."""
+        """Return True where a size is a SymInt; only table-driven kernels can be used then."""
         return holds_symbols((self.size, self.count))
 
     @property
     def moves(self) -> bool:
-        """Whether anything of it is wanted but what is there."""
+        """Return True where resizing changes the axis."""
         return self.count != self.size or self.given not in (None, 1.0) or self.roi != (0.0, 1.0)
 
     @property
     def scale(self) -> float:
-        """Places wanted for each."""
+        """The scale, output over input size."""
         if self.given is not None:
             return self.given
         return self.count / self.size if self.size else 1.0  # 0 stay 0
 
     def places(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
-        """Where each place wanted lies among those that there are, as `mode` says."""
+        """Return the input coordinate of each output position. mode: of MODES."""
         at, scale = np.arange(self.count, dtype=dtype), dtype(self.scale)
         if mode == "asymmetric":
             return np.asarray(at / scale)
@@ -127,12 +128,12 @@ class ResizedAxis:
         return np.asarray(found - half, dtype)
 
     def inside(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
-        """Whether each place wanted lies between the first and the last that there are."""
+        """Return the mask of output positions whose coordinate is within the input."""
         at = self.places(mode, dtype)
         return np.asarray((at >= 0) & (at <= self.size - 1))
 
     def reach(self, made: Filter) -> int:
-        """How many places each number may be made of by `made`, a number or an open size."""
+        """Return the most taps of an output position with the filter `made`; may be a SymInt."""
         if made.antialias and self.given is None and 0 < self.count < self.size:
             half = made.reach(1.0) // 2
             return 2 * ((half * self.size + self.count - 1) // self.count)
@@ -140,15 +141,15 @@ class ResizedAxis:
 
     @property
     def _length(self) -> float:
-        """How many places are wanted before that is rounded down."""
+        """The output length before it is rounded down."""
         return float(np.float32(self.scale) * np.float32(self.size))
 
     @property
     def _last(self) -> float:
-        """The last place wanted; 1 where there is but one.
+        """The last output position; 1 where there is only one.
 
-        ONNX's text, ONNX Runtime and PyTorch mean the length of the result, a whole number;
-        onnx.reference, and two cases of the suite, that of `_length`.
+        ONNX's text, ONNX Runtime and PyTorch use the length of the result, a whole number;
+        onnx.reference, and two cases of its test suite, use `_length`.
         """
         return float(max(self.count - 1, 1))
 
@@ -159,9 +160,9 @@ ROUNDED: Mapping[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-"""The number of the place that is nearest to each, by the modes of Resize."""
+"""The rounding function of coordinates, by Resize's `nearest_mode`."""
 
 
 def nearest_places(at: Array, size: int, mode: str) -> Array:
-    """The index of the place that is nearest to each, int32. mode: of ROUNDED."""
+    """Return the index (int32) of the position nearest to each coordinate. mode: of ROUNDED."""
     return np.asarray(np.minimum(np.maximum(ROUNDED[mode](at), 0), size - 1), np.int32)

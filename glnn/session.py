@@ -50,9 +50,9 @@ NO_WAYS = {"priority": None, "wait": None}  # the environment's
 
 
 class _LazyModel:
-    """The model that `source` is, names or is the content of, loaded on first use.
+    """A model, loaded on first use from `source`: a Model, a path, or the content of a file.
 
-    stored: its plans on disk; None where there are none. cache: where new plans are kept. The
+    stored: its plans on disk; None where there are none. cache: the store for new plans. The
     modules that read and plan models take several times as long to import as those that run a
     stored plan: they are imported when the model is loaded. Any thread may use it.
     """
@@ -69,7 +69,7 @@ class _LazyModel:
         self._lock = process_lock()
         self._backend: Backend | None = None
         self.loaded: LoadedModel | None = None
-        """The model and its executor, once it was loaded."""
+        """The model and its executor; None before it is loaded."""
 
     def load(self) -> LoadedModel:
         """Load the model on first use, and return it.
@@ -117,7 +117,7 @@ class _LazyModel:
 
     @property
     def where(self) -> str:
-        """The name of its backend; where plans were stored, none is opened to tell it."""
+        """The name of its backend; with stored plans no backend is opened for it."""
         stored = self._stored if self.loaded is None else None
         return self.load().executor.backend.name if stored is None else stored.backend
 
@@ -153,7 +153,7 @@ class InferenceSession(Remade):
     """
 
     cache: ClassVar[PlanCache | None] = PlanCache()
-    """Where plans are looked for and kept on disk; None where they are not."""
+    """The store of plans on disk; None to keep none."""
 
     def __init__(
         self,
@@ -206,14 +206,14 @@ class InferenceSession(Remade):
         return {**vars(asked), **self._ways, "model": source, "device": None}
 
     def _described(self, info: ModelInfo) -> None:
-        """Take what is said of the model, which a run goes by."""
+        """Set the attributes of the session from the model's description."""
         self.name, self.metadata = info.name, info.metadata
         self._inputs, self._outputs = info.inputs, info.outputs
         self._names = tuple(one.name for one in info.outputs)
         self._shared_sizes = shared_sizes(info.inputs)
 
     def _load(self) -> LoadedModel:
-        """The model, loaded, and what runs it: from then on nothing that was stored does."""
+        """Load the model; from then on runs use it instead of stored plans."""
         loaded = self._lazy.load()
         if isinstance(self._runs, StoredRuns):
             self._runs.give_up()
@@ -234,14 +234,15 @@ class InferenceSession(Remade):
 
     @property
     def backend(self) -> Backend:
-        """What it runs on: another one after the device was lost, or for what `auto` chose."""
+        """The backend it runs on; it changes after the device was lost, or when `auto` chooses."""
         return self._lazy.backend
 
     @property
     def choice(self) -> Choice | None:
-        """What `auto` chose for the shapes of the last run, by which times.
+        """The choice of `auto` for the shapes of the last run, with the measured times.
 
-        None where there was nothing to choose, or nothing was run yet; of a stored plan no times.
+        None where there was nothing to choose, or nothing was run yet; without times for a stored
+        plan.
         """
         loaded = self._lazy.loaded
         if loaded is not None:
@@ -251,9 +252,9 @@ class InferenceSession(Remade):
 
     @property
     def hosted(self) -> tuple[str, ...]:
-        """The operators that the host computed in the last run, on a backend of a GPU, and why.
+        """The operators that the host computed in the last run on a GPU backend, with the reasons.
 
-        They are warned of once, by `logging`.
+        A warning about them is logged once.
         """
         loaded = self._lazy.loaded
         hosted = () if loaded is None else loaded.executor.hosted  # no plan that has some is stored
@@ -261,12 +262,12 @@ class InferenceSession(Remade):
 
     @property
     def restored(self) -> bool:
-        """Whether runs go by plans that were stored, and the model was not loaded."""
+        """Return True where runs use stored plans and the model was not loaded."""
         return isinstance(self._runs, StoredRuns) and self._runs.restored
 
     @property
     def backend_name(self) -> str:
-        """What `backend` is called: told without opening one where what was stored says it."""
+        """The backend's name; with stored plans no backend is opened for it."""
         return self._lazy.where
 
     def __repr__(self) -> str:
@@ -295,7 +296,7 @@ class InferenceSession(Remade):
         out: Mapping[str, Array] | None = None,
         states: SessionStates | None = None,
     ) -> list[Array]:
-        """The outputs called `output_names` (None or none: all), in that order.
+        """Run the model; return the outputs `output_names` (None or empty: all), in that order.
 
         feeds: each input's name and its array, of its dtype; int64 is taken for int32 where all
         numbers are. out: arrays of the caller's that outputs of these names are written to, each of
@@ -324,7 +325,7 @@ class InferenceSession(Remade):
         out: Mapping[str, Array] | None = None,
         states: SessionStates | None = None,
     ) -> Future[list[Array]]:
-        """Ask for what `run` gives, as a future: while one run is computed the next is uploaded.
+        """Submit a run; return a future of its outputs. The next run uploads while one computes.
 
         Runs are done in the order in which they were asked for; with `max_batch`, those that wait
         may be joined. The arrays of `feeds` and `out` are the session's until the future is done.
@@ -362,7 +363,7 @@ class InferenceSession(Remade):
         out: Mapping[str, Array] | None,
         states: SessionStates | None,
     ) -> tuple[tuple[str, ...], Mapping[str, Array]]:
-        """The names of the outputs to compute, and the arrays for some of them."""
+        """Check the arguments; return the names of the outputs, and the arrays to write some to."""
         listed = output_names is None or isinstance(output_names, (list, tuple))
         if not listed:
             raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
@@ -391,7 +392,7 @@ class InferenceSession(Remade):
     def intermediates(
         self, feeds: Mapping[str, Array], names: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Tensors inside the model for `feeds`, by their names.
+        """Compute tensors inside the model for `feeds`, by their names.
 
         names: of tensors, of layers (for their results), or patterns of these as `conv*`; None for
         all tensors, the inputs too. What is asked for keeps its memory and is not joined to the
@@ -416,7 +417,7 @@ class InferenceSession(Remade):
     def _given(
         self, feeds: Mapping[str, Array], states: SessionStates | None = None
     ) -> dict[str, Array]:
-        """The inputs as they are needed: what is like the last that fitted is not looked at."""
+        """Check and convert the inputs; those like the last that fitted are not checked again."""
         if not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         inputs, given = self._inputs, dict[str, Array]()
@@ -447,10 +448,10 @@ class InferenceSession(Remade):
         keep: bool = False,
         feeds: Mapping[str, Array] | None = None,
     ) -> Plan:
-        """The plan for inputs of `shapes`, built when there is none yet.
+        """Return the plan for inputs of `shapes`, built on first use.
 
-        keep: whether every tensor is to keep its memory, so that it can be looked at. feeds:
-        arrays of inputs, of the model's types, whose numbers may decide about sizes and branches.
+        keep: True to let every tensor keep its memory, so that it can be read afterwards. feeds:
+        arrays of inputs, of the model's types, whose numbers may decide sizes and branches.
         Raises ShapeError where the shapes do not fit, UnsupportedOpError or LimitError where the
         backend cannot compute a layer.
         """

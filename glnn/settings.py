@@ -17,14 +17,14 @@ from glnn.errors import GlnnError, shown
 WAITS = ("block", "spin", "sleep")
 PRIORITIES = ("normal", "low")
 BACKENDS = ("compute", "feedback", "cpu")
-"""In the order in which `auto` tries them."""
+"""The backends, in the order in which `auto` tries them."""
 NOTED = ("GLNN_", "MESA_", "LIBGL_", "GALLIUM_", "EGL_", "__EGL_", "LP_", "ZINK_", "ANGLE_")
-"""How the variables begin that a report of a fault names."""
+"""Prefixes of the environment variables that a fault report lists."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment asks for.
+    """The settings of glnn from environment variables.
 
     gpu: `GLNN_GPU`, an index or a part of the renderer's name; empty means the first that opens.
     limits: `GLNN_LIMITS`, `es31-minimum` or empty.
@@ -95,7 +95,7 @@ class Libraries:
 
 @dataclass(frozen=True)
 class StandIn:
-    """Whether onnxruntime may be glnn's here.
+    """The setting that allows glnn to stand in for onnxruntime.
 
     wanted: False where `GLNN_ONNXRUNTIME` is `0`.
     """
@@ -108,9 +108,9 @@ class StandIn:
 
 
 def noted(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the environment asks of glnn and of GL's libraries, for reports of faults.
+    """Return the environment variables of glnn and of GL's libraries, for fault reports.
 
-    Of what holds a path, only that it is set: paths have the names of people in them.
+    Paths are replaced by "(a path)", as they contain people's names.
     """
     named = {name: text for name, text in environment.items() if name.startswith(NOTED) and text}
     return {

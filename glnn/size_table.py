@@ -23,7 +23,7 @@ class SizeIndex:
 
 
 Size = int | SizeIndex
-"""A number that is known, or the place of an expression."""
+"""A known number, or the place of an expression in a SizeTable."""
 
 
 class SizeTable:
@@ -34,7 +34,7 @@ class SizeTable:
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """All of them, in the order of their places."""
+        """The expressions in the order of their places."""
         return tuple(self._places)
 
     def size(self, value: Any) -> Any:
@@ -53,10 +53,10 @@ class SizeTable:
 
 
 class Template(Generic[T]):
-    """Makes what consists of tuples, mappings and dataclasses, with the numbers of a binding.
+    """A structure of tuples, mappings and dataclasses, filled with the numbers of a binding.
 
-    Where the sizes are is looked up once, and what is made is not checked again: it is as the
-    template, whose guards admit the numbers.
+    The places of sizes are found once. Filled structures are not checked again: the template was,
+    and its guards admit the numbers.
     """
 
     def __init__(self, value: T, sizes: SizeTable | None = None) -> None:
@@ -64,11 +64,11 @@ class Template(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Whether sizes are in it."""
+        """Return True where the template contains sizes."""
         return self._make is not None
 
     def __call__(self, numbers: Sequence[int]) -> T:
-        """Return it with these numbers of the table's expressions."""
+        """Return the structure with these numbers of the table's expressions."""
         return self._value if self._make is None else cast(T, self._make(numbers))
 
 
@@ -76,7 +76,7 @@ Maker = Callable[[Sequence[int]], Any]
 
 
 def maker(value: Any, sizes: SizeTable | None = None) -> Maker | None:
-    """Return what makes `value` of numbers; None where no sizes are in it.
+    """Return the function that fills `value` with numbers; None where it contains no sizes.
 
     sizes: the table of the SymInts in it, if there are some.
     """

@@ -1,4 +1,4 @@
-"""When something was done, how long it took, and durations as people read them."""
+"""Timed spans of work, and formatting of durations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from time import perf_counter
 
 @dataclass(frozen=True)
 class Span:
-    """What was done, from when to when in seconds of `time.perf_counter`, and the bytes moved."""
+    """A named piece of work: start and end by `time.perf_counter`, and the bytes moved."""
 
     name: str
     start: float
@@ -20,16 +20,16 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration in seconds."""
         return self.end - self.start
 
 
 class Spans(list[Span]):
-    """What was done, in the order in which it ended."""
+    """A list of spans, in the order in which they ended."""
 
     @contextmanager
     def of(self, name: str, nbytes: int = 0) -> Iterator[None]:
-        """Note what is done inside, unless it fails."""
+        """Record a span for the code inside the context, unless it fails."""
         start = perf_counter()
         yield
         self.append(Span(name, start, perf_counter(), nbytes))

@@ -32,9 +32,9 @@ Expr = tuple[tuple[Monomial, int], ...]
 Bounds = tuple[int, int]
 T = TypeVar("T")
 SIMPLE = (str, int, float, bytes, Enum, type(None))
-"""What holds no SymInt."""
+"""Types whose instances contain no SymInt."""
 PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
-"""Types of what holds none, which most values are of: to look one up takes least."""
+"""Exact types of most values without a SymInt, for the fastest check."""
 WIDEST = 1 << 62  # what stands for no bound
 MOST_DEGREE, MOST_TERMS = 128, 1000  # of an expression in an executable
 ORDER: Mapping[str, Callable[[float], bool]] = {"<": lambda d: d < 0, "==": lambda d: d == 0}
@@ -43,7 +43,7 @@ ORDER: Mapping[str, Callable[[float], bool]] = {"<": lambda d: d < 0, "==": lamb
 
 @dataclass(frozen=True)
 class Guard:
-    """Whether `expr < 0`, or `expr == 0`, as it was for the hints."""
+    """A condition on sizes, `expr < 0` or `expr == 0`, with its answer for the hints."""
 
     expr: Expr
     relation: str
@@ -57,7 +57,7 @@ class Guard:
 
 @dataclass(eq=False)
 class Trace:
-    """The symbols that one plan is made with, and what it has been asked of them.
+    """The symbols of one plan, and the guards that its construction has added.
 
     bounds: the least and the greatest size of each symbol that is considered.
     """
@@ -65,18 +65,18 @@ class Trace:
     bounds: dict[str, Bounds] = field(default_factory=dict)
     guards: dict[Guard, None] = field(default_factory=dict)
     number: int = field(default_factory=count().__next__)
-    """Another one for each trace of the process."""
+    """A number unique to each trace of the process."""
     known: dict[Atom, Bounds] = field(default_factory=dict)
     """Closer bounds of symbols and quotients, which follow from the guards."""
     pinned: bool = False
-    """Whether something took the number of a SymInt, so that it holds for little but its hints."""
+    """True where a SymInt was converted to a number, so that the plan holds for its hint alone."""
     _ranges: dict[Expr, Bounds] = field(default_factory=dict)
-    """What `range` found since something was learned."""
+    """Cache of `range`, cleared whenever bounds change."""
     _first_ranges: dict[Expr, Bounds] = field(default_factory=dict)
     _quotients: dict[tuple[Expr, Expr], tuple[Expr, Expr]] = field(default_factory=dict)
 
     def symbol(self, name: str, hint: int, bounds: Bounds) -> int:
-        """A new symbol, or the only size that is within its bounds.
+        """Return a new symbol, or the only size where the bounds admit a single one.
 
         Raises ValueError where the hint is not within the bounds.
         """
@@ -94,7 +94,7 @@ class Trace:
         return within and all(guard.holds(sizes) for guard in self.guards)
 
     def range(self, expr: Expr) -> Bounds:
-        """Between which numbers `expr` lies for all sizes within the bounds."""
+        """Return the least and the greatest value of `expr` for all sizes within the bounds."""
         found = self._ranges.get(expr)
         if found is None:
             found = self._ranges[expr] = self._range(expr)
@@ -136,7 +136,7 @@ class Trace:
         return max(low, -WIDEST), min(high, WIDEST)
 
     def _sum(self, expr: Expr) -> Bounds:
-        """The same by the ranges of its monomials, each by itself."""
+        """Return the range of `expr` as the sum of its monomials' ranges."""
         low = high = 0
         for monomial, factor in expr:
             least, most = 1, 1
@@ -149,7 +149,7 @@ class Trace:
         return low, high
 
     def reduced(self, difference: Expr) -> Expr:
-        """`difference` by what is positive: it is in the same relation to 0."""
+        """Divide `difference` by its positive common factors; its relation to 0 is unchanged."""
         if not difference:
             return difference
         (first, _), *others = difference
@@ -168,7 +168,7 @@ class Trace:
         return _sorted(found)
 
     def decide(self, difference: Expr, relation: str, at_hint: int) -> bool:
-        """Whether `difference` is in `relation` to 0: certainly, or by a guard."""
+        """Return True where `difference` is in `relation` to 0, by a new guard unless certain."""
         difference = self.reduced(difference)
         low, high = self.range(difference)
         if relation == "<" and (high < 0 or low >= 0):
@@ -183,7 +183,7 @@ class Trace:
         return answer
 
     def _learn(self, difference: Expr, relation: str, answer: bool) -> None:
-        """Note what a guard says of a symbol or a quotient by itself."""
+        """Tighten the bounds of a symbol or quotient that a guard limits by itself."""
         terms = dict(difference)
         offset = terms.pop((), 0)
         if len(terms) != 1:
@@ -218,7 +218,7 @@ class Trace:
 
 
 def evaluate(expr: Expr, sizes: Mapping[str, int]) -> int:
-    """The number that `expr` is where the symbols have these sizes."""
+    """Evaluate `expr` with these sizes of the symbols."""
     return sum(factor * prod(_number(atom, sizes) for atom in atoms) for atoms, factor in expr)
 
 
@@ -271,7 +271,7 @@ def _times(left: Expr, right: Expr) -> Expr:
 
 
 def _divided(left: Expr, right: Expr) -> tuple[Expr, Expr]:
-    """What of `left` `right` divides for certain, and the rest, of which nothing is known."""
+    """Return the exact quotient of the terms of `left` that `right` divides, and the rest."""
     if len(right) != 1:
         return ((((), 1),), ()) if left == right else ((), left)
     ((divisor, by),) = right
@@ -308,7 +308,7 @@ class SymInt:
         return self
 
     def _made(self, expr: Expr, hint: int) -> Any:
-        """The int or SymInt that `expr` is."""
+        """Return `expr` as an int where it is constant, else as a SymInt."""
         if not expr:
             return 0
         if len(expr) == 1 and expr[0][0] == ():
@@ -316,7 +316,7 @@ class SymInt:
         return SymInt(self.trace, expr, hint)
 
     def _other(self, other: object) -> Expr | None:
-        """`other` as an expression; None where it is no integer, or of another trace."""
+        """Return `other` as an expression; None where it is no integer, or of another trace."""
         if isinstance(other, SymInt):
             return other.expr if other.trace is self.trace else None
         if isinstance(other, int):
@@ -421,11 +421,11 @@ class SymInt:
     __ror__ = __or__
 
     def _is(self, relation: str, difference: Expr, at_hint: int) -> bool:
-        """Whether `difference` is in `relation` to 0: certainly, or by a guard."""
+        """Return True where `difference` is in `relation` to 0, by a new guard unless certain."""
         return self.trace.decide(difference, relation, at_hint)
 
     def _compared(self, other: Any, relation: str, factor: int) -> Any:
-        """Whether `factor` times (self - other) is in `relation` to 0."""
+        """Return True where `factor` times (self - other) is in `relation` to 0."""
         if isinstance(other, float):
             return ORDER[relation](factor * (int(self) - other))
         expr = self._other(other)
@@ -463,7 +463,7 @@ class SymInt:
         return bool(self != 0)
 
     def __int__(self) -> int:
-        """The hint, for which alone the plan holds from here on."""
+        """Return the hint; the plan holds for this size alone from here on."""
         self.trace.pinned = True
         difference = _plus(self.expr, (((), self.hint),) if self.hint else (), -1)
         self._is("==", difference, 0)
@@ -485,26 +485,26 @@ class SymInt:
 
 
 def hint(size: Any) -> int:
-    """The size at hand, for decisions that are right whatever the size is, as which is faster."""
+    """Return the current size without a guard, for decisions that are right for any size."""
     return size.hint if isinstance(size, SymInt) else int(size)
 
 
 def ends_of(size: Any) -> Bounds:
-    """The least and the greatest number that a size may be within the bounds of its symbols."""
+    """Return the least and the greatest value of a size within its symbols' bounds."""
     if isinstance(size, SymInt):
         return size.trace.first_range(size.expr)
     return int(size), int(size)
 
 
 def greatest(size: Any) -> int:
-    """The greatest number that a size may be within the bounds of its symbols."""
+    """Return the greatest value of a size within its symbols' bounds."""
     return ends_of(size)[1]
 
 
 def parts_of(size: Any, most: int) -> list[tuple[int, int]]:
-    """The ends of the parts of at most `most` that a size takes where it is the greatest.
+    """Divide a size into as many parts of at most `most` as its greatest value needs.
 
-    Where it is small some are empty.
+    Returns the two ends of each part; some parts are empty where the size is small.
     """
     count = max(-(-greatest(size) // most), 1)
     return list(pairwise([size * i // count for i in range(count + 1)]))
@@ -545,14 +545,14 @@ def at_most(size: int, most: int) -> bool:
 
 
 def common_unit(size: Any, unit: int) -> int:
-    """The greatest divisor of `unit` that divides `size` whatever the symbols' sizes are."""
+    """Return the greatest divisor of `unit` that divides `size` for all sizes of the symbols."""
     if type(size) is int:
         return gcd(size, unit)
     return next(n for n in range(unit, 0, -1) if unit % n == 0 and divides(n, size))
 
 
 def as_constant(size: Any) -> int:
-    """The number that `size` is, by a guard where it is a SymInt.
+    """Return `size` as an int, adding a guard where it is a SymInt.
 
     For small numbers that are the same for most sizes, as a count of parts: unlike `int` it does
     not have the plan counted among those that hold for little but the sizes at hand.
@@ -597,24 +597,24 @@ def holds_symbols(values: Iterable[object]) -> bool:
 
 
 def as_integer(value: Any) -> int:
-    """`value`, a number of an array of integers, as an int or the SymInt that it is."""
+    """Return `value`, an element of an array of integers, as an int or unchanged if a SymInt."""
     return cast(int, value) if isinstance(value, SymInt) else int(value)
 
 
 def plain(array: NDArray[Any]) -> NDArray[Any]:
-    """`array`, as int64 where it was of integers with SymInts among them, and none is left."""
+    """Return an object `array` of plain ints as int64; any other unchanged."""
     whole = array.dtype == object and array.size and all(type(one) is int for one in array.flat)
     return array.astype(np.int64) if whole else array
 
 
 class SymFloat(float):
-    """A size as a float, which a uniform is to be: its number is that of the size at hand."""
+    """A size as a float for a uniform; its value is the current size."""
 
     size: SymInt
 
     @classmethod
     def of(cls, size: Any) -> float:
-        """`size` as a float, open where that is."""
+        """Return `size` as a float; a SymFloat where it is a SymInt."""
         if not isinstance(size, SymInt):
             return float(size)
         found = cls(size.hint)
@@ -623,13 +623,13 @@ class SymFloat(float):
 
 
 WITHOUT = "_without_sizes"
-"""What is noted of a frozen dataclass in which there is no SymInt: most are asked again."""
+"""The attribute that marks a frozen dataclass without any SymInt: most are checked again."""
 
 
 class Substitution:
-    """Puts numbers in the place of each SymInt in what is made of tuples, mappings and dataclasses.
+    """Replacement of each SymInt by a number in tuples, mappings and dataclasses.
 
-    What holds none is given back as it is. number: gives the number of a SymInt.
+    Values without a SymInt are returned unchanged. number: function from a SymInt to its number.
     """
 
     def __init__(self, number: Callable[[SymInt], int]) -> None:
@@ -638,11 +638,11 @@ class Substitution:
 
     @classmethod
     def of(cls, sizes: Mapping[str, int]) -> Substitution:
-        """By the sizes of all symbols."""
+        """Return the substitution by the sizes of all symbols."""
         return cls(lambda one: evaluate(one.expr, sizes))
 
     def __call__(self, value: T) -> T:
-        """`value` with numbers in the place of each SymInt."""
+        """Return `value` with numbers in the place of each SymInt."""
         if type(value) in PLAIN:
             return value
         if isinstance(value, SymInt):
@@ -686,9 +686,9 @@ class Substitution:
 
 @lru_cache(maxsize=1 << 10)
 def _parts(kind: type) -> tuple[tuple[str, ...], bool]:
-    """What the dataclass `kind` is made of, and whether what is noted of one holds from then on.
+    """Return the field names of the dataclass `kind`, and True where instances can be marked.
 
-    Nothing of any other type.
+    Returns no names for any other type. Only frozen instances with a `__dict__` can be marked.
     """
     if not is_dataclass(kind):
         return (), False

@@ -1,4 +1,4 @@
-"""What a model says of its tensors: names and shapes, the batch left open."""
+"""Descriptions of a model's inputs and outputs: names, types, and shapes with an open batch."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TYPES = {
     "tensor(int8)": DType.int8,
     "tensor(bool)": DType.bool,
 }
-"""What a tensor's numbers are that layers take, by ONNX Runtime's names."""
+"""Types of the tensors that layers accept, by ONNX Runtime's names."""
 OTHERS = {
     **{f"tensor({dtype.value})": dtype for dtype in DType if dtype not in TYPES.values()},
     "tensor(string)": DType.object,
 }
-"""What else those of an ONNX model may be."""
+"""Further types of tensors in an ONNX model."""
 NO_TENSORS = ("seq(", "optional(", "map(")
-"""What the types begin with of what is no tensor."""
+"""Prefixes of the type names of values that are no tensors."""
 BATCH = "N"
-"""What stands in a shape for a batch of any size."""
+"""The symbol in a shape for a batch of any size."""
 
 
 @dataclass(frozen=True)
@@ -78,29 +78,29 @@ class TensorInfo:
 
     @classmethod
     def of(cls, name: str, type: TensorType, free: bool = False) -> TensorInfo:
-        """The tensor called `name` of that type."""
+        """Return the description of a tensor from its name and graph type."""
         names = {dtype: called for called, dtype in {**TYPES, **OTHERS}.items()}
         return cls(name, type.dims, type.holds or names[type.dtype], free)
 
     @property
     def dtype(self) -> DType:
-        """What its numbers are."""
+        """The type of its numbers; `object` for a value that is no tensor."""
         if self.holds:
             return DType.object
         return TYPES[self.type] if self.type in TYPES else OTHERS[self.type]
 
     @property
     def holds(self) -> str:
-        """What it is where it is no tensor: `seq(tensor(float))`; empty where it is one."""
+        """The type of a value that is no tensor, as `seq(tensor(float))`; empty for a tensor."""
         return "" if self.type in TYPES or self.type in OTHERS else self.type
 
     @property
     def tensor_type(self) -> TensorType:
-        """Its type, as a graph has it."""
+        """The tensor's type as graphs represent it."""
         return TensorType(self.shape, self.dtype, self.holds)
 
     def array(self, x: object) -> Array:
-        """`x`, an array of its dtype, int64 being taken for int32 where all numbers are.
+        """Return `x` as an array of this dtype; int64 is accepted for int32 if all numbers fit.
 
         Raises ShapeError for anything else.
         """
@@ -111,13 +111,13 @@ class TensorInfo:
         return as_one_of(f"input {self.name!r}", x, (self.dtype,))
 
     def fitting(self, x: object) -> Array:
-        """`array` of `x`, which can be this tensor. Raises ShapeError for anything else."""
+        """Return `x` as an array of this dtype and shape. Raises ShapeError for anything else."""
         found = self.array(x)
         self.check(found.shape)
         return found
 
     def with_batch(self, batch: int) -> Shape:
-        """The shape for a batch of a given size."""
+        """Return the shape for a batch of a given size."""
         return tuple(batch if isinstance(n, str) else n for n in self.shape)
 
     def check(self, shape: Shape) -> None:
@@ -138,7 +138,7 @@ class TensorInfo:
             raise ShapeError(f"{what} must have shape {show(self.shape)}, got {shape}{advice}")
 
     def advice(self, shape: Shape) -> str:
-        """What most likely made an array of `shape`, which does not fit; empty where unknown."""
+        """Return a hint for an array whose `shape` does not fit; empty where there is none."""
         sample = self.shape[1:]
         if len(sample) == 3 and shape[-3:] == (*sample[1:], sample[0]):
             return ": channels come first here, (n, c, h, w), where x.transpose puts them"
@@ -147,30 +147,30 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What users are told of a model."""
+    """The description of a model: its name, inputs, outputs and metadata."""
 
     name: str
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     metadata: Mapping[str, str]
-    """What its file says besides."""
+    """Key-value metadata from the model's file."""
 
 
 def _object(x: object) -> Array:
-    """An array of texts."""
+    """Convert `x` to an object array of strings."""
     if isinstance(x, np.ndarray):
         return x.astype(object) if x.dtype.kind in "US" else x
     return np.asarray(x, object)
 
 
 def _size(n: object) -> Any:
-    """`n` as an int, if it is an integer of any type; bools are none."""
+    """Return `n` as an int if it is an integer of any type other than bool, else unchanged."""
     whole = isinstance(n, (int, np.integer)) and not isinstance(n, bool)
     return int(n) if whole else n  # type: ignore[call-overload]
 
 
 def show(shape: Sequence[int | str]) -> str:
-    """A shape as people write it: `(N, 1, 28, 28)`."""
+    """Format a shape for people: `(N, 1, 28, 28)`."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 

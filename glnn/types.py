@@ -1,4 +1,4 @@
-"""What a tensor is made of: the type of its numbers, and its dimensions."""
+"""Types of tensors: the type of the numbers, and the dimensions."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from glnn.symint import is_integer, is_symbolic
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 Dim = int | str
-"""A size, or a symbol that stands for one: the same wherever it stands."""
+"""A size, or a symbol for one; equal symbols are equal sizes."""
 UNKNOWN = "?"
-"""The symbol of a size that only a run tells: another one wherever it stands."""
+"""The symbol of a size known only in a run; two such sizes may differ."""
 UNRANKED = "..."
-"""The only dimension of a tensor of which only a run tells how many it has."""
+"""The only entry of the dimensions of a tensor whose rank is known only in a run."""
 MOST = 2**31 - 1  # what a shader's int holds
 
 
 class DType(Enum):
-    """The type of a tensor's numbers, called as NumPy calls it.
+    """The type of a tensor's numbers, named as in NumPy.
 
-    The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool; inputs of these
-    lie there as on the host, four in a word. What is stored as float16 lies there two in a word,
-    and is computed with as float32. All others are the host's; those that NumPy itself has not are
-    `ml_dtypes`'. `object` is of texts, or of a single value that is no tensor: a list of tensors,
-    or one that may be missing.
+    The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool; inputs of the
+    latter are stored there as on the host, four in a word. Tensors stored as float16 have two
+    numbers in a word, and are computed in float32. All other types stay on the host; those that
+    NumPy lacks are from `ml_dtypes`. `object` is the type of strings, or of a single value that is
+    no tensor: a list of tensors, or an optional one.
     """
 
     float32 = "float32"
@@ -68,14 +68,14 @@ class DType(Enum):
 
     @classmethod
     def of(cls, array: Array) -> DType:
-        """That of `array`. Raises ShapeError for any other."""
+        """Return the type of the numbers of `array`. Raises ShapeError for an unknown one."""
         if array.dtype.hasobject and is_symbolic(array):
             return cls.int64
         return _dtype_of(array.dtype)
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
-        """NumPy's. Raises ShapeError for one of `ml_dtypes` where that is not installed."""
+        """NumPy's dtype. Raises ShapeError for one of `ml_dtypes` where that is not installed."""
         try:
             return np.dtype(self.value)
         except TypeError:
@@ -89,21 +89,21 @@ class DType(Enum):
 
     @cached_property
     def word(self) -> np.dtype[Any]:
-        """What a number of it is in device memory: float32 or int32, a word; float16, half one."""
+        """The NumPy dtype of a number in device memory: float32 or int32 (a word), or float16."""
         return word(self.numpy)
 
     def words(self, count: int) -> int:
-        """The words of 32 bits that so many numbers take in device memory."""
+        """Return the words of 32 bits that `count` numbers take in device memory."""
         return -(-count // 2) if self is DType.float16 else count
 
     @property
     def narrow(self) -> builtins.bool:
-        """Whether a number of it takes less than 32 bits on the host."""
+        """Return True where a GPU has the type and a number takes less than 32 bits on the host."""
         return self.on_gpu and self.numpy.itemsize < 4
 
     @cached_property
     def kind(self) -> str:
-        """What it is to a shader: "float", "int" or "bool"."""
+        """The type in a shader: "float", "int" or "bool"; the type's own name for others."""
         if self is DType.bool:
             return "bool"
         if self.value.startswith(("float", "bfloat")):
@@ -112,7 +112,7 @@ class DType(Enum):
 
     @property
     def on_gpu(self) -> builtins.bool:
-        """Whether a GPU computes with it."""
+        """Return True where a GPU computes with the type."""
         return self in ON_GPU
 
 
@@ -121,7 +121,7 @@ ON_GPU = frozenset((DType.float32, DType.float16, DType.int32, DType.uint8, DTyp
 
 @lru_cache(maxsize=256)
 def _dtype_of(dtype: np.dtype[Any]) -> DType:
-    """The type of numbers of NumPy's `dtype`. Raises ShapeError for any other."""
+    """Return the DType of NumPy's `dtype`. Raises ShapeError for an unknown one."""
     if dtype.kind == "U":
         return DType.object
     try:
@@ -138,7 +138,7 @@ class TensorType:
     dims: tuple[Dim, ...]
     dtype: DType = DType.float32
     holds: str = ""
-    """Of a single object that is no text, what it is, as ONNX Runtime says it:
+    """ONNX Runtime's name of the type of a single object that is no string:
     `seq(tensor(float))`, `optional(tensor(int64))`."""
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class TensorType:
 
     @classmethod
     def of(cls, array: Array) -> TensorType:
-        """That of `array`."""
+        """Return the type of `array`."""
         return cls(array.shape, DType.of(array))
 
     @property
@@ -167,35 +167,35 @@ class TensorType:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that its numbers take on the host; 0 where a dimension is a symbol."""
+        """The bytes of its numbers on the host; 0 where a dimension is a symbol."""
         return 0 if self.symbols else prod(self.shape) * self.dtype.numpy.itemsize
 
     @property
     def ranked(self) -> bool:
-        """Whether it is known how many dimensions there are."""
+        """Return True where the number of dimensions is known."""
         return self.dims != (UNRANKED,)
 
     @property
     def unknown(self) -> TensorType:
-        """The same with no size known."""
+        """This type with all sizes unknown."""
         if not self.ranked:
             return self
         return TensorType((UNKNOWN,) * len(self.dims), self.dtype, self.holds)
 
     @property
     def unranked(self) -> TensorType:
-        """The same of an unknown number of dimensions; what is no tensor has none."""
+        """This type with an unknown number of dimensions; unchanged where it is no tensor's."""
         return self if self.holds else TensorType((UNRANKED,), self.dtype)
 
     def bound(self, sizes: Mapping[str, int]) -> TensorType:
-        """The same with the symbols that `sizes` knows replaced."""
+        """Return this type with the symbols in `sizes` replaced by their sizes."""
         if not self.symbols:
             return self
         dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in self.dims)
         return TensorType(dims, self.dtype, self.holds)
 
     def of_shape(self, shape: Shape) -> TensorType:
-        """The same of another shape."""
+        """Return this type with another shape."""
         return TensorType(tuple(shape), self.dtype, self.holds)
 
     def __str__(self) -> str:
@@ -218,44 +218,44 @@ ANYTHING = TensorType((UNRANKED,), DType.object)
 
 
 def content(array: Array) -> Any:
-    """What is the same, and can be hashed, for arrays of the same numbers or texts."""
+    """Return a hashable value that is equal for arrays of the same numbers or strings."""
     return repr(array.tolist()) if array.dtype.hasobject else array.tobytes()
 
 
 def boxed(value: object) -> Array:
-    """`value`, which is no tensor, as an array of no dimensions that holds it."""
+    """Wrap `value`, which is no tensor, in an object array without dimensions."""
     found = np.empty(1, object)
     found[0] = value
     return found.reshape(())
 
 
 def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What a number of `dtype` is in device memory: int32 for integers and bools."""
+    """Return the dtype in device memory of numbers of `dtype`: int32 for integers and bools."""
     if dtype == np.float16:
         return dtype
     return np.dtype(np.int32 if dtype.kind in "iub" else np.float32)
 
 
 def widened(type: TensorType) -> TensorType:
-    """`type` as it is computed and stored by who computes it: float32 for float16."""
+    """Return `type` as it is computed: float32 in the place of float16."""
     return TensorType(type.dims) if type.dtype is DType.float16 else type
 
 
 def as_float(array: Array) -> Array:
-    """`array`, of float16, as float32, in which it is computed with; any other as it is."""
+    """Return a float16 `array` as float32, in which it is computed; any other unchanged."""
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def to_float16(array: Array) -> Array:
-    """`array`, of floats, rounded to float16; what is beyond 65504 is infinite."""
+    """Round an `array` of floats to float16; numbers beyond 65504 become infinite."""
     with np.errstate(over="ignore"):
         return array.astype(np.float16)
 
 
 def narrowed(name: str, array: Array) -> Array:
-    """`array`, of int64, as int32, which is what a GPU has; any other as it is.
+    """Return an int64 `array` as int32, which a GPU has; any other unchanged.
 
-    Raises ShapeError where a number is none of int32, with the first that is not.
+    Raises ShapeError with the first number that int32 cannot represent.
     """
     if array.dtype != np.int64:
         return array

@@ -13,9 +13,9 @@ from typing import IO
 
 @contextmanager
 def whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write that becomes `path` in one step at the end; it is gone after an exception.
+    """Open a file to write that replaces `path` atomically at the end; discard it on an exception.
 
-    A link is followed. Raises OSError where `path` cannot be written, or is there and no file.
+    A link is followed. Raises OSError where `path` cannot be written, or exists and is no file.
     """
     target = _target(path)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
@@ -38,7 +38,7 @@ def probe(path: str | os.PathLike[str]) -> None:
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
-    """Where `path` leads: what is replaced must be a file."""
+    """Return the target of the link `path`. Raises OSError where it exists and is no file."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder", str(path))

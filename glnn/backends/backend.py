@@ -245,8 +245,8 @@ class Backend(ABC):
     def keep(self, array: NDArray[Any], layout: Layout, words: NDArray[Any] | None = None) -> Store:
         """Store the constant `array`, possibly on the device only.
 
-        words: `array` packed in `layout`, where already known (see `packs`). The stored type is that
-        given by `stored`.
+        words: `array` packed in `layout`, where already known (see `packs`). The stored type is
+        that given by `stored`.
         """
         store = self.allocate(array.shape, layout, dtype=DType.of(array))
         store.set(array)

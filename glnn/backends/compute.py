@@ -32,7 +32,7 @@ Range = tuple[BufferPart, int, int, int]
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One dispatch: the bound ranges of buffers, the uniforms, the workgroups."""
+    """A single dispatch: the bound ranges of buffers, the uniforms, the workgroups."""
 
     buffers: Sequence[Range]
     uniforms: Mapping[str, Uniform]

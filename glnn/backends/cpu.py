@@ -22,7 +22,7 @@ from glnn.types import DType, Shape, as_float
 
 @dataclass(frozen=True)
 class NumpyKernel:
-    """The one kernel of every op here: its reference."""
+    """The only kernel of every op on the CPU: its NumPy reference."""
 
     name: str = "numpy"
 

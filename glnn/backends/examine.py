@@ -46,8 +46,8 @@ def examine(
 ) -> bool:
     """Compare kernels with NumPy where no verdict covers launches as large as these problems'.
 
-    The verdicts are stored. tell: callback for wrong results. Returns True where some kernels must not
-    be used, so that others must be chosen.
+    The verdicts are stored. tell: callback for wrong results. Returns True where some kernels must
+    not be used, so that others must be chosen.
     """
     offers, verdicts = backend.device.capabilities, backend.verdicts
     wrong, new, written = False, dict[str, Verdict](), perf_counter()

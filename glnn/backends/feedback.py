@@ -1,4 +1,4 @@
-"""ES 3.0 transform feedback: vertex shaders read, and what they capture lands in buffers."""
+"""Backend of ES 3.0 transform feedback: vertex shaders whose outputs are captured to buffers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAPTURED = 64  # floats: GL guarantees no more components a vertex
 
 @dataclass(frozen=True)
 class Draw:
-    """One draw: its vertices and instances, the first of each, and the byte it captures to."""
+    """A single draw: its vertices and instances, the first of each, and the byte it captures to."""
 
     vertices: int
     instances: int
@@ -118,7 +118,7 @@ class Feedback(GlBackend):
     def _attributes(
         self, program: Program, kernel: Kernel, problem: Problem, buffers: Mapping[str, BufferPart]
     ) -> Attributes:
-        """Return the operands that are vertex attributes. Raises ShaderError on a wrong capture size."""
+        """Return the vertex attributes. Raises ShaderError on a wrong capture size."""
         parameters = {**kernel.defaults, **problem.defines(kernel)}
         attributes = {
             name: (buffers[name], floats.of(parameters))

@@ -237,7 +237,7 @@ def _operands(
 
 
 class Stream:
-    """A cycle of RANDOM floats between -1 and 1, drawn as needed, from which operands are filled."""
+    """A cycle of RANDOM floats between -1 and 1, drawn as needed, that operands are filled from."""
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
@@ -293,7 +293,7 @@ def greatest(array: Array) -> float:
 
 
 def far(got: Array, expected: Array, most: float) -> Array:
-    """Return the mask of places where `got` is off by more than `most`, NaN or infinite."""
+    """Return the mask of places where `got` is off by more than `most`, or in a NaN or infinity."""
     with np.errstate(all="ignore"):
         near = np.where(np.isfinite(expected), np.abs(got - expected) <= most, got == expected)
         near |= np.isnan(got) & np.isnan(expected)

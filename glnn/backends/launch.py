@@ -154,9 +154,9 @@ def _batches(family: str | None, low: bool = False) -> Iterator[int]:
     """Yield the number of launches between two flushes, batch by batch.
 
     Drivers collect commands until a wait, which flushes the rest. Flushing after the first launch,
-    then after two, then after four keeps the device busy while the host records others: on an H200 a
-    flush costs 5 us, and one after each launch doubles the time of tiny steps. Adreno's drivers gain
-    by it: TensorFlow Lite flushes after every dispatch, for up to twice the speed. A device of low
-    priority flushes after every launch, so that other processes get their turn.
+    then after two, then after four keeps the device busy while the host records others: on an H200
+    a flush costs 5 us, and one after each launch doubles the time of tiny steps. Adreno's drivers
+    gain by it: TensorFlow Lite flushes after every dispatch, for up to twice the speed. A device of
+    low priority flushes after every launch, so that other processes get their turn.
     """
     return repeat(1) if low or family in EAGER else (1 << i for i in count())

@@ -19,7 +19,7 @@ GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 
 
 class _Shared:
-    """The backends that callers who name no device share, in all threads."""
+    """The backends shared, in all threads, by callers who name no device."""
 
     def __init__(self) -> None:
         self.lock = process_lock()
@@ -36,7 +36,7 @@ def open_backend(
     gpu: int | str | None = None,
     limits: str | None = None,
 ) -> Backend:
-    """The backend called `name`, or with `auto` the first that opens of those that `tried` gives.
+    """Open the backend `name`, or for `auto` the first that opens of those that `tried` gives.
 
     device: the device to run on; None shares one per `gpu` and `limits`. A device or GPU that was
     asked for is not replaced by the CPU, whatever `GLNN_BACKEND` says.
@@ -68,7 +68,7 @@ def open_backend(
 
 
 def opened(backend: str | Backend) -> Backend:
-    """`backend` itself, or the one that is called so. Raises what `open_backend` raises."""
+    """Return `backend`, opened if it is a name. Raises what `open_backend` raises."""
     return backend if isinstance(backend, Backend) else open_backend(backend)
 
 
@@ -85,7 +85,7 @@ def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> 
 
 
 def tried(device: Device | None = None, gpu: int | str | None = None) -> tuple[str, ...]:
-    """The names of the backends that `auto` may take, in order: those of `GLNN_BACKEND`, or all.
+    """Return the backends that `auto` may choose, in order: those of `GLNN_BACKEND`, or all.
 
     A GPU that was asked for is not replaced by the CPU, but where `GLNN_BACKEND` names that alone
     and the caller names neither a device nor a GPU.

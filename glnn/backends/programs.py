@@ -110,8 +110,8 @@ class Programs(Examined):
     ) -> dict[str, Uniform]:
         """Return the values of the uniforms of `program`; texture units are numbered from 0.
 
-        Uniforms that no kernel sets are left out: ANGLE reports all members of a shared declaration,
-        also those that this variant of a shader never reads.
+        Uniforms that no kernel sets are left out: ANGLE reports all members of a shared
+        declaration, also those that this variant of a shader never reads.
         """
         units = {name: unit for unit, name in enumerate(fetched)}
         known: dict[str, Uniform] = {

@@ -255,7 +255,7 @@ class Kernel:
         return fit in (SUITS, PREDICTED) and all(sizes[name] in wanted[name] for name in wanted)
 
     def with_parameters(self, **values: int) -> Kernel:
-        """The same kernel with other defaults. Raises ShaderError for an unknown parameter."""
+        """Return the kernel with other defaults. Raises ShaderError for an unknown parameter."""
         with _said(self.declaration, self.name):
             self._check_parameters("tune", values)
         chosen = {name: (value,) for name, value in values.items()}

@@ -102,9 +102,9 @@ def declarations(expr: Expr, prefix: str = "scalar_") -> list[str]:
 def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scalar_") -> str:
     """Return a GLSL function `name` of scalars and its overload for vectors of four.
 
-    The template is `shaders/common/expression.glsl`. Arguments and value have their storage type: float
-    or vec4, int or ivec4, bools as 0 and 1. The text begins with the includes and the uniforms that it
-    needs. Raises as `lines`.
+    The template is `shaders/common/expression.glsl`. Arguments and value have their storage type:
+    float or vec4, int or ivec4, bools as 0 and 1. The text begins with the includes and uniforms
+    that it needs. Raises as `lines`.
     """
     if not dtypes:
         raise ShapeError(f"{expr.text()}: a function of no arguments")

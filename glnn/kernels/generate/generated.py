@@ -11,7 +11,7 @@ Uniform = int | float | tuple[int, ...]
 
 @dataclass(frozen=True)
 class OneLaunch:
-    """One of several launches that together compute a problem."""
+    """A launch of several that together compute a problem."""
 
     uniforms: Mapping[str, Uniform]
     """The uniforms that differ from the other launches'."""
