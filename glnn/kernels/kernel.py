@@ -156,10 +156,9 @@ class Kernel:
         return tuple(name for name, operand in self.operands.items() if operand.halves)
 
     def as_halves(self, extents: Mapping[str, str]) -> frozenset[str]:
-        """Return all operands that may be float16: `halves`, and full-size epilogue operands where
-        `out` may be.
+        """Return all operands that may be float16, full-size epilogue operands included.
 
-        extents: the broadcast extent of each epilogue operand against the result.
+        These may be wherever `out` may be. extents: the broadcast extent of each epilogue operand.
         """
         full = (name for name, extent in extents.items() if extent == "full")
         return frozenset((*self.halves, *(full if "out" in self.halves else ())))

@@ -211,10 +211,9 @@ class Problem:
         return tuple(n for n in self.op.bytes if n in types and types[n].dtype is DType.int8)
 
     def defines(self, kernel: Kernel | None = None) -> dict[str, int]:
-        """Return the macros of the program: the op's attributes, and which optional operands are
-        present, float16 or int8.
+        """Return the macros of the program, with those of `kernel` where that is given.
 
-        Macros of `kernel` are among them where that is given.
+        They are the op's attributes, and which operands are present, float16 or int8.
         """
         made = None if kernel is None else self.generated(kernel)
         found = {
