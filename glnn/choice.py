@@ -40,7 +40,7 @@ class Choice:
 
     @classmethod
     def of(cls, seconds: Mapping[str, float], why: Mapping[str, str]) -> Choice:
-        """Choose by the times of single runs, of which there must be one at least.
+        """Choose by the times of one run on each backend; `seconds` must not be empty.
 
         Takes the first of BACKENDS among those that are as fast as the fastest within TIE.
         """

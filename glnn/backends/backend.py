@@ -173,8 +173,8 @@ class Backend(ABC):
         """Prepare `choice` to compute `problem` from `operands` into `out`; return the launch.
 
         Where these are not allocated yet, the launch can be recorded but not called. own: True to
-        compile a program for this problem alone, with constant uniforms: it saves host time where
-        launches are small.
+        build a program for this problem's uniforms alone, which need not be set in each run: it
+        saves host time where launches are small.
         """
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:

@@ -114,7 +114,7 @@ class Where:
 
     @property
     def least(self) -> dict[str, int]:
-        """The smallest admissible value of each attribute that the declaration restricts."""
+        """The smallest admissible value of each attribute that the declaration requires."""
         return {**self.attributes, **{n: one.min for n, one in self.bounds.items() if one.min}}
 
 
