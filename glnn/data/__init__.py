@@ -1,4 +1,4 @@
-"""What comes with glnn: a trained model and handwritten digits."""
+"""Data that comes with glnn: a trained model and handwritten digits."""
 
 from __future__ import annotations
 

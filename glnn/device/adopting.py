@@ -31,7 +31,7 @@ ASKS = "glIsShader"  # changes nothing, and is no error whatever it is asked
 
 
 class Adopting:
-    """What moderngl loads the functions of `gl` from."""
+    """Function loader through which moderngl adopts programs that glnn has linked with `gl`."""
 
     def __init__(self, gl: Context) -> None:
         self._gl = gl

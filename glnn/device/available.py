@@ -1,4 +1,4 @@
-"""How much memory there is for a device."""
+"""Bytes of memory that are free for a device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def memory_available(context: moderngl.Context, load: Callable[..., Any], own: b
 
 
 def _of_gl(context: moderngl.Context, load: Callable[..., Any]) -> int | None:
-    """What NVIDIA's extension tells, which OpenGL ES has not."""
+    """Return the free bytes by GL_NVX_gpu_memory_info, None where the driver lacks the extension.
+    """
     if "GL_NVX_gpu_memory_info" not in context.extensions:
         return None
     found = c_int(0)
@@ -45,7 +46,9 @@ def _of_gl(context: moderngl.Context, load: Callable[..., Any]) -> int | None:
 
 
 def _of_driver(context: moderngl.Context, load: Callable[..., Any]) -> int | None:
-    """What NVIDIA's management library tells of the GPU whose UUID GL knows."""
+    """Return the free bytes by NVIDIA's management library, for the GPU with the UUID that GL
+    reports.
+    """
     if "GL_EXT_memory_object" not in context.extensions:
         return None
     found = (c_ubyte * UUID_SIZE)()

@@ -54,7 +54,9 @@ class BrokenLimits:
 
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities) -> BrokenLimits:
-        """What `folder` keeps for `device`, whether or not its limits were lowered on purpose."""
+        """Load the limits in `folder` found broken on `device`, whether or not its limits were
+        lowered.
+        """
         file = DeviceFile.of(folder, TABLE, FORM, replace(device, minimum=False), "any")
         known = device.limits()
         kept = file.read(_broken)

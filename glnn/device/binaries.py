@@ -48,7 +48,9 @@ class Binaries:
 
     @cached_property
     def possible(self) -> bool:
-        """Whether binaries are kept, and the driver gives and takes them."""
+        """Return True where program binaries are cached and the driver supports getting and loading
+        them.
+        """
         if not self._disk.keeps:
             return False
         try:
@@ -150,7 +152,9 @@ class Binaries:
         self._gl.slow("glDeleteProgram", None, c_uint)(program)
 
     def _drain(self) -> bool:
-        """Whether GL met an error; it is forgotten, as nothing depends on it."""
+        """Clear GL's error flags; return True where an error was set. Nothing depends on the
+        errors.
+        """
         ask = self._gl.slow("glGetError", c_uint)
         errors = 0
         while errors < 8 and ask():  # a lost context repeats

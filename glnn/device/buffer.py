@@ -124,7 +124,7 @@ class Buffer:
 
     @property
     def key(self) -> Hashable:
-        """What tells its memory from others'."""
+        """Return the object that identifies the buffer's memory; views of one memory share it."""
         return self if self._memory is None else self._memory
 
     @property
@@ -256,7 +256,7 @@ class Buffer:
         return found
 
     def _read(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """What the device has, in `out`, or in a new array."""
+        """Read the buffer's content from the device into `out`, or into a new array."""
         device, copy = self._device, self._copy
         if copy is None or device is None or device.closed:
             raise DeviceError(
@@ -278,7 +278,9 @@ class Buffer:
     def _arrived(
         self, device: Device, words: NDArray[np.uint32], out: NDArray[Any] | None
     ) -> NDArray[Any]:
-        """What the device has, once the host sees it as `words`."""
+        """Wait for the copy to host-visible memory, `words`, and return its content in `out` or a
+        new array.
+        """
         self.ask()
         arrivals, self._arrivals = self._arrivals, []
         self.pulls += 1

@@ -90,7 +90,7 @@ def owned(device: Device, program: int) -> Iterator[int]:
 
 
 def linked(device: Device, program: int) -> bool:
-    """Whether a program can be run."""
+    """Return True where a program is linked and can be run."""
     return _asked(device, "glGetProgramiv", program, LINKED) != 0
 
 
@@ -119,7 +119,7 @@ def _shader(device: Device, stage: int, source: Source) -> int:
 
 
 def _log(device: Device, kind: str, name: int) -> str:
-    """What the driver says of a shader or a program."""
+    """Return the driver's info log of a shader or a program."""
     length = _asked(device, f"glGet{kind}iv", name, LOG_LENGTH)
     text = ctypes.create_string_buffer(max(length, 0) + 1)
     kinds = c_uint, c_int, c_void_p, c_void_p

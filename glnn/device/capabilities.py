@@ -1,4 +1,4 @@
-"""What a context offers: asked of GL once, then frozen."""
+"""Capabilities of a GL context: queried once, then immutable."""
 
 from __future__ import annotations
 
@@ -114,17 +114,19 @@ class Capabilities:
 
     @property
     def compute(self) -> bool:
-        """Whether there are compute shaders."""
+        """Return True where the context has compute shaders."""
         return self.version >= (COMPUTE_ES if self.api == "es" else COMPUTE_GL)
 
     @property
     def feedback(self) -> bool:
-        """Whether there is transform feedback as glnn uses it."""
+        """Return True where the context has transform feedback of the version that glnn uses."""
         return self.version >= (FEEDBACK_ES if self.api == "es" else FEEDBACK_GL)
 
     @property
     def software(self) -> str | None:
-        """What renders on the CPU, as "llvmpipe", also behind zink or ANGLE; None for a GPU."""
+        """Return the name of the CPU renderer, as "llvmpipe", also behind zink or ANGLE; None for a
+        GPU.
+        """
         name = self.renderer.lower()
         return next((called for part, called in SOFTWARE.items() if part in name), None)
 
@@ -140,7 +142,7 @@ class Capabilities:
 
     @property
     def barrier_suffices(self) -> bool:
-        """Whether barrier() is trusted to order shared memory by itself, as GLSL says it does.
+        """Return True where barrier() alone orders accesses to shared memory, as GLSL specifies.
 
         NVIDIA's own driver is (seen on an H200, 580), others are given memoryBarrierShared(), too:
         Mesa's for NVIDIA's GPUs among them, whose vendor is another.

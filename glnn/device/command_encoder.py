@@ -31,11 +31,11 @@ class BufferPart(Protocol):
 
     @property
     def shared(self) -> bool:
-        """Whether other tensors have parts of its buffer."""
+        """Return True where other tensors have parts of the same buffer."""
 
     @property
     def fixed(self) -> bool:
-        """Whether the content never changes."""
+        """Return True where the content never changes."""
 
     @property
     def key(self) -> Hashable:
@@ -96,7 +96,7 @@ class Fetched:
 
     @property
     def copied(self) -> bool:
-        """Whether the texture has memory of its own."""
+        """Return True where the texture has memory of its own, as buffer textures have not."""
         return not self.sampler.endswith("samplerBuffer")
 
     @property
@@ -112,7 +112,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Capture:
-    """One draw of transform feedback."""
+    """A transform feedback draw."""
 
     vertices: int
     """How many, for each instance."""

@@ -1,4 +1,4 @@
-"""What the ways to a GL context (EGL, a window) have in common."""
+"""Base class of GL contexts, through EGL or of a window, and their errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One way to a context that led nowhere: what was tried, the step that failed and why."""
+    """A failed attempt to open a context: the configuration tried, the step that failed and why."""
 
     what: str
     step: str
@@ -76,7 +76,7 @@ class Context(ABC):
 
     @abstractmethod
     def is_current(self) -> bool:
-        """Whether this is the current context of this thread."""
+        """Return True where this context is the current one of the calling thread."""
 
     @abstractmethod
     def make_current(self) -> None:
@@ -88,7 +88,7 @@ class Context(ABC):
 
     @property
     def may_stay(self) -> bool:
-        """Whether it may stay current while the thread does other things."""
+        """Return True where the context may stay current while the thread does other things."""
         return False
 
     def leave_thread(self) -> None:
@@ -97,7 +97,9 @@ class Context(ABC):
 
     @abstractmethod
     def remember(self) -> Callable[[], object] | None:
-        """What makes this thread's context, whosever it is, current again; None if it has none."""
+        """Return a callable that restores the thread's current context, of any owner; None if it
+        has none.
+        """
 
     @abstractmethod
     def release(self) -> None:

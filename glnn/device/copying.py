@@ -64,7 +64,7 @@ def copied_in_parts(
 
 
 def _most_threads() -> int:
-    """How many threads copy at the most: half of what this process has processors for."""
+    """Return the largest number of copying threads: half of the processors of this process."""
     return min(processors() // 2, MOST)
 
 

@@ -130,7 +130,7 @@ class Device:
         return self.context.query(time=True)
 
     def perform(self, work: Callable[[], T]) -> T:
-        """What `work` gives or raises, called where GL may be used. From any thread.
+        """Call `work` on the thread where GL may be used and return its result. From any thread.
 
         That is this thread while only the one that opened the device asks; from the first request
         of another on it is a thread of the device's own, for all. Such calls nest. Raises
@@ -141,11 +141,12 @@ class Device:
 
     @property
     def contended(self) -> bool:
-        """Whether other threads wait for work on it, so that it may be worth to `overlap`."""
+        """Return True where other threads wait for the device, so that `overlap` may pay."""
         return self._sharing.contended
 
     def overlap(self, begin: Callable[[], B], end: Callable[[B], T]) -> T:
-        """What `end` gives of what `begin` gives, both called as `perform` calls work.
+        """Call `end` on the result of `begin` and return its result; both are called as by
+        `perform`.
 
         Where several threads ask, what others ask for may be begun with in between. Raises what
         `perform` raises.
@@ -153,7 +154,8 @@ class Device:
         return self._asked(lambda: self._sharing.overlap(begin, end, self._ready))
 
     def _asked(self, work: Callable[[], T]) -> T:
-        """What `work` gives. Raises what `perform` raises."""
+        """Return the result of `work`, with errors of the context turned into those of `perform`.
+        """
         self._check_usable()
         try:
             return work()

@@ -91,7 +91,7 @@ class DeviceFile:
         return cls(path, called, version, table, form)
 
     def read(self, entry: Callable[[Any], Entry]) -> dict[str, Entry]:
-        """What the file keeps: nothing where there is none, or one of another version.
+        """Read the entries of the file; return none where it is missing or of another version.
 
         entry: makes one of what JSON has, or raises. What another version found is not used, since
         kernels change. A file that cannot be read is passed over with a warning.
@@ -113,7 +113,7 @@ class DeviceFile:
             return {}
 
     def again(self, entry: Callable[[Any], Entry]) -> dict[str, Entry]:
-        """What the file keeps by now, without a warning: whoever loaded it was warned."""
+        """Read the file anew without warnings, which its loader has been given already."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self.read(entry)

@@ -1,4 +1,6 @@
-"""What an EGL display offers, and how contexts are asked for there: a vendor's EGL may be old."""
+"""Capabilities of an EGL display and the attributes to open contexts with, also by old EGL
+versions.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +33,23 @@ class Display:
 
     @property
     def surfaceless(self) -> bool:
-        """Whether a context needs no surface."""
+        """Return True where a context can be current without a surface."""
         return "EGL_KHR_surfaceless_context" in self.extensions
 
     @property
     def needs_config(self) -> bool:
-        """Whether a context, or the surface that it needs, needs a config."""
+        """Return True where a context, or the surface that it needs, needs a config."""
         return not (self.surfaceless and "EGL_KHR_no_config_context" in self.extensions)
 
     @property
     def _any_version(self) -> bool:
-        """Whether a context's minor version can be asked for."""
+        """Return True where contexts can be opened with a given minor version."""
         return self.version >= (1, 5) or "EGL_KHR_create_context" in self.extensions
 
     def attributes(self, version: Version) -> tuple[int, ...]:
-        """What to ask of eglCreateContext. Raises StepError where `version` cannot be asked for."""
+        """Return the attributes for eglCreateContext. Raises StepError where `version` cannot be
+        requested.
+        """
         if self._any_version:
             profile = (PROFILE_MASK, CORE_PROFILE) if version.api == "gl" else ()
             return (MAJOR_VERSION, version.major, MINOR_VERSION, version.minor, *profile)
@@ -55,12 +59,12 @@ class Display:
         return (MAJOR_VERSION, version.major)  # any ES 3 then
 
     def config(self, version: Version) -> tuple[int, ...]:
-        """What to ask of eglChooseConfig."""
+        """Return the attributes for eglChooseConfig."""
         surface = 0 if self.surfaceless else BITS["EGL_PBUFFER_BIT"]
         return (SURFACE_TYPE, surface, RENDERABLE_TYPE, BITS[self._kind(version)])
 
     def no_config(self, version: Version) -> str:
-        """What is missing where there is no such config."""
+        """Return the error message for a display without a matching config."""
         also = " and EGL_PBUFFER_BIT (there is no EGL_KHR_surfaceless_context)"
         return f"no config has {self._kind(version)}{'' if self.surfaceless else also}"
 

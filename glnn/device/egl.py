@@ -115,14 +115,14 @@ class Egl:
             return failed
 
     def address(self, name: str) -> int:
-        """Where GL's function `name` is, 0 where there is none."""
+        """Return the address of GL's function `name`, 0 where there is none."""
         found = self.eglGetProcAddress(name.encode())
         if not found and hasattr(self.gles, name):
             found = ctypes.cast(getattr(self.gles, name), c_void_p).value
         return int(found or 0)
 
     def display(self, display: int) -> Display:
-        """What a display that is initialised offers."""
+        """Return the capabilities of an initialised display."""
         text = (self.eglQueryString(display, VERSION) or b"").decode("utf-8", "replace")
         return Display(text, self._extensions(display))
 
@@ -290,7 +290,7 @@ class EglContext(Context):
 
 
 def remember(egl: Egl | None) -> Callable[[], object] | None:
-    """What makes this thread's context, a window's or EGL's, current again; None if it has none."""
+    """Return a callable that restores the thread's context, of GLFW or EGL; None if it has none."""
     glfw = sys.modules.get("glfw")
     if glfw is not None:
         with warnings.catch_warnings(), suppress(glfw.GLFWError):

@@ -1,4 +1,4 @@
-"""What GL says that went wrong: errors, and contexts that a driver reset."""
+"""Checks for GL errors and for contexts that the driver reset."""
 
 from __future__ import annotations
 

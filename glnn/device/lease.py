@@ -32,17 +32,17 @@ class Lease:
 
     @property
     def held_here(self) -> bool:
-        """Whether this thread holds the context."""
+        """Return True where this thread holds the context."""
         return self._holder is threading.current_thread()
 
     @property
     def taken_here(self) -> bool:
-        """Whether this thread is between `take` and `give`."""
+        """Return True where this thread is between `take` and `give`."""
         return self._user is threading.current_thread()
 
     @property
     def inside(self) -> bool:
-        """Whether this thread is between `take` and `give`, or holds the context."""
+        """Return True where this thread is between `take` and `give`, or holds the context."""
         return threading.current_thread() in (self._user, self._holder)
 
     def take(self) -> None:

@@ -1,4 +1,4 @@
-"""What a linked program has: its uniforms, what it captures, its limits."""
+"""Reflection of a linked program: its uniforms, captured varyings and limits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Uniform:
     """The elements that the program uses, where it is an array; else 1."""
 
     def writing(self, gl: Functions, value: Value) -> Command:
-        """What gives it `value`, or as much of it as the program has elements for.
+        """Return the command that sets the uniform to `value`, cut to the elements that the program
+        has.
 
         Raises struct.error where that is none of its type.
         """
@@ -68,7 +69,9 @@ class Uniform:
         return {"f": c_float, "i": c_int, "I": c_uint}[WRITTEN.get(self.kind, UNIT)[1]]
 
     def writing_from(self, gl: Functions, memory: Any) -> Command:
-        """What gives it the numbers that are in `memory`, an array of `ctype`, at that time."""
+        """Return the command that sets the uniform from `memory`, an array of `ctype`, read when it
+        runs.
+        """
         components, _, ending = WRITTEN.get(self.kind, UNIT)
         return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, memory)
 

@@ -1,4 +1,4 @@
-"""What NVIDIA's management library says of a GPU: OpenGL ES tells nothing of its memory."""
+"""Free memory of a GPU by NVIDIA's management library, as OpenGL ES does not report it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Marks:
         self._found: dict[Hashable, dict[tuple[int, int], int]] = {}
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return True unless the set is empty."""
         return bool(self._found)
 
     def mark(self, place: Place, number: int) -> None:

@@ -35,7 +35,7 @@ DISPATCHES = ((0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2))  # program, count
 
 
 def confuses_values(device: Device) -> bool:
-    """Whether a program may run with the values its uniforms had in an earlier dispatch.
+    """Return True where a program may run with the uniform values of an earlier dispatch.
 
     zink over a CPU's Vulkan (Mesa 25.0.7) builds the values that loops end at into the code, and
     takes the wrong one of a program's codes from the cache where the program is run with the values
@@ -62,7 +62,7 @@ def _program(device: Device, start: int) -> Program:
 
 
 def _run(device: Device, program: Program, out: moderngl.Buffer, count: int) -> float:
-    """What `program` makes of `count`; `out` holds 1 where it is read."""
+    """Run `program` with its uniform `count` and return the first float of `out`."""
     out.bind_to_storage_buffer(0)
     program.set({"count": count})
     program.dispatch((1, 1, 1))
@@ -71,7 +71,7 @@ def _run(device: Device, program: Program, out: moderngl.Buffer, count: int) -> 
 
 
 def refuses_mapped_captures(device: Device) -> bool:
-    """Whether transform feedback fails where the buffer that it captures to stays mapped.
+    """Return True where transform feedback fails into a buffer that stays mapped.
 
     EXT_buffer_storage allows it. ANGLE (2.1) takes OpenGL ES 3.0's older rule for all maps and
     raises GL_INVALID_OPERATION. A device is asked once. Raises DeviceError where it is lost.

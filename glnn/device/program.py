@@ -25,7 +25,7 @@ MOST_KNOWN = 64  # sets of uniforms of a program
 
 @dataclass(eq=False)
 class UniformUse:
-    """What sets the uniforms that commands want of a program before they write single ones."""
+    """Commands that set a program's uniforms before a command list that writes single ones."""
 
     last: object
     """What is set behind these commands; the same object as where that is the same."""
@@ -174,7 +174,8 @@ class Program:
         return self._known.setdefault(repr(sorted(values.items())), values)
 
     def changes(self, old: Mapping[str, Value], new: Mapping[str, Value]) -> list[Command]:
-        """What writes the uniforms that are in `new` other than in `old`, -0 being none of 0.
+        """Return the commands that write those uniforms whose values in `old` and `new` differ (-0
+        is not 0).
 
         To be called while the program is the current one.
         """
@@ -185,7 +186,7 @@ class Program:
         ]
 
     def writing(self, name: str, value: Value) -> Command:
-        """What writes one of its uniforms, while it is the current program."""
+        """Return the command that sets uniform `name`, to be run while the program is current."""
         return self._members[name].writing(self._gl, value)
 
     def memory(self, name: str, count: int) -> Any:
@@ -193,7 +194,7 @@ class Program:
         return (self._members[name].ctype * count)()
 
     def writing_from(self, name: str, memory: Any) -> Command:
-        """What writes one of its uniforms by what is in `memory` then, while it is current."""
+        """Return the command that sets uniform `name` from `memory`, read when it runs."""
         return self._members[name].writing_from(self._gl, memory)
 
     def resume(self, use: UniformUse) -> None:
@@ -217,11 +218,11 @@ class Program:
         self._last = self._last_use = None
 
     def using(self) -> Command:
-        """What makes it the current program, as running it does by itself."""
+        """Return the command that makes the program current, as running it does by itself."""
         return self._use, (self.glo,)
 
     def dispatching(self, groups: tuple[int, int, int]) -> Command:
-        """What runs the compute shader, and makes it the current program.
+        """Return the command that makes the program current and dispatches its compute shader.
 
         Raises LimitError on more workgroups than the device allows.
         """
@@ -241,7 +242,7 @@ class Program:
     def vertices(
         self, attributes: Mapping[str, tuple[moderngl.Buffer, int]] | None = None
     ) -> moderngl.VertexArray:
-        """What `capture` draws: for each attribute the buffer, and the floats that a vertex takes.
+        """Return a vertex array for `capture`: by attribute a buffer and the floats per vertex.
 
         Raises DeviceError where the program is no vertex shader.
         """
@@ -267,7 +268,7 @@ class Program:
         first: int = 0,
         offset: int = 0,
     ) -> Command:
-        """What runs the vertex shader for as many `vertices` of `array`, once for each instance.
+        """Return the command that captures `vertices` of `array`, once for each instance.
 
         It makes the program the current one. first: the first of the vertices. Its varyings land
         in `out` from the byte `offset` on. Raises DeviceError where that is too small: GL would

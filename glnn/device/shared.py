@@ -12,7 +12,7 @@ from glnn.settings import Settings
 
 
 class SharedDevices:
-    """One device for each GPU, limits, priority and way to wait that are asked for.
+    """Cache of open devices, one for each combination of GPU, limits, priority and way to wait.
 
     It is opened when it is asked for first.
     """

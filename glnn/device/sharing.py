@@ -1,4 +1,4 @@
-"""Where work with a GL context is done, whichever thread asks: docs/threads.md says why."""
+"""Choice of the thread that works with a GL context: the caller's or a worker (docs/threads.md)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Sharing:
         self._deciding = threading.Lock()
 
     def perform(self, work: Callable[[], T], ready: Callable[[], object]) -> T:
-        """What `work` gives or raises; before the outermost, `ready` is called with the context.
+        """Call `work` and return its result; the outermost call first calls `ready` with the
+        context current.
 
         Raises DeviceError where another thread holds the context, StepError where GL refuses it,
         StoppedError after `end`.
@@ -51,13 +52,14 @@ class Sharing:
 
     @property
     def contended(self) -> bool:
-        """Whether other threads wait for the worker, and this one would."""
+        """Return True where other threads wait for the worker, and this thread would have to."""
         return self._worker.busy and not self._lease.inside
 
     def overlap(
         self, begin: Callable[[], B], end: Callable[[B], T], ready: Callable[[], object]
     ) -> T:
-        """What `end` gives of what `begin` gives, as `perform` does both.
+        """Call `end` on the result of `begin` and return its result; both are called as by
+        `perform`.
 
         By the worker, others may begin in between: see `Worker.overlap`.
         """
@@ -71,7 +73,9 @@ class Sharing:
 
     @property
     def current(self) -> bool:
-        """Whether this thread is inside `perform` and has the context current: it is ready."""
+        """Return True where this thread is inside `perform` and has the context current: it is
+        ready.
+        """
         return self._lease.taken_here and self._context.is_current()
 
     def _begin_here(self) -> bool:

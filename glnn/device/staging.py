@@ -34,7 +34,7 @@ class Staging:
 
     @classmethod
     def of(cls, device: Device) -> Staging:
-        """That of `device`, made when it is first asked for."""
+        """Return the staging memory of `device`, created on first use."""
         if device.staging is None:
             device.staging = cls(device)
         found: Staging = device.staging

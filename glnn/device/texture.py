@@ -42,7 +42,7 @@ class Texel:
 
     @property
     def prefix(self) -> str:
-        """What GLSL's name of its samplers begins with."""
+        """Return the prefix of GLSL's sampler types: "i" for integer textures."""
         return "i" if self.kind == INT else ""
 
 
@@ -182,7 +182,7 @@ class DataTexture:
 
     @property
     def copied(self) -> bool:
-        """Whether it has memory of its own, to which a buffer is copied."""
+        """Return True where the texture has memory of its own, to which a buffer is copied."""
         return self._sampler != BUFFER
 
     def bind(self, unit: int) -> None:
@@ -231,7 +231,7 @@ def _texels(floats: int, texel: Texel) -> int:
 
 
 def _size(texels: int, sampler: str) -> tuple[int, ...]:
-    """How many texels such a texture has along each side."""
+    """Return the texture's texels along each side."""
     width, wide = DataTexture.WIDTH, min(texels, DataTexture.WIDTH)
     if sampler == BUFFER:
         return (texels,)
@@ -242,7 +242,7 @@ def _size(texels: int, sampler: str) -> tuple[int, ...]:
 
 
 def _why_not(device: Capabilities, texels: int, sampler: str) -> str | None:
-    """What `device` lacks for so many texels; None where it lacks nothing."""
+    """Return which limit of `device` is below `texels`; None where all suffice."""
     if sampler == BUFFER:
         most = device.max_texture_buffer_size
         return f"{hint(texels)} texels, a buffer has {most}" if texels > most else None

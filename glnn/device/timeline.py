@@ -1,4 +1,4 @@
-"""What a device has done of all that it was told to do."""
+"""Progress of a device: fences that tell which of its commands are complete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Timeline:
 
     @property
     def idle(self) -> bool:
-        """Whether all stretches that were ended are known to be over."""
+        """Return True where all stretches that were ended are known to be over."""
         return self.done + 1 == self.now
 
     def end(self, *, over: bool = False) -> int:
@@ -71,7 +71,7 @@ class Fence:
 
     @property
     def over(self) -> bool:
-        """Whether the stretch is known to be over."""
+        """Return True where the stretch is known to be over."""
         return self._timeline.done >= self.stretch
 
     def wait(self, seconds: float = float("inf"), *, checked: bool = True) -> bool:

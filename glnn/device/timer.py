@@ -65,7 +65,8 @@ class Timer:
         return _median(waited) + ASKING * _median(asked)
 
     def prove(self, work: Callable[[], None]) -> str | None:
-        """None if the timer is to be believed for repeated `work`, else why not, in a few words.
+        """Return why the timer cannot be trusted for repeated `work`, in a few words; None if it
+        can.
 
         Repeats `work` (GL commands, nothing that waits) for at least 20 ms, then twice as often:
         the timer must agree with the wall clock on both and on what the second took more.
@@ -116,7 +117,7 @@ class Timer:
         return self._missing(sample)
 
     def _contradiction(self, work: Callable[[], None]) -> str | None:
-        """Where timer and clock disagree on repeated `work`; None where they agree."""
+        """Return how timer and wall clock disagree on repeated `work`; None where they agree."""
         repeats = 1
         while True:
             once, disturbed, _ = self._run(work, repeats)
@@ -141,14 +142,18 @@ class Timer:
         return None
 
     def _missing(self, sample: Sample) -> str | None:
-        """What to say where the timer has less than the wall clock and nothing explains it."""
+        """Return a message where the timer has less than the wall clock beyond the tolerance, else
+        None.
+        """
         most = self.rest + SHARE * sample.wall
         if sample.wall - sample.gpu <= most:
             return None
         return f"{_says(sample)}; at most {duration(most)} may be missing"
 
     def _run(self, work: Callable[[], None], repeats: int) -> tuple[Sample, bool, float]:
-        """How long it took, whether the timer was disturbed, and the seconds spent on asking."""
+        """Time `repeats` calls: return the sample, True if the timer was disturbed, and seconds to
+        submit.
+        """
         device = self._device
         query = device.timer_query
         device.finish()
@@ -163,7 +168,7 @@ class Timer:
         return Sample(wall, 1e-9 * query.elapsed), self.disturbed(), asked
 
     def disturbed(self) -> bool:
-        """Whether what was timed since this was asked last is worth nothing, as the driver says."""
+        """Return True where the driver reports that timings since the last call are invalid."""
         if self._device.capabilities.api != "es":
             return False
         value = ctypes.c_int()
@@ -173,7 +178,7 @@ class Timer:
 
 
 def above(sample: Sample) -> bool:
-    """Whether the timer says more than can be."""
+    """Return True where the GPU timer exceeds the wall clock by more than its tolerance."""
     return sample.gpu > (1 + AHEAD) * sample.wall
 
 

@@ -1,4 +1,4 @@
-"""How the host waits for a device: what that costs of a processor's time, and of the answer's."""
+"""Ways for the host to wait for a device, which trade processor time for latency."""
 
 from __future__ import annotations
 

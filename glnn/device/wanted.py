@@ -1,4 +1,4 @@
-"""What a device is asked to be."""
+"""Options that a device is opened with."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Wanted:
         priority: str | None = None,
         wait: str | None = None,
     ) -> Wanted:
-        """What is None falls back to `settings`."""
+        """Return the options given, with those that are None taken from `settings`."""
         return cls(
             settings.gpu if gpu is None else gpu,
             settings.limits if limits is None else limits,
@@ -69,10 +69,10 @@ class Wanted:
 
     @property
     def low(self) -> bool:
-        """Whether others are to go first."""
+        """Return True where the priority is low, so that other work on the GPU goes first."""
         return self.priority == LOW
 
     def open(self) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
-        """What `open_context` gives, and raises."""
+        """Open a context with these options. Returns and raises what `open_context` does."""
         opening = open_behind if self.low else open_context
         return opening(gpu_asked(self.gpu), self.version, self.platform)

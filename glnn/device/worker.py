@@ -35,7 +35,7 @@ class Begun(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a thread asked for."""
+    """A call that a thread passed to the worker, and the queue for its result."""
 
     work: Callable[[], Any]
     """What to do; with `end` it gives a `Begun`."""
@@ -74,7 +74,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody waits for it."""
+        """Return True where a thread waits for the worker."""
         return self._waiting > 0
 
     def start(self) -> None:
@@ -91,7 +91,8 @@ class Worker:
                 self._at_exit = weakref.finalize(self, _wait, self._tasks)
 
     def call(self, work: Callable[[], T]) -> T:
-        """What `work` gives or raises, done in the thread. Raises StoppedError after `stop`.
+        """Call `work` in the worker's thread and return its result. Raises StoppedError after
+        `stop`.
 
         Whoever is interrupted while waiting leaves: the work goes on.
         """
@@ -99,7 +100,7 @@ class Worker:
         return found
 
     def overlap(self, begin: Callable[[], B], end: Callable[[B], T]) -> T:
-        """What `end` gives of what `begin` gives, likewise.
+        """Call `end` on the result of `begin` in the worker's thread and return its result.
 
         Others may begin in between, so that the device is at one while another is uploaded. They
         end in the order in which they came.
@@ -190,7 +191,7 @@ def _end(task: Task, begun: Any) -> None:
 
 
 class _Over:
-    """What is over as soon as it begins."""
+    """A fence that has been passed already."""
 
     def wait(self, seconds: float) -> bool:
         return True

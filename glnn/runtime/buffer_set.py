@@ -74,7 +74,7 @@ class Resources:
 
 @dataclass(eq=False)
 class _DeviceParts:
-    """What commands on a device speak of; it refers to nothing that refers to them."""
+    """Buffers, weights and textures that commands on a device use; free of reference cycles."""
 
     buffers: Mapping[int, Any]
     """The memory of each block."""
@@ -391,7 +391,7 @@ class BufferSet:
 
     @property
     def ran(self) -> bool:
-        """Whether its commands ran, and GL was asked for errors."""
+        """Return True where the commands ran, and GL was checked for errors."""
         commands = None if self._now is None else self._now.commands
         return isinstance(commands, BoundCommands) and commands.checked
 

@@ -52,7 +52,7 @@ class Input:
 
     @property
     def narrowed(self) -> bool:
-        """Whether int64 numbers become int32's, where all of them are."""
+        """Return True where int64 numbers become int32, provided that all of them fit."""
         return self.dtype is DType.int64 and self.takes is DType.int32
 
 
@@ -224,7 +224,7 @@ class Block:
 
 @dataclass(frozen=True)
 class TensorSlot:
-    """Where a tensor lies: its block, its offset there, shape, dtype and layout."""
+    """A tensor's place in memory: its block, its offset there, shape, dtype and layout."""
 
     name: str
     shape: Shape
@@ -265,7 +265,7 @@ class HostStep(Protocol):
 
     @property
     def sized(self) -> bool:
-        """Whether it computes something else for other sizes."""
+        """Return True where the step depends on symbolic sizes."""
 
     def bound(self, buffers: Any) -> Callable[[], None]:
         """Return what performs it with the tensors of `buffers`, a BufferSet, for their sizes."""

@@ -1,4 +1,4 @@
-"""What a session is asked for beside its model."""
+"""Options of a session beside its model."""
 
 from __future__ import annotations
 

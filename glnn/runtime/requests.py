@@ -115,7 +115,8 @@ class Requests:
 
     @property
     def served_here(self) -> bool:
-        """Whether this thread does what is asked for, as in the callback of a future of it."""
+        """Return True where this thread serves the requests, as in the callback of a future of it.
+        """
         _, thread = self._queues.get(THIS.id, (None, None))
         return thread is threading.current_thread()
 

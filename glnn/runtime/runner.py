@@ -278,7 +278,9 @@ class Runner:
 
     @property
     def torn(self) -> bool:
-        """Whether its last run ended while it updated states: their content is of no run."""
+        """Return True where the last run ended while it updated states, which leaves their content
+        invalid.
+        """
         return self._resources.torn
 
     def reserve(self, feeds: Mapping[str, Array]) -> None:

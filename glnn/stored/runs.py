@@ -95,7 +95,7 @@ class StoredRuns:
 
     @property
     def restored(self) -> bool:
-        """Whether there is a stored plan that runs."""
+        """Return True where a stored plan was loaded that runs."""
         return bool(self._plans)
 
     def _usable(self) -> bool:
