@@ -56,7 +56,7 @@ def lay_strips(schedule: Schedule, kept: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class _Target:
-    """Where a tensor is to lie: among others in a memory, from the number `start` of a pixel on."""
+    """A tensor's place inside a concatenation's memory, from channel `start` of each pixel on."""
 
     memory: str
     start: int
@@ -65,8 +65,8 @@ class _Target:
     channels: int
 
     def layout(self, tensor: Tensor) -> Strip | None:
-        """How `tensor` lies there; None where it is not made of such pixels, or lies in part of
-        something already.
+        """Return the layout of `tensor` in the target; None where it has other pixels than the
+        target, or is a part of another memory already.
         """
         if tensor.type.dtype is not DType.float32 or tensor.offset is not None:
             return None
@@ -157,8 +157,8 @@ class _Laying:
                 self._users[name].add(number)
 
     def _copy(self, entry: Entry, name: str, target: _Target) -> tuple[Entry, Tensor] | None:
-        """What copies `name`, an operand of `entry`, to `target`, and what it makes; None where
-        nothing does.
+        """Return an entry that copies operand `name` of `entry` to `target`, and the tensor it
+        makes; None where no kernel can.
         """
         lies = self.schedule.tensors[name]
         layout = Strip(IMAGES, target.start, target.wide)
@@ -214,7 +214,7 @@ class _Laying:
 
 
 def _lies(entry: Entry, found: Mapping[str, Tensor]) -> dict[str, Layout]:
-    """How operands of `entry`, and its result, lie that are among `found`."""
+    """Return the layouts of those operands of `entry`, and of its result, that are in `found`."""
     names = {**entry.task.operands, "out": entry.task.output}
     return {operand: found[name].layout for operand, name in names.items() if name in found}
 
@@ -240,7 +240,8 @@ def _with(schedule: Schedule, entry: Entry, lies: Mapping[str, Layout]) -> Entry
 
 
 def _of_channels(entry: Entry) -> bool:
-    """Whether `entry` puts channels of images behind one another that lie channels last."""
+    """Return True where `entry` concatenates images in layout channels last along their channels.
+    """
     op, layouts = entry.task.op, entry.layouts.values()
     channels = isinstance(op, Concat) and op.axis % 4 == 1
     return channels and all(alone(layout) == IMAGES for layout in layouts) and not entry.host

@@ -1,4 +1,4 @@
-"""Which steps of a plan for a GPU the host computes, and why.
+"""Choice of the steps of a GPU's plan that the host computes, with the reason for each.
 
 What has no kernel is computed by the host, between a readback and an upload. Small work between
 such steps would go to the device and back for nothing. Which steps go along with the host's is the
@@ -45,7 +45,9 @@ class LeastCut:
         self._left: dict[Hashable, dict[Hashable, float]] = {}
 
     def add(self, here: Hashable, there: Hashable, cost: float) -> None:
-        """That costs so much where `here` is with the first side and `there` is not."""
+        """Add an edge that costs `cost` if `here` is on the first side of the cut and `there` is
+        not.
+        """
         ways = self._left.setdefault(here, {})
         ways[there] = ways.get(there, 0.0) + cost
         self._left.setdefault(there, {}).setdefault(here, 0.0)
@@ -70,7 +72,9 @@ class LeastCut:
                 self._left[b][a] += least
 
     def _reached(self, first: Hashable, last: Hashable) -> dict[Hashable, Hashable]:
-        """What is left to be reached from `first`, and from where each is, until that is `last`."""
+        """Search breadth first from `first` over residual edges, up to `last`; return each vertex's
+        predecessor.
+        """
         before: dict[Hashable, Hashable] = {first: first}
         waiting = deque([first])
         while waiting:
@@ -97,7 +101,8 @@ class Hosted:
 
     @property
     def left(self) -> bool:
-        """Whether a GPU could, and would be done later."""
+        """Return True where a GPU could compute the step, but would finish it later than the host.
+        """
         return self.reason == LEFT
 
     def __str__(self) -> str:
@@ -154,12 +159,14 @@ def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
 
 
 def _hosts(entry: Entry) -> bool:
-    """Whether the host reads the operands and makes the results, and does not run bodies."""
+    """Return True where the host computes the entry itself, rather than running a branch's or
+    loop's bodies.
+    """
     return entry.host and not entry.task.op.control
 
 
 def _memories(schedule: Schedule) -> dict[str, _Memory]:
-    """What lies in each memory of `schedule`."""
+    """Return for each memory of `schedule` its size and the entries that write and read it."""
     found: dict[str, _Memory] = {}
     for name, tensor in schedule.tensors.items():
         memory = found.setdefault(tensor.memory, _Memory())
@@ -175,7 +182,9 @@ def _memories(schedule: Schedule) -> dict[str, _Memory]:
 def _movable(
     schedule: Schedule, entry: Entry, names: Container[str], memories: dict[str, _Memory]
 ) -> bool:
-    """Whether the host could do a step as well: a task of its own, that nobody gave a kernel."""
+    """Return True where the host could compute the step: a task of its own, without a requested
+    kernel.
+    """
     task = entry.task
     weights = sum(prod(weight.shape) for weight in task.parameters.values())
     alone = len(memories[schedule.tensors[task.output].memory].makers) == 1

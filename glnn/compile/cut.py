@@ -45,7 +45,7 @@ _Key = tuple[tuple[TensorType, ...], tuple[tuple[str, object], ...] | None]
 
 @dataclass(frozen=True, eq=False)
 class _Shared:
-    """What all parts of a graph are planned with; see Plan."""
+    """Planning options that all parts of a graph share; see Plan."""
 
     backend: Backend
     weights: Weights
@@ -63,7 +63,7 @@ class _Shared:
         by_numbers: bool = True,
         domain: Domain = EXACT,
     ) -> Plan | Cut:
-        """That of a part; see `planned`."""
+        """Plan a part of the graph; see `planned`."""
         return planned(
             graph,
             self.backend,
@@ -116,14 +116,14 @@ class Cut:
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
-        """What the host computes of it, as far as it has been planned."""
+        """Return the steps that the host computes, as far as the graph has been planned."""
         own = _hosted(self._now) if self.backend.device else ()
         parts = (self._tail, *self._bodies.values())
         return (*self._head.hosted, *own, *(op for part in parts for op in part.hosted))
 
     @property
     def is_open(self) -> bool:
-        """Whether it serves a range of sizes."""
+        """Return True where the plan serves a range of sizes."""
         return self._head.is_open
 
     def admits(self, feeds: Mapping[str, Array]) -> bool:
@@ -162,7 +162,7 @@ class Cut:
         return {name: named[name] for name in (outputs or named)}
 
     def _results(self, node: Node, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:
-        """Those of a node whose operands are there."""
+        """Compute `node` on the host from its operands in `arrays`, and return its results."""
         here = {**arrays}
         for value in node.reads:
             if value not in here and (array := self.graph.value_of(value)) is not None:
@@ -201,7 +201,7 @@ class Plans:
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
-        """What the host computes of the plans that there are."""
+        """Return the steps that the host computes, of all plans made so far."""
         with self._lock:
             plans = (*self._kept.values(), *self._regimes.plans)
         return tuple(op for plan in plans for op in plan.hosted)
@@ -275,7 +275,8 @@ class Plans:
 
 
 def _type(value: Value, array: Array) -> TensorType:
-    """That of an array that `value` is."""
+    """Return the declared type of `value` where that type holds others, else the type of `array`.
+    """
     return value.type if value.type.holds else TensorType.of(array)
 
 
@@ -375,7 +376,8 @@ def outlined(
     types: Mapping[str, TensorType],
     told: Mapping[str, Array] | None = None,
 ) -> tuple[Hosted, ...]:
-    """What the host computes of `graph` on `backend`, as far as is known before a run.
+    """Return the steps of `graph` that the host computes on `backend`, as far as is known before a
+    run.
 
     Nothing is allocated. The arguments are those of `planned`, which raises the same.
     """
@@ -388,7 +390,7 @@ def outlined(
 
 
 def _hosted(nodes: Iterable[Node]) -> tuple[Hosted, ...]:
-    """Those of `nodes` that are no control, as what the host computes."""
+    """Return those of `nodes` that are no control flow as steps that the host computes."""
     there = (node for node in nodes if not node.operator.control)
     return tuple(Hosted(node.name, node.operator.label, LATE) for node in there)
 
@@ -413,7 +415,7 @@ def _late(
 
 
 def _tells(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
-    """Whether sizes of `node`, or in a body of it, are known only once it has run."""
+    """Return True where sizes of `node`, or in a body of it, are known only once it has run."""
     if any(types[value].symbols for value in node.outputs):
         return True
     if not isinstance(op := node.operator, Control):
@@ -442,7 +444,7 @@ def _passed_on(head: Graph, asked: Sequence[Value], own: Mapping[str, str]) -> d
 def _ready(
     graph: Graph, late: Sequence[Node], told: Iterable[str], *, by_numbers: bool = True
 ) -> list[Node]:
-    """Those of `late` that the host runs now: all that they read is there.
+    """Return those of `late` that the host can run now, as all of their operands are computed.
 
     A node whose sizes depend on numbers that have just been computed is planned behind it instead.
     told: the inputs whose numbers were known before. by_numbers: see `planned`.
@@ -454,7 +456,7 @@ def _ready(
 
 
 def _planned_next(graph: Graph, node: Node, known: frozenset[str]) -> bool:
-    """Whether the sizes of its results are known once its operands' numbers are."""
+    """Return True where the sizes of the node's results are known once its operands' values are."""
     operator = node.operator
     if isinstance(operator, Control) or not operator.told:
         return False
@@ -487,7 +489,7 @@ def _tail(graph: Graph, nodes: Sequence[Node], before: Sequence[Node]) -> Graph:
 
 
 def _changes(graph: Graph, value: Value) -> bool:
-    """Whether a run may change `value`: so does one with other sizes what follows from these."""
+    """Return True where a run may change `value`, also by sizes from which it follows."""
     if graph.changes(value):
         return True
     made_of = (read for node in ordered((value,), graph.producers) for read in node.reads)
@@ -501,7 +503,7 @@ def _follows_from_sizes(value: Value) -> bool:
 def _of_any_size(
     graph: Graph, late: Sequence[Node], given: Sequence[Value]
 ) -> tuple[Graph, list[Node], tuple[Value, ...]]:
-    """What is `late` of `graph` as a graph without SymInts, its nodes that are late, and `given`.
+    """Return the rest of `graph` without SymInts, with its late nodes, and the values in `given`.
 
     given: the outputs of the first part, its inputs. Raises UnsupportedOpError where something else
     than types holds SymInts, as a body that was built for these sizes.

@@ -73,13 +73,15 @@ class Called:
     """The results."""
 
     def copy(self, sources: Iterable[Store], targets: Iterable[Store]) -> None:
-        """What `sources` hold into `targets`, as long as there are some of both."""
+        """Copy `sources` to `targets` pairwise, up to the end of the shorter of the two."""
         for source, target in zip(sources, targets, strict=False):
             self.backend.copy(source, target)
 
 
 def launch(called: Called) -> Launch:
-    """What performs `called`. Raises UnsupportedOpError where nobody knows how."""
+    """Return the launch that runs a branch or a loop. Raises UnsupportedOpError for other
+    operators.
+    """
     if isinstance(called.op, If):
         return _branch(called)
     if isinstance(called.op, Loop):
@@ -137,7 +139,7 @@ def _loop(called: Called, op: Loop) -> Launch:
 
 
 def _put(store: Store, number: int | bool) -> None:
-    """One number into `store`."""
+    """Fill `store` with a number."""
     store.put(np.full(store.shape, number, store.dtype.numpy))
 
 
@@ -497,7 +499,7 @@ class EntryStep:
 
     @cached_property
     def sized(self) -> bool:
-        """Whether it computes something else for other sizes."""
+        """Return True where the launch depends on symbolic sizes."""
         problem = self.entry.problem
         return problem.hinted is not problem or bool(self.sized_weights)
 
@@ -552,7 +554,7 @@ class CpuStep(EntryStep):
 
     @property
     def sized(self) -> bool:
-        """Whether it computes something else for other sizes."""
+        """Return True where the launch depends on symbolic sizes."""
         return self.parts.is_open or self.shapes.is_open
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
@@ -574,7 +576,7 @@ class ControlStep(EntryStep):
 
     @property
     def sized(self) -> bool:
-        """Whether it computes something else for other sizes."""
+        """Return True where the launch depends on symbolic sizes."""
         return any(emitted.executable.symbols for _, emitted in self.bodies)
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:

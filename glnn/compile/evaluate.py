@@ -1,4 +1,4 @@
-"""One operator computed by itself, without a graph around it."""
+"""Evaluation of a single operator, without a graph."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _schedule(
 def _prepare_stages(
     schedule: Schedule, operands: Mapping[str, NDArray[Any]]
 ) -> tuple[Launch, Store]:
-    """What `prepare` gives where the kernel is made of stages."""
+    """Return what `prepare` does, for a kernel that is made of stages."""
     backend = schedule.backend
     made = emit_schedule(schedule, Arena.of(schedule, ["result"]), Weights(backend))
     resources = Resources(backend.device, made.programs, made.weights, backend.available)

@@ -163,7 +163,7 @@ class Saving:
 
     @property
     def waiting(self) -> bool:
-        """Whether there are any."""
+        """Return True where there are new plans to write and writing is not paused."""
         return bool(self._new) and not self.paused
 
     def made(self, plan: Plan, small: bool) -> None:

@@ -1,4 +1,4 @@
-"""Which backend runs a graph the fastest here: seen at its first run, and kept.
+"""Choice of the fastest backend for a graph, measured at its first run and cached.
 
 A session that leaves the backend to glnn has a `Fastest` in the place of an `Executor`. The first
 run on inputs of a class of shapes is done by each backend in turn, a few times; the answer is that
@@ -219,7 +219,7 @@ class Fastest:
 
     @property
     def backend(self) -> Backend:
-        """That of the last run, before one the first that is tried."""
+        """Return the backend of the last run; before a run, the first to be tried."""
         return self._executor.backend
 
     @property
@@ -229,12 +229,12 @@ class Fastest:
 
     @property
     def choice(self) -> Choice | None:
-        """What was chosen for the last run's shapes."""
+        """Return the backend chosen for the last run's shapes, None before a run."""
         return None if self._latest is None else self._latest[2]
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
-        """What the host computes of the plan that ran last."""
+        """Return the steps that the host computes, of the plan that ran last."""
         return self._executor.hosted
 
     @property
@@ -277,7 +277,9 @@ class Fastest:
         self._saving = Saving(writer, self.graph)
 
     def _kept(self, measure: Callable[[], dict[str, Array]]) -> dict[str, Array]:
-        """What `measure` gives; its plan is kept on disk if that is of the fastest."""
+        """Call `measure` and return its result; store the plan on disk if it is the fastest
+        backend's.
+        """
         saving = self._saving
         if saving is None:
             return measure()
@@ -335,7 +337,8 @@ class Fastest:
         return self._of(self._names[0] if choice is None else choice.backend)
 
     def _known(self, feeds: Mapping[str, Array]) -> Executor | None:
-        """What such inputs are run on, None where that was not seen yet."""
+        """Return the executor chosen for inputs of these shapes, None where none has been measured.
+        """
         if self._measuring.locked():
             self._disturbed = True
         if "cpu" in self._names and beyond_int32(feeds):
@@ -379,7 +382,7 @@ class Fastest:
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None,
     ) -> dict[str, Array]:
-        """What a run gives, once the backend is chosen for the next ones."""
+        """Run each backend on `feeds`, choose one for later runs, and return the outputs."""
         feeds = unaliased(feeds, out) if out else feeds  # it is run again
         answers: list[dict[str, Array]] = []
 
@@ -419,7 +422,7 @@ class Fastest:
 
 
 def shape_class(shapes: Mapping[str, Shape]) -> str:
-    """What shapes alike have in common: the ranges that their sizes are planned for."""
+    """Return a key that shapes share whose sizes are in the same planned ranges."""
     return ",".join(
         f"{name}={'x'.join(map(range_name, shape))}" for name, shape in sorted(shapes.items())
     )

@@ -80,7 +80,7 @@ def _able(schedule: Schedule, entry: Entry) -> set[str]:
 
 
 def _lies(entry: Entry, name: str) -> bool:
-    """Whether `name` lies in images that have channels last, or in rows."""
+    """Return True where operand `name` has the layout channels last, or a row-major one."""
     layout = alone(entry.layouts[name])
     return layout.name == CHANNELS_LAST or layout.name in ("R", "R4")
 
@@ -92,7 +92,9 @@ def _names(schedule: Schedule, entry: Entry, memories: Container[str]) -> frozen
 
 
 def _takes(schedule: Schedule, entry: Entry, names: Container[str]) -> bool:
-    """Whether the kernel of `entry` can compute it where `names` are halves, lying as they do."""
+    """Return True where the kernel of `entry` can read and write `names` as float16 in their
+    layouts.
+    """
     try:
         return schedule.backend.takes(entry.choice, entry.problem.stored(names))
     except UnsupportedOpError:

@@ -1,4 +1,4 @@
-"""Whether it pays to fuse operators into one step, on a backend and the device at hand."""
+"""Cost model that decides whether fusing operators into one step pays on a backend and device."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ Rule = Callable[[Case], bool]
 
 
 def separable_pays(case: Case) -> bool:
-    """Whether depthwise results that each workgroup along the channels makes anew take less time
-    than a launch that makes them once, and than to write and to read them.
+    """Return True where a fused separable convolution is faster: where recomputing depthwise
+    results in each workgroup along the channels takes less time than a launch of their own, and
+    writing and reading them.
     """
     problem, kernel, of = case.problem, case.kernel, case.of
     sizes, functions = problem.sizes(kernel), problem.prologue
@@ -63,7 +64,8 @@ def separable_pays(case: Case) -> bool:
 
 
 def pool_pays(case: Case) -> bool:
-    """Whether x lies as the kernel takes it, which would convolve without a pool, too."""
+    """Return True where the kernel takes x in its layout, and would convolve without a pool, too.
+    """
     problem = case.problem
     assert isinstance(problem.op, PooledConv2d)
     given = dict(problem.operands), dict(problem.given)
@@ -72,7 +74,8 @@ def pool_pays(case: Case) -> bool:
 
 
 def perceptron_pays(case: Case) -> bool:
-    """Whether layers, a sample a workgroup, take less time than the launches that are spared.
+    """Return True where running all layers in one workgroup per sample takes less time than the
+    launches that it saves.
 
     Weights count as float32, as it is not known here whether they will be stored as halves.
     """
@@ -85,13 +88,13 @@ def perceptron_pays(case: Case) -> bool:
 
 
 def fits(case: Case) -> bool:
-    """Whether x lies as the kernel takes it."""
+    """Return True where the kernel takes x in its layout."""
     return case.problem.fits(case.kernel)
 
 
 def prologue_pays(case: Case) -> bool:
-    """Whether x lies as the kernel takes it, and to do the prologue over and over, as it reads x,
-    takes less time than to do it once in a launch of its own, which reads x and writes as much.
+    """Return True where the kernel takes x in its layout, and recomputing the prologue at each read
+    of x takes less time than a launch of its own, which reads x and writes as much.
 
     Its functions are counted as the additions of a product are: what is read waits for them. It
     does not where another kernel would be taken without it.
@@ -116,7 +119,7 @@ def prologue_pays(case: Case) -> bool:
 
 
 def _multiplied(case: Case) -> Case:
-    """What does the prologue: `case` itself, or a stage of its kernel."""
+    """Return the case that computes the prologue: `case` itself, or a stage of its kernel."""
     for stage, operands, _ in stages_of(case.problem, case.kernel):
         if prologue_of(stage.op) is not None:
             own = Problem.of(stage.op, operands, {})
@@ -135,7 +138,7 @@ def _without_prologue(problem: Problem) -> Problem:
 
 @dataclass(frozen=True)
 class Joining:
-    """What decides whether an operator is made of several.
+    """Rules that decide whether several operators are fused into one.
 
     instead: the ops whose place it takes: where a kernel is asked for one of these, it is not made.
     made: whether to make it where a kernel is meant for it. kept: whether it is left so, once it
@@ -160,8 +163,9 @@ JOININGS: Mapping[str, Joining] = {
 
 
 def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types: Operands) -> bool:
-    """Whether a pass is to make `operator`, of operands of these types by name: a kernel is asked
-    for, or one is meant for it, and none is asked for of those that it takes the place of.
+    """Return True where a pass is to make the fused `operator`, with operands of these types by
+    name: a kernel is requested or suited for it, and none is requested for the operators that it
+    replaces.
 
     kernels: those asked for, by the name of the op.
     """
@@ -181,8 +185,8 @@ def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types
 
 
 def stays(backend: Backend, kernels: Mapping[str, str], problem: Problem, choice: Choice) -> bool:
-    """Whether what was joined stays so, where `choice` is to compute it: a kernel is asked for what
-    it is made of several for, not for a convolution or a product, or its rule holds.
+    """Return True where a fused operator stays fused when `choice` computes it: its kernel was
+    requested by name, other than for a convolution or a product with a prologue, or its rule holds.
     """
     joining = JOININGS.get(problem.op.name, Joining())
     asked = problem.op.name in kernels and problem.prologue is None
@@ -190,7 +194,7 @@ def stays(backend: Backend, kernels: Mapping[str, str], problem: Problem, choice
 
 
 def _holds(rule: Rule | None, backend: Backend, problem: Problem, choice: Choice) -> bool:
-    """Whether `rule`, if there is one, holds where `choice` is to compute `problem`."""
+    """Return True where `rule` holds for `choice` on `problem`, or there is no rule."""
     if rule is None or backend.device is None or not isinstance(choice, Kernel):
         return True
 
@@ -204,8 +208,8 @@ def _holds(rule: Rule | None, backend: Backend, problem: Problem, choice: Choice
 
 
 def device_reorders(backend: Backend, tensor: Tensor) -> bool:
-    """Whether a launch has `tensor` in rows sooner than NumPy would, with which the host takes it
-    from its layout.
+    """Return True where a launch reorders `tensor` to rows faster than NumPy, by which the host
+    would reorder it.
 
     Only of devices with memory of their own: what others write number by number takes as long as
     NumPy does, on llvmpipe longer, and memory that they share with the host is short.
@@ -220,8 +224,9 @@ def device_reorders(backend: Backend, tensor: Tensor) -> bool:
 
 
 def worth(backend: Backend) -> Worth | None:
-    """Whether so many launches take longer than so many operations, of sums for one sample, do
-    beyond those of a product of matrices; None where no launch has turns.
+    """Return a function that tells whether saving so many launches outweighs so many additional
+    operations per sample, beyond those of a matrix product; None where the backend has no kernel
+    for recurrences.
 
     On the host all steps of a layer are one operator, and layers stay apart.
     """

@@ -71,7 +71,7 @@ def padded_for_products(graph: Graph, types: Mapping[Value, TensorType]) -> dict
 
 
 def _takes(graph: Graph, node: Node) -> bool:
-    """Whether `node` takes rows padded or not, whichever."""
+    """Return True where `node` reads rows with or without padding alike."""
     if isinstance(node.operator, Transpose):
         readers = graph.readers.get(node.outputs[0], ())
         return all(isinstance(one.operator, Matmul) for one in readers)
@@ -119,7 +119,7 @@ def _readers(graph: Graph, value: Value) -> set[Node]:
 
 
 def _waits(nodes: Iterable[Node], first: Node, after: After) -> bool:
-    """Whether one of `nodes` must wait for `first`."""
+    """Return True where one of `nodes` depends on `first`."""
     seen, stack = set[Node](), list(nodes)
     while stack:
         node = stack.pop()
@@ -164,12 +164,12 @@ def _levels(graph: Graph, after: After) -> dict[Node, int]:
 
 
 def _height(node: Node) -> int:
-    """How many levels those are higher that wait for `node`."""
+    """Return the levels that `node` adds to the nodes that wait for it: 0 for views, else 1."""
     return int(not _lies(node))
 
 
 def _lies(node: Node) -> bool:
-    """Whether the result of `node` may be the memory of what it reads."""
+    """Return True where the result of `node` may share the memory of its operand."""
     return node.operator.view or isinstance(node.operator, Move)
 
 
@@ -240,7 +240,7 @@ def lowered(
 
 
 def _offers(backend: Backend, kernels: Mapping[str, str]) -> Offers:
-    """What `backend` offers to passes where `kernels` were asked for by name."""
+    """Return what passes may use of `backend`, with the kernels requested by operator name."""
     gains = partial(pays, backend, kernels)
     return Offers(
         backend.operands, backend.strips, worth(backend), gains, phased=backend.device is None
@@ -259,13 +259,13 @@ def _of_bytes(
 
 
 def _shared(graph: Graph) -> tuple[str, ...]:
-    """What a body is given and gives, from which and to which the device copies."""
+    """Return the names of a body's inputs and outputs, which the device copies in and out."""
     return tuple(value.name for value in (*graph.inputs, *graph.outputs))
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What schedules of a graph have in common.
+    """Options that all schedules of a graph share.
 
     instead, left: see Schedule. body: whether it is that of a branch or a loop.
     """
@@ -277,7 +277,7 @@ class _Asked:
     left: frozenset[str] = frozenset()
 
     def schedule(self, graph: Graph, rows: Mapping[str, RowMajor]) -> Schedule:
-        """One without tasks yet."""
+        """Return an empty schedule for `graph`."""
         named = _names(graph)
         return Schedule(self.backend, self.kernels, named, self.instead, rows, self.left)
 
@@ -333,14 +333,14 @@ def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]
 
 
 def _names(graph: Graph) -> set[str]:
-    """What the tensors of `graph` are called."""
+    """Return the names of all tensors of `graph`."""
     names = {value.name for value in graph.inputs}
     return names | {value.name for node in graph.nodes for value in node.outputs}
 
 
 @dataclass(frozen=True)
 class _Lowering:
-    """What tasks are made of: a graph, the type of each value, and the precision of weights.
+    """A graph, the type of each value and the weights' precision, from which tasks are made.
 
     packs: whether inputs of narrow types come from the host as they are. states: the inputs that
     do not come from there. rows: how results of pointwise work are to lie.
@@ -371,7 +371,7 @@ class _Lowering:
         return schedule
 
     def task(self, node: Node, layer: str) -> Task:
-        """What `node`, of the layer so called, is to a schedule."""
+        """Return the task for `node`, a part of `layer`."""
         given = node.operator.named(node.inputs)
         kinds = {name: self.types[value] for name, value in given.items()}
         if node.epilogue is not None:
@@ -410,7 +410,8 @@ class _Lowering:
         return Weight(constant(self.graph, value, self.known), type)
 
     def _is_rounded(self, value: Value) -> bool:
-        """Whether it has the roundings of int8, and is to have no others."""
+        """Return True where the weight is rounded to int8 already, and must not be rounded again.
+        """
         maker = self.graph.producers.get(value)
         return maker is not None and isinstance(maker.operator, RoundedWeight)
 

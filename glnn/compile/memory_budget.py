@@ -53,7 +53,7 @@ Key = tuple[str, str]
 
 
 class Needing(Protocol):
-    """What needs so many bytes."""
+    """Protocol of objects that need a number of bytes."""
 
     @property
     def need(self) -> int: ...
@@ -75,7 +75,7 @@ class Open:
     levels: tuple[int, ...]
 
     def seconds(self, option: int) -> float:
-        """Of that option, which is no faster than the one that was chosen."""
+        """Return the seconds of `option`, but no less than those of the option chosen first."""
         return max(one.takes.seconds for one in (self.options[0], self.options[option]))
 
     def weights(self, option: int) -> int:
@@ -85,7 +85,7 @@ class Open:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a plan needs with one set of kernels or another, as far as that can be told beforehand.
+    """Estimate of the bytes that a plan needs, for each choice of its kernels.
 
     decisions: those that memory may change. floors: bytes of each arena that are needed at the same
     time whatever is decided. rest: bytes of all else.
@@ -97,7 +97,7 @@ class Budget:
 
     @classmethod
     def of(cls, need: int, decisions: Sequence[Open], floors: Sequence[int]) -> Budget:
-        """That of a plan which needs `need` bytes as it was decided."""
+        """Return the budget of a plan that needs `need` bytes as it was decided."""
         estimate = cls(decisions, floors, 0).need({})
         return cls(decisions, floors, need - estimate)
 
@@ -111,7 +111,7 @@ class Budget:
         return self.rest + weights + sum(levels)
 
     def within(self, nbytes: int) -> Taken | None:
-        """What to take so that `nbytes` do; None where nothing makes them do."""
+        """Return choices for which `nbytes` suffice; None where there are none."""
         taken: dict[int, int] = {}
         while (missing := self.need(taken) - nbytes) > 0:
             best = max(self._moves(taken), key=lambda m: self._worth(taken, m, missing), default={})
@@ -122,7 +122,7 @@ class Budget:
         return self.returned(least, nbytes) if self.need(least) <= nbytes else None
 
     def least(self) -> Taken:
-        """What to take so that the fewest bytes do."""
+        """Return the choices that need the fewest bytes."""
         found: dict[int, int] = {}
         for arena, floor in enumerate(self.floors):
             here = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
@@ -134,7 +134,9 @@ class Budget:
         return found
 
     def _below(self, here: Sequence[int], most: int) -> dict[int, int] | None:
-        """What to take of the decisions `here` for the fewest weights, with levels up to `most`."""
+        """Return options of the decisions `here` with the fewest weights and levels up to `most`,
+        or None.
+        """
         found = {}
         for i in here:
             decision = self.decisions[i]
@@ -158,8 +160,8 @@ class Budget:
         return saved / max(lost, 1e-9) if saved > 0 else saved
 
     def _moves(self, taken: Taken) -> Iterator[dict[int, int]]:
-        """What may be changed: a decision to one of fewer weights, all that fill an arena the most
-        to less.
+        """Yield changes that save memory: one decision to an option of fewer weights, or all that
+        fill an arena the most to options that fill it less.
         """
         for i, decision in enumerate(self.decisions):
             now = decision.weights(taken.get(i, 0))
@@ -208,7 +210,8 @@ class Budget:
 
 
 def fitted(budget: Budget, decided: Callable[[Taken], T], available: int) -> T:
-    """What `decided` gives for what needs no more than is `available`, or else the least.
+    """Return the result of `decided` for the choices that need at most `available` bytes, or else
+    the fewest.
 
     decided: gives what really comes of what is taken. It tells what the budget does not know, how
     memories of several sizes share blocks.
@@ -247,7 +250,7 @@ def _descended(budget: Budget, decided: Callable[[Taken], T], available: int) ->
 
 @dataclass(frozen=True)
 class _Asked:
-    """What an outline is made for, beside its graph and shapes.
+    """Options of an outline beside its graph and shapes.
 
     samples: of a batch. instead: what to take for chosen kernels, by the tensor of the result.
     """
@@ -309,7 +312,7 @@ class Outline:
 
     @cached_property
     def hosted(self) -> tuple[Hosted, ...]:
-        """What the host computes, of a plan for a GPU."""
+        """Return the steps that the host computes, of a plan for a GPU."""
         return tuple(Hosted(step.layer, step.op.label, step.why) for step in self.every if step.why)
 
     @property
@@ -421,7 +424,7 @@ class Outline:
         return fitted(budget, decided, available)
 
     def _budget(self) -> tuple[list[Key], Budget]:
-        """What memory may change: whose decisions, and what they are."""
+        """Return the decisions that memory may change: their keys, and the budget made of them."""
         keys: list[Key] = []
         decisions: list[Open] = []
         floors: list[int] = []
@@ -549,7 +552,8 @@ class Reason:
 
 
 def reasons(outline: Outline, available: int | None) -> Iterator[Reason]:
-    """Those for all decisions of `outline` and its bodies that change what weights take.
+    """Yield the reasons for all decisions of `outline` and its bodies that change the size of
+    weights.
 
     available: bytes that it was to need at the most; None for as many as it likes.
     """

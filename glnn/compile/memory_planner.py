@@ -1,4 +1,4 @@
-"""Which tensors share memory: those that are never needed at the same time."""
+"""Assignment of tensors to shared memory: those that are never needed at the same time share."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def check_host(outline: Outline, weights: Weights) -> None:
 
 
 def _most(outline: Outline) -> str:
-    """What errors say of the step with the largest result."""
+    """Return the text by which errors name the step with the largest result."""
     tensors = [
         (entry, part.schedule.tensors[name].type)
         for _, part in outline.walk()
@@ -260,7 +260,7 @@ class Plan(Runner):
 
     @property
     def is_open(self) -> bool:
-        """Whether it serves a range of sizes."""
+        """Return True where the plan serves a range of sizes."""
         return bool(self.executable.symbols)
 
     def admits(self, feeds: Mapping[str, Array]) -> bool:

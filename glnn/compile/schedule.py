@@ -97,7 +97,7 @@ class Schedule:
 
     @property
     def measures(self) -> Sequence[Any]:
-        """How large its launches are: see `Backend.measures`."""
+        """Return the sizes of the launches; see `Backend.measures`."""
         each = (self.backend.measures(e.choice, e.problem) for e in self.entries if not e.host)
         return list(chain.from_iterable(each))
 
@@ -220,7 +220,7 @@ class Schedule:
             self._make(task, choice, problem, forced)
 
     def _stays(self, task: Task, choice: Choice, problem: Problem) -> bool:
-        """Whether `task`, of several that were joined, is to be one step by `choice`."""
+        """Return True where the fused `task` is to be one step, computed by `choice`."""
         if self._reorders(task, choice, problem):
             return False
         return stays(self.backend, self._kernels, problem, choice)
@@ -255,11 +255,15 @@ class Schedule:
 
     @property
     def problems(self) -> list[Problem]:
-        """What was chosen for, the stages of a kernel before the op that it computes."""
+        """Return the problems that kernels were chosen for, a kernel's stages before the op they
+        compute.
+        """
         return [decision.problem for decision in self.decisions]
 
     def _other(self, task: Task) -> Choice | None:
-        """What to take for `task`, no stage of another, in the place of what would be chosen."""
+        """Return the choice that overrides the backend's for `task`, None for stages and without
+        one.
+        """
         return self._instead.get(task.output) if task.via is None else None
 
     def _view(self, task: Task) -> None:
@@ -331,7 +335,8 @@ class Schedule:
         return None if task.via else asked[0]
 
     def _can(self, problem: Problem, kernel: str) -> bool:
-        """Whether `kernel` can compute `problem`, and the tensors given be reordered for it."""
+        """Return True where `kernel` can compute `problem`, and its operands be reordered for it.
+        """
         try:
             choice = self.backend.choose(problem, kernel)
         except (UnsupportedOpError, LimitError):
@@ -401,7 +406,7 @@ class Schedule:
         return Problem.of(task.op, types, layouts, task.epilogue)
 
     def _has_kernels(self, problem: Problem) -> bool:
-        """Whether there is a kernel for such an operator on operands of such types."""
+        """Return True where there is a kernel for such an operator on operands of such types."""
         if self.backend.device is None:
             return True
         for kernel in kernels_for(problem.op.name, self.backend.name):
@@ -415,7 +420,8 @@ class Schedule:
         return False
 
     def _reorders(self, task: Task, choice: Choice, problem: Problem) -> bool:
-        """Whether operands of its epilogue would be reordered for `choice`, and its result back."""
+        """Return True where `choice` would need epilogue operands and its result to be reordered.
+        """
         wanted = self._rows.get(task.output)
         if wanted is None or "full" not in problem.extents.values():
             return False
@@ -451,8 +457,8 @@ class Schedule:
         return found
 
     def _turned(self, task: Task) -> bool:
-        """Whether the result of `task` is its operand's memory, channels last seen as rows or rows
-        as channels last: then it is there.
+        """Return True where a transpose is only a view, channels last seen as rows or rows as
+        channels last, and add its result to the tensors.
         """
         op = task.op
         if not isinstance(op, Transpose) or self.backend.device is None:
@@ -502,7 +508,8 @@ class Schedule:
         return COLUMNS if self._turned_rows(name) is not None else self.tensors[name].layout
 
     def _turned_rows(self, name: str) -> str | None:
-        """What has as rows the columns of `name`, which is not there yet: it is that in columns.
+        """Return the name of the tensor whose transpose `name` is, while `name` is not computed
+        yet.
 
         None where nothing has.
         """
@@ -524,7 +531,9 @@ class Schedule:
         return None
 
     def _made_from(self, name: str) -> Iterator[tuple[str, tuple[Operator, ...]]]:
-        """What views and moves have made `name` of, the last first, and by which operators."""
+        """Yield the tensors that `name` is a view or move of, the last first, with the operators
+        between.
+        """
         ops: tuple[Operator, ...] = ()
         while name in self._moved_from:
             name, op = self._moved_from[name]
@@ -648,7 +657,9 @@ class Schedule:
 
 
 def _moved(shape: Shape, ops: Iterable[Operator]) -> tuple[Operator, ...]:
-    """What does at once all that `ops` do with a tensor of `shape`; nothing where none can."""
+    """Return operators that do at once what `ops` do with a tensor of `shape`, or () where none
+    can.
+    """
     chain: Chain | None = Chain.of(shape) if 0 not in shape else None
     for op in ops:
         chain = None if chain is None else chain.then(op)
@@ -656,5 +667,5 @@ def _moved(shape: Shape, ops: Iterable[Operator]) -> tuple[Operator, ...]:
 
 
 def _reshaped(ops: tuple[Operator, ...], shape: Shape) -> bool:
-    """Whether `ops` do nothing but see a tensor as one of `shape`."""
+    """Return True where `ops` only reshape a tensor to `shape`."""
     return len(ops) == 1 and isinstance(ops[0], Reshape) and same(ops[0].shape, shape)

@@ -48,7 +48,7 @@ def aligned(words: int) -> int:
 
 
 class State:
-    """One of `States`: its type, and the memory that has its content.
+    """The type and memory of one state in `States`.
 
     Where a launch cannot write what it reads, there are two that take turns: a run reads the one
     and writes the other.
@@ -152,7 +152,9 @@ class States:
 
     @property
     def places(self) -> dict[str, tuple[str, int]]:
-        """Of those that lie in a memory with others: the first of these, and the word at which."""
+        """Return for each state in a shared memory the first state of that memory, and its word
+        offset.
+        """
         firsts: dict[int, str] = {}
         found: dict[str, tuple[str, int]] = {}
         for name, state in self._states.items():
@@ -267,7 +269,7 @@ class States:
 def _shared(
     arrays: Mapping[str, Array], words: Callable[[Array], int], most: int
 ) -> list[list[str]]:
-    """Which of `arrays` share a memory of at most so many words, in their order."""
+    """Group the names of `arrays`, in their order, into memories of at most `most` words."""
     found: list[list[str]] = []
     left = 0
     for name, array in arrays.items():
@@ -299,7 +301,8 @@ class Held:
     def of(
         cls, states: States | None, updates: Mapping[str, str], graph: Graph, backend: Backend
     ) -> Held:
-        """Those of `states`. Raises ModelError or ShapeError unless they fit `graph`."""
+        """Return `states` as bound to `graph`. Raises ModelError or ShapeError unless they fit it.
+        """
         if states is not None and states.backend is not backend:
             raise ModelError(f"{graph.name} on {backend.name} was given states of another backend")
         all_of = {} if states is None else {name: states[name] for name in states.names}
@@ -333,7 +336,7 @@ class Held:
 
 
 def _takes(given: TensorType, type: TensorType) -> bool:
-    """Whether what is `given` may be of `type`."""
+    """Return True where a state of type `given` fits an input of `type`."""
     if given.dtype is not type.dtype or len(given.dims) != len(type.dims):
         return False
     pairs = zip(given.dims, type.dims, strict=True)
@@ -474,7 +477,7 @@ def _place(schedule: Schedule, states: Iterable[Carried]) -> None:
 
 
 def _is_free(schedule: Schedule, memory: str, readers: Iterable[int], made: int) -> bool:
-    """Whether the entry number `made` may write to `memory`, which `readers` read."""
+    """Return True where entry `made` may write to `memory`, which the entries `readers` read."""
     for i in readers:
         entry = schedule.entries[i]
         named = entry.task.operands.items()
@@ -485,7 +488,9 @@ def _is_free(schedule: Schedule, memory: str, readers: Iterable[int], made: int)
 
 
 def _aligned(schedule: Schedule, entry: Entry, operands: set[str]) -> bool:
-    """Whether `entry` reads of `operands` but what lies where it writes, just before it does."""
+    """Return True where `entry` reads each element of `operands` only just before it writes that
+    element.
+    """
     task, out = entry.task, schedule.tensors[entry.task.output]
     tensors = {name: schedule.tensors[task.operands[name]] for name in operands}
     if any((one.type.dims, one.layout) != (out.type.dims, out.layout) for one in tensors.values()):
@@ -557,7 +562,7 @@ class _Member:
 
     @property
     def words(self) -> int:
-        """Those that its result takes."""
+        """Return the words that the result takes."""
         return self.out.layout.words(self.out.type)
 
 
@@ -570,7 +575,7 @@ def _names(run: Run) -> tuple[str, ...]:
 
 
 def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> Iterator[Run]:
-    """What may be joined if the order allows it."""
+    """Yield groups of entries that can be joined if the order allows it."""
     kinds: dict[Kind, list[_Member]] = {}
     taken: set[Kind] = set()  # a gradient that two are updated by lies beside others but once
     made = [schedule.tensors[entry.task.output].memory for entry in schedule.entries]
@@ -605,19 +610,20 @@ def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> 
 
 
 def _dense(tensor: Tensor) -> bool:
-    """Whether it is of float32 numbers, row major, without gaps."""
+    """Return True for float32 tensors that are row major without gaps."""
     return tensor.type.dtype is DType.float32 and tensor.layout == DENSE
 
 
 def _free(schedule: Schedule, memory: str, fixed: Container[str]) -> bool:
-    """Whether `memory` may be made a part of another: all that lies there has the same words."""
+    """Return True where `memory` may become a part of another: all its tensors have the same size.
+    """
     seen = [tensor for tensor in schedule.tensors.values() if tensor.memory == memory]
     alike = len({tensor.layout.words(tensor.type) for tensor in seen}) == 1
     return memory not in fixed and alike
 
 
 def _adjoining(members: Run) -> Iterator[Run]:
-    """Those of `members`, in the order of their places, that lie one behind the other."""
+    """Yield the runs of `members`, sorted by place, that are adjacent in memory."""
     ends = [
         at
         for at, (one, other) in enumerate(pairwise(members), 1)
@@ -629,7 +635,7 @@ def _adjoining(members: Run) -> Iterator[Run]:
 
 
 def _movable(schedule: Schedule, run: Run) -> bool:
-    """Whether all of `run` may be done where its last member is."""
+    """Return True where all of `run` can be computed at the place of its last member."""
     places = sorted(member.at for member in run)
     own = set(places)
     writes: list[Tensor] = []
@@ -648,7 +654,7 @@ def _movable(schedule: Schedule, run: Run) -> bool:
 
 
 def _meet(some: Iterable[Tensor], others: Sequence[Tensor]) -> bool:
-    """Whether one of `some` has memory that one of `others` has, too."""
+    """Return True where a tensor of `some` overlaps one of `others` in memory."""
     return any(
         one.memory == other.memory and _start(one) < _stop(other) and _start(other) < _stop(one)
         for one in some
@@ -697,7 +703,9 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
 
 
 def _beside(schedule: Schedule, run: Run) -> Places:
-    """Where what `run` reads, and nobody has arranged yet, is to lie, as its results do."""
+    """Return places side by side for operands of `run` that have none yet, in the order of its
+    results.
+    """
     places: Places = {}
     for name in run[0].alone:
         tensors = [(member, member.entry.task.operands[name]) for member in run]

@@ -22,7 +22,7 @@ Kept = tuple[Weight, Layout, bool]
 
 @dataclass(frozen=True)
 class Step:
-    """What one launch of a plan does.
+    """Description of a launch of a plan.
 
     layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is
     whole. layouts: of each operand and of `out`. reads: by what the kernel reads each operand
@@ -63,13 +63,15 @@ class Step:
 
     @classmethod
     def all_of(cls, schedule: Schedule, arena: Arena) -> tuple[Step, ...]:
-        """Those of all entries of `schedule`."""
+        """Return the steps of all entries of `schedule`."""
         there: set[Kept] = set()
         return tuple(cls.of(schedule, arena, entry, there) for entry in schedule.entries)
 
     @classmethod
     def of(cls, schedule: Schedule, arena: Arena, entry: Entry, there: set[Kept]) -> Step:
-        """That of `entry`. there: the parameters of earlier steps, to which its own are added."""
+        """Return the step of `entry`. there: parameters of earlier steps; those of `entry` are
+        added.
+        """
         task = entry.task
         out = schedule.tensors[task.output]
         backend = schedule.backend
@@ -131,7 +133,8 @@ def _why(entry: Entry, backend: Backend) -> str:
 
 
 def _keys(entry: Entry, copies: Container[str]) -> dict[str, Kept]:
-    """What each parameter of `entry` is kept by (see Weights). copies: those in textures."""
+    """Return for each parameter of `entry` its key in Weights. copies: the parameters in textures.
+    """
     return {
         name: (weight, entry.layouts[name], name in copies)
         for name, weight in entry.task.parameters.items()

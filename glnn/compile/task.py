@@ -36,7 +36,7 @@ class Tensor:
 
     @property
     def unpacked(self) -> Tensor:
-        """What it is once each of its numbers takes a word, where kernels compute with it."""
+        """Return the tensor with each number in a word of its own, as kernels compute with it."""
         if self.layout == self.layout.unpacked:
             return self
         return replace(self, type=widened(self.type), layout=self.layout.unpacked)
@@ -56,7 +56,9 @@ def reorder(type: TensorType, source: Layout, target: Layout) -> Problem:
 
 
 def can_reorder(backend: Backend, type: TensorType, lies: Layout, wanted: Layout) -> bool:
-    """Whether launches take a tensor from `lies` to `wanted`, those that pack by moves aside."""
+    """Return True where launches can reorder a tensor from `lies` to `wanted`: always other than
+    float32, by moves.
+    """
     if lies == wanted or (isinstance(lies, RowMajor) and isinstance(wanted, RowMajor)):
         return True
     if type.dtype is not DType.float32:

@@ -79,7 +79,7 @@ class _Item(Generic[Result]):
 
 
 class Ahead(Generic[Name, Result]):
-    """What `make` gives for keys, made in their order by threads while this is entered.
+    """Prefetcher: threads compute `make` for keys in order while the context manager is entered.
 
     It is no other than without: who is given None makes it, and meets the errors that there are.
     """
@@ -106,7 +106,8 @@ class Ahead(Generic[Name, Result]):
         ]
 
     def take(self, key: Name) -> Result | None:
-        """What was made of `key`, waited for where a thread is at it; None where none is."""
+        """Return the result for `key`, waiting for a thread that computes it; None where none does.
+        """
         item = self._items.get(key)
         if item is None:
             return None
@@ -121,7 +122,7 @@ class Ahead(Generic[Name, Result]):
         return made
 
     def _release(self) -> None:
-        """What was taken last is not needed any more."""
+        """Release the memory of the result that was taken last."""
         if self._last is not None:
             self._held -= self._last.nbytes
             self._last = None
@@ -141,7 +142,7 @@ class Ahead(Generic[Name, Result]):
             del made, found, item  # else they live until the next one is made
 
     def _next(self) -> tuple[Name, _Item[Result]] | None:
-        """What is to be made, once there is room for it; None at the end."""
+        """Return the next key to compute, once there is room for its result; None at the end."""
         with self._changed:
             while not self._ended:
                 waiting = ((key, one) for key, one in self._items.items() if not one.begun)
@@ -198,7 +199,7 @@ class Weight:
         return cls(constant, TensorType.of(evaluated(constant)))
 
     def made(self, derived: Derived) -> Weight:
-        """What is made of it."""
+        """Return the weight that `derived` computes from this one."""
         type = TensorType(derived.shape, self.type.dtype)
         source = Made(Reshape(self.shape), (self.constant,), None, (), 0)
         made = Made(derived.operator, (source,), None, (), 0, self.name, (type,))
@@ -206,7 +207,7 @@ class Weight:
 
     @property
     def sized(self) -> bool:
-        """Whether it is another one for other sizes."""
+        """Return True where the weight depends on symbolic sizes."""
         return Substitution(hint)(self.type) is not self.type or depends_on_sizes(self.constant)
 
     @property
@@ -228,12 +229,12 @@ class Weight:
 
     @property
     def name(self) -> str:
-        """What people know it by: the variables and constants that it is made of."""
+        """Return the weight's name: the variables and constants that it is computed from."""
         return ", ".join(dict.fromkeys(leaf.value.name for leaf in leaves(self.constant)))
 
     @property
     def variables(self) -> tuple[Variable, ...]:
-        """What it is made of that may be assigned anew."""
+        """Return the variables that the weight is computed from, which may be assigned anew."""
         found = (leaf.value for leaf in leaves(self.constant))
         return tuple(v.data for v in found if v.kind is Kind.VARIABLE)  # type: ignore[misc]
 
@@ -253,7 +254,7 @@ class Kept:
     """What `words` gives next, where it need not be packed anew."""
 
     def words(self) -> NDArray[np.uint32]:
-        """What it is on the device, zeros at its end aside; packed anew unless it is held."""
+        """Return the weight's packed words but for zeros at its end; packed anew unless held."""
         found, self.held = self.held, None
         if found is not None:
             return found
@@ -262,7 +263,7 @@ class Kept:
         return np.zeros(0, np.uint32) if found is None else found
 
     def current(self) -> bool:
-        """Whether no variable was assigned since it was uploaded for the first time."""
+        """Return True where no variable was assigned since the first upload."""
         return self.first == [variable.revision for variable in self.variables]
 
     def buffer(self) -> Any:
@@ -302,7 +303,8 @@ class Ready:
 
     @classmethod
     def of(cls, key: Key, pack: bool) -> Ready:
-        """What `key` asks for. pack: whether its words, too. Raises what `Weight.read` raises."""
+        """Compute the array for `key`, and its words if `pack`. Raises what `Weight.read` raises.
+        """
         weight, layout, _ = key
         revisions = [variable.revision for variable in weight.variables]
         array = weight.read()
@@ -419,7 +421,8 @@ class Weights:
 
 @dataclass(frozen=True)
 class Computed:
-    """What an operator that is no array function makes of arrays and, behind them, of sizes."""
+    """Function that applies an operator, which is no array function, to arrays followed by sizes.
+    """
 
     part: Made = field(compare=False)
     key: Hashable
