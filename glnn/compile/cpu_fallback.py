@@ -101,8 +101,7 @@ class Hosted:
 
     @property
     def left(self) -> bool:
-        """Return True where a GPU could compute the step, but would finish it later than the host.
-        """
+        """Return True where a GPU could compute the step, but would finish it later than the host."""
         return self.reason == LEFT
 
     def __str__(self) -> str:

@@ -335,8 +335,7 @@ class Schedule:
         return None if task.via else asked[0]
 
     def _can(self, problem: Problem, kernel: str) -> bool:
-        """Return True where `kernel` can compute `problem`, and its operands be reordered for it.
-        """
+        """Return True where `kernel` can compute `problem`, and its operands be reordered for it."""
         try:
             choice = self.backend.choose(problem, kernel)
         except (UnsupportedOpError, LimitError):
@@ -420,8 +419,7 @@ class Schedule:
         return False
 
     def _reorders(self, task: Task, choice: Choice, problem: Problem) -> bool:
-        """Return True where `choice` would need epilogue operands and its result to be reordered.
-        """
+        """Return True where `choice` would need epilogue operands and its result to be reordered."""
         wanted = self._rows.get(task.output)
         if wanted is None or "full" not in problem.extents.values():
             return False

@@ -301,8 +301,7 @@ class Held:
     def of(
         cls, states: States | None, updates: Mapping[str, str], graph: Graph, backend: Backend
     ) -> Held:
-        """Return `states` as bound to `graph`. Raises ModelError or ShapeError unless they fit it.
-        """
+        """Return `states` as bound to `graph`. Raises ModelError or ShapeError unless they fit it."""
         if states is not None and states.backend is not backend:
             raise ModelError(f"{graph.name} on {backend.name} was given states of another backend")
         all_of = {} if states is None else {name: states[name] for name in states.names}
@@ -615,8 +614,7 @@ def _dense(tensor: Tensor) -> bool:
 
 
 def _free(schedule: Schedule, memory: str, fixed: Container[str]) -> bool:
-    """Return True where `memory` may become a part of another: all its tensors have the same size.
-    """
+    """Return True where `memory` may become a part of another: all its tensors have the same size."""
     seen = [tensor for tensor in schedule.tensors.values() if tensor.memory == memory]
     alike = len({tensor.layout.words(tensor.type) for tensor in seen}) == 1
     return memory not in fixed and alike

@@ -106,8 +106,7 @@ class Ahead(Generic[Name, Result]):
         ]
 
     def take(self, key: Name) -> Result | None:
-        """Return the result for `key`, waiting for a thread that computes it; None where none does.
-        """
+        """Return the result for `key`, waiting for a thread that computes it; None where none does."""
         item = self._items.get(key)
         if item is None:
             return None
@@ -303,8 +302,7 @@ class Ready:
 
     @classmethod
     def of(cls, key: Key, pack: bool) -> Ready:
-        """Compute the array for `key`, and its words if `pack`. Raises what `Weight.read` raises.
-        """
+        """Compute the array for `key`, and its words if `pack`. Raises what `Weight.read` raises."""
         weight, layout, _ = key
         revisions = [variable.revision for variable in weight.variables]
         array = weight.read()
@@ -421,8 +419,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Computed:
-    """Function that applies an operator, which is no array function, to arrays followed by sizes.
-    """
+    """Function that applies an operator, which is no array function, to arrays followed by sizes."""
 
     part: Made = field(compare=False)
     key: Hashable
