@@ -240,7 +240,7 @@ def _with(schedule: Schedule, entry: Entry, lies: Mapping[str, Layout]) -> Entry
 
 
 def _of_channels(entry: Entry) -> bool:
-    """Return True where `entry` concatenates images in layout channels last along their channels."""
+    """Return True where `entry` concatenates images stored channels last along their channels."""
     op, layouts = entry.task.op, entry.layouts.values()
     channels = isinstance(op, Concat) and op.axis % 4 == 1
     return channels and all(alone(layout) == IMAGES for layout in layouts) and not entry.host

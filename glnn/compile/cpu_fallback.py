@@ -95,13 +95,13 @@ class Hosted:
     layer: str
     """The layer or node that it belongs to."""
     operator: str
-    """What people call its operator."""
+    """The operator's name for people."""
     reason: str
     """Why no GPU does."""
 
     @property
     def left(self) -> bool:
-        """Return True where a GPU could compute the step, but would finish it later than the host."""
+        """Return True where a GPU could compute the step, but would finish later than the host."""
         return self.reason == LEFT
 
     def __str__(self) -> str:

@@ -275,7 +275,7 @@ class Plans:
 
 
 def _type(value: Value, array: Array) -> TensorType:
-    """Return the declared type of `value` where that type holds others, else the type of `array`."""
+    """Return the type of `value` where it is no tensor, as a sequence, else that of `array`."""
     return value.type if value.type.holds else TensorType.of(array)
 
 

@@ -50,7 +50,7 @@ class Body:
     """A graph made ready to run."""
 
     inputs: tuple[Store, ...]
-    """In the graph's order."""
+    """The inputs in the graph's order."""
     run: Launch
     """Performs all steps, without waiting."""
     results: tuple[Callable[[], Store], ...]
@@ -68,7 +68,7 @@ class Called:
     given: tuple[Callable[[], Store], ...]
     """The other operands, row major."""
     bodies: tuple[Body, ...]
-    """Those of the operator."""
+    """The bodies of the operator."""
     outs: tuple[Store, ...]
     """The results."""
 
@@ -161,7 +161,7 @@ class Emitted:
     programs: Sequence[Program]
     weights: Sequence[DeviceWeight]
     launches: Sequence[Launch]
-    """What performs each entry of the schedule: a GlLaunch, or an EntryStep of the host."""
+    """The launch for each entry of the schedule: a GlLaunch, or an EntryStep of the host."""
     encoder: CommandEncoder
 
 

@@ -137,9 +137,9 @@ class _New:
     """A plan that was made just now."""
 
     plan: Plan
-    """It."""
+    """The plan that is to be written."""
     small: bool
-    """Whether inputs of int64 must be small."""
+    """True where int64 inputs must be small."""
 
 
 class Saving:

@@ -337,7 +337,7 @@ class Fastest:
         return self._of(self._names[0] if choice is None else choice.backend)
 
     def _known(self, feeds: Mapping[str, Array]) -> Executor | None:
-        """Return the executor chosen for inputs of these shapes, None where none has been measured."""
+        """Return the executor chosen for inputs of these shapes, None before it is measured."""
         if self._measuring.locked():
             self._disturbed = True
         if "cpu" in self._names and beyond_int32(feeds):

@@ -64,7 +64,7 @@ def separable_pays(case: Case) -> bool:
 
 
 def pool_pays(case: Case) -> bool:
-    """Return True where the kernel takes x in its layout, and would convolve without a pool, too."""
+    """Return True where the kernel takes x in its layout, and would convolve unpooled, too."""
     problem = case.problem
     assert isinstance(problem.op, PooledConv2d)
     given = dict(problem.operands), dict(problem.given)

@@ -410,7 +410,7 @@ class _Lowering:
         return Weight(constant(self.graph, value, self.known), type)
 
     def _is_rounded(self, value: Value) -> bool:
-        """Return True where the weight is rounded to int8 already, and must not be rounded again."""
+        """Return True where the weight is rounded to int8 already, so must not be rounded again."""
         maker = self.graph.producers.get(value)
         return maker is not None and isinstance(maker.operator, RoundedWeight)
 

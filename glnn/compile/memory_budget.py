@@ -293,7 +293,7 @@ class Outline:
     constants: Mapping[Value, Weight]
     carried: tuple[Carried, ...]
     tight: bool = False
-    """Whether it was made for less memory than the fastest kernels need."""
+    """True where it was made for less memory than the fastest kernels need."""
 
     def walk(self, within: str = "") -> Iterator[tuple[str, Outline]]:
         """Itself and all bodies in it, each behind those before it, and what it is called.

@@ -335,7 +335,7 @@ class Schedule:
         return None if task.via else asked[0]
 
     def _can(self, problem: Problem, kernel: str) -> bool:
-        """Return True where `kernel` can compute `problem`, and its operands be reordered for it."""
+        """Return True where `kernel` can compute `problem` with its operands reordered for it."""
         try:
             choice = self.backend.choose(problem, kernel)
         except (UnsupportedOpError, LimitError):
@@ -405,7 +405,7 @@ class Schedule:
         return Problem.of(task.op, types, layouts, task.epilogue)
 
     def _has_kernels(self, problem: Problem) -> bool:
-        """Return True where there is a kernel for such an operator on operands of such types."""
+        """Return True where a kernel exists for the operator on operands of these types."""
         if self.backend.device is None:
             return True
         for kernel in kernels_for(problem.op.name, self.backend.name):
@@ -419,7 +419,7 @@ class Schedule:
         return False
 
     def _reorders(self, task: Task, choice: Choice, problem: Problem) -> bool:
-        """Return True where `choice` would need epilogue operands and its result to be reordered."""
+        """Return True where `choice` needs the epilogue's operands and its result reordered."""
         wanted = self._rows.get(task.output)
         if wanted is None or "full" not in problem.extents.values():
             return False

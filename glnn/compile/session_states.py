@@ -77,7 +77,7 @@ class SessionStates:
         self._pending = dict(self._initial)  # what is to be written before the next run
         self._plans: Plans | None = None
         self._torn = False
-        """Whether the last run was stopped while it updated them."""
+        """True where the last run was stopped while it updated them."""
         self.parked: States | None = None  # the content, while another stream runs
         self._asked_for: dict[int, list[Future[list[Array]]]] = {}  # by process: none in a fork
         self._asking = process_lock()  # held while that is changed

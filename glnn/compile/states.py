@@ -64,14 +64,14 @@ class State:
         """memory: where it is to lie from the word `offset` on, for good; None has its own."""
         self.type, self._backend = type, backend
         self.words = backend.capacity(DENSE.words(type))
-        """Of one of its memories."""
+        """The words of one of its memories."""
         self.offset = offset
         """The word of its memory that it begins at; None where that is its own."""
         self.memories: list[Memory | None] = []
         self._stores: list[Store] = []
         self._way: Store | None = None
         self.current = 0
-        """Which of the memories has the content."""
+        """The index of the memory that has the content."""
         self._add(self._backend.memory(self.words) if memory is None else memory)
 
     def _add(self, memory: Memory | None) -> None:
@@ -301,7 +301,7 @@ class Held:
     def of(
         cls, states: States | None, updates: Mapping[str, str], graph: Graph, backend: Backend
     ) -> Held:
-        """Return `states` as bound to `graph`. Raises ModelError or ShapeError unless they fit it."""
+        """Return `states` bound to `graph`. Raises ModelError or ShapeError unless they fit."""
         if states is not None and states.backend is not backend:
             raise ModelError(f"{graph.name} on {backend.name} was given states of another backend")
         all_of = {} if states is None else {name: states[name] for name in states.names}
@@ -505,7 +505,7 @@ def _aligned(schedule: Schedule, entry: Entry, operands: set[str]) -> bool:
 Places = dict[str, tuple[str, int]]
 """For memories that are parts of others: of which, and the word that they begin at there."""
 Kind = tuple[object, ...]
-"""What entries of a launch have in common."""
+"""The properties that entries of one launch share."""
 
 
 def placed(schedule: Schedule, there: Iterable[Carried], held: Held) -> frozenset[str]:
@@ -614,7 +614,7 @@ def _dense(tensor: Tensor) -> bool:
 
 
 def _free(schedule: Schedule, memory: str, fixed: Container[str]) -> bool:
-    """Return True where `memory` may become a part of another: all its tensors have the same size."""
+    """Return True where `memory` may be a part of another: its tensors have one size."""
     seen = [tensor for tensor in schedule.tensors.values() if tensor.memory == memory]
     alike = len({tensor.layout.words(tensor.type) for tensor in seen}) == 1
     return memory not in fixed and alike

@@ -133,7 +133,7 @@ def _why(entry: Entry, backend: Backend) -> str:
 
 
 def _keys(entry: Entry, copies: Container[str]) -> dict[str, Kept]:
-    """Return for each parameter of `entry` its key in Weights. copies: the parameters in textures."""
+    """Return the key in Weights of each parameter of `entry`. copies: those in textures."""
     return {
         name: (weight, entry.layouts[name], name in copies)
         for name, weight in entry.task.parameters.items()

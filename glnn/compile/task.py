@@ -71,9 +71,9 @@ class Task:
     """An operator on tensors."""
 
     name: str
-    """What people know it by."""
+    """The name of the layer, for people."""
     op: Operator
-    """What is computed."""
+    """The operator to compute."""
     operands: Mapping[str, str]
     """The tensor of each operand that is computed; those of the epilogue too."""
     parameters: Mapping[str, Weight]
@@ -87,7 +87,7 @@ class Task:
     via: str | None = None
     """The kernel whose stage it is."""
     epilogue: Epilogue | None = None
-    """What is done to the first result."""
+    """The epilogue of the first result."""
     more: tuple[str, ...] = ()
     """The tensors of its other results: only the host makes them."""
     problem: Problem | None = None
@@ -105,13 +105,13 @@ class Entry:
     task: Task
     choice: Choice
     problem: Problem
-    """What the kernel is to compute."""
+    """The problem for the kernel to compute."""
     layouts: Mapping[str, Layout]
-    """Of each operand and of `out`."""
+    """The layout of each operand and of `out`."""
     host: bool = False
-    """Whether the host computes it, though the backend's tensors are elsewhere."""
+    """True where the host computes it, though the backend's tensors are elsewhere."""
     left: bool = False
-    """Whether it does though there is a kernel (see `cpu_fallback.py`)."""
+    """True where the host computes it though there is a kernel (see `cpu_fallback.py`)."""
 
     @property
     def tensors(self) -> Iterable[str]:
@@ -130,7 +130,7 @@ class Decision:
 
     task: Task
     problem: Problem
-    """What the kernel is to compute."""
+    """The problem for the kernel to compute."""
     choice: Choice
     entries: range
     """The entries of the schedule that it became, with the reorders before them."""

@@ -69,13 +69,13 @@ class _Item(Generic[Result]):
     """Something that is wanted."""
 
     nbytes: int
-    """What it takes once it is made."""
+    """The bytes of the result."""
     begun: bool = False
-    """Whether a thread is at it, was, or need not any more."""
+    """True where a thread computes it, did, or need not any more."""
     over: bool = False
-    """Whether it is made, or failed."""
+    """True where it is computed, or failed."""
     made: Result | None = None
-    """What was made; None where that failed, or it was taken."""
+    """The result; None where it failed, or was taken."""
 
 
 class Ahead(Generic[Name, Result]):
@@ -106,7 +106,7 @@ class Ahead(Generic[Name, Result]):
         ]
 
     def take(self, key: Name) -> Result | None:
-        """Return the result for `key`, waiting for a thread that computes it; None where none does."""
+        """Return the result for `key`, once the thread at it is done; None where none is."""
         item = self._items.get(key)
         if item is None:
             return None
@@ -247,7 +247,7 @@ class Kept:
     variables: tuple[Variable, ...]
     revisions: list[int]
     first: list[int]
-    """Those with which it was uploaded for the first time."""
+    """The variables' revisions at the first upload."""
     backend: Backend
     held: NDArray[np.uint32] | None = None
     """What `words` gives next, where it need not be packed anew."""
@@ -298,11 +298,11 @@ class Ready:
     words: NDArray[np.uint32] | None
     """As they lie on the device; None where that is yet to be done, or they are none."""
     revisions: list[int]
-    """Those of its variables before it was read."""
+    """The revisions of its variables before it was read."""
 
     @classmethod
     def of(cls, key: Key, pack: bool) -> Ready:
-        """Compute the array for `key`, and its words if `pack`. Raises what `Weight.read` raises."""
+        """Read the array of `key`, and pack its words if `pack`. Raises what `Weight.read` does."""
         weight, layout, _ = key
         revisions = [variable.revision for variable in weight.variables]
         array = weight.read()
@@ -419,7 +419,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Computed:
-    """Function that applies an operator, which is no array function, to arrays followed by sizes."""
+    """Call of an operator that is no array function, on arrays followed by sizes."""
 
     part: Made = field(compare=False)
     key: Hashable
@@ -448,7 +448,7 @@ class ArrayWriter:
         self._calls: dict[Hashable, int] = {}
         self._written: list[ArrayCall] = []
         self._dtypes: list[np.dtype[Any]] = []
-        """Of the results of calls."""
+        """The dtypes of the results of calls."""
         self._widened: dict[int, int] = {}
         """By the place of a cast to WIDE that of the floats that it widens."""
         self._results: dict[str, int] = {}

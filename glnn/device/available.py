@@ -35,7 +35,7 @@ def memory_available(context: moderngl.Context, load: Callable[..., Any], own: b
 
 
 def _of_gl(context: moderngl.Context, load: Callable[..., Any]) -> int | None:
-    """Return the free bytes by GL_NVX_gpu_memory_info, None where the driver lacks the extension."""
+    """Return the free bytes by GL_NVX_gpu_memory_info, None where the driver lacks it."""
     if "GL_NVX_gpu_memory_info" not in context.extensions:
         return None
     found = c_int(0)

@@ -27,11 +27,11 @@ class Broken:
     """A limit that a driver does not keep."""
 
     said: Limit
-    """What the driver states."""
+    """The limit that the driver states."""
     holds: Limit
-    """What was seen to be right, to the end."""
+    """The largest value seen to work."""
     why: str
-    """What was wrong beyond, in a few words."""
+    """The failure beyond it, in a few words."""
 
     def __post_init__(self) -> None:
         for number in (self.said, self.holds):

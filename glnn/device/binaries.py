@@ -30,11 +30,11 @@ class Loaded:
     """A program that was kept."""
 
     name: str
-    """What people know it by: its shader."""
+    """The program's name for people: its shader."""
     program: int
     """GL's name of it."""
     varyings: tuple[str, ...]
-    """Those that it captures, none of a compute program."""
+    """The varyings that it captures; none for a compute program."""
 
 
 class Binaries:

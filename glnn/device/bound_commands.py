@@ -81,9 +81,9 @@ class _SizedUniforms:
         self._numbers: list[tuple[Any, int, int]] = []
         """Memory and the place in it of each number that a binding changes, and which that is."""
         self._makers: list[tuple[Program, str, Maker]] = []
-        """What makes the value of each uniform."""
+        """The function that computes each uniform's value."""
         self._uses: list[UniformUse] = []
-        """Those behind which other uniforms are set for other sizes."""
+        """The uses after which uniforms are set that depend on sizes."""
         self._least: int | None = None
         """The least number that all of them take, once it is known that their values fit."""
         open_sets = frozenset(i for i, one in enumerate(sets) if depends(one))

@@ -57,7 +57,7 @@ class Buffer:
         self._number = layout.number(dtype)  # what each is there
         self._used = layout.size(shape)
         self.words = -(-self._used * self._number.itemsize // 4)
-        """What the array takes of its memory."""
+        """The words of its memory that the array takes."""
         self.size = max(self.words, capacity or 0, LEAST)
         self.nbytes = 4 * self.size
         self.pushes = 0

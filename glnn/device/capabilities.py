@@ -98,11 +98,11 @@ class Capabilities:
     max_compute_uniform_components: int = 0
     timer_query: bool = False
     buffer_storage: bool = False
-    """Whether buffers may stay mapped while they are used: EXT_buffer_storage."""
+    """True where buffers may stay mapped while they are used: EXT_buffer_storage."""
     own_memory: bool = False
-    """Whether the GPU is known to have memory of its own, and not to share the host's."""
+    """True where the GPU is known to have memory of its own, and not to share the host's."""
     multiprocessors: int = 0
-    """How many multiprocessors share a launch's workgroups; 0 where the driver does not tell."""
+    """The multiprocessors that share a launch's workgroups; 0 where the driver does not tell."""
     minimum: bool = False
 
     def __post_init__(self) -> None:

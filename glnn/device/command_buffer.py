@@ -47,7 +47,7 @@ class VertexInput:
 
     program: int
     attributes: tuple[tuple[str, int, int], ...]
-    """Of each the name, the buffer, and the floats that a vertex takes."""
+    """The name of each attribute, its buffer, and the floats that a vertex takes."""
 
 
 @dataclass(frozen=True)

@@ -115,9 +115,9 @@ class Capture:
     """A transform feedback draw."""
 
     vertices: int
-    """How many, for each instance."""
+    """The number of vertices of each instance."""
     instances: int
-    """How often they are drawn."""
+    """The number of instances."""
     first: int
     """The first of the vertices."""
     to: int

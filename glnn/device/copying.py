@@ -105,7 +105,7 @@ class Copiers:
 
     def __init__(self) -> None:
         self.most = _most_threads()
-        """Those that copy at once, whoever asks among them."""
+        """The most threads that copy at once, the caller included."""
         self._begin()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._begin)  # a fork has none of its parent's

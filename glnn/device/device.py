@@ -154,7 +154,7 @@ class Device:
         return self._asked(lambda: self._sharing.overlap(begin, end, self._ready))
 
     def _asked(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`, with errors of the context turned into those of `perform`."""
+        """Return the result of `work`, with the context's errors turned into those of `perform`."""
         self._check_usable()
         try:
             return work()

@@ -33,15 +33,15 @@ class KeptFile:
     """A table on disk, for people to look at."""
 
     table: str
-    """What it is of, as its folder is called."""
+    """The kind of its entries, the name of its folder."""
     path: Path
     """The file."""
     device: str | None
-    """Whose; None where the file is damaged."""
+    """The device that it is for; None where the file is damaged."""
     entries: int
-    """How many it has."""
+    """The number of its entries."""
     nbytes: int
-    """What it takes."""
+    """The size of the file."""
     written: float
     """When that was last done: seconds since 1970."""
 

@@ -21,14 +21,14 @@ COMPONENTS = {
     **{0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16},  # float to vec4, mat4
     **{0x1404: 1, 0x8B53: 2, 0x8B54: 3, 0x8B55: 4},  # int to ivec4
 }
-"""Of the types that may be captured."""
+"""Components of the GL types that may be captured."""
 WRITTEN = {
     **{kind: (n, "f", "fv") for n, kind in enumerate((0x1406, 0x8B50, 0x8B51, 0x8B52), 1)},
     **{kind: (n, "i", "iv") for n, kind in enumerate((0x1404, 0x8B53, 0x8B54, 0x8B55), 1)},
     **{kind: (n, "I", "uiv") for n, kind in enumerate((0x1405, 0x8DC6, 0x8DC7, 0x8DC8), 1)},
     **{kind: (n, "i", "iv") for n, kind in enumerate((0x8B56, 0x8B57, 0x8B58, 0x8B59), 1)},
 }
-"""Of the types of uniforms: components, how Python packs one, how GL's function for it ends."""
+"""By uniform type: components, struct format of one, and suffix of GL's function."""
 INT = 0x1404
 UNIT = 1, "i", "iv"  # of what is none of these: a sampler
 

@@ -99,4 +99,4 @@ MEMORIES: Mapping[str, type[SharedMemory]] = {
     "mapped": MappedMemory,
     "staged": StagedMemory,
 }
-"""By the names that files have for them."""
+"""Kinds of memory by their names in files."""

@@ -40,9 +40,9 @@ class Gpu:
     index: int
     """EGL's number."""
     renderer: str = ""
-    """What its driver calls it."""
+    """The GPU's name by its driver (GL_RENDERER)."""
     vendor: str = ""
-    """Whose driver that is."""
+    """The driver's vendor (GL_VENDOR)."""
     error: str | None = None
     """Why it does not open; None where it does."""
     cuda: int | None = None

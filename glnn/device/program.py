@@ -30,18 +30,18 @@ class UniformUse:
     last: object
     """What is set behind these commands; the same object as where that is the same."""
     back: list[Command]
-    """What sets them where `last` was set."""
+    """Commands that set them where `last` was set."""
     sized: list[Command]
-    """What sets them behind the same commands with other sizes."""
+    """Commands that set them behind the same commands with other sizes."""
     every: list[Command]
-    """What sets them whatever was set."""
+    """Commands that set them whatever was set before."""
 
 
 class Program:
     """A linked program of one device. May be shared: each user sets its uniforms before a run."""
 
     name: str
-    """What people know it by: its shader."""
+    """The program's name for people: its shader."""
     glo: int
     """GL's name of it."""
     uniforms: frozenset[str]
@@ -51,7 +51,7 @@ class Program:
     key: str | None = None
     """What `restored` gives it by in a later process; None where its binary is not kept."""
     compiled: bool = True
-    """Whether that was done here, and it is not from a binary."""
+    """True where it was compiled here, False where it was loaded from a binary."""
 
     def __init__(
         self, device: Device, name: str, program: int, varyings: tuple[str, ...] = ()

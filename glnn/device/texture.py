@@ -75,7 +75,7 @@ class DataTexture:
         if texel not in TEXELS:
             raise ValueError(f"texel must be one of {tuple(TEXELS)}, got {texel!r}")
         self.words = floats
-        """What it has room for, in words of 32 bits."""
+        """Its capacity, in words of 32 bits."""
         self._format = TEXELS[texel]
         sampler = sampler.removeprefix(self._format.prefix)
         self._texels = _texels(floats, self._format)

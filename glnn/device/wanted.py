@@ -24,7 +24,7 @@ class Wanted:
     """The arguments of a Device. Raises DeviceError for those that are of no use."""
 
     gpu: int | str | None
-    """Which GPU; None is the first that opens."""
+    """The GPU; None is the first that opens."""
     limits: str | None
     """MINIMUM_LIMITS, or None for its own."""
     version: tuple[int, int] | None
@@ -32,9 +32,9 @@ class Wanted:
     platform: str | None
     """The only way to try; None is any."""
     priority: str
-    """One of PRIORITIES."""
+    """A member of PRIORITIES."""
     wait: str
-    """One of WAITS."""
+    """A member of WAITS."""
 
     def __post_init__(self) -> None:
         check_gpu(self.gpu)

@@ -38,7 +38,7 @@ class Task:
     """A call that a thread passed to the worker, and the queue for its result."""
 
     work: Callable[[], Any]
-    """What to do; with `end` it gives a `Begun`."""
+    """The function to call; with `end` it returns a `Begun`."""
     end: Callable[[Any], Any] | None = None
     """What makes the answer of that, once the device is done; other work may come in between."""
     answer: Answer = field(default_factory=SimpleQueue)

@@ -42,7 +42,7 @@ class StateMemory(Protocol):
     type: TensorType
     memories: list[Any]
     current: int
-    """Which of the memories has the content."""
+    """The index of the memory that has the content."""
 
     def reserve(self) -> None: ...
     def turn(self) -> None: ...

@@ -30,9 +30,9 @@ class Input:
 
     name: str
     dtype: DType
-    """Of the array that is given."""
+    """The dtype of the array that the caller passes."""
     shape: Shape
-    """Of that array."""
+    """The shape of that array."""
     takes: DType
     """On the device: int32 for int64 that is narrowed, float32 for float16."""
     small: bool = False
@@ -62,9 +62,9 @@ class Output:
 
     name: str
     dtype: DType
-    """Of the array that is given back."""
+    """The dtype of the array that is returned."""
     shape: Shape
-    """Of that array."""
+    """The shape of that array."""
     fixed: bool = False
     """Whether it follows from weights and sizes, and no command computes it (`Runner.fixed`)."""
 
@@ -77,7 +77,7 @@ class IOSpec:
     """The inputs and outputs of a run. Raises ModelError where two inputs share a name."""
 
     inputs: tuple[Input, ...]
-    """In the order in which they are uploaded."""
+    """The inputs, in the order in which they are uploaded."""
     outputs: tuple[Output, ...]
     """Those that a run may be asked for; the same one may be there twice."""
 
@@ -125,7 +125,7 @@ class Symbol:
     high: int
     """The least and the greatest size that it may have."""
     is_number: bool = False
-    """Whether it is a number in the input, and not a size of an axis."""
+    """True where it is a number in the input, and not the size of an axis."""
 
     def __post_init__(self) -> None:
         numbers = self.axis, self.low, self.high
@@ -205,9 +205,9 @@ class Block:
     words: tuple[Size, ...]
     """The ends of its tensors, in words of 32 bits: the greatest is its size in a binding."""
     kind: str
-    """How the host gets at it: one of MEMORIES."""
+    """The way in which the host accesses it: one of MEMORIES."""
     own: bool
-    """Whether each BufferSet has one of its own."""
+    """True where each BufferSet has one of its own."""
 
     def __post_init__(self) -> None:
         fits = isinstance(self.words, tuple) and all(map(_size, self.words))
@@ -276,7 +276,7 @@ class Executable:
     """A compiled graph as plain data, for all sizes that `guards` admit."""
 
     name: str
-    """Of the graph."""
+    """The name of the graph."""
     backend: str
     """The backend whose kernels it runs."""
     symbols: tuple[Symbol, ...]

@@ -13,9 +13,9 @@ from glnn.settings import BACKENDS
 NAMES = BACKENDS
 """The backends, in the order in which `auto` tries them."""
 PRECISIONS = ("float32", "float16", "int8")
-"""As what weights may be stored."""
+"""The number types that weights may be stored as."""
 PREFERENCES = ("fastest", "gpu")
-"""What `auto` may take."""
+"""The values of `prefer`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,23 +28,23 @@ class Options:
     backend: str = "auto"
     """`auto`, or the name of one."""
     device: Device | None = None
-    """What to run on; None opens or shares one."""
+    """The device to run on; None opens or shares one."""
     gpu: int | str | None = None
-    """Which GPU that is; None is the environment's."""
+    """The GPU to open; None is the environment's."""
     limits: str | None = None
-    """Which limits it gets; None are the environment's."""
+    """The limits of the device; None are the environment's."""
     kernels: Mapping[str, str] | None = None
     """Kernels to take, by the name of the op."""
     precision: str = "float32"
     """As what weights are stored, and what steps give each other: one of PRECISIONS."""
     max_batch: int = 1
-    """To how many samples requests are joined at the most."""
+    """The most samples that requests are batched to."""
     without: Iterable[Any] = ()
     """Passes that are left out."""
     fused: bool = True
-    """Whether work may join the step before."""
+    """True where work may be fused into the step before."""
     prefer: str = "fastest"
-    """What `auto` takes, one of PREFERENCES."""
+    """The backend that `auto` prefers, one of PREFERENCES."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.backend, str):

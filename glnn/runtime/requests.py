@@ -115,7 +115,7 @@ class Requests:
 
     @property
     def served_here(self) -> bool:
-        """Return True where this thread serves the requests, as in the callback of a future of it."""
+        """Return True where this thread serves the requests, as in a future's callback."""
         _, thread = self._queues.get(THIS.id, (None, None))
         return thread is threading.current_thread()
 

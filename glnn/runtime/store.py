@@ -82,7 +82,7 @@ class Performer(Protocol):
     """Calls work where the device may be used: a backend, or a device by itself (`OnDevice`)."""
 
     device: Device | None
-    """None where no GL is involved."""
+    """The device; None where no GL is involved."""
 
     def perform(self, work: Callable[[], T]) -> T:
         """Call `work` where the device may be used; return or raise what it does. Any thread."""

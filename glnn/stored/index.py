@@ -30,7 +30,7 @@ from glnn.types import Array, Shape
 
 PACKAGE = Path(__file__).parents[1]
 SUFFIXES = (".onnx", ".json")
-"""What the names of models in files end with."""
+"""The suffixes of model files."""
 YOUNG = 20_000_000  # nanoseconds: a file that is younger may change and have the same times
 STARTED = time.time_ns()
 DEPTH = 4  # of folders in folders: links may lead in circles
@@ -235,7 +235,7 @@ class StoredPlan:
     range: ShapeRange
     """The shapes of the inputs that it is for."""
     small: bool
-    """Whether inputs of int64 must be small."""
+    """True where int64 inputs must be small."""
     part: str
     """The part of the index's own entry that has it."""
     weights: tuple[StoredWeight, ...]
@@ -259,11 +259,11 @@ class Index:
     """A model for a device and options, and its plans. Raises what is wrong with it."""
 
     info: ModelInfo
-    """What users are told of the model."""
+    """The model's description for users."""
     backend: str
     """The backend whose kernels the plans have."""
     files: tuple[FileStamp, ...]
-    """What it was read from."""
+    """The files that it was read from."""
     plans: tuple[StoredPlan, ...] = ()
     """The latest last."""
 

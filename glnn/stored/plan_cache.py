@@ -144,11 +144,11 @@ class CachePlace:
     disk: Disk
     """The user's."""
     key: str
-    """What tells it from all others, in hexadecimal digits."""
+    """The key that identifies it, in hexadecimal digits."""
     device: Device
     """On which it runs."""
     fresh: bool
-    """Whether all that plans are made by is older than this process."""
+    """True where all files that plans depend on are older than this process."""
 
     @property
     def name(self) -> str:
@@ -245,13 +245,13 @@ class PlanToWrite:
     """A plan to be written."""
 
     plan: Executable
-    """It."""
+    """The plan."""
     weights: tuple[PackedWords, ...]
     """Its weights."""
     fixed: Mapping[str, Array]
     """Its outputs that no run changes."""
     small: bool
-    """Whether inputs of int64 must be small."""
+    """True where int64 inputs must be small."""
 
 
 class PlanWriter:
@@ -443,7 +443,7 @@ class StoredModel:
         self.backend = index.backend
         """The name of the backend that its plans were made by."""
         self.device = place.device
-        """What they run on."""
+        """The device that the plans run on."""
         self._place, self._index, self._entry = place, index, entry
         self._packed: WeakValueDictionary[StoredWeight, PackedWeight] = WeakValueDictionary()
 
