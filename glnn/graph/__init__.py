@@ -1,1 +1,1 @@
-"""What is computed: operators on values, in a graph. Knows no GL."""
+"""Computation graphs: operators on values, without any knowledge of OpenGL."""

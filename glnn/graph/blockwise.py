@@ -1,4 +1,4 @@
-"""What NumPy has at once, so that what is between two of its functions stays in a cache."""
+"""Evaluate expressions with NumPy block by block, so that intermediate results stay in a cache."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _spread(found: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
 
 
 def blocks(shape: Shape) -> Iterator[tuple[slice, ...]]:
-    """Where the blocks of an array of `shape` lie: of NUMBERS, or of one row where that is more.
+    """Yield the index of each block of an array of `shape`: NUMBERS numbers, or one row if longer.
 
     All have a slice for each of the first axes, the same number of them.
     """
@@ -85,8 +85,8 @@ def runs(count: int, each: int) -> Iterator[slice]:
 
 
 def _within(own: Shape, place: tuple[slice, ...], rank: int) -> tuple[slice, ...]:
-    """What an array of shape `own` has at a place of one of `rank` dimensions that it broadcasts
-    to.
+    """Return the index into an array of shape `own` that broadcasts to the block at `place` of an
+    array of `rank` dimensions.
     """
     missing = rank - len(own)
     pairs = zip(own, place[missing:], strict=False)

@@ -12,7 +12,8 @@ WIDE, NARROW = "cast_int64", "cast_int32"
 
 
 def of_expression(expr: Expr, given: Sequence[Interval], dtypes: Sequence[DType]) -> list[Interval]:
-    """Where each part of `expr.expanded` lies, the whole last; the arguments lie within `given`.
+    """Return the interval of each part of `expr.expanded`, the whole expression's last, for
+    arguments that lie within `given`.
 
     dtypes: the arguments'.
     """

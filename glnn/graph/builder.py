@@ -183,11 +183,13 @@ class Builder:
         )
 
     def _sizes(self, sample: int) -> dict[str, int]:
-        """What the inputs' symbols stand for."""
+        """Return the size that each symbol of the inputs' types stands for in sample number
+        `sample`.
+        """
         return {symbol: sizes[sample] for symbol, sizes in self._symbols.items()}
 
     def _joined(self, samples: Sequence[TensorType]) -> TensorType:
-        """One type for what was inferred for each sample.
+        """Merge the types inferred for each sample of symbol sizes into one type.
 
         A dimension that is the same whatever the symbols stand for is a number; one that is always
         what a symbol stands for is that symbol; any other is UNKNOWN.

@@ -54,7 +54,7 @@ class CompiledExpression:
         self.dtype = np.asarray(empty[root]).dtype
         """The type of the value."""
         self.fresh = root in calls
-        """Whether the value is a new array, and not an argument or a number."""
+        """True where the value is a new array, and not an argument or a number."""
         self._root = None if root in numbers else own[root]
         self._number = empty[root] if root in numbers else None
 

@@ -26,7 +26,7 @@ class _Made:
 
     @cached_property
     def numbers(self) -> tuple[Array | None, ...]:
-        """Those of each result that are known before a run."""
+        """Return the numbers of each result that are known before a run; None for others."""
         found: Mapping[Value, Array] = {}
         if self.opens:
             given = {value.name: value.type for value in self.graph.inputs}
@@ -36,7 +36,7 @@ class _Made:
 
 @dataclass(frozen=True, eq=False)
 class Composite(Operator):
-    """What a graph of other operators computes, which depends on the operands' types.
+    """An operator made of a graph of other operators, which depends on the operands' types.
 
     Passes put that graph in its place before anything is planned (`passes.expanded`).
     """
@@ -45,7 +45,7 @@ class Composite(Operator):
     composite: ClassVar[bool] = True
     variadic: ClassVar[bool] = True
     opens: ClassVar[bool] = False
-    """Whether its graph is one of a model's own, whose nodes are planned by themselves."""
+    """True where the graph is one of a model's own, whose nodes are planned by themselves."""
     _made: OrderedDict[Any, _Made] = field(default_factory=OrderedDict, init=False, repr=False)
 
     @property
@@ -124,7 +124,9 @@ class Composite(Operator):
         return graph.reference()
 
     def cost(self, types: Types) -> Cost:
-        """That of what it is made of; nothing where sizes, or numbers deciding them, are open."""
+        """Return the cost of all operators of the graph; 0 where sizes, or numbers that decide
+        them, are unknown.
+        """
         if any(type is not None and type.symbols for type in types):
             return Cost(0, 0)
         try:

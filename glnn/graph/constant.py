@@ -47,7 +47,7 @@ class Made:
     node: str = ""
     """The name of the node that applies it, for errors."""
     types: tuple[TensorType, ...] = ()
-    """Those of all results of the operator, where they are known."""
+    """Types of all results of the operator, where they are known."""
 
     @property
     def parts(self) -> tuple[tuple[Constant, tuple[int, ...]], ...]:
@@ -82,7 +82,7 @@ Constant = Leaf | Made
 
 
 def without_operands(part: Constant) -> Any:
-    """What it is but for its operands."""
+    """Return the description of `part` without its operands."""
     if isinstance(part, Leaf):
         return part
     there = tuple(operand is not None for operand in part.operands)
@@ -97,7 +97,9 @@ def _reads(part: Constant) -> tuple[Constant, ...]:
 
 
 def constant(graph: Graph, value: Value, known: dict[Value, Constant]) -> Constant:
-    """What `value`, which no run changes, is made of. known: what was found before; added to."""
+    """Return the constant expression of `value`, which no run changes. known: expressions found
+    before; new ones are added to it.
+    """
     stack = [value]
     while stack:
         one = stack[-1]
@@ -179,7 +181,7 @@ def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
 
 
 def _moved(part: Made, given: Sequence[Array]) -> Array:
-    """What an operator that moves numbers makes of arrays, in any order of memory."""
+    """Apply an operator that only moves numbers to arrays, in any order of memory."""
     read = iter(given)
     check_results(part.node, part.operator, part.types)
     return part.operator.moved_views(

@@ -1,4 +1,4 @@
-"""What is done to each number of a result before it is stored."""
+"""Epilogues: pointwise work on a kernel's result before it is stored."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from glnn.graph.expression import Arg, Expr, call
 from glnn.types import Array, Shape
 
 Extent = Literal["full", "channel", "one"]
-"""How an operand lies against the result: of its shape; one number for each place along axis 1, a
-matrix's column or an image's channel; or a single number."""
+"""Shape of an operand relative to the result: the same; one number for each place along axis 1, a
+matrix's column or an image's channel; or a single number.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,21 +35,23 @@ class Epilogue:
 
     @property
     def structure(self) -> str:
-        """What makes a program another one."""
+        """Text that tells programs apart: the same for epilogues that share a program."""
         return " ".join((self.expr.structure, *self.extents))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What kernels call the further operands: e1, e2, ..."""
+        """Names of the further operands in kernels: e1, e2, ..."""
         return tuple(f"e{i}" for i in range(1, len(self.extents) + 1))
 
     @property
     def named_extents(self) -> dict[str, Extent]:
-        """How each of them lies against the result, by its name."""
+        """Extent of each further operand relative to the result, by its name."""
         return dict(zip(self.names, self.extents, strict=True))
 
     def then(self, other: Epilogue) -> Epilogue:
-        """What `other` makes of what this one gives; its operands come after this one's."""
+        """Return the epilogue that applies this one and then `other`; the operands of `other` come
+        last.
+        """
         first = len(self.extents)
         rest = (Arg(first + i) for i in range(1, len(other.extents) + 1))
         return Epilogue(other.expr(self.expr, *rest), (*self.extents, *other.extents))

@@ -1,4 +1,4 @@
-"""How far a result is from what was expected."""
+"""Compare a result with what was expected: measures of the error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def quotient(distance: float, norm: float) -> float:
 
 
 def _subtracted(array: Array) -> Array:
-    """As numbers whose differences and squares are right: bytes would wrap, bools have none."""
+    """Convert to numbers whose differences and squares are right: bytes would wrap, bools have
+    none.
+    """
     return array.astype(np.float64) if array.dtype.kind in "biu" else array
 
 

@@ -29,14 +29,16 @@ class Expr:
     """A scalar expression of arguments."""
 
     arguments: tuple[Expr, ...] = ()
-    """What a call is of; nothing for the others."""
+    """Arguments of a call; empty for other expressions."""
 
     def parts(self) -> Iterator[Expr]:
         """All parts, each once, arguments of a call before the call, the whole last."""
         return (part for part, _ in self._listed)
 
     def fold(self, visit: Callable[[Expr, tuple[T, ...]], T]) -> list[T]:
-        """What `visit` gives for each of `parts`, of it and of what its arguments gave."""
+        """Return the value of `visit` for each of `parts`, called with the part and its arguments'
+        values.
+        """
         found: list[T] = []
         for part, places in self._listed:
             found.append(visit(part, tuple([found[place] for place in places])))
@@ -85,17 +87,19 @@ class Expr:
 
     @cached_property
     def structure(self) -> str:
-        """What it is but for the values of its Scalars: what makes a program another one."""
+        """Text of the expression without the values of its Scalars: the same where a program is
+        shared.
+        """
         return self.text()
 
     @cached_property
     def arity(self) -> int:
-        """How many arguments it takes."""
+        """Number of arguments: one more than the greatest index of an Arg."""
         return 1 + max((p.index for p in self.parts() if isinstance(p, Arg)), default=-1)
 
     @cached_property
     def calls(self) -> int:
-        """How many functions it calls."""
+        """Number of function calls."""
         return sum(isinstance(part, Call) for part in self.parts())
 
     @property
@@ -226,7 +230,7 @@ class Expr:
 
     @property
     def _own(self) -> tuple[Any, ...]:
-        """What it is but for its arguments."""
+        """Return the attributes that tell this expression from others, except for its arguments."""
         raise NotImplementedError
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a graph computes, as a short text: the same for the same operators, types and shapes."""
+"""Fingerprints of graphs: a short text that is equal for equal operators, types and shapes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _graph(graph: Graph) -> Iterator[str]:
 
 
 def _value(value: Value, numbers: dict[Value, int]) -> Iterator[str]:
-    """Which one it is, and once what it is."""
+    """Yield the number of `value` and, when it is met for the first time, its description."""
     known = value in numbers
     yield f"value {numbers.setdefault(value, len(numbers))}"
     if not known:
@@ -59,7 +59,7 @@ def _value(value: Value, numbers: dict[Value, int]) -> Iterator[str]:
 
 
 def _kind(value: Value) -> Iterator[str]:
-    """What a value is, whatever it is called."""
+    """Yield the kind, the type and the data of `value`, but not its name."""
     yield value.kind.value
     yield str(value.type)
     if isinstance(value.data, np.ndarray):
@@ -67,7 +67,7 @@ def _kind(value: Value) -> Iterator[str]:
 
 
 def _parts(thing: object) -> Iterator[str]:
-    """What tells an operator's attribute from another of its kind."""
+    """Yield the texts that tell an attribute of an operator from others."""
     if isinstance(thing, PLAIN):
         yield repr(thing)
     elif isinstance(thing, Graph):

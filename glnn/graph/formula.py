@@ -23,7 +23,7 @@ def read_formula(
     number: Callable[[Number], T],
     call: Callable[[str, tuple[T, ...]], T],
 ) -> T:
-    """What the three functions make of the formula `text`.
+    """Parse the formula `text` and build it with the callbacks `argument`, `number` and `call`.
 
     a to d are arguments 0 to 3, da to dd arguments 4 to 7. Functions are called by their names;
     + - * / < <= > >= are add, sub, mul, div, less, less_equal, greater, greater_equal and neg.

@@ -30,7 +30,7 @@ class Function:
     name: str
     arity: int
     numpy: Callable[..., Any] | None = None
-    """What it is to NumPy, in the type of its arguments."""
+    """The function in NumPy, computed in the type of its arguments."""
     glsl: str | Mapping[str, str] | None = None
     """An expression of GLSL's scalars; by kind ("float", "int", "bool") where it takes others than
     floats."""
@@ -43,7 +43,7 @@ class Function:
     gives: str | None = None
     """The kind or the type of the result, where that is not the arguments'."""
     condition: bool = False
-    """Whether the first argument is a bool, whatever the others are."""
+    """True where the first argument is a bool, whatever the others are."""
     gradient: str | None = None
     """The formula of the result's derivative; None where that is 0, or the body says it."""
     by_result: str | None = None
@@ -97,7 +97,8 @@ class Function:
                 raise ShapeError(f"{self.name}: {number} is no {dtype.value}")
 
     def between(self, given: Sequence[Interval], dtype: DType) -> Interval:
-        """Where its value, of type `dtype`, lies for arguments that lie within `given`."""
+        """Return the interval of the value, of type `dtype`, for arguments that lie within `given`.
+        """
         found = None if self.interval is None else self.interval(*given)
         return Interval.of_type(dtype) if found is None else found.stored(dtype)
 

@@ -15,7 +15,7 @@ def gradient(expr: Expr, index: int) -> Expr | None:
     """
 
     def derived(part: Expr, arguments: tuple[tuple[Expr, Expr], ...]) -> tuple[Expr, Expr]:
-        """What the part is, and its derivative."""
+        """Return `part` with its arguments' values, and its derivative."""
         if isinstance(part, Arg):
             return part, ONE if part.index == index else ZERO
         if not isinstance(part, Call):

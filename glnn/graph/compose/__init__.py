@@ -1,1 +1,2 @@
-"""What takes several operators: graphs of them that layers and readers of models add to theirs."""
+"""Composites: layers that take several operators, added to the graphs of modules and model readers.
+"""

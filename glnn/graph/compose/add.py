@@ -1,4 +1,4 @@
-"""How several operators are put into a graph."""
+"""The protocol by which a layer adds operators to a graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Add(Protocol):
     """Adds a node of one result to a graph that is being built."""
 
     def __call__(self, operator: Operator, *inputs: Value) -> Value:
-        """What `operator` makes of `inputs`."""
+        """Add a node that applies `operator` to `inputs`, and return its result."""
 
 
 def joined(add: Add, x: Value, start: int, count: int) -> Value:

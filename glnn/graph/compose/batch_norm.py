@@ -82,7 +82,7 @@ def along(x: Shape) -> tuple[tuple[int, ...], Shape]:
 
 
 def count(x: Shape) -> int:
-    """How many numbers of `x` a channel has."""
+    """Return the number of elements of a channel (axis 1) in an array of shape `x`."""
     found = 1
     for axis, size in enumerate(x):
         found *= 1 if axis == 1 else size

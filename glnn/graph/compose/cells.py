@@ -1,4 +1,4 @@
-"""What recurrent layers compute at each unit in a step."""
+"""Cells of recurrent layers: the expressions of LSTM, GRU and RNN for one unit and one step."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from glnn.graph.expression import Arg, Expr, call
 
 Activation = Callable[[Expr], Expr]
 IOFC = (0, 1, 2, 3)
-"""Where an LSTM's gates lie in ONNX: input, output, forget, cell."""
+"""Places of an LSTM's gates in ONNX: input, output, forget, cell."""
 ZRH = (0, 1, 2)
-"""Where a GRU's lie: update, reset, hidden."""
+"""Places of a GRU's gates in ONNX: update, reset, hidden."""
 
 
 def _clipped(limit: float) -> Activation:
@@ -74,7 +74,9 @@ def gru_after(
     limit: float = 0.0,
     order: Sequence[int] = ZRH,
 ) -> tuple[Phase, ...]:
-    """That whose reset gate follows the product. order: where the gates z, r, h lie."""
+    """Return the phases of a GRU whose reset gate is applied after the product. order: the places
+    of the gates z, r, h.
+    """
     clip, (update, reset, hidden) = _clipped(limit), order
     z, r = (f(clip(call("add", Arg(i), Arg(3 + i)))) for i in (update, reset))
     own = call("add", Arg(hidden), Arg(7)) if biased else Arg(hidden)
@@ -84,7 +86,7 @@ def gru_after(
 
 
 def rnn(f: Activation, *, limit: float = 0.0) -> tuple[Phase, ...]:
-    """One gate."""
+    """Return the phase of a plain RNN, which has one gate."""
     return (Phase((f(_clipped(limit)(call("add", Arg(0), Arg(1)))),), (0, 1)),)
 
 

@@ -63,8 +63,8 @@ def _of_volumes(
     groups: int,
     exact: bool,
 ) -> Value:
-    """One convolution of images: a slice of the result each, the slices of x that meet it, one for
-    each of the kernel's own, being channels.
+    """Add a 3-D convolution as one 2-D convolution: each slice of the result is an image, and the
+    slices of x that meet it, one for each slice of the kernel, are channels.
     """
     _, share, kd, *_ = weight.type.shape
     c, size, _, _ = TensorType(x.type.dims[1:]).shape

@@ -26,7 +26,8 @@ def conv_transpose(
     dilation: Sizes,
     groups: int = 1,
 ) -> Value:
-    """What a convolution's gradient by its input is: (n, groups o, ...), float32.
+    """Add a transposed convolution, the gradient of a convolution by its input: (n, groups o, ...),
+    float32.
 
     x: (n, c, ...), of one to three dimensions more. weight: (c, o, ...). A dimension of x of `size`
     becomes (size - 1) stride - padding before - padding behind + dilation (kernel - 1) +

@@ -22,7 +22,7 @@ MOST_STEPS = 4096  # a plan has a launch for each: to make one of more takes min
 
 @dataclass(frozen=True)
 class Operands:
-    """What a node's layers are given, some of its directions or all."""
+    """The operands of a recurrent layer, for one of its directions or for all."""
 
     x: Value
     """(t, b, inputs)."""
@@ -40,7 +40,7 @@ class Operands:
     """(d, b, gates units), what a direction's units get in its first step besides."""
 
     def direction(self, call: Maker, d: int) -> Operands:
-        """Those of one direction."""
+        """Return the operands of direction `d` alone."""
         return Operands(
             self.x,
             _one(call, self.weight, d),
@@ -112,7 +112,9 @@ def run(
 
 
 def _inputs(call: Maker, given: Operands, d: int, back: bool, places: Value | None) -> Value:
-    """What the units of a direction get from outside, (1, t, b, gates, units), as it runs."""
+    """Return a direction's inputs times its weight, (1, t, b, gates, units), in the order of its
+    steps.
+    """
     t, b, features = given.x.type.shape
     rows, units = given.weight.type.shape[1], given.recurrent.type.shape[2]
     gates = rows // units
@@ -144,7 +146,7 @@ def _direction(call: Maker, y: Value, d: int) -> Value:
 
 
 def _turned(call: Maker, lengths: Value, t: int) -> Value:
-    """Which row of (t b) each place has when each sample's steps are turned round, int32."""
+    """Return the row of (t b) for each place when each sample's steps are reversed, int32."""
     (b,) = lengths.type.shape
     step = call.constant(np.arange(t)[:, None], np.int32)
     sample = call.constant(np.arange(b)[None], np.int32)
@@ -163,7 +165,9 @@ def _in_order(call: Maker, x: Value, back: bool, places: Value | None) -> Value:
 
 
 def _at_end(call: Maker, states: Value, lengths: Value) -> Value:
-    """Of states (t + 1, d, b, units) those behind each sample's last step, (d, b, units)."""
+    """Return the states after each sample's last step, (d, b, units), of `states` (t + 1, d, b,
+    units).
+    """
     steps_, d, b, units = states.type.shape
     rows = call.reshape(states, (steps_ * d * b, units))
     place = call.constant(np.arange(d * b).reshape(d, b), np.int32)

@@ -22,7 +22,7 @@ from glnn.types import Array, DType
 EXACT = 1 << 24
 """Up to which float32 has every integer."""
 MOST_PRODUCTS = 1 << 26
-"""How many products of int32 are held at once."""
+"""Most products of int32 that are held at once."""
 WHOLE = formula("cast_int32(a)")
 
 
@@ -38,7 +38,9 @@ class Whole:
     """No sum of the sizes of the numbers of one result is larger than that, where it is known."""
 
     def exact(self, other: Whole, depth: int) -> bool:
-        """Whether float32 has all sums of `depth` products with the numbers of `other`."""
+        """Return True where float32 holds all sums of `depth` products with numbers of `other`
+        exactly.
+        """
         sums = [self.most * other.most * depth]
         sums += [a.total * b.most for a, b in ((self, other), (other, self)) if a.total is not None]
         return min(sums) <= EXACT

@@ -1,4 +1,4 @@
-"""How what is made of several operators is put into a graph, with numbers that never change."""
+"""Build composites: add operators and constants to the graph of a composite."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Maker:
     """
 
     builder: Builder
-    """Of the graph of operators."""
+    """The builder of the graph of operators."""
     name: str
-    """What the nodes are called, and what errors call them."""
+    """Name of the nodes, and of the operator in error messages."""
 
     def __call__(self, operator: Operator, *inputs: Value | None) -> Value:
         """The first result of `operator`."""

@@ -15,30 +15,33 @@ Dims = tuple[Dim, ...]
 
 @dataclass(frozen=True)
 class Product:
-    """How a product by NumPy's rules is one of `Matmul`, x (rows, k) by weight (..., n, k)."""
+    """A NumPy matmul as the operator `Matmul`, x (rows, k) by weight (..., n, k)."""
 
     a: Dims
-    """What the first factor is spread to: (..., m, k)."""
+    """Broadcast shape of the first factor: (..., m, k)."""
     b: Dims
-    """What the second one is spread to, turned: (..., n, k)."""
+    """Broadcast shape of the second factor, transposed: (..., n, k)."""
     swapped: bool
-    """Whether b is x and a the weight: the result, (..., n, m), is then to be turned."""
+    """True where b is x and a the weight: the result, (..., n, m), must then be transposed."""
     result: Dims
     """The result's dimensions: (..., m, n), without m where a is a vector, without n where b is."""
 
     @property
     def x(self) -> Dims:
-        """What is x, before its matrices lie below one another."""
+        """Shape of the factor that becomes x, before its matrices are stacked into rows."""
         return self.b if self.swapped else self.a
 
     @property
     def weight(self) -> Dims:
-        """What is the weight, before its stack has one dimension."""
+        """Shape of the factor that becomes the weight, before its batch dimensions are flattened to
+        one.
+        """
         return self.a if self.swapped else self.b
 
     @classmethod
     def of(cls, a: Dims, b: Dims) -> Product:
-        """That of a (..., m, k) and b (..., n, k), or vectors (k,), whose stacks broadcast.
+        """Return the product of a (..., m, k) and b (..., n, k), or vectors (k,), with broadcast
+        batch dimensions.
 
         Raises ShapeError where they do not fit.
         """

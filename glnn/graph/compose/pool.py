@@ -85,14 +85,14 @@ def averaged(add: Add, x: Value, windows: Window, *, counted: bool) -> Value:
 
 
 def _fit(windows: Window) -> bool:
-    """Whether Pool2d takes the padding: numbers, at most half of a window each."""
+    """Return True where Pool2d takes the padding: known sizes, each at most half of the window."""
     pairs = zip(windows.sides, 2 * windows.kernel, strict=True)
     return not holds_symbols(windows.sides) and all(2 * side <= k for side, k in pairs)
 
 
 @dataclass(frozen=True)
 class WindowCounts(Table):
-    """How many numbers the mean of each window is of, float32."""
+    """The number of elements that the mean of each window is over, float32."""
 
     name: ClassVar[str] = "window_counts"
     array_function: ClassVar[str] = "window_counts"
@@ -100,7 +100,7 @@ class WindowCounts(Table):
     extents: Sizes
     """Sizes of the tensor, but for the first two."""
     counted: bool
-    """Whether those in the padding count, too."""
+    """True where elements of the padding count, too."""
 
     @property
     def called(self) -> str:

@@ -13,14 +13,14 @@ from glnn.graph.operators import Concat, Pad, RecurrentStep, Reshape, Slice, Uns
 
 @dataclass(frozen=True)
 class Phase:
-    """What one launch of a step computes: see `RecurrentStep`."""
+    """The expressions that one launch of a step computes: see `RecurrentStep`."""
 
     exprs: tuple[Expr, ...]
     """The new states, each of a unit's sums, inputs and states."""
     gates: tuple[int, int]
     """The first of the layer's gates that are summed, and the one behind the last."""
     summed: int = 0
-    """Which state is summed."""
+    """Index of the state that is summed."""
 
 
 def steps(
@@ -47,7 +47,9 @@ def steps(
 
 
 def stacked(add: Add, states: Sequence[Value], units: int, count: int) -> list[Value]:
-    """Of packed states the first `count`, each (t, d, b, units), of all t of them."""
+    """Return the first `count` states, each (t, d, b, units), unpacked from the packed states of
+    all t steps.
+    """
     apart = [add(Unsqueeze((0,)), state) for state in states]
     together = add(Concat(0), *apart) if len(apart) > 1 else apart[0]
     t, d, b, quads, _, four = together.type.shape

@@ -1,4 +1,4 @@
-"""One layer of an LSTM, a GRU or an RNN, over all steps and in one direction or two."""
+"""A layer of an LSTM, a GRU or an RNN, over all steps and in one direction or two."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from glnn.graph.operators import Concat, Expand, Matmul, Pad, Slice, Transpose
 from glnn.types import UNRANKED, TensorType
 
 GATES: Mapping[str, int] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-"""How many gates a unit has, by kind."""
+"""Number of gates of a unit, by kind."""
 IFGO = (0, 3, 1, 2)
-"""Where an LSTM's gates i, o, f, c lie in PyTorch's parameters."""
+"""Places of an LSTM's gates i, o, f, c in PyTorch's parameters."""
 RZN = (1, 0, 2)
-"""Where a GRU's gates z, r, h lie there."""
+"""Places of a GRU's gates z, r, h in PyTorch's parameters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +45,13 @@ class RecurrentLayer(Composite):
 
     name: ClassVar[str] = "recurrent_layer"
     kind: str
-    """One of `GATES`."""
+    """The kind of layer: a key of `GATES`."""
     directions: int = 1
     """1 or 2."""
     biased: bool = True
-    """Whether there are biases."""
+    """True where there are biases."""
     projected: bool = False
-    """Whether the units are projected."""
+    """True where the units are projected."""
 
     def __post_init__(self) -> None:
         strange = self.projected and self.kind != "lstm"
@@ -82,7 +82,7 @@ class RecurrentLayer(Composite):
 
     @property
     def states(self) -> int:
-        """How many states there are after the last step."""
+        """Number of states after the last step: 2 of an LSTM, else 1."""
         return 2 if self.kind == "lstm" else 1
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
@@ -134,8 +134,8 @@ class RecurrentLayer(Composite):
     def _operands(
         self, make: Maker, x: Value, parts: Mapping[str, Value], states: Sequence[Value]
     ) -> Operands:
-        """What the directions are given; of a GRU, whose last bias stays with its product, that is
-        a state that never changes.
+        """Return the operands of all directions. A GRU's last bias stays with its product: it is
+        passed as a state that never changes.
         """
         weight, recurrent = parts["weight_ih"], parts["weight_hh"]
         (_, b, _), (d, rows, _) = x.type.shape, weight.type.shape

@@ -19,7 +19,7 @@ MOST_RANK = 8
 
 @dataclass(frozen=True)
 class Places:
-    """Where the places of a dimension lie along another: in float32, as PyTorch has it."""
+    """Sample positions along one dimension of a resize: in float32, as PyTorch computes them."""
 
     size: int
     """Places looked at."""
@@ -28,11 +28,12 @@ class Places:
     scale: float | None = None
     """Places wanted for each, where that is not count / size."""
     align_corners: bool = False
-    """Whether the first and last places of both lie upon each other, instead of the ends."""
+    """True where the centres of the first and last elements coincide, instead of the outer edges.
+    """
 
     @property
     def step(self) -> float:
-        """How far one moves from place to place."""
+        """Distance in the input between neighbouring elements of the result."""
         if self.align_corners:
             return (self.size - 1) / (self.count - 1) if self.count > 1 else 0.0
         return self.size / self.count if self.scale is None else 1 / self.scale
@@ -60,7 +61,9 @@ class Places:
 
     @property
     def middles(self) -> Array:
-        """Where the middle of each place lies, float32, even before the first one."""
+        """Return the position in the input of each result element's centre, float32, negative
+        before the first.
+        """
         at, step = np.arange(self.count, dtype=np.float32), np.float32(self.step)
         half = np.float32(0.5)
         return np.asarray(at * step if self.align_corners else (at + half) * step - half)
@@ -104,13 +107,15 @@ def _size(x: Value, axis: int) -> int:
 
 
 def _equally_apart(index: Array) -> bool:
-    """Whether the indices go on in equal steps."""
+    """Return True where the indices advance in equal steps, other than 0."""
     steps = np.diff(index)
     return index.size > 0 and bool((steps == steps[:1]).all() and (steps[:1] != 0).all())
 
 
 def _repeats(index: Array, size: int) -> int:
-    """How often each of `size` places is there, one after the other; 0 where that differs."""
+    """Return the number of times that each of `size` elements is repeated in a row; 0 where that
+    differs.
+    """
     count = index.size // max(size, 1)
     return count if np.array_equal(index, np.repeat(np.arange(size), count)) else 0
 

@@ -1,4 +1,4 @@
-"""Where windows lie: what convolutions and pooling of any number of dimensions say alike."""
+"""Sliding windows of convolutions and pooling, of any number of dimensions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Window:
     after: Sizes
     """Places added behind the last."""
     ceil: bool = False
-    """Whether the last window may hang over the end."""
+    """True where the last window may reach over the end."""
 
     @property
     def sides(self) -> Sizes:

@@ -1,4 +1,4 @@
-"""What an op is made of where one kernel does not compute it whole."""
+"""Stages of an op that no single kernel computes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glnn.types import Shape
 
 @dataclass(frozen=True)
 class Stage:
-    """One op on the way.
+    """A stage: an op that computes an intermediate or the final result of a whole op.
 
     operands: for each of its operands the name of an operand of the whole op, of a derived
     parameter, or of an earlier stage. kernel: the one to take; None leaves the choice open.

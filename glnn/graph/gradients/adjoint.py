@@ -1,4 +1,4 @@
-"""What was taken from places that are known goes back to them."""
+"""Adjoints of gathers with known indices: gradients are added at the places that were read."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ EMPTY = 4  # of how many places in the table of sums one is to be taken at least
 
 @dataclass(frozen=True)
 class Places:
-    """Which places results were made of along an axis, and the factors of their numbers."""
+    """A sparse linear map along an axis: triples of source place, result and weight."""
 
     ids: Array
     """The place that each number came from."""
     results: Array
     """The result that it went to."""
     weights: Array
-    """What it was multiplied by, float32."""
+    """Factor of each number, float32."""
 
     @classmethod
     def of(cls, index: Array, weights: Array | None = None) -> Places:
-        """Those of `index` (taps, results), below 0 for none, and of weights of that shape."""
+        """Return the map of `index` (taps, results), negative for none, and of weights of the same
+        shape.
+        """
         results = np.broadcast_to(np.arange(index.shape[1]), index.shape)
         weights = np.ones(index.shape, np.float32) if weights is None else weights
         there = (index >= 0) & (weights != 0)

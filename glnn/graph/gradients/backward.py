@@ -1,4 +1,4 @@
-"""What the rules of gradients are given."""
+"""The context that gradient rules receive: node, operands, results and the gradient."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Backward:
         return self.node.outputs[0]
 
     def wants(self, value: Value | None) -> bool:
-        """Whether the gradient by `value` is wanted."""
+        """Return True where the gradient with respect to `value` is needed."""
         return value in self.wanted
 
     def by_name(self, **found: Value | None) -> tuple[Value | None, ...]:
-        """What a rule gives, of the gradients of operands by their names."""
+        """Return the gradients in the order of the node's inputs, given by the operands' names."""
         all = self.node.operator.positional({k: v for k, v in found.items() if v})
         return tuple(all[: len(self.node.inputs)])
 

@@ -32,7 +32,7 @@ MOST_ONES = 1 << 20  # numbers of a matrix that says which index is which place
 
 
 def gather(back: Backward) -> Sequence[Value | None]:
-    """What was looked up goes back to its place.
+    """Return the gradients of Gather: each number of dy is added at the place that was looked up.
 
     Where no run changes the indices, it is known which places meet. Else it is the product of a
     matrix with a one for each index, while that has at most `MOST_ONES` numbers, and behind that a

@@ -90,7 +90,9 @@ def roll(back: Backward) -> Sequence[Value | None]:
 
 
 def pad(back: Backward) -> Sequence[Value | None]:
-    """What lies within; of edges by x's own numbers the sums of what a number was put to."""
+    """Return the gradient of Pad: dy without the padding; for the edges made of x's own numbers,
+    the sum of dy over all copies of each number.
+    """
     operator, x = back.node.operator, back.operands["x"]
     assert isinstance(operator, Pad)
     found = back.gradient

@@ -11,7 +11,9 @@ from glnn.graph.operators import Pool2d, Pool2dGradient
 
 
 def pool2d(back: Backward) -> Sequence[Value | None]:
-    """Of an average by all of x alike, of a maximum by the places where it was found."""
+    """Return the gradient of Pool2d: average pooling spreads dy over the window, maximum pooling
+    adds it at the place of the maximum, for which x and the result are read.
+    """
     operator, x = back.node.operator, back.operands["x"]
     assert isinstance(operator, Pool2d)
     gradient = Pool2dGradient(operator, (x.type.shape[2], x.type.shape[3]))

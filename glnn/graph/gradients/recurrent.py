@@ -60,7 +60,7 @@ def recurrent_step(back: Backward) -> Sequence[Value | None]:
 
 
 def _apart(back: Backward, packed: Value, index: int, shape: tuple[int, ...]) -> Value:
-    """One of packed states."""
+    """Return state number `index` of packed states."""
     return _cut(back, packed, 3, index, shape)
 
 

@@ -82,12 +82,13 @@ def _apart(operator: Normalize, x: Shape) -> tuple[Shape, tuple[int, ...], tuple
 def _centred(
     back: Backward, operator: Normalize, x: Value, axes: tuple[int, ...]
 ) -> tuple[Value, ...]:
-    """What the deviation is of: x, and its means where they are taken away."""
+    """Return the operands of the mean square deviation: x, and its means where they are subtracted.
+    """
     return (x, back(Reduce("mean", axes, True), x)) if operator.centred else (x,)
 
 
 def _deviation(operator: Normalize, axes: tuple[int, ...]) -> Reduce:
-    """One over the deviation."""
+    """Return the reduction that computes the reciprocal standard deviation."""
     square = formula("square(a - b)" if operator.centred else "a * a")
     finish = call("rsqrt", call("add", Arg(0), operator.eps))
     return Reduce("mean", axes, True, square, finish)

@@ -79,7 +79,9 @@ def _multiplied(back: Backward, x: Value, updates: Value, taken: Taken, placed: 
 
 
 def _extreme(back: Backward, x: Value, updates: Value, taken: Taken, placed: Placed) -> Pair:
-    """Those that are equally extreme share the gradient evenly, as in torch.scatter_reduce."""
+    """Return the gradients of a maximum or minimum: equal extremes share dy evenly, as in
+    torch.scatter_reduce.
+    """
     one = "where(equal(a, b), 1.0, 0.0)"
     own = back.pointwise(one, x, back.output)
     theirs = back.pointwise(one, updates, taken(back.output))
@@ -91,7 +93,7 @@ _BY = {"none": _put, "add": _added, "mul": _multiplied, "max": _extreme, "min": 
 
 
 def _ways(back: Backward, index: Value, updates: Value) -> tuple[Taken, Placed]:
-    """How the operator's indices are looked up, and how they place updates."""
+    """Return functions that gather at the operator's indices, and that scatter updates to them."""
     operator = back.node.operator
     match operator:
         case ScatterElements(axis=axis):

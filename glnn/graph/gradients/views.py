@@ -36,7 +36,7 @@ def identity(back: Backward) -> Sequence[Value | None]:
 
 
 def detached(back: Backward) -> Sequence[Value | None]:
-    """None: it is taken as fixed."""
+    """Return no gradient: the operand counts as a constant."""
     return (None,)
 
 
