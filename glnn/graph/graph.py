@@ -29,7 +29,7 @@ GROWTH = 8  # int4 becomes float32, which is the most that a cast or DequantizeL
 
 
 class Kind(Enum):
-    """Where a value comes from."""
+    """The source of a value."""
 
     INPUT = "input"
     CONSTANT = "constant"
@@ -150,7 +150,9 @@ class Node:
             raise ShapeError(f"layer {self.name!r}: {error}") from None
 
     def asks(self, known: Mapping[Value, Array]) -> bool:
-        """Whether nothing can be said of the results, as numbers are missing among `known`."""
+        """Return True where the results are unknown because `known` lacks numbers that they depend
+        on.
+        """
         named = self.operator.named(self.inputs) if self.operator.told else {}
         return any(name in named and named[name] not in known for name in self.operator.told)
 
@@ -262,7 +264,7 @@ class Graph:
         return FOLDED + GROWTH * sum(value.type.nbytes for value in given)
 
     def changes(self, value: Value) -> bool:
-        """Whether a run may change `value`: it is given, or made of what is."""
+        """Return True where a run may change `value`: an input, or computed from one."""
         return value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in self.fixed
 
     def input_types(self, shapes: Mapping[str, Shape]) -> dict[str, TensorType]:
@@ -346,7 +348,7 @@ class Graph:
         return wanted, tuple(v.name for v in self.inputs if v in found and v not in first)
 
     def told(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Those of `feeds`, arrays of the inputs by name, whose numbers decide about sizes.
+        """Return the arrays of `feeds`, by the inputs' names, whose numbers decide about sizes.
 
         What sizes may follow from is looked at where it is a few numbers in one dimension.
         """

@@ -10,25 +10,27 @@ from glnn.symint import at_most, divides, same
 from glnn.types import Shape
 
 Edge = Literal["none", "constant", "edge", "reflect", "wrap"]
-"""What a place outside of the operand gets: there is none; a constant; the number at the nearest
-edge; the one mirrored at the edge; or the one from the other end."""
+"""Handling of places outside of the operand: there are none; a constant; the nearest edge's number;
+the number mirrored at the edge; or the number from the other end.
+"""
 EDGES: tuple[Edge, ...] = get_args(Edge)
 Strides = tuple[int, ...]
-"""How far places that are neighbours along each dimension lie apart in memory, in numbers."""
+"""Distance in memory between neighbours along each dimension, in numbers."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How a dimension of a result, or a factor of one, walks through the operand."""
+    """A walk along one dimension of the operand, for a dimension of the result or a factor of one.
+    """
 
     size: int
     """Its places."""
     axis: int | None = None
     """The operand's dimension that it walks along; None where it meets the same again and again."""
     start: int = 0
-    """Where its first place lies along that dimension: before 0 where it is outside."""
+    """First place along the operand's dimension; negative where it is outside."""
     step: int = 1
-    """How far it moves there from place to place."""
+    """Distance along the operand's dimension between successive places."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class IndexMap:
     dims: tuple[tuple[Axis, ...], ...]
     """For each dimension of the result what it is a product of, the outermost first."""
     edge: Edge = "none"
-    """What is met outside of the operand."""
+    """Handling of places outside of the operand."""
 
     def walk(self, shape: Shape, reads: Strides, writes: Strides) -> Walk:
         """The map in memory. shape, reads: of the operand. writes: the result's strides."""
@@ -67,7 +69,7 @@ class IndexMap:
 
 @dataclass(frozen=True)
 class Leg:
-    """One loop of a walk through memory."""
+    """A loop of a walk through memory."""
 
     count: int
     read: int
@@ -75,7 +77,7 @@ class Leg:
     write: int
     """Numbers from one place's result to the next one's."""
     first: int = 0
-    """Where it begins along the operand's dimension, if it leaves that."""
+    """First place along the operand's dimension, if the loop leaves that."""
     extent: int | None = None
     """The size of that dimension; None where it does not leave it."""
     look: int = 0
@@ -83,7 +85,7 @@ class Leg:
 
     @property
     def bounded(self) -> bool:
-        """Whether it leaves the operand."""
+        """True where the loop leaves the operand."""
         return self.extent is not None
 
 
@@ -93,22 +95,24 @@ class Walk:
 
     legs: tuple[Leg, ...]
     base: int
-    """Where the operand's number of the first place lies; of bounded legs the dimension's start."""
+    """Offset of the operand's number for the first place; of the dimension's start for bounded
+    legs.
+    """
     target: int
-    """Where the first place lies in the result."""
+    """Offset of the first place in the result."""
     edge: Edge
-    """What is met outside: "none" where no leg is bounded."""
+    """Handling of places outside: "none" where no leg is bounded."""
 
     @classmethod
     def of(cls, legs: Sequence[Leg], base: int = 0, edge: Edge = "none") -> Walk:
-        """That of `legs`, the innermost last, of which what walks alike becomes one."""
+        """Return the walk of `legs`, the innermost last, with contiguous legs merged into one."""
         kept = [leg for leg in legs if leg.bounded or not same(leg.count, 1)] or [Leg(1, 0, 1)]
         edge = edge if any(leg.bounded for leg in kept) else "none"
         return cls(tuple(_collapsed(kept, edge)), base, 0, edge)
 
     @property
     def places(self) -> int:
-        """How many there are."""
+        """Number of places of the result: the product of the legs' counts."""
         count = 1
         for leg in self.legs:
             count *= leg.count

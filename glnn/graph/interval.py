@@ -19,7 +19,7 @@ from glnn.types import Array, DType
 
 Number = int | float
 Rule = Callable[..., "Interval | None"]
-"""From the intervals of a function's arguments to that of its value; None where nobody knows."""
+"""Rule that maps the intervals of a function's arguments to that of its value; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Interval:
 
     @classmethod
     def of_array(cls, array: Array) -> Interval:
-        """That of the numbers of `array`; 0 alone where it has none."""
+        """Return the interval of the numbers of `array`; 0 alone where it is empty."""
         if not array.size:
             return cls(0, 0)
         if is_symbolic(array):
@@ -65,25 +65,26 @@ class Interval:
         return cls(-inf, inf) if number != number else around(number, rounded)
 
     def within(self, other: Interval) -> bool:
-        """Whether `other` has all of its numbers."""
+        """Return True where `other` contains this interval."""
         return other.low <= self.low and self.high <= other.high
 
     def stored(self, dtype: DType) -> Interval:
-        """As numbers of `dtype`, which wrap around where they are no numbers of an integer type."""
+        """Return the interval after a cast to `dtype`; integers out of its range wrap around."""
         whole = Interval.of_type(dtype)
         if dtype.kind == "float":
             return Interval(float(self.low), float(self.high))
         return self if self.within(whole) else whole
 
     def times(self, least: int, most: int) -> Interval:
-        """Of sums of at least `least` and at most `most` of its numbers."""
+        """Return the interval of sums of at least `least` and at most `most` numbers of this one.
+        """
         if not self.whole:
             return Interval(-inf, inf)
         return around(*(end * count for end in (self.low, self.high) for count in (least, most)))
 
     @property
     def whole(self) -> bool:
-        """Whether its ends are integers."""
+        """True where both ends are integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
 
@@ -101,7 +102,7 @@ def joined(intervals: Sequence[Interval]) -> Interval:
 
 
 def powers(of: Interval, count: int) -> Interval | None:
-    """Of products of `count` numbers."""
+    """Return the interval of products of `count` numbers; None where it is unknown."""
     size = max(abs(of.low), abs(of.high), 1)
     if not of.whole or (size > 1 and count > 64):
         return None
@@ -124,7 +125,7 @@ def integers(rule: Rule) -> Rule:
 
 
 def magnitude(x: Interval) -> Interval:
-    """Of absolute values."""
+    """Return the interval of absolute values."""
     low, high = abs(x.low), abs(x.high)
     return Interval(0 if x.low <= 0 <= x.high else min(low, high), max(low, high))
 
@@ -135,18 +136,18 @@ def sign(x: Number) -> int:
 
 
 def square(x: Interval) -> Interval:
-    """Of integers by themselves."""
+    """Return the interval of integers' squares."""
     size = magnitude(x)
     return Interval(size.low * size.low, size.high * size.high)
 
 
 def chosen(_: Interval, x: Interval, y: Interval) -> Interval:
-    """Of one or the other."""
+    """Return the interval of a choice between x and y."""
     return joined((x, y))
 
 
 def quotient(a: Interval, b: Interval) -> Interval:
-    """Of integers' quotients towards 0, of which that by 0 is 0."""
+    """Return the interval of integer quotients rounded towards 0; a quotient by 0 is 0."""
     found = [0] if b.low <= 0 <= b.high else []
     for by in {b.low, b.high, -1, 1}:
         if by and b.low <= by <= b.high:
@@ -155,7 +156,8 @@ def quotient(a: Interval, b: Interval) -> Interval:
 
 
 def rest(a: Interval, b: Interval) -> Interval:
-    """Of what integers' quotients towards 0 leave, with the sign of a."""
+    """Return the interval of remainders of integer division rounded towards 0, with the sign of a.
+    """
     most = max(abs(b.low), abs(b.high), 1) - 1
     return Interval(max(min(a.low, 0), -most), min(max(a.high, 0), most))
 
@@ -166,21 +168,21 @@ def modulo(a: Interval, b: Interval) -> Interval:
 
 
 def bits(a: Interval, b: Interval) -> Interval:
-    """Of integers whose bits are made of those of both, place by place."""
+    """Return the interval of bitwise and, or and xor of integers."""
     both = joined((a, b))
     most = 2 ** max(int(both.high).bit_length(), (~int(both.low)).bit_length()) - 1
     return Interval(0 if both.low >= 0 else -most - 1, most)
 
 
 def left_shift(a: Interval, by: Interval) -> Interval | None:
-    """Of integers times powers of two."""
+    """Return the interval of integers shifted left; None where a shift is not in 0 to 63."""
     if not 0 <= by.low <= by.high < 64:
         return None
     return corners(lambda x, places: x << places)(a, by)
 
 
 def right_shift(a: Interval, by: Interval) -> Interval:
-    """Of integers over powers of two, towards the lesser one."""
+    """Return the interval of integers shifted right, an arithmetic shift that rounds down."""
     return Interval(min(a.low, 0), max(a.high, -1))
 
 

@@ -1,4 +1,4 @@
-"""What an operator is: attributes, type rule, cost and NumPy reference. Knows no GL."""
+"""The base class of operators: attributes, type rule, cost and NumPy reference. Knows no OpenGL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Reference = Callable[..., tuple[Array, ...]]
 Known = Sequence[Array | None]
 """The numbers of each operand, None where they are not known yet; shorter where no more are."""
 Intervals = Sequence[Interval | None]
-"""Where the numbers of each operand lie, in order; None where one is left out."""
+"""Interval of each operand's numbers, in order; None where an operand is left out."""
 Shapes = Mapping[str, Shape]
 """The shape of each operand, by the operand's name."""
 Operands = Mapping[str, "TensorType | Shape"]
@@ -36,7 +36,7 @@ Operands = Mapping[str, "TensorType | Shape"]
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run of an op needs at the least.
+    """The least work and memory traffic of one run of an op.
 
     flops: floating-point operations, a multiply-add counting two.
     bytes: float32 bytes, each operand read once and the result written once.
@@ -67,7 +67,7 @@ class _Kind(ABCMeta):
 
 
 class Operator(metaclass=_Kind):
-    """What is computed. Subclasses are frozen dataclasses of the operator's attributes.
+    """Base class of operators. Subclasses are frozen dataclasses of the operator's attributes.
 
     `name` is the operator's name in every folder. `operands` names its operands in order; those in
     `optional` may be left out, and the last one of an operator that is `variadic` may be there any
@@ -114,11 +114,11 @@ class Operator(metaclass=_Kind):
     table: ClassVar[bool] = False
     array_function: ClassVar[str] = ""
     any_sizes: ClassVar[bool] = False
-    """Whether what `specialized` returns takes arrays of other sizes, of as many dimensions."""
+    """True where what `specialized` returns takes arrays of other sizes, of as many dimensions."""
 
     @property
     def array_attributes(self) -> tuple[Any, ...]:
-        """What `array_function` is given behind the operands, as plain data."""
+        """Attributes, as plain data, that `array_function` takes after the operands."""
         return tuple(plain_values(self))
 
     @property
@@ -159,11 +159,11 @@ class Operator(metaclass=_Kind):
 
     @abstractmethod
     def cost(self, types: Types) -> Cost:
-        """What one run needs at the least."""
+        """Return the least work and memory traffic of one run."""
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Name of the operator for people."""
         return self.name
 
     @property
@@ -183,7 +183,7 @@ class Operator(metaclass=_Kind):
 
     @property
     def random(self) -> bool:
-        """Whether each run gives other results of the same operands."""
+        """True where each run gives other results for the same operands."""
         return False
 
     def settle(
@@ -216,7 +216,7 @@ class Operator(metaclass=_Kind):
         return results, self.settle(types, known, results)
 
     def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
-        """Where the numbers of each result lie for operands that lie within `given`.
+        """Return the interval of each result's numbers for operands that lie within `given`.
 
         Nothing where nobody knows.
         """
@@ -264,7 +264,9 @@ class Operator(metaclass=_Kind):
         return found
 
     def positional(self, given: Mapping[str, T]) -> list[T | None]:
-        """What `given` has for each operand, in order. Raises ShapeError for names not known."""
+        """Return the item of `given` for each operand, in order. Raises ShapeError for unknown
+        names.
+        """
         names = self.names(len(given) + sum(name not in given for name in self.optional))
         if unknown := [name for name in given if name not in names]:
             raise ShapeError(f"{self.name}: expected operands {names}, got {unknown[0]}")
@@ -283,7 +285,7 @@ class Operator(metaclass=_Kind):
         return self.reference(*self.positional(operands))[0]
 
     def cost_of(self, operands: Operands) -> Cost:
-        """What one run needs at the least, of operands by name."""
+        """Return the least work and memory traffic of one run, for operands by name."""
         return self.cost(self.positional(typed(operands)))
 
     def flops(self, shapes: Shapes) -> int:
@@ -333,7 +335,9 @@ class Operator(metaclass=_Kind):
         )
 
     def undivided(self, shapes: Shapes) -> tuple[Operator, Shapes]:
-        """What does as much at once, by the same program, where this is part of something else."""
+        """Return an operator, and shapes, that do as much work as a whole by the same program,
+        where this operator is a part of another computation.
+        """
         return self, shapes
 
     def few(self, shapes: Shapes, count: int) -> Few | None:
@@ -349,7 +353,9 @@ class Operator(metaclass=_Kind):
         return Few(self, {**shapes, **some}, dict.fromkeys((*some, "out"), 1))
 
     def depth(self, shapes: Shapes) -> int:
-        """How many numbers a kernel's loop may walk for one result, where no attribute says so."""
+        """Return the most iterations of a kernel's loop for one result, where no attribute limits
+        them.
+        """
         return 1
 
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
@@ -375,7 +381,9 @@ class Operator(metaclass=_Kind):
         return {}
 
     def view_layouts(self, given: str) -> tuple[str, str]:
-        """How a view wants its input, which lies in `given`, and how its result then lies."""
+        """Return the layout that a view needs of its input, which lies in `given`, and its result's
+        layout.
+        """
         return "R", "R"
 
 

@@ -44,7 +44,7 @@ class _Instruction:
     count: int
     dtype: np.dtype[Any]
     plain: bool
-    """Whether all operands that are arrays have one type, so that nothing is cast between."""
+    """True where all operands that are arrays have one type, so that nothing is cast in between."""
 
 
 @dataclass(frozen=True)

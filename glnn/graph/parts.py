@@ -1,4 +1,5 @@
-"""What a thing is made of, where equal parts are one: graphs are deep, and share what they read."""
+"""The distinct parts of a nested structure: equal parts count once, as graphs are deep and share.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from glnn.graph.expression import Arg, call
 
 SUM = call("add", Arg(0), Arg(1))
-"""Of two tensors, or of a result and its bias."""
+"""Sum of two tensors, or of a result and its bias."""
 PRODUCT = call("mul", Arg(0), Arg(1))
 SCALE_AND_SHIFT = call("add", call("mul", Arg(0), Arg(1)), Arg(2))
-"""What a batch normalisation does to each channel at inference."""
+"""Batch normalisation of each channel at inference."""

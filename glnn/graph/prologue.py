@@ -1,4 +1,4 @@
-"""What is done to each number of a contraction's x before it is multiplied."""
+"""Prologues: pointwise work on a contraction's x before it is multiplied."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from glnn.graph.expression import Expr
 from glnn.types import Array, Shape
 
 Spread = Literal["channel", "image", "one"]
-"""How an operand lies against x: one number for each place along axis 1, a matrix's column or an
-image's channel; as many for each image, or for each of equal runs of a matrix's rows; or a single
-number."""
+"""Shape of an operand relative to x: one number for each place along axis 1, a matrix's column or
+an image's channel; as many for each image, or for each of equal runs of a matrix's rows; or a
+single number.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,17 @@ class Prologue:
 
     @property
     def structure(self) -> str:
-        """What makes a program another one."""
+        """Text that tells programs apart: the same for prologues that share a program."""
         return " ".join((self.expr.structure, *self.extents))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What kernels call the further operands: p1, p2, ..."""
+        """Names of the further operands in kernels: p1, p2, ..."""
         return tuple(f"p{i}" for i in range(1, len(self.extents) + 1))
 
     @property
     def named_extents(self) -> dict[str, Spread]:
-        """How each of them lies against x, by its name."""
+        """Extent of each further operand relative to x, by its name."""
         return dict(zip(self.names, self.extents, strict=True))
 
     def shapes(self, x: Shape, images: int) -> dict[str, Shape]:
@@ -58,7 +59,9 @@ class Prologue:
         return {name: known[extent] for name, extent in self.named_extents.items()}
 
     def images(self, shapes: Mapping[str, Shape]) -> int:
-        """How many images x is of: of a matrix, as many as an operand has numbers for."""
+        """Return the number of images of x: for a matrix, the rows of an operand that has some for
+        each image.
+        """
         x = shapes["x"]
         if len(x) == 4:
             return x[0]

@@ -37,7 +37,7 @@ class Prologued(Contraction):
             self.prologue.check(self.name, shapes)
 
     def prepared(self, operands: Mapping[str, Array]) -> Array:
-        """What is multiplied: x behind its prologue, in the dtype of x."""
+        """Return x after the prologue, which is what is multiplied, in the dtype of x."""
         x = operands["x"]
         if self.prologue is None:
             return x
@@ -60,10 +60,12 @@ class Prologued(Contraction):
         return tuple(name for name, extent in extents.items() if extent == "image")
 
     def layouts_of(self, by_image: str) -> dict[str, str]:
-        """How the prologue's operands lie; those with numbers for each image, in `by_image`."""
+        """Return the layouts of the prologue's operands; operands with numbers for each image lie
+        in `by_image`.
+        """
         return {n: by_image if n in self.by_image() else "R" for n in self.beside}
 
 
 def prologue_of(op: Operator) -> Prologue | None:
-    """That of `op`; None where it has none."""
+    """Return the prologue of `op`; None where it has none."""
     return op.prologue if isinstance(op, Prologued) else None

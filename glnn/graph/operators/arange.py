@@ -20,7 +20,7 @@ class Arange(HostOperator):
     name: ClassVar[str] = "arange"
     array_function: ClassVar[str] = "arange"
     count: int
-    """How many numbers."""
+    """Number of elements."""
     dtype: DType
     """Their type, int32 or int64."""
 

@@ -1,4 +1,4 @@
-"""Where the extremes along an axis are."""
+"""Arg-max and arg-min: the places of the extremes along an axis."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ArgReduce(Operator):
     variadic: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x0",)
     kind: Literal["max", "min"]
-    """Whether the greatest or the least is looked for."""
+    """The extreme that is looked for: the greatest or the least."""
     axis: int
     """Along which; negative ones count from the end."""
     keepdims: bool = False
-    """Whether the axis stays, of size 1."""
+    """True where the axis stays, of size 1."""
     last: bool = False
-    """Which of several that are as extreme: the last one instead of the first."""
+    """True where the last of several equal extremes is taken instead of the first."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("max", "min"):
@@ -41,7 +41,7 @@ class ArgReduce(Operator):
 
     @property
     def values(self) -> Reduce:
-        """What gives the extremes themselves."""
+        """Return the reduction that gives the extremes themselves."""
         return Reduce(self.kind, (self.axis,), self.keepdims)
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
@@ -82,5 +82,5 @@ class ArgReduce(Operator):
         return {"depth": self.depth(shapes), "outputs": prod(self.shape_of(shapes))}
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
-        """It is not done in parts."""
+        """Return that the reduction is not divisible into parts."""
         return {"divisible": 0}

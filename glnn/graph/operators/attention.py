@@ -19,21 +19,21 @@ from glnn.types import Array, Shape
 
 @dataclass(frozen=True)
 class Walk:
-    """Where the numbers of an operand lie in it, row major: how far apart, counted in numbers.
+    """Offset and strides of an operand in its row-major memory, counted in numbers.
 
     Number i of token t of head h of sample s is at start + s sample + h head + t token + i step.
     """
 
     start: int = 0
-    """Where the first number lies."""
+    """Offset of the first number."""
     sample: int = 0
-    """From one sample to the next; 0 where all have the same."""
+    """Stride between samples; 0 where all have the same numbers."""
     head: int = 0
-    """From one head to the next; 0 where all have the same."""
+    """Stride between heads; 0 where all have the same numbers."""
     token: int = 0
-    """From one token to the next; of a mask, from one query to the next."""
+    """Stride between tokens; of a mask, between queries."""
     step: int = 1
-    """From one number of a token to the next; of a mask, from one key to the next."""
+    """Stride between the numbers of a token; of a mask, between keys."""
 
     def last(self, *sizes: int) -> int:
         """The farthest place of a walk of so many samples, heads, tokens and numbers."""
@@ -73,12 +73,12 @@ class Attention(Contraction):
     columns: int
     """Numbers of a value."""
     at: tuple[Walk, ...]
-    """Of q, k, v and, where there is one, the mask."""
+    """Strides of q, k, v and, where there is one, the mask."""
     scale: float = 1.0
     order: tuple[int, int, int] = (0, 2, 1)
-    """Of batch 0, heads 1 and queries 2 in the result."""
+    """Order of batch 0, heads 1 and queries 2 in the result."""
     zeros: bool = False
-    """Whether rows without a softmax are zeros, not NaN."""
+    """True where rows without a softmax are zeros, not NaN."""
 
     def __post_init__(self) -> None:
         sizes = (self.batch, self.heads, self.queries, self.keys, self.width, self.columns)
@@ -93,7 +93,7 @@ class Attention(Contraction):
 
     @property
     def spans(self) -> dict[str, tuple[Walk, Shape]]:
-        """How each operand is walked, and what it then is: (batch, heads, tokens, numbers)."""
+        """Strides of each operand and the shape they walk: (batch, heads, tokens, numbers)."""
         tokens = {"q": self.queries, "k": self.keys, "v": self.keys, "mask": self.queries}
         numbers = {"q": self.width, "k": self.width, "v": self.columns, "mask": self.keys}
         return {

@@ -1,4 +1,4 @@
-"""One of two graphs, as a condition says."""
+"""The branch operator: a condition selects one of two graphs."""
 
 from __future__ import annotations
 
@@ -91,6 +91,6 @@ class If(Control):
         return tuple(run(0, given[:count]) if condition.item() else run(1, given[count:]))
 
     def cost(self, types: Types) -> Cost:
-        """That of the branch that costs more."""
+        """Return the cost of the more expensive branch."""
         pairs = zip(self.bodies, self.given(types), strict=True)
         return max((cost(body, given) for body, given in pairs), key=lambda c: (c.flops, c.bytes))

@@ -1,4 +1,4 @@
-"""What operators that run graphs, their bodies, have in common: branches and loops.
+"""Base class of operators that run graphs, their bodies: branches and loops.
 
 A body reads no value that the graph around it is given or computes: what it takes from there is an
 operand of the node, and an input of the body, so that passes, memory and placement see all that a
@@ -18,10 +18,10 @@ from glnn.graph.operator import Cost, Known, Operator, Types
 from glnn.types import ANYTHING, Array, DType, TensorType
 
 FLAG = TensorType((), DType.bool)
-"""What a loop tells its body: that it goes on."""
+"""Type of the flag by which a loop tells its body that it goes on."""
 Given = Mapping[str, TensorType]
 Run = Callable[[int, Sequence[Array]], Sequence[Array]]
-"""What gives the outputs of the body of that number for arrays of its inputs."""
+"""Function that runs the body of a number on arrays of its inputs, and returns its outputs."""
 
 
 class Control(Operator):
@@ -52,7 +52,7 @@ class Control(Operator):
         """The types of each body's inputs, by name, for operands of `types`."""
 
     def numbers(self, known: Known) -> tuple[Mapping[str, Array], ...]:
-        """Those of each body's inputs, by name, that are known where those of operands are."""
+        """Return the known arrays of each body's inputs, by name, given those of the operands."""
         found = []
         for body, (operand, first) in zip(self.bodies, self.captures, strict=True):
             pairs = zip(body.inputs[first:], known[operand:], strict=False)
@@ -62,7 +62,7 @@ class Control(Operator):
     @property
     @abstractmethod
     def count(self) -> int:
-        """How many results there are."""
+        """Number of results."""
 
     @abstractmethod
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
@@ -123,7 +123,7 @@ def results(body: Graph, given: Given, numbers: Mapping[str, Array]) -> tuple[Te
 
 
 def cost(body: Graph, given: Given) -> Cost:
-    """What the nodes of `body` cost together that are computed in each run."""
+    """Return the cost of the nodes of `body` that are computed in each run."""
     types, flops, nbytes = body.bind(given), 0, 0
     for node in body.nodes:
         if node.outputs[0] not in body.fixed:

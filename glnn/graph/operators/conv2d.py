@@ -35,9 +35,12 @@ class Conv2d(Convolving):
     bytes: ClassVar[tuple[str, ...]] = ("weight",)
     groups: int = 1
     exact: bool = False
-    """Whether sums of whole numbers below 2^24 must be exact: none is of transformed numbers."""
+    """True where sums of whole numbers below 2^24 must be exact, which excludes Winograd
+    transforms.
+    """
     prologue: Prologue | None = None
-    """What is done to x before: of images, an operand has a number for each channel of each."""
+    """Work on x before it is convolved: an operand by image has a number for each channel of each.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -110,7 +110,9 @@ class Conv2dInputGradient(Contraction):
         return dict(zip(names, values, strict=True))
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
-        """Whether it is a convolution of dy, with as much padding as that takes or more."""
+        """Return {"convolution": 1} where the gradient is a convolution of dy with non-negative
+        padding: stride 1 and padding of at most dilation (kernel - 1).
+        """
         kernel = shapes["weight"][2:]
         fits = (
             p <= d * (k - 1)

@@ -1,4 +1,4 @@
-"""What operators that convolve images have in common."""
+"""Shared base of operators that convolve images."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Convolving(Prologued):
         return found
 
     def window_defines(self, weight: Shape) -> dict[str, int]:
-        """What shaders call the window, of the last two sizes of `weight`."""
+        """Return the shader macros of the window, from the last two sizes of `weight`."""
         return windows.defines((weight[2], weight[3]), self.stride, self.padding, self.dilation)
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ def _block(sizes: tuple[int, int, int], depth: int, itemsize: int) -> tuple[int,
 
 
 def _met(x: Array, out: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair) -> Array:
-    """What each window meets, (n, c, *kernel, *out), zeros where that is padding: a view."""
+    """Return the patches under each window, (n, c, *kernel, *out), zeros in the padding: a view."""
     (n, c, h, w), (top, left, bottom, right) = x.shape, padding
     shape = n, c, *kernel, *out
     if any(padding):

@@ -29,11 +29,11 @@ class CumSum(Operator):
     axis: int
     """Along which; negative ones count from the end."""
     exclusive: bool = False
-    """Whether the number at the place itself is left out."""
+    """True where the number at the place itself is left out."""
     reverse: bool = False
-    """Whether sums begin at the last number instead."""
+    """True where sums begin at the last number instead."""
     multiply: bool = False
-    """Whether the numbers are multiplied instead of added up."""
+    """True where the numbers are multiplied instead of added up."""
 
     def __post_init__(self) -> None:
         check_axes("cum_sum", (self.axis,))

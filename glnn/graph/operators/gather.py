@@ -31,7 +31,7 @@ class Lookup(Operator):
 
     @property
     def called(self) -> str:
-        """What errors call it."""
+        """Name of the operator in error messages."""
         return type(self).__name__
 
     @property
@@ -55,7 +55,8 @@ class Lookup(Operator):
 
     @abstractmethod
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
-        """How many places there are for an index; several where it is a tuple of them."""
+        """Return the number of places that an index chooses from; several for a tuple of indices.
+        """
 
     @abstractmethod
     def taken(self, x: Array, index: Array) -> Array:
@@ -221,7 +222,9 @@ def check_elements(operator: str, x: TensorType, index: TensorType, axis: int) -
 
 
 def tuple_depth(operator: str, x: TensorType, index: TensorType, batch: int = 0) -> int:
-    """How many indices a tuple of `index` has. Raises ShapeError where it does not fit x."""
+    """Return the number of indices in a tuple of `index`. Raises ShapeError where it does not fit
+    x.
+    """
     depth = index.dims[-1] if index.dims else None
     if not is_integer(depth) or not 1 <= depth <= len(x.dims) - batch:
         what = f"tuples of 1 to {len(x.dims) - batch} indices along its last dimension"

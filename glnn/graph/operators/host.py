@@ -1,4 +1,4 @@
-"""What operators that only the host computes have in common."""
+"""Shared base of operators that only the host computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HostOperator(Operator):
     @property
     @abstractmethod
     def called(self) -> str:
-        """What people call it."""
+        """Name of the operator for people."""
 
     @property
     def label(self) -> str:

@@ -1,4 +1,4 @@
-"""What changes nothing: dropout at inference, for one."""
+"""The identity operator: dropout at inference, for one."""
 
 from __future__ import annotations
 

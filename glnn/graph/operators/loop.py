@@ -40,7 +40,7 @@ class Loop(Control):
     body: Graph
     """Computed in each iteration."""
     carried: int = 0
-    """How many values are carried."""
+    """Number of values carried from one iteration to the next."""
     scanned: tuple[int, ...] = ()
     """For each scanned value the axis along which it is walked, as often as it is long there."""
 
@@ -83,7 +83,7 @@ class Loop(Control):
 
     @property
     def endless(self) -> bool:
-        """Whether its body always says to go on."""
+        """True where the body always says to go on."""
         going = self.body.outputs[0]
         if going is self.body.inputs[1]:
             return True
@@ -92,7 +92,7 @@ class Loop(Control):
 
     @property
     def counts(self) -> bool:
-        """Whether its body looks at the number of the iteration."""
+        """True where the body reads the number of the iteration."""
         number = self.body.inputs[0]
         return number in self.body.readers or number in self.body.outputs
 
@@ -162,7 +162,7 @@ class Loop(Control):
         return joined
 
     def length(self, types: Types) -> int | None:
-        """How long the scanned values are, None where there are none."""
+        """Return the length of the scanned values, None where there are none."""
         scanned = types[2 + self.carried :]
         sizes = [type.shape[a] for type, a in zip(scanned, self.scanned, strict=False) if type]
         if any(size != sizes[0] for size in sizes):
@@ -171,7 +171,7 @@ class Loop(Control):
         return sizes[0] if sizes else None
 
     def _count(self, types: Types, known: Known) -> Dim:
-        """How many iterations there are, where that is known before a run."""
+        """Return the number of iterations, UNKNOWN where a run decides it."""
         trips, condition = (*known, None, None)[:2]
         if condition is not None and not condition.item():
             return 0
@@ -225,7 +225,8 @@ class Loop(Control):
         ]
 
     def cost(self, types: Types) -> Cost:
-        """That of as many iterations as the scanned values are long, else of one."""
+        """Return the cost of one iteration for each of the scanned values, or of one without these.
+        """
         once, length = cost(self.body, self.given(types)[0]), self.length(types)
         times = 1 if length is None else length
         return Cost(times * once.flops, times * once.bytes)

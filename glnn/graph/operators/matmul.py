@@ -35,7 +35,9 @@ class Matmul(Prologued):
     halves: ClassVar[tuple[str, ...]] = ("x", "weight")
     bytes: ClassVar[tuple[str, ...]] = ("weight",)
     prologue: Prologue | None = None
-    """What is done to x before: of images, an operand has a row for each of equal runs of rows."""
+    """Work on x before it is multiplied: an operand by image has a row for each of equal runs of
+    rows.
+    """
 
     def shape_of(self, shapes: Shapes) -> Shape:
         x, weight = shapes["x"], shapes["weight"]
@@ -99,14 +101,16 @@ class Matmul(Prologued):
         return {"BATCHED": int(bool(self.stacks(shapes)))}
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
-        """Whether the sums end within a quad."""
+        """Return {"ragged": 1} where the depth of the sums is no multiple of four."""
         return {"ragged": int(not divides(4, shapes["x"][1]))}
 
     def stacks(self, shapes: Shapes) -> tuple[str, ...]:
         return ("weight",) if len(shapes["weight"]) == 3 else ()
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
-        """None where rows are of several images: fewer rows would be of others."""
+        """Return the operands that hold samples: none where rows are of several images, as fewer
+        rows would be of others.
+        """
         several = self.prologue is not None and self.prologue.images(shapes) > 1
         return () if several or self.stacks(shapes) else ("x",)
 

@@ -57,7 +57,7 @@ class MatmulParts(Contraction):
         return (1, n, m, self.parts) if self.order == COLUMNS else (1, n, self.parts, m)
 
     def _width(self, k: int) -> int:
-        """How much of k a part takes."""
+        """Return the share of k that a part takes."""
         return 4 * -(-k // (4 * self.parts)) if self.order == ROWS else k // self.parts
 
     def compute(self, operands: Mapping[str, Array]) -> Array:

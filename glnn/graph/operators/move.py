@@ -38,12 +38,12 @@ class Move(Operator):
 
     @property
     def called(self) -> str:
-        """What errors call it."""
+        """Name of the operator in error messages."""
         return type(self).__name__.lower()
 
     @property
     def value(self) -> float | int | bool:
-        """What lies outside of x where `map` says "constant"."""
+        """Number outside of x, where `map` says "constant"."""
         return 0
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Expand(Move):
         return IndexMap(tuple(axes))
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
-        """None: `shape` says how many samples there are."""
+        """Return no operands, as the attribute `shape` fixes the number of samples."""
         return ()
 
     def moved(self, x: Array) -> Array:

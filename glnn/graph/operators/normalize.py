@@ -35,13 +35,13 @@ class Normalize(Contraction):
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     dims: int | None = None
-    """How many dimensions, the last ones, are normalised together; or `groups`."""
+    """Number of trailing dimensions that are normalised together; or `groups`."""
     groups: int | None = None
     """Into how many groups channels are divided."""
     centred: bool = True
-    """Whether the mean is taken away."""
+    """True where the mean is subtracted."""
     eps: float = 1e-5
-    """What is added to the variance."""
+    """Number that is added to the variance."""
 
     def __post_init__(self) -> None:
         if (self.dims is None) == (self.groups is None):
@@ -138,7 +138,9 @@ class Normalize(Contraction):
         }
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
-        """Whether rows are whole vec4s; whether each lies together, and weight and bias do."""
+        """Return "wide", 1 where rows are whole vec4s, and "in_rows", 1 where no padding divides a
+        row.
+        """
         x, extent = shapes["x"], self.sizes(shapes)["extent"]
         dims = self.dims or 1
         padded = dims > 1 and not divides(4, extent // max(x[-dims], 1))

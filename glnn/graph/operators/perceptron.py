@@ -39,9 +39,9 @@ class Perceptron(Contraction):
     parameters: ClassVar[tuple[str, ...]] = ("weights", "biases")
     halves: ClassVar[tuple[str, ...]] = ("weights",)
     widths: tuple[int, ...]
-    """How many results each layer has."""
+    """Number of results of each layer."""
     functions: tuple[Expr, ...]
-    """What each layer makes of each of its sums, Arg(0)."""
+    """Function that each layer applies to each of its sums, Arg(0)."""
 
     def __post_init__(self) -> None:
         if not self.widths or len(self.widths) != len(self.functions) or min(self.widths) < 1:

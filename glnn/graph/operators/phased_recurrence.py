@@ -27,9 +27,9 @@ class PhasedRecurrence(StateOperator):
     name: ClassVar[str] = "phased_recurrence"
     parameters: ClassVar[tuple[str, ...]] = ("first_weight", "second_weight")
     first: RecurrentStep
-    """What is made of the states of the step before: the states of the second phase."""
+    """First phase: states of the second phase from those of the step before."""
     second: RecurrentStep
-    """What is made of these: the states after the step."""
+    """Second phase: states after the step from those of the first phase."""
 
     def shape_of(self, shapes: Shapes) -> Shape:
         """Return the result's shape. Raises ShapeError where the operands do not fit."""

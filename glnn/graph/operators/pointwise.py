@@ -39,7 +39,7 @@ class Pointwise(Operator):
     """
 
     expr: Expr
-    """Of Arg(0), Arg(1), ..., one for each operand."""
+    """Expression of Arg(0), Arg(1), ..., one for each operand."""
 
     name: ClassVar[str] = "pointwise"
     variadic: ClassVar[bool] = True
@@ -128,7 +128,7 @@ class Pointwise(Operator):
 
 
 def _there(given: Intervals, types: Types) -> tuple[list[Interval], list[DType]]:
-    """Of the operands that are there."""
+    """Return the intervals and dtypes of the operands that are not left out."""
     return [one for one in given if one], [one.dtype for one in types if one]
 
 

@@ -102,7 +102,7 @@ class Pool2d(Contraction):
         return {"x": (n, fewer(c), *size)}
 
     def _shared(self, size: Pair) -> Pair:
-        """How many windows share an image of `size`, down and across."""
+        """Return the number of windows that share an image of `size`, down and across."""
         down, across = (
             n if count is None else count for n, count in zip(size, self.output, strict=True)
         )
@@ -180,7 +180,7 @@ class Pool2d(Contraction):
         return result
 
     def divisors(self, x: Array, shape: Shape) -> Array:
-        """What the sum over each window is divided by for the mean: (oh, ow), or one number.
+        """Return the divisor of each window's sum for the mean: (oh, ow), or one number.
 
         shape: of the result for `x`; the pool has a kernel.
         """
@@ -200,7 +200,7 @@ class Pool2d(Contraction):
         return result
 
     def _counts(self, axis: int, x: Array, shape: Shape) -> Array:
-        """How many places along an axis each window's mean is over."""
+        """Return the number of places along an axis that each window's mean is over."""
         size, before, after = x.shape[2 + axis], self.padding[axis], self.padding[2 + axis]
         first = np.arange(shape[2 + axis]) * self.stride[axis] - before
         last = first + self.reach({"x": x.shape})[axis]
@@ -244,7 +244,8 @@ class Pool2d(Contraction):
 
 
 def shared_part(size: int, index: int, count: int) -> slice:
-    """Where the window called `index` of `count` lies, that share `size` places."""
+    """Return the slice of `size` places for window number `index` of the `count` that share them.
+    """
     return slice(index * size // count, -(-(index + 1) * size // count))
 
 

@@ -22,7 +22,7 @@ LEVELS = 4  # of the numbers that maxima are tried with, so that some of them ar
 
 @dataclass(frozen=True)
 class Pool2dGradient(Contraction):
-    """What each place of a pool's x gets of dy: the sum over the windows that cover it.
+    """The gradient of a pool by its x: the sum of dy over the windows that cover each place.
 
     dy: (n, c, oh, ow), the gradient by the pool's result. x, y: what was pooled, (n, c, h, w), and
     what came of it, (n, c, oh, ow): there for a maximum, and only there. Result: (n, c, h, w). Of
@@ -77,7 +77,7 @@ class Pool2dGradient(Contraction):
         return result
 
     def _add_to_greatest(self, result: Array, dy: Array, x: Array, y: Array) -> None:
-        """What windows of one size give, each to one place."""
+        """Add dy of windows of one size to `result`, each at the place of its maximum."""
         chosen = np.full(dy.shape, -1)
         for tap, at, met in self._every_tap(x, dy.shape):
             nan = np.isnan(met) & np.isnan(y[at])
@@ -100,7 +100,7 @@ class Pool2dGradient(Contraction):
     def _add_shared(
         self, result: Array, dy: Array, x: Array | None = None, y: Array | None = None
     ) -> None:
-        """What windows give that share the image."""
+        """Add dy of windows that share the image (adaptive pooling) to `result`."""
         for i, j in np.ndindex(*dy.shape[2:]):
             rows = shared_part(result.shape[2], i, dy.shape[2])
             columns = shared_part(result.shape[3], j, dy.shape[3])

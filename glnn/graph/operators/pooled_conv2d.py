@@ -24,7 +24,7 @@ class PooledConv2d(Conv2d):
 
     name: ClassVar[str] = "pooled_conv2d"
     mode: str = "max"
-    """Of the pool: "max" or "average"."""
+    """Kind of pooling: "max" or "average"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,12 +38,12 @@ class PooledConv2d(Conv2d):
 
     @property
     def convolution(self) -> Conv2d:
-        """What is pooled."""
+        """The convolution before the pooling."""
         return Conv2d(**_attributes(self))
 
     @property
     def pool(self) -> Pool2d:
-        """What is done last."""
+        """The pooling after the convolution."""
         return Pool2d(self.mode, (SIDE, SIDE), (SIDE, SIDE))
 
     def shape_of(self, shapes: Shapes) -> Shape:
@@ -66,5 +66,5 @@ class PooledConv2d(Conv2d):
 
 
 def _attributes(convolution: Conv2d) -> dict[str, Any]:
-    """What it has as a convolution, pooled or not."""
+    """Return the attributes that a convolution has, whether pooled or not."""
     return {one.name: getattr(convolution, one.name) for one in fields(Conv2d)}

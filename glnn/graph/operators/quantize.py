@@ -22,7 +22,7 @@ PART = 1 << 20  # numbers that are rounded at once
 
 
 class _OfWeights(Operator):
-    """What is made of weights whose first dimension are the output channels."""
+    """Base class of operators on weights whose first dimension is the output channels."""
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
@@ -63,7 +63,9 @@ class QuantizedWeight(_OfWeights):
 
 @dataclass(frozen=True)
 class RoundedWeight(_OfWeights):
-    """What int8 and scale say the weights are, as floats: for where there are no kernels."""
+    """Weights rounded to int8 and multiplied by their scale again, as floats: for backends without
+    int8 kernels.
+    """
 
     name: ClassVar[str] = "rounded_weight"
 
@@ -80,7 +82,7 @@ class RoundedWeight(_OfWeights):
 
 
 def _scales(x: Array) -> Array:
-    """Of each output channel, without a second copy of the weights."""
+    """Return the scale of each output channel, without a second copy of the weights."""
     rows = x.reshape(len(x), -1)
     least, most = rows.min(1, initial=0.0), rows.max(1, initial=0.0)
     with np.errstate(invalid="ignore", under="ignore"):
@@ -105,5 +107,5 @@ def _rounded(x: Array, scales: Array) -> Array:
 
 
 def _spread(each: Array, x: Array) -> Array:
-    """One number for each channel, to be broadcast against `x`."""
+    """Reshape one number per channel so that it broadcasts against `x`."""
     return each.reshape(-1, *(1,) * (x.ndim - 1))

@@ -23,7 +23,7 @@ class Rearrange(Move):
     """
 
     shape: Shape
-    """That of x."""
+    """Shape of x."""
     axes: tuple[tuple[Axis, ...], ...]
     """For each dimension of the result what it is a product of, the outermost first; of a dimension
     of x each walks part of. What walks beyond the end of one place by place finds 0 there."""
@@ -40,7 +40,7 @@ class Rearrange(Move):
 
     @property
     def padded(self) -> bool:
-        """Whether it walks beyond the end of a dimension."""
+        """True where an axis walks beyond the end of a dimension."""
         return any(
             axis.axis is not None and axis.start == 0 and axis.size > self.shape[axis.axis]
             for factors in self.axes
@@ -57,7 +57,7 @@ class Rearrange(Move):
         return IndexMap(factors, "constant" if self.padded else "none")
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
-        """None: `shape` says how many samples there are."""
+        """Return no operands, as the attribute `shape` fixes the number of samples."""
         return ()
 
     def moved(self, x: Array) -> Array:

@@ -15,13 +15,13 @@ from glnn.graph.operators.recurrent_step import MOST_GATES, Recurrent, Units
 from glnn.types import Array, Shape
 
 MOST_STATES = 5
-"""How many states of a unit may change."""
+"""Most states of a unit that may change."""
 MOST_SUMS = 512
-"""How many sums over the units a workgroup that has a layer by itself keeps in shared memory."""
+"""Most sums that a workgroup that computes a layer by itself keeps in shared memory."""
 MOST_UNITS = 256
-"""How many units it has the states of there."""
+"""Most units whose states such a workgroup keeps."""
 MOST_WEIGHTS = 1 << 16
-"""How many weights it reads in every step, which caches are to hold."""
+"""Most weights that such a workgroup reads in every step, which caches are to hold."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Recurrence(Recurrent):
     exprs: tuple[Expr, ...]
     """Each of the r new states: of the g sums, the i inputs and the s states of a unit."""
     summed: int = 0
-    """Which state is summed."""
+    """Index of the state that is summed."""
     units: int = 0
-    """How many units there are but for those that fill up; these have states of 0. 0: all are."""
+    """Number of units without padding units, which have states of 0. 0: there is no padding."""
     layers: int = 1
-    """How many layers there are one on another."""
+    """Number of stacked layers."""
 
     def __post_init__(self) -> None:
         few = 1 <= len(self.exprs) <= MOST_STATES
@@ -116,6 +116,6 @@ class Recurrence(Recurrent):
 
 
 def one_holds(gates: int, units: int) -> bool:
-    """Whether one workgroup is to have all units of a layer, and make all of its steps."""
+    """Return True where one workgroup is to compute all units of a layer in all of its steps."""
     few = units <= MOST_UNITS and gates * units <= MOST_SUMS
     return few and gates * units * units <= MOST_WEIGHTS

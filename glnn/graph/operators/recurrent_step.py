@@ -1,4 +1,4 @@
-"""One step of a recurrent layer: sums over the units, and what is made of them at each unit."""
+"""A step of a recurrent layer: sums over the units, and new states from these at each unit."""
 
 from __future__ import annotations
 
@@ -181,11 +181,11 @@ class RecurrentStep(Recurrent):
     exprs: tuple[Expr, ...]
     """Each of the r new states: of the g sums, the i inputs and the s states of a unit."""
     step: int = 0
-    """Which of the t steps it is."""
+    """Index of the step among the t steps."""
     summed: int = 0
-    """Which state is summed."""
+    """Index of the state that is summed."""
     units: int = 0
-    """How many units there are but for those that fill up; these have states of 0. 0: all are."""
+    """Number of units without padding units, which have states of 0. 0: there is no padding."""
 
     def __post_init__(self) -> None:
         if not self.exprs or min(self.step, self.summed, self.units) < 0:

@@ -43,20 +43,20 @@ class Reduce(Operator):
     variadic: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x0",)
     kind: Kind
-    """What is made of the numbers along the axes."""
+    """Kind of reduction."""
     axes: tuple[int, ...]
     """Along which; negative ones count from the end."""
     keepdims: bool = False
-    """Whether the axes stay, of size 1."""
+    """True where the axes stay, of size 1."""
     prologue: Expr = X
-    """Of the operands' numbers at one place: what is reduced."""
+    """Expression that is reduced, of the operands' numbers at one place."""
     finish: Expr = X
-    """Of a whole reduction, Arg(0): what is stored."""
+    """Expression that is stored, of the whole reduction, Arg(0)."""
     parts: int = 0
     """0, or into how many parts the numbers of each result are divided: the result then has a first
     axis of the parts, each reduced by itself, without `finish`, a mean only added up."""
     count: int = 0
-    """Of how many numbers a mean is, where not of those along the axes, which are sums of them."""
+    """Count of numbers in a mean, where the numbers along the axes are already sums; else 0."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -158,7 +158,7 @@ class Reduce(Operator):
         return replace(self, prologue=before, finish=after)
 
     def _whole(self, given: Intervals, types: Types, kind: Kind) -> tuple[Interval, DType]:
-        """Where a whole reduction of that kind lies, before `finish`, and its type."""
+        """Return the interval and the dtype of a whole reduction of that kind, before `finish`."""
         dtypes = [one.dtype for one in types if one]
         lies = of_expression(self.prologue, [one for one in given if one], dtypes)[-1]
         dtype = self.prologue.infer(dtypes)
@@ -196,15 +196,19 @@ class Reduce(Operator):
         return {"depth": depth, "outputs": prod(self.shape_of(shapes))}
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
-        """Whether it may be done in parts."""
+        """Return {"divisible": 1} where the reduction may be done in parts."""
         return {"divisible": int(not self.parts and self.depth(shapes) >= 2 * LEAST)}
 
     def chunk(self, extent: int) -> int:
-        """How many numbers a part has of `extent` numbers: whole fours."""
+        """Return the count of numbers in a part, a multiple of four, where there are `extent` in
+        all.
+        """
         return -(-extent // (4 * max(self.parts, 1))) * 4
 
     def whole(self, extent: int, dtype: DType) -> Expr:
-        """What is stored of what `extent` numbers of `dtype` add up to."""
+        """Return the expression that is stored, of Arg(0), the reduction of `extent` numbers of
+        `dtype`.
+        """
         if self.parts:
             return Arg(0)
         if self.kind == "mean":
@@ -260,7 +264,7 @@ def _reduce(kind: str, values: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _part(kind: str, values: Array) -> Array:
-    """What one part, along the last axis, gives: of an empty one, what changes no other."""
+    """Reduce one part along the last axis; an empty part gives the identity of the reduction."""
     if values.shape[-1] == 0 and kind in ("max", "min"):
         least = -np.inf if kind == "max" else np.inf
         if values.dtype.kind in "iu":

@@ -38,7 +38,7 @@ class Reorder(Contraction):
 
     @property
     def is_matrix(self) -> bool:
-        """Whether both layouts are of matrices, and not too deep for a shader."""
+        """True where both layouts are of matrices, with at most LEVELS levels of tiling."""
         return all(_levels(parse(text)) is not None for text in (self.source, self.target))
 
     def shape_of(self, shapes: Shapes) -> Shape:
@@ -100,7 +100,8 @@ def unpacking(shape: Shape, layout: Morton | Blocked) -> tuple[Shape, tuple[Oper
 
 
 def repadding(shape: Shape, lies: RowMajor, layout: RowMajor) -> tuple[Shape, Operator]:
-    """What gives the rows of an array of `shape` in `lies` the padding that they have in `layout`.
+    """Return a shape and an operator that change the padding of the rows of an array of `shape`
+    from the layout `lies` to `layout`.
 
     That is the shape of the dense matrix that the array's memory is, padding included, and the
     operator whose result for it, dense too, is the memory of the array in `layout`.

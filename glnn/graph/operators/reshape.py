@@ -44,7 +44,7 @@ class Reshape(View):
 
     shape: tuple[int, ...]
     allow_zero: bool = False
-    """Whether 0 is a size instead."""
+    """True where 0 is a size instead."""
 
     def __post_init__(self) -> None:
         whole_numbers("reshape", "shape", self.shape, -1)

@@ -45,7 +45,7 @@ class Put(Operator):
 
     @property
     def called(self) -> str:
-        """What errors call it."""
+        """Name of the operator in error messages."""
         return type(self).__name__
 
     def check(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
@@ -75,7 +75,7 @@ class Put(Operator):
 
 
 class Scatter(Put):
-    """One whose indices are as a model has them. They may be computed.
+    """Base class of scatters whose indices are as a model has them, perhaps computed.
 
     Each result then walks all indices that may name its place, so that it costs as many steps as
     the result has numbers, times the indices along the axis, or times all tuples.
@@ -83,11 +83,12 @@ class Scatter(Put):
 
     @abstractmethod
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
-        """How many places there are for an index; several where it is a tuple of them."""
+        """Return the number of places that an index chooses from; several for a tuple of indices.
+        """
 
     @abstractmethod
     def places(self, x: Shape, index: Array) -> tuple[Array, ...]:
-        """Where each update goes, as NumPy indexes; indices in range, none negative."""
+        """Return the place of each update as a NumPy index; indices are in range, none negative."""
 
     @abstractmethod
     def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
@@ -185,7 +186,7 @@ class ScatterSorted(Put):
     """
 
     leading: int
-    """How many of x's dimensions a place has."""
+    """Number of leading dimensions of x that a place has."""
     reduction: Reduction = "none"
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
@@ -218,7 +219,8 @@ class ScatterSorted(Put):
 
 
 def table(ids: Array, count: int) -> Array:
-    """Where the updates of each of `count` places begin, and the updates' numbers in that order.
+    """Return the offsets at which the updates of each of `count` places begin, followed by the
+    updates' numbers in that order, int32.
 
     ids: the place of each update.
     """

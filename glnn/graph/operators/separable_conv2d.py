@@ -31,7 +31,7 @@ class SeparableConv2d(Convolving):
     halves: ClassVar[tuple[str, ...]] = ("depthwise", "weight")
     bytes: ClassVar[tuple[str, ...]] = ("weight",)
     prologue: Prologue | None = None
-    """What is done to the depthwise convolution's results before they are multiplied."""
+    """Work on the depthwise convolution's results before they are multiplied."""
 
     def shape_of(self, shapes: Shapes) -> Shape:
         x, depthwise, weight = (shapes[name] for name in ("x", "depthwise", "weight"))

@@ -1,4 +1,4 @@
-"""What kn2row does after its product: each tap's share is shifted to where it belongs and added."""
+"""Shift and add: the second half of kn2row, which sums each tap's product at its place."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Softmax(Contraction):
     axis: int = -1
     """Along which; negative ones count from the end."""
     log: bool = False
-    """Whether the logarithm is wanted."""
+    """True where the logarithm is wanted."""
 
     def __post_init__(self) -> None:
         check_axes("softmax", (self.axis,))

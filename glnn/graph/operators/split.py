@@ -1,4 +1,4 @@
-"""One tensor cut into several."""
+"""The split operator: a tensor is cut into several."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Split(Operator):
 
     @property
     def slices(self) -> tuple[Slice, ...]:
-        """What cuts each piece out."""
+        """The slices that cut the pieces out."""
         ends = [sum(self.pieces[: i + 1]) for i in range(len(self.pieces))]
         starts = (end - size for end, size in zip(ends, self.pieces, strict=True))
         bounds = zip(starts, ends, strict=True)

@@ -14,7 +14,7 @@ from glnn.types import Array, Shape, TensorType
 
 
 class _Weights(Operator):
-    """What is made of weights (o, c, kh, kw)."""
+    """Base class of transformations of weights (o, c, kh, kw)."""
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]

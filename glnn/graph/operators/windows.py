@@ -58,7 +58,7 @@ def outputs(
 
 
 def rows(size: int, count: int, first: int, stride: int) -> tuple[slice, slice]:
-    """Which of `count` windows have their tap inside the image, and where the taps lie.
+    """Return the windows, of `count`, whose tap is inside the image, and the places of these taps.
 
     first: the place of the first window's tap, negative in the padding.
     """
@@ -97,7 +97,7 @@ def every_tap(
 
 
 def defines(kernel: Pair, stride: Pair, padding: Sides, dilation: Pair) -> dict[str, int]:
-    """What shaders call a convolution's window (common/window.glsl)."""
+    """Return the shader macros of a convolution's window (common/window.glsl)."""
     return {
         "KERNEL_H": kernel[0],
         "KERNEL_W": kernel[1],

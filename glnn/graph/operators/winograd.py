@@ -33,7 +33,7 @@ class Winograd:
 
     @property
     def window(self) -> int:
-        """How wide a tile's patch of the input is."""
+        """Width of a tile's patch of the input."""
         return self.tile + 2
 
     def weights(self, weight: Array) -> Array:

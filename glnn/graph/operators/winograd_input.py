@@ -97,7 +97,7 @@ class WinogradInput(Contraction):
         return rows * c * 2 * winograd(self.tile).window
 
     def cost_of(self, operands: Operands) -> Cost:
-        """Of the images that is read which its tiles meet."""
+        """Return the cost, which counts only the part of the images that the tiles read."""
         shapes = {name: one.shape for name, one in typed(operands).items()}
         tiles = shapes["x"][0] * prod(self.tiles(shapes["x"]))
         read = prod(shapes["x"]) * self._part(shapes)[1] // max(tiles, 1)

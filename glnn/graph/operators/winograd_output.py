@@ -132,7 +132,7 @@ class WinogradOutput(Contraction):
         return prod(shapes["x"]) * 2 * self.tile
 
     def cost_of(self, operands: Operands) -> Cost:
-        """What it does not write is not touched."""
+        """Return the cost, which counts only the part of the result that is written."""
         shapes = {name: one.shape for name, one in typed(operands).items()}
         tiles = self.images[0] * prod(self._tiles)
         written = prod(self.shape_of(shapes)) * self._part[1] // max(tiles, 1)
