@@ -112,8 +112,8 @@ def run(
 
 
 def _inputs(call: Maker, given: Operands, d: int, back: bool, places: Value | None) -> Value:
-    """Return a direction's inputs times its weight plus bias, (1, t, b, gates, units), in the order of
-    its steps.
+    """Return a direction's inputs times its weight plus its bias, (1, t, b, gates, units), in the
+    order of its steps.
     """
     t, b, features = given.x.type.shape
     rows, units = given.weight.type.shape[1], given.recurrent.type.shape[2]

@@ -87,7 +87,7 @@ def _one_more(term: Term) -> Term | None:
 
 
 def _times(term: Term, number: float, x: Term) -> bool:
-    """Whether `term` is number x."""
+    """Return True where `term` equals `number` times x."""
     found, factors = product(term)
     return isclose(found, number, rel_tol=1e-5) and factors == Counter({x: 1})
 
@@ -129,7 +129,9 @@ def _silu(term: Term) -> Term | None:
 
 
 def _hard(factor: Term, x: Term, slope: float, offset: float, most: float) -> bool:
-    """Whether `factor` is slope x + offset, at least 0 and at most `most`."""
+    """Return True where `factor` is slope x + offset, clamped to 0 from below and to `most` from
+    above.
+    """
     if factor.function == "hardsigmoid" and most == 1.0:
         given, a, b = factor.arguments
         return given is x and _near(a, slope) and _near(b, offset)

@@ -1,4 +1,4 @@
-"""Which expressions multiply an argument and add to it, and nothing else."""
+"""Recognise affine expressions: an argument that is multiplied and added to, and nothing else."""
 
 from __future__ import annotations
 

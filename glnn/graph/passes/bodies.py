@@ -1,4 +1,4 @@
-"""What is known of control flow before a run: which branch is taken, and what bodies are given."""
+"""Specialise control flow before a run: known branches are taken, known inputs go into bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is computed twice, computed once; numbers of operands, put into expressions."""
+"""Common subexpression elimination, and single numbers of operands as constants of expressions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _numbered(rewriting: Rewriting, node: Node, expr: Expr) -> None:
 
 
 def _number(rewriting: Rewriting, value: Value) -> Scalar | None:
-    """What `value` is as a number; None where it is none."""
+    """Return the number that `value` holds as a Scalar; None where it is none."""
     type = rewriting.types[value]
     if not same(prod(type.shape), 1) or type.dtype not in SHORT or not rewriting.fixed(value):
         return None

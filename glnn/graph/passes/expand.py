@@ -110,7 +110,8 @@ class _Expansion:
     def _expressed(
         self, operator: Composite, given: Sequence[Value | None]
     ) -> tuple[Graph, Sequence[Value]]:
-        """What `operator` is made of, and for each input of that what is given.
+        """Return the graph that `operator` is made of, and the value that each of its inputs stands
+        for.
 
         Where all of this changes from run to run it is the graph that told the types.
         """

@@ -17,23 +17,23 @@ from glnn.symint import at_most, divides, same
 from glnn.types import Shape, TensorType
 
 Factors = tuple[Axis, ...]
-"""What a dimension is a product of, the outermost first: walks that begin at 0, of two or more
-places each."""
+"""Factors of a dimension, the outermost first: walks that begin at 0, of two or more places each.
+"""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What moves and views have made so far of a tensor of `shape`, no size of which is 0."""
+    """The composition of moves and views of a tensor of `shape`, no size of which is 0."""
 
     shape: Shape
     base: tuple[int, ...]
-    """Where the first place lies, along each dimension of the tensor."""
+    """First place along each dimension of the tensor."""
     dims: tuple[Factors, ...]
-    """What each dimension of the result is a product of."""
+    """Factors of each dimension of the result."""
 
     @classmethod
     def of(cls, shape: Shape) -> Chain:
-        """Of no moves yet."""
+        """Return the chain of no moves, the identity on a tensor of `shape`."""
         dims = tuple(() if same(n, 1) else (Axis(n, i),) for i, n in enumerate(shape))
         return cls(shape, (0,) * len(shape), dims)
 
@@ -78,7 +78,7 @@ class Chain:
         return replace(self, dims=tuple(dims))
 
     def _beyond(self, axis: Axis) -> bool:
-        """Whether `axis` walks beyond the end of its dimension."""
+        """Return True where `axis` walks beyond the end of its dimension."""
         return axis.axis is not None and not at_most(axis.size, self.shape[axis.axis])
 
     def _seen(self, shape: Shape) -> Chain | None:
@@ -125,8 +125,8 @@ class Chain:
         return replace(self, base=tuple(base), dims=tuple(dims))
 
     def operators(self) -> tuple[Operator, ...]:
-        """What does all of it: a view where nothing moves, else one move, which a view may follow;
-        nothing where none can.
+        """Return operators equal to the whole chain: a view where nothing moves, else one move,
+        perhaps with a view behind it; none where that is impossible.
         """
         beyond = any(self._beyond(axis) for factors in self.dims for axis in factors)
         if not any(self.base) and not beyond:
@@ -202,14 +202,14 @@ class Chain:
 
 
 def _is_whole(axis: Axis, shape: Shape) -> bool:
-    """Whether `axis` walks along a dimension of `shape` from its begin to its end."""
+    """Return True where `axis` walks along a dimension of `shape` from its begin to its end."""
     if axis.axis is None:
         return False
     return (axis.start, axis.step) == (0, 1) and same(axis.size, shape[axis.axis])
 
 
 def _alike(some: Factors, others: Factors) -> bool:
-    """Whether both walk alike."""
+    """Return True where both lists of factors walk alike."""
     each = [[(one.size, one.axis, one.start, one.step) for one in part] for part in (some, others)]
     return same(*each)
 

@@ -44,7 +44,7 @@ class _Channels:
 
     @classmethod
     def of(cls, rewriting: Rewriting, node: Node) -> _Channels | None:
-        """Those of `node`; None where it is something else."""
+        """Return the scale and shift that `node` applies; None where it does something else."""
         computed = [v for v in node.inputs if v is not None and not rewriting.fixed(v)]
         if not isinstance(node.operator, Pointwise) or len(computed) != 1:
             return None
@@ -73,7 +73,7 @@ class _Channels:
 
 
 def _by_channel(shape: Shape, channels: Shape) -> bool:
-    """Whether an operand of `shape` has a number for each channel, or one for all."""
+    """Return True where an operand of `shape` has a number for each channel, or one for all."""
     if same(prod(shape), 1):
         return True
     own = shape[-len(channels) :]
@@ -134,7 +134,8 @@ def _fold_behind(rewriting: Rewriting, node: Node) -> None:
 
 
 def _weighted(rewriting: Rewriting, node: Node) -> bool:
-    """Whether `node` is a convolution or a product with a fixed weight for each channel."""
+    """Return True where `node` is a convolution or a product with a fixed weight for each channel.
+    """
     weight = node.inputs[1] if isinstance(node.operator, Conv2d | Matmul) else None
     return weight is not None and rewriting.fixed(weight) and len(rewriting.shape(weight)) != 3
 
@@ -175,7 +176,7 @@ def _fold_in_front(rewriting: Rewriting, node: Node) -> Node | None:
 
 
 def _takes(rewriting: Rewriting, value: Value) -> bool:
-    """Whether what makes `value` takes what is behind it."""
+    """Return True where the node that makes `value` can absorb the scale and shift behind it."""
     while (node := rewriting.computed(value)) is not None and rewriting.alone(value):
         channels = _Channels.of(rewriting, node)
         if channels is None:

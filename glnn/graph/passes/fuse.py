@@ -81,7 +81,8 @@ class _Fusion:
         return None
 
     def _alone(self, value: Value | None, node: Node) -> bool:
-        """Whether nobody reads `value` but `node`, and what was joined into that."""
+        """Return True where `value` is read by nothing but `node` and the nodes joined into that.
+        """
         if value is None or value in self._graph.outputs or value in self._graph.fixed:
             return False
         within = self._within.get(node, frozenset((node,)))
@@ -120,7 +121,9 @@ class _Fusion:
         return made
 
     def _extent(self, value: Value, result: Shape) -> Extent | None:
-        """How `value` lies against a result of that shape; None where no epilogue takes it."""
+        """Return the extent of `value` relative to a result of that shape; None where no epilogue
+        takes it.
+        """
         type = self._types[value]
         if type.dtype is not DType.float32:
             return None
@@ -133,7 +136,9 @@ class _Fusion:
         return "full" if shape == result else None
 
     def _expression(self, first: Node, node: Node, value: Value) -> Node | None:
-        """One node of the expression of `first`, which makes `value`, within that of `node`."""
+        """Return one node for `first`, which makes `value`, and its reader `node`; None where work
+        would be repeated.
+        """
         assert isinstance(first.operator, Pointwise) and isinstance(node.operator, Pointwise)
         if self._types[value].shape != self._types[node.outputs[0]].shape:
             return None  # numbers that are spread would be computed over and over

@@ -1,4 +1,4 @@
-"""How the tokens of heads lie in what they are moved from, so that they need not be moved."""
+"""Strides of attention heads in the tensors that they are moved from, so that no move is needed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def joined(legs: Iterable[tuple[int, int]]) -> Legs:
 
 
 def legs_of(chain: Chain, dim: int) -> Legs:
-    """Those of a dimension of what `chain` gives, in the memory of what it begins with."""
+    """Return the legs of dimension `dim` of the chain's result, in the memory of the chain's
+    operand.
+    """
     return joined(
         (one.size, 0 if one.axis is None else one.step * prod(chain.shape[one.axis + 1 :]))
         for one in chain.dims[dim]
@@ -43,18 +45,20 @@ def legs_of(chain: Chain, dim: int) -> Legs:
 
 @dataclass(frozen=True)
 class Read:
-    """How rows of numbers, tokens of heads, are read from a value."""
+    """A strided view of a value as rows of numbers, the tokens of heads."""
 
     value: Value
     start: int
     stack: Legs
-    """What heads and samples are a product of: two legs at most."""
+    """Legs of samples and heads: two at most."""
     token: int
     step: int
 
     @classmethod
     def of(cls, value: Value, chain: Chain, tokens: int) -> Read | None:
-        """Of what `chain`, of `value`, makes: (stack tokens, numbers). None where it cannot."""
+        """Return the strided view of `chain`'s result, (stack tokens, numbers), in the memory of
+        `value`. None where it cannot be one.
+        """
         rows, numbers = legs_of(chain, 0), legs_of(chain, 1)
         token, start = 0, 0
         if tokens > 1:
@@ -93,7 +97,9 @@ def _apart(shape: Shape) -> list[int]:
 def _sources(
     rewriting: Rewriting, value: Value, last: Iterable[Operator]
 ) -> Iterator[tuple[Value, Chain]]:
-    """What `value` and then `last` are moves of: the farthest first, `value` itself at the end."""
+    """Yield the values that `value`, followed by `last`, is moved from, the farthest first and
+    `value` itself last, each with its chain of moves.
+    """
     steps: list[tuple[Value, tuple[Operator, Shape] | None]] = [(value, None)]
     while (node := rewriting.computed(value)) is not None:
         operator, shape = node.operator, rewriting.shape(value)
@@ -118,7 +124,9 @@ def _sources(
 def read(
     rewriting: Rewriting, value: Value | None, tokens: int, *last: Operator, rows: bool = True
 ) -> Read | None:
-    """How to read `value`, of which `last` would make rows of numbers. rows: by ones."""
+    """Return a strided view of `value` as the rows of numbers that `last` would make of it; None
+    where there is none. rows: only with the numbers of a row next to each other.
+    """
     if value is None:
         return None
     for source, chain in _sources(rewriting, value, last):

@@ -65,9 +65,9 @@ class Source:
 
     value: Value
     whole: bool
-    """Whether the other has the same shape."""
+    """True where the other value has the same shape."""
     ordered: bool
-    """Whether the other has the numbers in the same order."""
+    """True where the other value has the numbers in the same order."""
 
 
 def source_of(graph: Graph, value: Value) -> Source:
@@ -85,7 +85,8 @@ def source_of(graph: Graph, value: Value) -> Source:
 
 
 def _passes_on(node: Node) -> bool:
-    """Whether the result has all numbers of the one operand, and no others, as integers."""
+    """Return True where the result has all numbers of the only operand, and no others, as integers.
+    """
     given = [value for value in node.inputs if value is not None]
     if len(given) != 1 or node.epilogue is not None:
         return False

@@ -57,7 +57,7 @@ class _Moves:
     rewriting: Rewriting
 
     def shorten(self, last: Node) -> None:
-        """One move for all that end with `last`, and for a view that alone reads it."""
+        """Replace all moves that end with `last`, and a view that alone reads it, by one move."""
         graph, value = self.rewriting, last.outputs[0]
         if 0 in graph.shape(value) or graph.maker(value) is not last or not self._kept(value):
             return
@@ -85,7 +85,7 @@ class _Moves:
             node = before
 
     def _kept(self, value: Value) -> bool:
-        """Whether `value` is needed by others than moves."""
+        """Return True where `value` is read by other nodes than moves, or is an output."""
         if self.rewriting.output(value):
             return True
         readers = self.rewriting.readers(value)
@@ -118,7 +118,7 @@ class _Moves:
         return True
 
     def _joined(self, steps: Sequence[Step], result: Shape) -> tuple[Operator, ...]:
-        """What does all of `steps`, which give a tensor of shape `result`."""
+        """Return operators that do all of `steps`, which give a tensor of shape `result`."""
         if len(steps) == 1 and not isinstance(steps[0][1], Transpose):
             return ()
         shapes = [self.rewriting.shape(value) for value, _ in steps]
@@ -128,7 +128,9 @@ class _Moves:
         return () if chain is None else chain.operators()
 
     def _better(self, steps: Sequence[Step], operators: tuple[Operator, ...]) -> bool:
-        """Whether fewer moves are left, or as many with images seen as nothing else."""
+        """Return True where `operators` have fewer moves than `steps`, or as many without views of
+        images as something else.
+        """
         before, after = _moves([operator for _, operator in steps]), _moves(operators)
         if after < before:
             return True

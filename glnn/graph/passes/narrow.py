@@ -89,7 +89,9 @@ class _Narrowing:
         self._nodes.append(replace(node, operator=operator, inputs=inputs, outputs=outputs))
 
     def _fits(self, node: Node) -> bool:
-        """Whether all int64 numbers that it reads and makes are of int32, and none float64."""
+        """Return True where all int64 numbers that `node` reads and makes fit int32, and none is
+        float64.
+        """
         values = (*node.reads, *node.outputs)
         if any(self._types[value].dtype is DType.float64 for value in values):
             return False
@@ -99,7 +101,7 @@ class _Narrowing:
         return self._types[value].dtype is DType.int64
 
     def _within(self, value: Value) -> Interval:
-        """Where the numbers of `value` lie."""
+        """Return the interval of the numbers of `value`."""
         if value not in self._lies:
             lies, dtype = None, self._types[value].dtype
             if value in self._graph.fixed and dtype.kind == "int":
@@ -111,7 +113,7 @@ class _Narrowing:
         return self._lies[value]
 
     def _as_wide(self, value: Value) -> Value:
-        """What stands for `value`, of int64 where it is of that."""
+        """Return the int64 value for `value`, cast from its int32 version where there is one."""
         if not self._is_wide(value) or value in self._graph.fixed:
             return value
         if value not in self._wide:
@@ -119,7 +121,7 @@ class _Narrowing:
         return self._wide[value]
 
     def _as_narrow(self, value: Value) -> Value:
-        """What stands for `value`, of int32 where it is of int64."""
+        """Return the int32 value for `value`, cast where it is of int64."""
         if not self._is_wide(value):
             return value
         if value not in self._narrow:

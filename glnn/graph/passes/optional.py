@@ -36,11 +36,11 @@ class Pass(Enum):
     DEAD = "dead"
     """Nodes that no output needs go."""
     IDENTITIES = "identities"
-    """What gives its operand as it is goes, as identities and dropouts do."""
+    """Nodes that return their operand unchanged are removed, as identities and dropouts."""
     NUMBERS = "numbers"
     """Operands of one number that never changes go into expressions."""
     COMMON = "common"
-    """What is computed twice is computed once."""
+    """Common subexpressions are computed once."""
     RECURRENCES = "recurrences"
     """Steps of recurrent layers become one operator, layers one on another too."""
     LAYER_NORM = "layer_norm"
@@ -109,7 +109,9 @@ class Pass(Enum):
 
     @classmethod
     def left_out(cls, without: Iterable[str | Pass], fused: bool) -> frozenset[Pass]:
-        """Those called `without` and, unless `fused`, those of FUSING. Raises GlnnError."""
+        """Return the passes named in `without` and, unless `fused`, those of FUSING. Raises
+        GlnnError.
+        """
         if type(fused) is not bool:
             raise GlnnError(f"fused must be True or False, got {shown(fused)}")
         return cls.named(without) | (frozenset() if fused else FUSING)
@@ -122,25 +124,26 @@ FUSING = frozenset(
         *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.POOLED, Pass.SEPARABLE),
     }
 )
-"""Those that make one step of several in the model, as of a product, its bias and its ReLU."""
+"""Passes that fuse several steps of a model into one, as a product, its bias and its ReLU."""
 
 Types = dict[Value, TensorType]
 
 
 @dataclass(frozen=True)
 class Offers:
-    """What passes are told of the backend that a graph is for."""
+    """Properties of the backend that a graph is optimised for."""
 
     operands: int
-    """How many a pointwise node may come to have."""
+    """Most operands of a pointwise node."""
     strips: bool = False
-    """Whether slices of channels are taken where they lie."""
+    """True where kernels read slices of channels in place."""
     worth: Worth | None = None
-    """Whether so many launches are worth so many operations; None where no launch has turns."""
+    """Predicate of launches saved and operations added, True where it pays; None to join no layers.
+    """
     pays: Pays | None = None
-    """Whether an operator is worth being made of several; None: never."""
+    """Predicate that is True where fusing several operators into a given one pays; None: never."""
     phased: bool = False
-    """Whether all steps of a recurrent layer are one operator where each has two phases, too."""
+    """True where all steps of a recurrent layer are one operator also where each has two phases."""
 
 
 Change = Callable[[Graph, Types, Offers], Graph]

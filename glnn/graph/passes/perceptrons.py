@@ -75,7 +75,9 @@ def _layer(rewriting: Rewriting, node: Node) -> Perceptron | None:
 
 
 def _function(node: Node) -> Expr | None:
-    """What `node` makes of each of its sums, a bias added; None where it takes other operands."""
+    """Return the function that `node` applies to each of its sums after a bias; None where it takes
+    other operands.
+    """
     if node.epilogue is None or not node.epilogue.extents:
         return Arg(0) if node.epilogue is None else node.epilogue.expr
     if node.epilogue.extents != ("channel",):

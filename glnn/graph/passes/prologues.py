@@ -63,7 +63,7 @@ def _join(rewriting: Rewriting, node: Node, operator: Conv2d | Matmul) -> None:
 
 
 def _read_once(rewriting: Rewriting, operator: Conv2d | Matmul, weight: Value) -> bool:
-    """Whether an invocation may read each number of x for one tap alone, or for few results."""
+    """Return True where a kernel reads each number of x for one tap alone, or for few results."""
     shape = rewriting.shape(weight)
     if isinstance(operator, Matmul):
         return len(shape) == 2
@@ -72,7 +72,7 @@ def _read_once(rewriting: Rewriting, operator: Conv2d | Matmul, weight: Value) -
 
 
 def _extent(rewriting: Rewriting, value: Value, x: Shape) -> Spread | None:
-    """How `value` lies against x of that shape; None where no prologue takes it."""
+    """Return the extent of `value` relative to x of that shape; None where no prologue takes it."""
     shape = rewriting.shape(value)
     if len(shape) > len(x):
         return None

@@ -16,7 +16,7 @@ from glnn.graph.operators.quantize import QuantizedWeight, RoundedWeight, Weight
 from glnn.types import DType, Shape, TensorType
 
 MOST_USES = 64
-"""How often a sample uses each weight of a layer that is bound by reading them.
+"""Most uses of each weight by a sample in a layer that is bound by reading the weights.
 
 A GPU does 14 (H200) to 50 (boards) operations in the time in which it reads a byte, and a float32
 that is used so often makes for a half as many a byte.
@@ -72,7 +72,7 @@ def _weight(
 
 
 def _finite(weight: Constant) -> bool:
-    """Whether all of its numbers are."""
+    """Return True where all numbers of `weight` are finite."""
     found = evaluated(weight)
     return bool(np.isfinite(found.min()) and np.isfinite(found.max()))
 
@@ -117,7 +117,8 @@ def _made(node: Node, what: str, type: TensorType, types: dict[Value, TensorType
 
 
 def samples_of(graph: Graph, shapes: Mapping[str, Shape]) -> int:
-    """How many samples inputs of `shapes` have: the size that the symbol of their batch stands for.
+    """Return the batch size of inputs of `shapes`: the size that the symbol of their batch stands
+    for.
 
     graph: as the model says it, its inputs of sizes yet unknown. That is `N` where there is one,
     else the symbol of a first dimension; 1 where the model says no such size.

@@ -15,7 +15,7 @@ from glnn.types import DType, TensorType
 
 @dataclass(frozen=True)
 class Found:
-    """What a term is: an operator of x along `axes`, its weight and its bias."""
+    """A recognised term: an operator of x along `axes`, its weight and its bias."""
 
     operator: Operator
     axes: tuple[int, ...]
@@ -25,7 +25,7 @@ class Found:
 
 
 Rule = Callable[[Term], Iterator[Found]]
-"""What a term may be."""
+"""Rule that yields the operators that a term may be."""
 
 
 def with_layer_norms(graph: Graph, types: dict[Value, TensorType]) -> Graph:
@@ -91,7 +91,9 @@ def _put(rewriting: Rewriting, node: Node, found: Found) -> bool:
 def _parameter(
     rewriting: Rewriting, term: Term, result: tuple[int, ...], count: int
 ) -> Value | None:
-    """What `term` is, where it has a number for each place of the last `count` dimensions."""
+    """Return the value of `term` where it has a number for each place of the last `count`
+    dimensions.
+    """
     value = next((v for v in term.values if rewriting.fixed(v)), None)
     if value is None or len(shape := rewriting.shape(value)) > len(result):
         return None
@@ -131,7 +133,7 @@ def _shifted(term: Term) -> tuple[Term, float] | None:
 
 
 def _mean_square(term: Term, of: Term) -> bool:
-    """Whether `term` is the mean of the squares of `of`."""
+    """Return True where `term` is the mean of the squares of `of`."""
     if term.function != "mean" or term.arguments[0].function != "square":
         return False
     return term.arguments[0].arguments[0] is of

@@ -36,11 +36,13 @@ from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import TensorType
 
 MOST_NUMBERS = 1 << 25
-"""Of an operand or a result: OpenGL ES 3.1 guarantees no more in a storage block."""
+"""Most numbers of an operand or a result: OpenGL ES 3.1 guarantees no more in a storage block."""
 MOST_SAMPLES = 4
-"""Of layers that are joined: more are better off with a product of the whole sequence."""
+"""Most samples of layers that are joined: more gain by one product over the whole sequence."""
 Worth = Callable[[int, int], bool]
-"""Whether so many launches are worth so many operations: see `compile.pays`."""
+"""Predicate of launches saved and operations added, True where that pays: see
+`compile.fusion_cost_model`.
+"""
 SUM = call("add", Arg(0), Arg(1))
 
 
@@ -212,7 +214,8 @@ def _concatenated(rewriting: Rewriting, states: Sequence[Value]) -> list[tuple[N
 
 @dataclass(frozen=True)
 class _Below:
-    """What an upper layer is given of the one below."""
+    """The lower of two stacked recurrent layers, and the parameters between it and the upper one.
+    """
 
     node: Node
     """The layer below."""
@@ -291,7 +294,7 @@ def _source(rewriting: Rewriting, rows: Value, operator: Recurrence, units: int)
 
 
 def _recurs(rewriting: Rewriting, value: Value) -> bool:
-    """Whether a recurrent layer has to run before `value` is known."""
+    """Return True where a recurrent layer has to run before `value` is known."""
     stack, seen = [value], {value}
     while stack:
         maker = rewriting.computed(stack.pop())

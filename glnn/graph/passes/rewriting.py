@@ -13,11 +13,13 @@ from glnn.graph.operators import Identity, Reshape
 from glnn.types import Array, Shape, TensorType
 
 Pays = Callable[[Operator, Mapping[str, TensorType]], bool]
-"""Whether an operator of operands of these types, by name, is worth being made of several."""
+"""Predicate that is True where fusing several operators into this one, with operands of these types
+by name, pays.
+"""
 
 
 class Rewriting:
-    """What passes change a graph by.
+    """A graph that passes change in place.
 
     types: of every value, sizes known; those of new ones are added. A value stays the same value
     when another node makes it, so that names and outputs stay.
@@ -35,7 +37,7 @@ class Rewriting:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Those that the outputs need, each behind those that it reads from."""
+        """Nodes that the outputs need, in topological order."""
         graph = self._graph
         return ordered(graph.outputs, self._made) if self._changed else graph.ordered
 
@@ -55,7 +57,7 @@ class Rewriting:
         return None if value in self._fixed else self.maker(value)
 
     def fixed(self, value: Value | None) -> bool:
-        """Whether no run changes `value`."""
+        """Return True where no run changes `value`."""
         return value in self._fixed
 
     def shape(self, value: Value) -> Shape:
@@ -63,7 +65,7 @@ class Rewriting:
         return self.types[value].shape
 
     def output(self, value: Value) -> bool:
-        """Whether `value` is asked for."""
+        """Return True where `value` is an output of the graph."""
         return value in self._outputs
 
     def readers(self, value: Value) -> tuple[Node, ...]:
@@ -79,7 +81,7 @@ class Rewriting:
         return found
 
     def alone(self, value: Value | None) -> bool:
-        """Whether one node reads `value` and nobody else."""
+        """Return True where exactly one node reads `value`, and it is no output."""
         return value is not None and value not in self._outputs and len(self._reading(value)) == 1
 
     def pairs(self) -> Iterator[tuple[Node, Node]]:

@@ -14,22 +14,24 @@ from glnn.types import DType, Shape
 
 @dataclass(frozen=True)
 class Scores:
-    """What the softmax is of that weights values."""
+    """The operand of an attention's softmax: scaled products of queries and keys, plus a mask."""
 
     product: Node
-    """That of queries and keys."""
+    """Product of queries and keys."""
     scale: float
-    """What it is multiplied by."""
+    """Factor of the product."""
     mask: Value | None
-    """What is added then."""
+    """Mask that is added to the scaled product."""
     shape: Shape
-    """What the mask broadcasts to; of no meaning without one."""
+    """Shape that the mask broadcasts to; of no meaning without one."""
     zeros: bool
-    """Whether rows without a softmax become zeros."""
+    """True where rows without a softmax become zeros."""
 
 
 def scores_of(rewriting: Rewriting, weighted: Node) -> Scores | None:
-    """What the first factor of the product `weighted` is made of, all for it alone."""
+    """Return the scores whose softmax is the first factor of the product `weighted`; None where
+    they are not scores, or something else reads them.
+    """
     soft = _softmax(rewriting, weighted)
     if soft is None:
         return None
@@ -99,7 +101,7 @@ def _guarded(rewriting: Rewriting, node: Node) -> Value | None:
 
 
 def _rows_stay(rewriting: Rewriting, node: Node) -> bool:
-    """Whether the view `node` leaves the last dimension as it is."""
+    """Return True where the view `node` leaves the last dimension as it is."""
     (before,), (after,) = node.inputs, node.outputs
     return before is not None and rewriting.shape(before)[-1:] == rewriting.shape(after)[-1:]
 
@@ -122,7 +124,7 @@ def _affine(rewriting: Rewriting, node: Node) -> tuple[Value, float, Value | Non
 
 
 def _of_product(rewriting: Rewriting, value: Value | None) -> bool:
-    """Whether `value` is a product, or made of one by views and pointwise work."""
+    """Return True where `value` is a product, or made of one by views and pointwise work."""
     while (node := rewriting.computed(value)) is not None:
         if not isinstance(node.operator, View | Pointwise):
             return isinstance(node.operator, Matmul)

@@ -62,13 +62,15 @@ def _beside(rewriting: Rewriting, node: Node, prologue: Prologue | None) -> list
 
 
 def _is_depthwise(rewriting: Rewriting, node: Node) -> bool:
-    """Whether `node` convolves each channel by itself, to one channel each."""
+    """Return True where `node` convolves each channel by itself, to one channel each."""
     operator, shape = _convolution(rewriting, node)
     return operator is not None and operator.groups > 1 and shape[:2] == (operator.groups, 1)
 
 
 def _is_pointwise(rewriting: Rewriting, node: Node) -> bool:
-    """Whether `node` is a convolution of one tap of all channels."""
+    """Return True where `node` is a 1 x 1 convolution of all channels, with stride 1 and no
+    padding.
+    """
     operator, shape = _convolution(rewriting, node)
     if operator is None or operator.groups > 1 or shape[2:] != (1, 1):
         return False
@@ -76,8 +78,8 @@ def _is_pointwise(rewriting: Rewriting, node: Node) -> bool:
 
 
 def _convolution(rewriting: Rewriting, node: Node) -> tuple[Conv2d | None, Shape]:
-    """What `node` convolves by, and the shape of its weight, which no run changes; None where it
-    does more, or something else, or is not of float32.
+    """Return the convolution of `node` and the shape of its weight, which no run changes; (None,
+    ()) where `node` does more or something else, or is not of float32.
     """
     operator = node.operator
     if type(operator) is not Conv2d or operator.prologue is not None:

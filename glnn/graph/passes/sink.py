@@ -57,7 +57,7 @@ def sink(graph: Graph, types: dict[Value, TensorType]) -> Graph:
 class _Sinking:
     rewriting: Rewriting
     put: set[Value] = field(default_factory=set)
-    """What was seen in another shape, or transposed, here."""
+    """Values reshaped or transposed by this pass: no node is moved in front of them again."""
 
     def softmax(self, node: Node, operator: Softmax) -> None:
         """A softmax of rows before a view that leaves these whole."""
@@ -154,13 +154,13 @@ class _Sinking:
         return value
 
     def _same(self, operand: Value, turn: Transpose) -> Value | None:
-        """What `operand` is before the same transposition."""
+        """Return the value that `operand` is transposed from by `turn`; None where it is not."""
         maker = self.rewriting.maker(operand)
         return maker.inputs[0] if maker is not None and maker.operator == turn else None
 
     def _worth(self, node: Node, maker: Node) -> bool:
-        """Whether work before the view or transposition `maker` joins what is before that, or it
-        and others leave out theirs.
+        """Return True where it pays to move `node` in front of the view or transposition `maker`:
+        it joins the node before that, or other operands lose their transposition.
         """
         graph, (source,) = self.rewriting, maker.inputs
         others = [v for v in node.inputs if v is not maker.outputs[0] and v is not None]
@@ -174,7 +174,9 @@ class _Sinking:
         return source is not None and self._joins(source)
 
     def _joins(self, value: Value) -> bool:
-        """Whether work on `value` goes into an epilogue, by way of views and of work before it."""
+        """Return True where work on `value` ends in an epilogue, by way of views and pointwise
+        work.
+        """
         graph, stack = self.rewriting, [value]
         for _ in range(MOST):
             node = graph.computed(stack.pop())

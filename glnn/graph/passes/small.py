@@ -15,7 +15,7 @@ SMALL = Interval(-arrays.SMALL, arrays.SMALL)
 
 
 def has_wide_inputs(graph: Graph) -> bool:
-    """Whether inputs are of int64."""
+    """Return True where any input is of int64."""
     return any(value.type.dtype is DType.int64 for value in graph.inputs)
 
 

@@ -46,7 +46,7 @@ def with_stacked(graph: Graph, types: dict[Value, TensorType]) -> Graph:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What nodes have in common that are stacked."""
+    """The attributes that nodes must share to be stacked."""
 
     x: Value
     operator: Operator
@@ -58,7 +58,9 @@ class _Kind:
 
     @classmethod
     def of(cls, rewriting: Rewriting, node: Node) -> _Kind | None:
-        """That of `node`; None where it is not to be stacked."""
+        """Return the attributes of `node` that decide about stacking; None where it is not to be
+        stacked.
+        """
         operator, out = node.operator, node.outputs[0]
         if not isinstance(operator, Conv2d | Matmul) or len(node.reads) < 2:
             return None
@@ -82,7 +84,9 @@ class _Kind:
 
 
 def _sees(rewriting: Rewriting, reader: Node, value: Value) -> bool:
-    """Whether `reader` takes a slice where it lies, or moves it, which it then does at once."""
+    """Return True where `reader` reads a slice in place, or moves it and can slice in the same
+    step.
+    """
     operator, made = reader.operator, reader.outputs[0]
     if reader.inputs[:1] != (value,) or reader.reads.count(value) > 1:
         return False

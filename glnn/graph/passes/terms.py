@@ -1,4 +1,4 @@
-"""What values are, as terms: calls of functions and reductions, whichever nodes they are in."""
+"""Terms of values: calls of functions and reductions, whichever nodes they are spread over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Term:
     """
 
     function: str
-    """Of FUNCTIONS; a reduction's kind; "number"; "value"."""
+    """Kind of the term: one of FUNCTIONS; a reduction's kind; "number"; "value"."""
     arguments: tuple[Term, ...] = ()
     number: float | None = None
     axes: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ class Terms:
                 self._of[value].values.append(value)
 
     def of(self, value: Value) -> Term:
-        """What `value` is."""
+        """Return the term of `value`."""
         if value not in self._of:
             self._of[value] = self._leaf(value)
         return self._of[value]
