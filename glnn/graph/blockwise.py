@@ -23,7 +23,7 @@ def evaluated(
     dtype: np.dtype[np.generic],
     out: Array | None = None,
 ) -> Array:
-    """`expr` of `arrays`, which broadcast to `shape`, as an array of its own. Never warns.
+    """Return `expr` of `arrays`, which broadcast to `shape`, as a new array. Never warns.
 
     out: of that shape and dtype, where the result is to lie; it may be one of `arrays`, but may not
     share memory with others.
@@ -58,7 +58,7 @@ def compiled(
 
 
 def _spread(found: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
-    """`found` broadcast to `shape`, as an array of its own."""
+    """Return `found` broadcast to `shape`, as a new array."""
     out = np.empty(shape, dtype)
     out[...] = found
     return out

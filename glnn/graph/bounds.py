@@ -1,4 +1,4 @@
-"""Between which numbers the parts of an expression lie."""
+"""Interval arithmetic on expressions: bounds of each part's value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making a graph node by node."""
+"""A builder that makes a graph node by node."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Builder:
         return self.take(value)
 
     def take(self, value: Value) -> Value:
-        """`value`, of another graph, as an input of this one."""
+        """Add `value`, of another graph, as an input of this one, and return that."""
         if value in self._made:
             return value
         self._inputs.append(value)
@@ -90,7 +90,7 @@ class Builder:
         return value
 
     def _own(self, value: Value) -> Value:
-        """`value` itself, or the input that stands for it in a body."""
+        """Return `value` itself, or the input that stands for it in a body."""
         foreign = value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in self._made
         if self._captured is None or not foreign:
             return value
@@ -221,7 +221,7 @@ class Builder:
         return Graph(tuple(self._nodes), inputs, outputs, self.name)
 
     def fresh(self, name: str) -> str:
-        """`name`, marked where another value is called so, or is to be."""
+        """Return `name`, with marks where another value has it or is to have it."""
         return self._marks.free(name, self._names, self._reserved)
 
     def _unique(self, name: str) -> str:

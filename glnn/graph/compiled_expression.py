@@ -1,4 +1,4 @@
-"""Expressions made ready to be evaluated by NumPy over and over, of arrays of known types."""
+"""Expressions compiled to NumPy calls, for repeated evaluation on arrays of known types."""
 
 from __future__ import annotations
 

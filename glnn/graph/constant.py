@@ -25,7 +25,7 @@ class Leaf:
     value: Value
 
     def read(self) -> Array:
-        """Its array as it is now."""
+        """Return the array as it is now."""
         if self.value.kind is Kind.VARIABLE:
             return self.value.data.read()  # type: ignore[union-attr]
         array: Array = self.value.data  # type: ignore[assignment]
@@ -51,7 +51,7 @@ class Made:
 
     @property
     def parts(self) -> tuple[tuple[Constant, tuple[int, ...]], ...]:
-        """All that it is made of, each with the places of what it reads, itself last."""
+        """All parts of the constant, each with the places of those that it reads, itself last."""
         before, at = self._before
         return (*before, (self, at))
 
@@ -90,7 +90,7 @@ def without_operands(part: Constant) -> Any:
 
 
 def _reads(part: Constant) -> tuple[Constant, ...]:
-    """Its operands that are there, and its epilogue's."""
+    """Return the operands of `part`, and its epilogue's, that are not left out."""
     if isinstance(part, Leaf):
         return ()
     return (*(one for one in part.operands if one is not None), *part.extras)
@@ -149,7 +149,8 @@ def depends_on_sizes(of: Constant) -> bool:
 
 
 def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
-    """Its array: floats are computed in 64 bits and rounded once, to `dtype` if it is of floats.
+    """Return the array of a constant: floats are computed in 64 bits and rounded once, to `dtype`
+    if it is of floats.
 
     Raises LimitError, before a part is computed, where the host has too little memory for it.
     """

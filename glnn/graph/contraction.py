@@ -62,7 +62,7 @@ class Contraction(Operator):
 
     @abstractmethod
     def flops(self, shapes: Shapes) -> int:
-        """Floating-point operations, a multiply-add counting two."""
+        """Return floating-point operations, a multiply-add counting two."""
 
     @abstractmethod
     def sizes(self, shapes: Shapes) -> dict[str, int]:

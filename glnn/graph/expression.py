@@ -318,7 +318,7 @@ def call(function: str, *arguments: Expr | Number) -> Call:
 
 
 def replaced(expr: Expr, part: Expr, by: Expr) -> Expr:
-    """`expr` with `by` wherever it has `part`."""
+    """Return `expr` with `by` wherever it has `part`."""
     return expr.replace(lambda one: by if one == part else None)
 
 

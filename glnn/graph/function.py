@@ -50,9 +50,9 @@ class Function:
     """The formula of the same where a is the result instead, by the first argument alone, where
     the others are numbers above 0; None where there is none."""
     flops: int = 1
-    """Floating-point operations, about."""
+    """Floating-point operations, approximately."""
     interval: Rule | None = None
-    """Between which numbers its value lies, as integers without end; None where any may come."""
+    """Rule for the interval of the value, as unbounded integers; None where any number may come."""
 
     def __post_init__(self) -> None:
         if (self.body is None) == (self.numpy is None or self.glsl is None):
@@ -62,7 +62,7 @@ class Function:
 
     @property
     def forms(self) -> Mapping[str, str]:
-        """Its GLSL for each kind of arguments that it takes."""
+        """GLSL of the function for each kind of arguments that it takes."""
         return {"float": self.glsl} if isinstance(self.glsl, str) else self.glsl or {}
 
     def infer(self, given: tuple[DType | str, ...]) -> DType | str:
@@ -87,7 +87,9 @@ class Function:
         return common if self.gives is None else DType(self.gives)
 
     def check_numbers(self, given: Sequence[DType | str], numbers: Iterable[Number]) -> None:
-        """Raises ShapeError where one of `numbers`, among arguments of these types, is none."""
+        """Raise ShapeError where one of `numbers`, among arguments of these types, is not a number
+        of its type.
+        """
         dtype = next((one for one in given if isinstance(one, DType)), DType.int32)
         if dtype.kind != "int":
             return
@@ -126,7 +128,7 @@ class Function:
 
 
 def kind_of(number: Number) -> str:
-    """ "float", "int" or "bool"."""
+    """Return the kind of a type: "float", "int" or "bool"."""
     return "bool" if isinstance(number, bool) else "int" if isinstance(number, int) else "float"
 
 

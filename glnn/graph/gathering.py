@@ -1,4 +1,4 @@
-"""Few numbers moved by NumPy: one look-up of places that were found before, not a view of views."""
+"""Moves of few numbers by NumPy: a single look-up with cached indices instead of chained views."""
 
 from __future__ import annotations
 

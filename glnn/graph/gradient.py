@@ -48,7 +48,7 @@ def gradient_of_result(expr: Expr, index: int, result: Expr) -> Expr | None:
 
 
 def times(slope: Expr, by: Expr) -> Expr:
-    """`slope` times `by`, which a choice between numbers is not multiplied by: 0 stays 0."""
+    """Multiply `slope` by `by`; a choice between numbers is not multiplied, so that 0 stays 0."""
     if isinstance(slope, Call) and slope.function == "where":
         condition, *either = slope.arguments
         if any(one in (ZERO, ONE) for one in either):

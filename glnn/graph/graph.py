@@ -63,7 +63,7 @@ class Variable(Protocol):
 
     @property
     def type(self) -> TensorType:
-        """Its type, which never changes."""
+        """Type of the value, which never changes."""
 
     @property
     def revision(self) -> int:
@@ -125,7 +125,9 @@ class Node:
 
     @property
     def growth(self) -> int:
-        """Bytes by which the results are larger than the operands, as far as sizes are known."""
+        """Return the bytes by which the results are larger than the operands, as far as sizes are
+        known.
+        """
         made = sum(value.type.nbytes for value in self.outputs)
         return made - sum(value.type.nbytes for value in self.reads) if made else 0
 
@@ -282,7 +284,7 @@ class Graph:
     def settled(
         self, types: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
     ) -> tuple[dict[Value, TensorType], dict[Value, Array]]:
-        """`bind`, and the numbers of small values that are known before a run.
+        """Return `bind`, and the numbers of small values that are known before a run.
 
         told: the numbers of inputs, by name, that are known already.
         """
@@ -308,7 +310,7 @@ class Graph:
     def _settle(
         self, types: Mapping[str, TensorType], given: Mapping[str, Array]
     ) -> tuple[dict[Value, TensorType], dict[Value, Array]]:
-        """`settled`, looked at node by node."""
+        """Compute `settled`, node by node."""
         found = {value: types[value.name] for value in self.inputs}
         known = {value: given[value.name] for value in self.inputs if value.name in given}
         for node in self.nodes:

@@ -19,14 +19,16 @@ class Add(Protocol):
 
 
 def joined(add: Add, x: Value, start: int, count: int) -> Value:
-    """x with `count` dimensions from `start` on as one: a new one of size 1 where there are 0."""
+    """Reshape x so that `count` dimensions from `start` on are one: a new one of size 1 where it is
+    0.
+    """
     if count == 0:
         return add(Unsqueeze((start,)), x)
     return x if count == 1 else add(Flatten(start, start + count - 1), x)
 
 
 def parted(add: Add, x: Value, axis: int, *dims: Dim) -> Value:
-    """x with its dimension `axis` as several, of which one may be a symbol.
+    """Reshape x so that its dimension `axis` becomes several, of which one may be a symbol.
 
     Raises ShapeError for more symbols.
     """

@@ -30,7 +30,7 @@ class BatchNorm(Composite):
     variadic: ClassVar[bool] = False
     optional: ClassVar[tuple[str, ...]] = ("weight", "bias")
     eps: float = 1e-5
-    """What is added to the variance."""
+    """Number that is added to the variance."""
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -28,7 +28,8 @@ def lstm(
     limit: float = 0.0,
     order: Sequence[int] = IOFC,
 ) -> tuple[Phase, ...]:
-    """Four gates, four inputs; then states h, c and the peepholes of the first three gates.
+    """Return the phase of an LSTM: four gates, four inputs; then states h, c and the peepholes of
+    the first three gates.
 
     coupled: the forget gate is what the input gate leaves. limit: sums are clipped to it, where it
     is above 0. order: where the gates i, o, f, c lie.

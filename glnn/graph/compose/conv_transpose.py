@@ -1,4 +1,4 @@
-"""Transposed convolution, as a convolution of what is there, or of zeros between its places."""
+"""Transposed convolution, as a convolution of x, with zeros between its places for strides."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _by_phases(add: Add, x: Value, weight: Value, stride: Sizes, groups: int) ->
 
 
 def _apart(add: Add, x: Value, stride: Sizes) -> Value:
-    """x with as many zeros behind each place as a step of the stride leaves out."""
+    """Insert as many zeros behind each place of x as a step of the stride leaves out."""
     count = len(stride)
     behind = [size for step in stride for size in (0, step - 1)]
     x = add(Unsqueeze(tuple(range(3, 2 * count + 2, 2))), x)

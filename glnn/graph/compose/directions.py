@@ -25,19 +25,19 @@ class Operands:
     """The operands of a recurrent layer, for one of its directions or for all."""
 
     x: Value
-    """(t, b, inputs)."""
+    """Inputs, (t, b, inputs)."""
     weight: Value
-    """(d, gates units, inputs)."""
+    """Weight of the inputs, (d, gates units, inputs)."""
     recurrent: Value
-    """(d, gates units, units)."""
+    """Weight of the states, (d, gates units, units)."""
     bias: Value | None
-    """(d, gates units)."""
+    """Bias, (d, gates units)."""
     states: tuple[Value, ...]
-    """(d, b, units) each, before the first step; what never changes comes last."""
+    """States before the first step, (d, b, units) each; those that never change come last."""
     lengths: Value | None = None
-    """(b,), the steps of each sample."""
+    """Number of steps of each sample, (b,)."""
     first: Value | None = None
-    """(d, b, gates units), what a direction's units get in its first step besides."""
+    """Numbers added to the inputs of a direction's units in its first step, (d, b, gates units)."""
 
     def direction(self, call: Maker, d: int) -> Operands:
         """Return the operands of direction `d` alone."""
@@ -57,7 +57,7 @@ Results = tuple[Value, ...]
 
 
 def _one(call: Maker, value: Value, index: int) -> Value:
-    """`value` at one place of its first dimension, which stays."""
+    """Return `value` sliced to one place of its first dimension, which stays."""
     if value.type.shape[0] == 1:
         return value
     return call(Slice((index,), (index + 1,), (0,), (1,)), value)
@@ -139,7 +139,7 @@ def _inputs(call: Maker, given: Operands, d: int, back: bool, places: Value | No
 
 
 def _direction(call: Maker, y: Value, d: int) -> Value:
-    """`y` (t, d, b, units) of one direction."""
+    """Return one direction of `y`: (t, d, b, units)."""
     if y.type.shape[1] == 1:
         return y
     return call(Slice((d,), (d + 1,), (1,), (1,)), y)
@@ -155,7 +155,7 @@ def _turned(call: Maker, lengths: Value, t: int) -> Value:
 
 
 def _in_order(call: Maker, x: Value, back: bool, places: Value | None) -> Value:
-    """x (t, ...) with its steps turned round where a direction runs `back`."""
+    """Return x (t, ...) with its steps reversed where a direction runs `back`."""
     if not back:
         return x
     if places is None:

@@ -1,4 +1,5 @@
-"""Windows as columns of a matrix, and columns added up where their windows lie."""
+"""Unfold and fold: windows as columns of a matrix, and columns added up at their windows' places.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +40,13 @@ def unfold(add: Add, x: Value, windows: Window) -> Value:
 
 
 def along(windows: Window, outs: Sizes, axis: int) -> Array:
-    """(taps, windows): where each tap of each window lies in the padded dimension."""
+    """Return the place of each tap of each window in the padded dimension, (taps, windows)."""
     taps = np.arange(windows.kernel[axis]) * windows.dilation[axis]
     return np.add.outer(taps, np.arange(outs[axis]) * windows.stride[axis])
 
 
 def fold(add: Add, x: Value, windows: Window, sizes: Sizes) -> Value:
-    """Each number of x (n, c taps, windows) added to the place that its window's tap lies upon.
+    """Add each number of x (n, c taps, windows) to the place of its window's tap.
 
     The result is (n, c, *sizes), and all sizes of x are known. What falls into the padding is left
     out. Raises ShapeError where x is not of such windows.
@@ -77,7 +78,7 @@ def fold(add: Add, x: Value, windows: Window, sizes: Sizes) -> Value:
 
 @dataclass(frozen=True, eq=False)
 class Fold(Composite):
-    """`fold` as an operator, as it is put together once all sizes are known."""
+    """The composite of `fold`, whose graph is built once all sizes are known."""
 
     name: ClassVar[str] = "fold"
     variadic: ClassVar[bool] = False

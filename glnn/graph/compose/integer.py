@@ -1,4 +1,4 @@
-"""Products of integers, exact as they are of float32: sums of it are up to 2^24."""
+"""Integer products, computed exactly in float32 where sums stay within 2^24."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from glnn.graph.operators import Expand, Pad, Pointwise, Reduce, Reshape, Transp
 from glnn.types import Array, DType
 
 EXACT = 1 << 24
-"""Up to which float32 has every integer."""
+"""Greatest integer up to which float32 holds every integer."""
 MOST_PRODUCTS = 1 << 26
 """Most products of int32 that are held at once."""
 WHOLE = formula("cast_int32(a)")
@@ -31,11 +31,11 @@ class Whole:
     """A tensor of integers, held as float32."""
 
     value: Value
-    """float32."""
+    """The integers as float32."""
     most: int
-    """No number is larger than that, but for its sign."""
+    """Greatest absolute value of a number."""
     total: int | None = None
-    """No sum of the sizes of the numbers of one result is larger than that, where it is known."""
+    """Greatest sum of the absolute values of one result's numbers, where it is known."""
 
     def exact(self, other: Whole, depth: int) -> bool:
         """Return True where float32 holds all sums of `depth` products with numbers of `other`
@@ -47,7 +47,7 @@ class Whole:
 
 
 def whole(add: Add, x: Value, zero: Value | None = None, along: tuple[int, ...] = ()) -> Whole:
-    """x, of uint8 or int8, less its zero point, which broadcasts to it.
+    """Return x, of uint8 or int8, less its zero point, which broadcasts to it.
 
     along: the axes whose numbers are of one result, if any.
     """
@@ -113,7 +113,7 @@ def _of_vectors(add: Add, a: Whole, b: Whole) -> Value:
 
 
 def _parted(add: Add, x: Value, axis: int, count: int, chunk: int) -> Value:
-    """x with its dimension `axis` as (count, chunk), zeros added to it."""
+    """Reshape x so that its dimension `axis` is (count, chunk), padded with zeros."""
     shape = x.type.shape
     if (more := count * chunk - shape[axis]) > 0:
         zeros = (0,) * len(shape)
@@ -122,7 +122,9 @@ def _parted(add: Add, x: Value, axis: int, count: int, chunk: int) -> Value:
 
 
 def _stacked(add: Add, x: Value, axis: int, count: int, chunk: int, rank: int) -> Value:
-    """x in parts along its dimension `axis`, which come first, before what it lacks of `rank`."""
+    """Split x into parts along its dimension `axis`; they come first, before dimensions of size 1
+    up to `rank`.
+    """
     x = _parted(add, x, axis, count, chunk)
     order = (axis, *(i for i in range(len(x.type.dims)) if i != axis))
     first, *others = (x.type.shape[i] for i in order)

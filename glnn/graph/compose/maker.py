@@ -35,7 +35,9 @@ class Maker:
         return self.all(operator, *inputs)[0]
 
     def all(self, operator: Operator, *inputs: Value | None) -> tuple[Value, ...]:
-        """All results of `operator`: constants where all operands are small constants."""
+        """Add `operator` and return all its results: constants where all operands are small
+        constants.
+        """
         values = self.builder.add(operator, *inputs, name=self.name)
         arrays = self.builder.numbers(values)
         if arrays is None:
@@ -65,7 +67,7 @@ class Maker:
         check_memory(count * nbytes, lambda: f"{self.name}: to compute tables of {count} numbers")
 
     def count_up(self, count: int, dtype: DType, shape: Shape) -> Value:
-        """0, 1, 2, ... as `count` numbers of int32 or int64 in `shape`.
+        """Return 0, 1, 2, ... as `count` numbers of int32 or int64 in `shape`.
 
         They are a constant where a graph keeps that, else what a run computes; for an open count,
         the first ones of a constant that has as many as it may be.
@@ -94,13 +96,13 @@ class Maker:
         return self(Pointwise(expr(*arguments)), *values)
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        """`value` as `dtype`."""
+        """Cast `value` to `dtype`."""
         return (
             value if value.type.dtype is dtype else self.pointwise(f"cast_{dtype.value}(a)", value)
         )
 
     def reshape(self, value: Value, shape: Shape) -> Value:
-        """`value` in another shape of as many numbers; a 0 is a size."""
+        """Reshape `value`, with as many numbers; a 0 is a size."""
         return value if value.type.dims == shape else self(Reshape(shape, True), value)
 
 

@@ -1,4 +1,4 @@
-"""Products of any rank: stacks of matrices that broadcast, as one of `operators.Matmul`."""
+"""Matrix products of any rank: batches that broadcast, as one `operators.Matmul`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _together(one: Dims, other: Dims) -> Dims | None:
 
 
 def _spread(add: Add, value: Value, dims: Dims) -> Value:
-    """`value` broadcast to `dims`; dimensions of size 1 before them are left out."""
+    """Broadcast `value` to `dims`; dimensions of size 1 before them are left out."""
     extra = len(dims) - len(value.type.dims)
     if extra > 0:
         value = add(Unsqueeze(tuple(range(extra))), value)

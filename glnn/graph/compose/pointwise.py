@@ -1,4 +1,4 @@
-"""Expressions of values and of numbers."""
+"""Pointwise expressions of values and of numbers."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class WindowCounts(Table):
     array_function: ClassVar[str] = "window_counts"
     windows: Window
     extents: Sizes
-    """Sizes of the tensor, but for the first two."""
+    """Spatial sizes of the tensor, all but the first two."""
     counted: bool
     """True where elements of the padding count, too."""
 

@@ -26,7 +26,7 @@ class Phase:
 def steps(
     add: Add, phases: Sequence[Phase], x: Value, weight: Value, states: Sequence[Value], units: int
 ) -> list[Value]:
-    """All states of a layer, packed: before the first step, and after each.
+    """Return all states of a layer, packed: before the first step, and after each.
 
     phases: of each step; the last one gives the states that the first one takes. x: the inputs of
     the units, (d, t, b, i, h), for d directions, t steps and b samples. weight: (d, g, h, h).
@@ -62,7 +62,7 @@ def stacked(add: Add, states: Sequence[Value], units: int, count: int) -> list[V
 
 
 def filled(add: Add, x: Value, *axes: int) -> Value:
-    """x with zeros behind, where `axes` are no multiples of four."""
+    """Pad x with zeros at the end, where `axes` are no multiples of four."""
     after = [0] * len(x.type.dims)
     for axis in axes:
         after[axis] = -x.type.shape[axis] % 4

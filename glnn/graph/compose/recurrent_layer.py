@@ -47,7 +47,7 @@ class RecurrentLayer(Composite):
     kind: str
     """The kind of layer: a key of `GATES`."""
     directions: int = 1
-    """1 or 2."""
+    """Number of directions, 1 or 2."""
     biased: bool = True
     """True where there are biases."""
     projected: bool = False
@@ -111,7 +111,7 @@ class RecurrentLayer(Composite):
         return make.builder.graph([self._joined(make, y, parts.get("weight_hr")), *ends])
 
     def _joined(self, make: Maker, y: Value, down: Value | None) -> Value:
-        """y (t, d, b, u), projected by `down`, with directions behind one another: (t, b, d p)."""
+        """Project y (t, d, b, u) by `down` and put directions behind one another: (t, b, d p)."""
         t, d, b, u = y.type.shape
         if down is None:
             y = make(Transpose((0, 2, 1, 3)), y) if d > 1 else y
@@ -169,7 +169,7 @@ class RecurrentLayer(Composite):
 
 
 def _projected(make: Maker, taken: Operands, down: Value, *, given: bool) -> Operands:
-    """`taken` of units that are projected by `down` (d, p, u) before they are summed.
+    """Return `taken` for units that are projected by `down` (d, p, u) before they are summed.
 
     What is summed are the units themselves, by the product of both weights, so that a step is one
     launch; what the first h (d, b, p) leads to, where it is given, goes to the first step's inputs.
@@ -183,7 +183,7 @@ def _projected(make: Maker, taken: Operands, down: Value, *, given: bool) -> Ope
 
 
 def _stacked(make: Maker, values: Sequence[Value]) -> Value:
-    """`values` of one shape, one for each direction, along a new first dimension."""
+    """Stack `values` of one shape, one for each direction, along a new first dimension."""
     apart = [make.reshape(value, (1, *value.type.shape)) for value in values]
     return make(Concat(0), *apart) if len(apart) > 1 else apart[0]
 

@@ -1,4 +1,4 @@
-"""Images of another size: each place's number is looked up, or lies between two of them."""
+"""Resize images: each result is looked up, or interpolated between two numbers."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _sliced(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
 
 
 def repeated(add: Add, x: Value, counts: Mapping[int, int]) -> Value:
-    """Each place as often as `counts` says for its axis."""
+    """Repeat each place as often as `counts` says for its axis."""
     if x.type.symbols or len(x.type.dims) + len(counts) > MOST_RANK:
         for axis, count in counts.items():
             index = np.repeat(np.arange(_size(x, axis), dtype=np.int32), count)

@@ -26,7 +26,7 @@ class Window:
 
     @property
     def sides(self) -> Sizes:
-        """Before each dimension, then behind each."""
+        """Padding before each dimension, then behind each."""
         return (*self.before, *self.after)
 
     def outputs(self, sizes: Sizes, least: int = 1) -> Sizes:

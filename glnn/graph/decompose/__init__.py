@@ -1,4 +1,5 @@
-"""Ops in several stages, each an op with kernels of its own: how, by the name that kernels use."""
+"""Decompositions of ops into stages that have kernels of their own, by the name that kernels use.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, trans
 
 
 def by_winograd(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
-    """F(TILE x TILE, 3 x 3) of Lavin and Gray 2016: transform, (TILE + 2)^2 products, transform.
+    """Return F(TILE x TILE, 3 x 3) of Lavin and Gray 2016: transform, (TILE + 2)^2 products,
+    transform.
 
     PARTS: of the tiles, one after the other in the same memory, where there are as many tiles.
     """
@@ -136,8 +137,8 @@ def by_kn2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lo
 
 
 def by_weight_parts(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
-    """At most PARTS parts of a gradient by a weight at the same time, of LEAST pixels or more, and
-    their sum.
+    """Return at most PARTS parts of a gradient by a weight, computed in parallel, of LEAST pixels
+    or more, and their sum.
     """
     assert isinstance(op, Conv2dWeightGradient)
     room = ROOM // prod(op.shape_of(shapes))

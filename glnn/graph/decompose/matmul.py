@@ -1,4 +1,4 @@
-"""Products in two stages: parts of the sums, and their sums."""
+"""Matrix products in two stages: partial sums (split-K), and their sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDEST = 4  # numbers of a vertex attribute
 
 
 def by_parts(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
-    """PARTS parts of each sum at the same time, for products of few results."""
+    """Split each sum into PARTS that are computed in parallel, for products of few results."""
     return _lowered(op, shapes, parameters["PARTS"], ROWS, None)
 
 

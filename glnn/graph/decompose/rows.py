@@ -33,7 +33,7 @@ def by_softmax(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> L
 
 
 def by_parts(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
-    """At most PARTS parts of each reduction at the same time, and then these."""
+    """Split each reduction into at most PARTS that are computed in parallel, and reduce these."""
     assert isinstance(op, Reduce)
     extent = op.depth(shapes)
     parts = max(min(parameters["PARTS"], hint(extent) // LEAST), 1)  # right for any extent
@@ -48,7 +48,9 @@ def by_parts(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Low
 
 
 def by_moments(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
-    """Mean, deviation, and what is divided by it; weight and bias, where there are some, apart."""
+    """Compute mean, deviation and the quotient; weight and bias, where there are some, in a stage
+    of their own.
+    """
     assert isinstance(op, Normalize)
     x = shapes["x"]
     grouped = op.groups is not None

@@ -76,7 +76,9 @@ class Backward:
         return self(Pointwise(expr), *values)
 
     def expression(self, expr: Expr, *operands: Value) -> Value:
-        """`expr` of those operands that it reads; cut into several where it has too many calls."""
+        """Add `expr` of the operands that it reads; cut into several nodes where it has too many
+        calls.
+        """
         expr, operands = self._cut(expr, operands)
         if isinstance(expr, Arg):
             return operands[expr.index]
@@ -95,19 +97,19 @@ class Backward:
         return expr, tuple(given[index] for index in read)
 
     def expanded(self, value: Value, shape: Shape) -> Value:
-        """`value` broadcast to `shape`."""
+        """Broadcast `value` to `shape`."""
         return value if value.type.dims == shape else self(Expand(shape), value)
 
     def zeros(self, shape: Shape) -> Value:
-        """Zeros, float32."""
+        """Return zeros, float32."""
         return self.expanded(self.constant(np.zeros((1,) * len(shape)), DType.float32), shape)
 
     def reshape(self, value: Value, shape: Shape) -> Value:
-        """`value` in another shape of as many numbers."""
+        """Reshape `value`, with as many numbers."""
         return value if value.type.dims == shape else self(Reshape(shape, True), value)
 
     def summed(self, value: Value, shape: Shape) -> Value:
-        """`value` added up to `shape`, which broadcasts to its own."""
+        """Sum `value` to `shape`, which broadcasts to its own: the adjoint of a broadcast."""
         given = value.type.shape
         if given == shape:
             return value

@@ -13,7 +13,8 @@ from glnn.graph.operators import Reduce
 
 
 def batch_norm(back: Backward) -> Sequence[Value | None]:
-    """By x the gradient less its mean and less what of it lies along x, over the deviation.
+    """Return the gradients of batch normalisation: by x it is dy less its mean and less its
+    projection on x, over the deviation.
 
     Reference: Ioffe and Szegedy 2015, Batch Normalization, section 3.
     """

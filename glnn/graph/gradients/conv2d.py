@@ -14,8 +14,8 @@ from glnn.graph.operators import Conv2d, Conv2dInputGradient, Conv2dWeightGradie
 
 
 def conv2d(back: Backward) -> Sequence[Value | None]:
-    """By x the transposed convolution of the result's gradient by the weight; by the weight sums of
-    products of that gradient and x.
+    """Return the gradients of a convolution: by x the transposed convolution of dy by the weight;
+    by the weight sums of products of dy and x.
     """
     operator, x, weight = back.node.operator, back.operands["x"], back.operands["weight"]
     assert isinstance(operator, Conv2d)

@@ -1,4 +1,4 @@
-"""Gradient of what adds columns up where their windows lie."""
+"""Gradient of fold, which adds columns up at their windows' places."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from glnn.graph.operator import Operator
 
 
 def fold(back: Backward) -> Sequence[Value | None]:
-    """Each number has the gradient of the place that it was added to."""
+    """Return the gradient of fold: each number gets dy of the place that it was added to."""
     operator = back.node.operator
     assert isinstance(operator, Fold)
     return (unfold(back, back.gradient, operator.windows),)
 
 
 RULES: dict[type[Operator], Rule] = {Fold: fold}
-"""By kind of operator."""
+"""Gradient rules by kind of operator."""

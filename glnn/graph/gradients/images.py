@@ -1,4 +1,4 @@
-"""Gradients of images that are made smaller."""
+"""Gradients of subsampled images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from glnn.graph.operators import Expand, Pad, Pool2d, Reduce, Subsample
 
 
 def subsample(back: Backward) -> Sequence[Value | None]:
-    """Each number of a window has its share; the weight has the means, the bias ones."""
+    """Return the gradients of Subsample: by each number of a window its share of dy, by the weight
+    sums of dy times the means, by the bias sums of dy.
+    """
     operator, given = back.node.operator, back.operands
     assert isinstance(operator, Subsample)
     x, weight = given["x"], given["weight"]

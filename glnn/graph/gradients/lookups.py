@@ -1,4 +1,4 @@
-"""Gradients of what looks numbers up, and of what puts them where indices say.
+"""Gradients of gathers and scatters.
 
 All sums are in a fixed order: a lookup's gradient is a sum of few places, a product or a scatter,
 and the kernels of all of these add up what they find in order.
@@ -64,7 +64,7 @@ def gather(back: Backward) -> Sequence[Value | None]:
 
 
 def _ones(back: Backward, index: Value, size: int) -> Value:
-    """(size, indices): 1 where an index is that place, else 0."""
+    """Return the one-hot matrix (size, indices): 1 where an index is that place, else 0."""
     flat = back.reshape(index, (prod(index.type.shape),))
     dtype = index.type.dtype
     places = back.constant(np.arange(size)[:, None], dtype)
@@ -73,7 +73,7 @@ def _ones(back: Backward, index: Value, size: int) -> Value:
 
 
 def gather_elements(back: Backward) -> Sequence[Value | None]:
-    """Scattered numbers are added up, in their order."""
+    """Return the gradient of GatherElements: dy scattered and added up, in order."""
     operator, x, index = back.node.operator, back.operands["x"], back.operands["index"]
     assert isinstance(operator, GatherElements)
     scatter = ScatterElements(operator.axis, "add")
@@ -81,7 +81,7 @@ def gather_elements(back: Backward) -> Sequence[Value | None]:
 
 
 def gather_nd(back: Backward) -> Sequence[Value | None]:
-    """Scattered slices are added up, in their order."""
+    """Return the gradient of GatherND: slices of dy scattered and added up, in order."""
     operator, x, index = back.node.operator, back.operands["x"], back.operands["index"]
     assert isinstance(operator, GatherND)
     if operator.batch:
@@ -90,7 +90,7 @@ def gather_nd(back: Backward) -> Sequence[Value | None]:
 
 
 def _with_batch(back: Backward, index: Value, batch: int) -> Value:
-    """Tuples of indices with those of the first `batch` dimensions before them."""
+    """Prepend the indices of the first `batch` dimensions to tuples of indices."""
     shape = index.type.shape
     own = np.indices(shape[:-1])[:batch]
     first = np.moveaxis(own, 0, -1).astype(index.type.dtype.numpy)

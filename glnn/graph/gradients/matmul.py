@@ -16,8 +16,8 @@ from glnn.graph.operators import Matmul, Transpose
 
 
 def matmul(back: Backward) -> Sequence[Value | None]:
-    """By x the gradient times the weight, by the weight the gradient turned times x: of each matrix
-    of a stack by itself.
+    """Return the gradients of a matrix product: by x dy times the weight, by the weight dy
+    transposed times x, for each matrix of a batch.
 
     The products have the shapes of x and of the weight as they lie, so that no result is turned.
     What is turned instead kernels take as it lies, turned or not.

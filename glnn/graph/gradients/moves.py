@@ -1,4 +1,4 @@
-"""Gradients of what moves numbers: they go back to where they came from, and meet in sums."""
+"""Gradients of moves: numbers go back to their source, and add up where copies came from one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def expand(back: Backward) -> Sequence[Value | None]:
 
 
 def slice_(back: Backward) -> Sequence[Value | None]:
-    """Back to its places, with zeros before, behind and between."""
+    """Return the gradient of Slice: dy at its places, with zeros before, behind and between."""
     operator, x = back.node.operator, back.operands["x"]
     assert isinstance(operator, Slice)
     shape, found = x.type.shape, back.gradient
@@ -63,7 +63,7 @@ def slice_(back: Backward) -> Sequence[Value | None]:
 
 
 def _apart(back: Backward, value: Value, axis: int, step: int) -> Value:
-    """`value` with step - 1 zeros behind each place along `axis`."""
+    """Insert step - 1 zeros behind each place of `value` along `axis`."""
     shape = value.type.shape
     lead, rest = prod(shape[:axis]), prod(shape[axis + 1 :])
     places = back.reshape(value, (lead * shape[axis], 1, rest))
@@ -72,18 +72,18 @@ def _apart(back: Backward, value: Value, axis: int, step: int) -> Value:
 
 
 def _padded(back: Backward, value: Value, before: Sequence[int], after: Sequence[int]) -> Value:
-    """`value` with zeros around it, or less of it where a number is negative."""
+    """Pad `value` with zeros, or crop it where a number is negative."""
     needed = any(before) or any(after)
     return back(Pad(tuple(before), tuple(after)), value) if needed else value
 
 
 def flip(back: Backward) -> Sequence[Value | None]:
-    """Flipped again."""
+    """Return the gradient of Flip: dy flipped again."""
     return (back(back.node.operator, back.gradient),)
 
 
 def roll(back: Backward) -> Sequence[Value | None]:
-    """Moved back."""
+    """Return the gradient of Roll: dy rolled back."""
     operator = back.node.operator
     assert isinstance(operator, Roll)
     return (back(Roll(tuple(-n for n in operator.shifts), operator.axes), back.gradient),)
@@ -134,7 +134,7 @@ def rearrange(back: Backward) -> Sequence[Value | None]:
 
 
 def concat(back: Backward) -> Sequence[Value | None]:
-    """To each its piece."""
+    """Return the gradients of Concat: the piece of dy that came from each operand."""
     operator = back.node.operator
     assert isinstance(operator, Concat)
     found: list[Value | None] = []

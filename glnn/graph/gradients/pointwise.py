@@ -13,8 +13,8 @@ from glnn.graph.operators import Pointwise
 
 
 def pointwise(back: Backward) -> Sequence[Value | None]:
-    """By each operand the expression's derivative times the result's gradient, added up over what
-    it was spread to.
+    """Return the gradients of a pointwise expression: by each operand its derivative times dy,
+    summed where the operand was broadcast.
 
     Of the result, where a function's derivative follows from that (`Function.by_result`): what it
     is of is then not read again, and may join what made it.

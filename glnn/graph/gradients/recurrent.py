@@ -17,7 +17,8 @@ from glnn.graph.operators import Concat, Pad, RecurrentStep, Slice, Transpose
 
 
 def recurrent_step(back: Backward) -> Sequence[Value | None]:
-    """By the inputs, the weight and the states, of the new states' gradients.
+    """Return the gradients of a step by the inputs, the weight and the states, from those of the
+    new states.
 
     The sums over the units are products of matrices, one for each direction; what is made of them
     at each unit is pointwise.
@@ -75,7 +76,7 @@ def _cut(
 
 
 def _real(back: Backward, value: Value, units: int) -> Value:
-    """`value` with zeros at the units that fill up, whose states are 0 whatever they are of."""
+    """Return `value` with zeros at padding units, whose states are always 0."""
     h = value.type.shape[2]
     if not units or units == h:
         return value

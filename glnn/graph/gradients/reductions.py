@@ -21,8 +21,8 @@ X = Arg(0)
 
 
 def reduce(back: Backward) -> Sequence[Value | None]:
-    """By each operand: the gradient of `finish`, that of the reduction at each place, then that of
-    `prologue`.
+    """Return the gradients of Reduce by each operand: the chain of `finish`, the reduction at each
+    place and `prologue`.
 
     A sum, or a mean, gives all numbers the same. Of an extreme those that are as extreme share the
     gradient evenly, as in torch.amax. A product gives each number the product of the others.
@@ -70,7 +70,9 @@ def _mean(back: Backward, whole: Reduce, given: Sequence[Value], by_whole: Value
 
 
 def _extreme(back: Backward, whole: Reduce, given: Sequence[Value], by_whole: Value) -> Seed:
-    """Numbers that are equally extreme share the gradient evenly, as in torch.amax."""
+    """Return the gradient of a maximum or minimum: equal extremes share dy evenly, as in
+    torch.amax.
+    """
     found = back(whole, *given)
     place = len(given)
     extreme = call("equal", whole.prologue, Arg(place))
@@ -85,7 +87,9 @@ def _extreme(back: Backward, whole: Reduce, given: Sequence[Value], by_whole: Va
 
 
 def _product(back: Backward, whole: Reduce, given: Sequence[Value], by_whole: Value) -> Seed:
-    """By each number the product of the others: of all but zeros, where there is no other zero."""
+    """Return the gradient of a product: the product of all other numbers, without zeros where there
+    is no other zero.
+    """
     zero = call("equal", whole.prologue, Constant(0.0))
     others = call("where", zero, Constant(1.0), whole.prologue)
     product = back(replace(whole, prologue=others), *given)

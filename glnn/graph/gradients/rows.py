@@ -1,4 +1,4 @@
-"""Gradients of what is made of whole rows: softmax and normalisations."""
+"""Gradients of operators on whole rows: softmax and normalisations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from glnn.types import DType, Shape
 
 
 def softmax(back: Backward) -> Sequence[Value | None]:
-    """y (g - sum(g y)), and of the logarithm g - exp(y) sum(g), for y the result.
+    """Return the gradient of softmax, y (g - sum(g y)), or of its logarithm, g - exp(y) sum(g), for
+    y the result.
 
     A row of NaN, as one that is masked altogether, gives 0 where nothing depends on it.
     """
@@ -32,7 +33,8 @@ def softmax(back: Backward) -> Sequence[Value | None]:
 
 
 def normalize(back: Backward) -> Sequence[Value | None]:
-    """By x the gradient less its mean and less what of it lies along x, over the deviation.
+    """Return the gradients of a normalisation: by x it is dy less its mean and less its projection
+    on x, over the deviation.
 
     Reference: Ioffe and Szegedy 2015, Batch Normalization, section 3, of the rows' own statistics.
     """
@@ -95,8 +97,9 @@ def _deviation(operator: Normalize, axes: tuple[int, ...]) -> Reduce:
 
 
 def local_response_norm(back: Backward) -> Sequence[Value | None]:
-    """g d**-beta less 2 alpha beta / size x times the sums of g x d**(-beta - 1), where d is k +
-    alpha / size s, over the channels whose sums s have x in them.
+    """Return the gradient of local response normalisation: g d**-beta less 2 alpha beta / size x
+    times the sums of g x d**(-beta - 1), where d is k + alpha / size s, over the channels whose
+    sums s have x in them.
     """
     operator, x = back.node.operator, back.operands["x"]
     assert isinstance(operator, LocalResponseNorm)
@@ -114,7 +117,7 @@ def local_response_norm(back: Backward) -> Sequence[Value | None]:
 
 
 def _windows(back: Backward, value: Value, channels: int, before: int, behind: int) -> Value:
-    """For each channel the sum of those from `before` before it to `behind` behind it."""
+    """Sum for each channel those from `before` before it to `behind` behind it."""
     taps = np.arange(-before, behind + 1)[:, None] + np.arange(channels)
     there = (taps >= 0) & (taps < channels)
     index = back.constant(np.where(there, taps, 0), DType.int32)

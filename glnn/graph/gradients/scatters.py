@@ -1,4 +1,4 @@
-"""Gradients of what puts updates where indices say."""
+"""Gradients of scatters."""
 
 from __future__ import annotations
 

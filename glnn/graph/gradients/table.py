@@ -37,4 +37,4 @@ RULES: dict[type[Operator], Rule] = {
     **scatters.RULES,
     **views.RULES,
 }
-"""By kind of operator."""
+"""Gradient rules by kind of operator."""

@@ -1,4 +1,4 @@
-"""Gradients of what moves nothing: the same numbers in the operand's shape."""
+"""Gradients of views: the same numbers in the operand's shape."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def detached(back: Backward) -> Sequence[Value | None]:
 
 
 def rows(back: Backward) -> Sequence[Value | None]:
-    """Channels of each pixel back to images."""
+    """Return the gradient of Rows: channels of each pixel back to images."""
     n, c, h, w = back.operands["x"].type.shape
     return (back(Transpose((0, 3, 1, 2)), back.reshape(back.gradient, (n, h, w, c))),)
 
 
 def images(back: Backward) -> Sequence[Value | None]:
-    """Images back to a matrix of a row, or a column, for each pixel."""
+    """Return the gradient of a view as images: a matrix of a row, or a column, for each pixel."""
     operator = back.node.operator
     assert isinstance(operator, Images)
     perm = (1, 0, 2, 3) if operator.transposed else (0, 2, 3, 1)

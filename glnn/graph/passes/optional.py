@@ -138,8 +138,7 @@ class Offers:
     strips: bool = False
     """True where kernels read slices of channels in place."""
     worth: Worth | None = None
-    """Predicate of launches saved and operations added, True where it pays; None to join no layers.
-    """
+    """Predicate of launches saved and operations slowed; None where no kernel runs recurrences."""
     pays: Pays | None = None
     """Predicate that is True where fusing several operators into a given one pays; None: never."""
     phased: bool = False

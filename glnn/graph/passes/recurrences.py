@@ -40,9 +40,7 @@ MOST_NUMBERS = 1 << 25
 MOST_SAMPLES = 4
 """Most samples of layers that are joined: more gain by one product over the whole sequence."""
 Worth = Callable[[int, int], bool]
-"""Predicate of launches saved and operations added, True where that pays: see
-`compile.fusion_cost_model`.
-"""
+"""Predicate of launches saved and operations slowed: see `compile.fusion_cost_model.worth`."""
 SUM = call("add", Arg(0), Arg(1))
 
 
