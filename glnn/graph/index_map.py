@@ -24,7 +24,7 @@ class Axis:
     """
 
     size: int
-    """Its places."""
+    """Number of places."""
     axis: int | None = None
     """The operand's dimension that it walks along; None where it meets the same again and again."""
     start: int = 0
@@ -35,10 +35,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class IndexMap:
-    """From each place of a result to one of an operand, or outside."""
+    """A map from each place of a result to a place of an operand, or to the outside."""
 
     dims: tuple[tuple[Axis, ...], ...]
-    """For each dimension of the result what it is a product of, the outermost first."""
+    """Factors of each dimension of the result, the outermost first."""
     edge: Edge = "none"
     """Handling of places outside of the operand."""
 
@@ -73,15 +73,15 @@ class Leg:
 
     count: int
     read: int
-    """Numbers from one place's operand to the next one's."""
+    """Distance between the operand's numbers of successive places."""
     write: int
-    """Numbers from one place's result to the next one's."""
+    """Distance between the result's numbers of successive places."""
     first: int = 0
     """First place along the operand's dimension, if the loop leaves that."""
     extent: int | None = None
     """The size of that dimension; None where it does not leave it."""
     look: int = 0
-    """Numbers from one place's index to the next one's, where places are looked up."""
+    """Distance between the indices of successive places, where places are looked up."""
 
     @property
     def bounded(self) -> bool:
@@ -187,7 +187,7 @@ def _collapsed(legs: Sequence[Leg], edge: Edge) -> Iterator[Leg]:
 
 
 def _joined(outer: Leg, inner: Leg, edge: Edge) -> Leg | None:
-    """Both in one loop; None where that is another walk."""
+    """Merge both legs into one loop; None where that is another walk."""
     count = inner.count
     steps = (outer.read, outer.write, outer.look)
     whole = count * inner.read, count * inner.write, count * inner.look

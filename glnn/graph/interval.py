@@ -1,4 +1,4 @@
-"""Between which numbers a value lies, and how functions carry that on.
+"""Interval arithmetic: bounds of a value's numbers, and rules that carry them through functions.
 
 Of integers the ends are Python's, which never overflow; of floats they are floats, and NaN may be
 among the numbers always. Interval arithmetic as in Moore 1966, "Interval Analysis", chapter 3.
@@ -24,7 +24,7 @@ Rule = Callable[..., "Interval | None"]
 
 @dataclass(frozen=True)
 class Interval:
-    """All numbers from `low` to `high`. Raises ShapeError where there is none."""
+    """An interval: all numbers from `low` to `high`. Raises ShapeError where there is none."""
 
     low: Number
     high: Number
@@ -35,7 +35,7 @@ class Interval:
 
     @classmethod
     def of_type(cls, dtype: DType) -> Interval:
-        """All numbers of `dtype`."""
+        """Return the interval of all numbers of `dtype`."""
         if dtype is DType.bool:
             return cls(0, 1)
         if dtype.numpy.kind not in "iu":  # floats, and what only the host knows
@@ -57,7 +57,7 @@ class Interval:
 
     @classmethod
     def of_number(cls, number: Number) -> Interval:
-        """`number` alone; a float as float32 or as float64 has it."""
+        """Return the interval of `number` alone; a float as float32 or as float64 has it."""
         if not isinstance(number, float):
             return cls(int(number), int(number))
         with np.errstate(over="ignore"):
@@ -111,7 +111,9 @@ def powers(of: Interval, count: int) -> Interval | None:
 
 
 def corners(function: Callable[..., Number]) -> Rule:
-    """For an exact `function`, monotone in each argument: what it makes of the ends."""
+    """Return the interval of an exact `function`, monotone in each argument, from its values at the
+    ends.
+    """
 
     def rule(*given: Interval) -> Interval:
         return around(*(function(*ends) for ends in product(*((o.low, o.high) for o in given))))
@@ -120,7 +122,7 @@ def corners(function: Callable[..., Number]) -> Rule:
 
 
 def integers(rule: Rule) -> Rule:
-    """`rule` for integers; floats are rounded, which it says nothing about."""
+    """Restrict `rule` to integers; floats are rounded, for which it does not hold."""
     return lambda *given: rule(*given) if all(one.whole for one in given) else None
 
 
@@ -131,7 +133,7 @@ def magnitude(x: Interval) -> Interval:
 
 
 def sign(x: Number) -> int:
-    """-1, 0 or 1."""
+    """Return the interval of signs: -1, 0 or 1."""
     return (x > 0) - (x < 0)
 
 
@@ -187,7 +189,9 @@ def right_shift(a: Interval, by: Interval) -> Interval:
 
 
 def cast(dtype: DType) -> Rule:
-    """To `dtype`. Floats go towards 0 to the nearest integer that there is, NaN to 0."""
+    """Return the interval after a cast to `dtype`. Floats go towards 0 to the nearest integer that
+    there is, NaN to 0.
+    """
     whole = Interval.of_type(dtype)
 
     def to_integer(x: Interval) -> Interval:

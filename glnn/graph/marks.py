@@ -14,7 +14,7 @@ class Marks:
         self._last: dict[str, int] = {}  # how many marks a name had when it was last asked for
 
     def free(self, name: str, *taken: Collection[str]) -> str:
-        """`name`, with marks where one of `taken` has it."""
+        """Return `name`, with marks where one of `taken` has it."""
         found, count = name, self._last.get(name, 0)
         if count and any(name in names for names in taken):
             found = _marked(name, count)

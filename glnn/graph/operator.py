@@ -23,7 +23,7 @@ reduced by is a multiple of, so that it has the same powers of two as its factor
 Types = Sequence[TensorType | None]
 """The type of each operand, in order; None where one is left out."""
 Reference = Callable[..., tuple[Array, ...]]
-"""Gives an operator's results for the arrays of its operands, None for each that is left out."""
+"""Function from the operands' arrays, None for each that is left out, to an operator's results."""
 Known = Sequence[Array | None]
 """The numbers of each operand, None where they are not known yet; shorter where no more are."""
 Intervals = Sequence[Interval | None]
@@ -239,7 +239,7 @@ class Operator(metaclass=_Kind):
 
     @property
     def each(self) -> tuple[Operator, ...]:
-        """For an operator of several results, one for each of them of the same operands; empty
+        """Return an operator of one result for each of several results, on the same operands; empty
         where there are none.
         """
         return ()
@@ -253,7 +253,7 @@ class Operator(metaclass=_Kind):
         return tuple(names)
 
     def named(self, given: Sequence[T | None]) -> dict[str, T]:
-        """Each of `given` by its operand's name."""
+        """Return the items of `given` by their operands' names."""
         names = self.names(len(given))
         if len(given) > len(names):
             raise ShapeError(f"{self.name}: expected operands {self.operands}, got {len(given)}")
@@ -289,7 +289,7 @@ class Operator(metaclass=_Kind):
         return self.cost(self.positional(typed(operands)))
 
     def flops(self, shapes: Shapes) -> int:
-        """Floating-point operations, a multiply-add counting two."""
+        """Return floating-point operations, a multiply-add counting two."""
         return self.cost_of(shapes).flops
 
     def check_operands(self, shapes: Mapping[str, object]) -> None:
@@ -301,22 +301,26 @@ class Operator(metaclass=_Kind):
         return {}
 
     def product(self, shapes: Shapes) -> tuple[int, int] | None:
-        """Rows and columns of the matrix product that it amounts to; None where it does not."""
+        """Return rows and columns of the matrix product that the op amounts to; None where it is
+        none.
+        """
         return None
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
-        """Integers that follow from sizes and attributes, where kernels want them at hand.
+        """Return integers that follow from sizes and attributes, where kernels need them.
 
         They are used as sizes are and, in capitals, as `#define`s.
         """
         return {}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        """Attributes that a kernel takes as `#define`s: a program is compiled for each set."""
+        """Return the attributes that a kernel takes as `#define`s: a program is compiled for each
+        set.
+        """
         return {}
 
     def scalars(self) -> dict[str, float]:
-        """Real-valued uniforms."""
+        """Return the real-valued uniforms."""
         return {}
 
     def stacks(self, shapes: Shapes) -> tuple[str, ...]:
@@ -359,21 +363,22 @@ class Operator(metaclass=_Kind):
         return 1
 
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
-        """Operands of an op that `deepens` for loops of at least `depth`, by the same program.
+        """Return operands' shapes of an op that `deepens` for loops of at least `depth`, by the
+        same program.
 
         few: of fewer results, where that program has them.
         """
         return shapes
 
     def smaller(self, shapes: Shapes) -> Shapes:
-        """Operands of fewer results along axes that are long, by the same program as a rule.
+        """Return operands' shapes of fewer results along long axes, as a rule by the same program.
 
         Their sums are as long as they were.
         """
         return shapes
 
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
-        """Random `numbers` made such that the operand `name` may have them."""
+        """Return random `numbers`, changed so that they are valid for the operand `name`."""
         return numbers
 
     def fixed_layouts(self) -> Mapping[str, str]:

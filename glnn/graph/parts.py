@@ -12,7 +12,7 @@ T = TypeVar("T")
 def parts_of(
     whole: T, reads: Callable[[T], Sequence[T]], key: Callable[[T], Hashable]
 ) -> tuple[tuple[T, tuple[int, ...]], ...]:
-    """All parts of `whole`, each with the places of those that it reads, itself last.
+    """Return all parts of `whole`, each with the places of those that it reads, itself last.
 
     key: what a part is but for those; of equal ones that read the same, one is listed. Nothing
     calls itself.

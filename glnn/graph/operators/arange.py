@@ -1,4 +1,4 @@
-"""Numbers that count up, where they are too many to be a constant."""
+"""The arange operator: numbers that count up, where they are too many for a constant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Arange(HostOperator):
     count: int
     """Number of elements."""
     dtype: DType
-    """Their type, int32 or int64."""
+    """Type of the numbers, int32 or int64."""
 
     @property
     def called(self) -> str:

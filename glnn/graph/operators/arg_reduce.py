@@ -28,7 +28,7 @@ class ArgReduce(Operator):
     kind: Literal["max", "min"]
     """The extreme that is looked for: the greatest or the least."""
     axis: int
-    """Along which; negative ones count from the end."""
+    """Axis of the reduction; negative ones count from the end."""
     keepdims: bool = False
     """True where the axis stays, of size 1."""
     last: bool = False

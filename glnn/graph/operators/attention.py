@@ -41,7 +41,7 @@ class Walk:
         return self.start + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
 
     def view(self, x: Array, *sizes: int) -> Array:
-        """x as (samples, heads, tokens, numbers), not to be written."""
+        """Return x as (samples, heads, tokens, numbers), a read-only view."""
         flat = np.ascontiguousarray(x).reshape(-1)[self.start :]
         steps = (self.sample, self.head, self.token, self.step)
         strides = tuple(flat.itemsize * step for step in steps)
@@ -64,14 +64,14 @@ class Attention(Contraction):
     optional: ClassVar[tuple[str, ...]] = ("mask",)
     spoiled: ClassVar[tuple[str, ...]] = ("q", "k")
     batch: int
-    """Samples."""
+    """Number of samples."""
     heads: int
     queries: int
     keys: int
     width: int
-    """Numbers of a query and of a key."""
+    """Length of a query and of a key."""
     columns: int
-    """Numbers of a value."""
+    """Length of a value."""
     at: tuple[Walk, ...]
     """Strides of q, k, v and, where there is one, the mask."""
     scale: float = 1.0

@@ -23,9 +23,9 @@ class If(Control):
     """
 
     then: Graph
-    """Computed where the condition is true."""
+    """Graph that is computed where the condition is true."""
     otherwise: Graph
-    """Computed where it is false."""
+    """Graph that is computed where the condition is false."""
 
     name: ClassVar[str] = "if"
     host: ClassVar[tuple[str, ...]] = ("condition",)

@@ -1,4 +1,4 @@
-"""Several arrays behind one another."""
+"""The concatenation operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_INPUTS = 1024  # that a layer may have: each gets a name
 
 @dataclass(frozen=True)
 class Concat(Operator):
-    """x0, x1, ... behind one another along `axis`, in which alone they may differ.
+    """Concatenation of x0, x1, ... along `axis`, in which alone they may differ.
 
     Of any dtype, which is the same for all.
     """

@@ -21,7 +21,8 @@ from glnn.types import Array, Shape
 
 @dataclass(frozen=True)
 class Conv2dInputGradient(Contraction):
-    """For each place of a convolution's x, the weights that it is multiplied by times dy, added up.
+    """The gradient of a convolution by its x: for each place, the sum of dy times the weights that
+    x is multiplied by.
 
     dy: (n, o, oh, ow), the gradient by the result. weight: (o, c / groups, kh, kw). Result:
     (n, c, h, w). The attributes but `size` are those of `Conv2d`. An epilogue does the rest.

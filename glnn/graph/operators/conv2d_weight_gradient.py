@@ -21,7 +21,8 @@ from glnn.types import Array, Shape
 
 @dataclass(frozen=True)
 class Conv2dWeightGradient(Contraction):
-    """For each number of a convolution's weight, dy times the x that it is multiplied by, added up.
+    """The gradient of a convolution by its weight: for each number, the sum of dy times the x that
+    it is multiplied by.
 
     x: (n, c, h, w), what is convolved. dy: (n, o, oh, ow), the gradient by the result. Result:
     (o, c / groups, kh, kw), or (parts, o, c / groups, kh, kw) with `parts`. The other attributes

@@ -37,7 +37,7 @@ class Convolving(Prologued):
         )
 
     def windows(self, x: Shape, weight: Shape) -> Pair:
-        """Windows down and across `x`, of the last two sizes of `weight`.
+        """Return the number of windows down and across `x`, of the last two sizes of `weight`.
 
         Raises ShapeError where there are none.
         """

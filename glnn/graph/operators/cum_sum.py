@@ -27,7 +27,7 @@ class CumSum(Operator):
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     array_function: ClassVar[str] = "cum_sum"
     axis: int
-    """Along which; negative ones count from the end."""
+    """Axis of the sums; negative ones count from the end."""
     exclusive: bool = False
     """True where the number at the place itself is left out."""
     reverse: bool = False

@@ -17,7 +17,7 @@ from glnn.types import Array, Dim, DType, Shape, TensorType
 
 
 class Lookup(Operator):
-    """Numbers of x, of any dtype, at the places that `index` (int32 or int64) says.
+    """Base class of gathers: numbers of x, of any dtype, at the places of `index` (int32 or int64).
 
     An index of -1 is the last one. Where the indices are known, one out of range is a ShapeError,
     and so it is in a run where they are an input (`graph.passes.index_bounds`); where they are
@@ -44,7 +44,7 @@ class Lookup(Operator):
 
     @abstractmethod
     def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
-        """For each dimension of the result those of x and of `index` that it walks along.
+        """Return for each dimension of the result those of x and of `index` that it walks along.
 
         rank: of x. index: its shape.
         """
@@ -134,7 +134,7 @@ class Gather(Lookup):
 
 @dataclass(frozen=True)
 class GatherElements(Lookup):
-    """For each place of `index` the number of x at that place, but along `axis` where it says.
+    """For each place of `index` the number of x at that place, but along `axis` at the index.
 
     index: of x's rank, nowhere larger but along the axis: numpy.take_along_axis.
     """
@@ -247,7 +247,7 @@ def in_range(operator: str, index: Array, bounds: tuple[int, ...]) -> None:
 
 
 def clamped(index: Array, bounds: tuple[Dim, ...]) -> Array:
-    """`index` with negative ones from the end, and what is out of range the nearest in range."""
+    """Count negative indices from the end, and clamp those that are out of range."""
     sizes = np.array(bounds[: index.shape[-1]] if len(bounds) > 1 else bounds[0])
     found = np.where(index < 0, index + sizes, index)
     return np.asarray(np.clip(found, 0, sizes - 1))

@@ -29,7 +29,7 @@ class HostOperator(Operator):
     @property
     @abstractmethod
     def reason(self) -> str:
-        """Why the host computes it."""
+        """Return the reason why the host computes the operator."""
 
     def __str__(self) -> str:
         return self.called

@@ -12,7 +12,7 @@ from glnn.types import Array, TensorType
 
 @dataclass(frozen=True)
 class Identity(Operator):
-    """x, of any shape and dtype. A view: no kernel runs."""
+    """The identity: x, of any shape and dtype. A view: no kernel runs."""
 
     name: ClassVar[str] = "identity"
     view: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class Identity(Operator):
 
 @dataclass(frozen=True)
 class Within(Identity):
-    """x, whose numbers are known to lie within an interval: who says so has looked at them."""
+    """The identity on x with the assertion that its numbers lie within an interval."""
 
     lies: Interval
 
@@ -44,4 +44,4 @@ class Within(Identity):
 
 @dataclass(frozen=True)
 class Detached(Identity):
-    """x, through which no gradient goes: torch.Tensor.detach."""
+    """The identity on x that stops gradients: torch.Tensor.detach."""

@@ -22,7 +22,8 @@ SEEN = 3  # further iterations that are looked at where shapes change
 
 @dataclass(frozen=True)
 class Loop(Control):
-    """`body` again and again, on what it made of the values before. ONNX: Loop, and Scan.
+    """A loop that runs `body` repeatedly, on its own results of the iteration before. ONNX: Loop,
+    and Scan.
 
     trips: one int32 or int64, how often at the most. condition: one bool, whether to begin; then
     the body says whether to go on, but is asked only where there is a condition. At least one of
@@ -38,11 +39,11 @@ class Loop(Control):
     """
 
     body: Graph
-    """Computed in each iteration."""
+    """Graph that is computed in each iteration."""
     carried: int = 0
     """Number of values carried from one iteration to the next."""
     scanned: tuple[int, ...] = ()
-    """For each scanned value the axis along which it is walked, as often as it is long there."""
+    """Axis of each scanned value along which it is walked, one place in each iteration."""
 
     name: ClassVar[str] = "loop"
     optional: ClassVar[tuple[str, ...]] = ("trips", "condition")

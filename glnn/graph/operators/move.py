@@ -48,7 +48,7 @@ class Move(Operator):
 
     @abstractmethod
     def map(self, shape: Shape) -> IndexMap:
-        """From places of the result to those of an x of `shape`."""
+        """Return the map from places of the result to those of an x of `shape`."""
 
     @abstractmethod
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
@@ -96,11 +96,13 @@ class Move(Operator):
 
 @dataclass(frozen=True)
 class Transpose(Move):
-    """x with its dimensions in the order `perm`, that of x's for each of the result's."""
+    """Transposition: x with its dimensions in the order `perm`, which has an axis of x for each of
+    the result's.
+    """
 
     array_function: ClassVar[str] = "transpose"
     perm: tuple[int, ...]
-    """Each dimension of x once; negative ones count from the end."""
+    """Permutation of x's axes; negative ones count from the end."""
 
     def __post_init__(self) -> None:
         whole_numbers(self.called, "perm", self.perm)
@@ -173,9 +175,9 @@ class Slice(Move):
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     axes: tuple[int, ...]
-    """Each at most once; negative ones count from the end."""
+    """Axes that are sliced, each at most once; negative ones count from the end."""
     steps: tuple[int, ...]
-    """Not 0."""
+    """Step along each of the axes, not 0."""
 
     def __post_init__(self) -> None:
         for name in ("starts", "ends", "axes", "steps"):
@@ -188,7 +190,8 @@ class Slice(Move):
             raise ShapeError(f"slice: steps must not be 0, got {self.steps}")
 
     def _walks(self, shape: Shape) -> list[tuple[int, int, int]]:
-        """Along each axis the first place, how many, and from one to the next."""
+        """Return along each axis the first place, the number of places, and the step between them.
+        """
         found = [(0, size, 1) for size in shape]
         axes = normalised("slice", self.axes, len(shape))
         for axis, *bounds in zip(axes, self.starts, self.ends, self.steps, strict=True):
@@ -236,7 +239,7 @@ def _walk(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class Flip(Move):
-    """x backwards along `axes`."""
+    """Flip: x reversed along `axes`."""
 
     array_function: ClassVar[str] = "flip"
     axes: tuple[int, ...]
@@ -269,7 +272,9 @@ def whole_numbers(operator: str, name: str, values: object, least: int = -MOST) 
 
 
 def normalised(operator: str, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """`axes` from 0 on. Raises ShapeError where one is none of `rank`, or is there twice."""
+    """Return `axes` as numbers from 0 on. Raises ShapeError where one is not below `rank`, or is
+    there twice.
+    """
     found = tuple(axis + rank if axis < 0 else axis for axis in axes)
     if any(not 0 <= axis < rank for axis in found) or len(set(found)) < len(found):
         raise ShapeError(f"{operator}: axes must name dimensions of {rank}, each once, got {axes}")

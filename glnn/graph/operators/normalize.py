@@ -37,7 +37,7 @@ class Normalize(Contraction):
     dims: int | None = None
     """Number of trailing dimensions that are normalised together; or `groups`."""
     groups: int | None = None
-    """Into how many groups channels are divided."""
+    """Number of groups that channels are divided into."""
     centred: bool = True
     """True where the mean is subtracted."""
     eps: float = 1e-5
@@ -112,7 +112,7 @@ class Normalize(Contraction):
         return 8 * prod(shapes["x"])  # mean, distances, squares, their mean, quotients, parameters
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
-        """Samples are computed by themselves but where they are normalised together."""
+        """Return the operands that hold samples: none where samples are normalised together."""
         return () if self.dims == len(shapes["x"]) else ("x",)
 
     def smaller(self, shapes: Shapes) -> Shapes:

@@ -1,4 +1,4 @@
-"""Numbers of 8 bits, four to a word."""
+"""Pack: numbers of 8 bits, four to a word."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from glnn.types import Array, Dim, Shape, TensorType
 
 @dataclass(frozen=True)
 class Pad(Move):
-    """x with more places around it, or less where a number is negative.
+    """Pad: x with more places around it, or cropped where a number is negative.
 
     What a place gets that is outside: `fill`; or by x's own numbers, of which there must be some.
     """
@@ -68,7 +68,7 @@ class Pad(Move):
 
 @dataclass(frozen=True)
 class Tile(Move):
-    """x as often along each dimension as `repeats` says."""
+    """Tile: x repeated along each dimension as often as `repeats` says."""
 
     array_function: ClassVar[str] = "tile"
     repeats: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Small products one after the other, with a function behind each."""
+"""Multi-layer perceptrons: small products one after the other, each with a function behind it."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class Pool2d(Contraction):
         return np.outer(self._counts(0, x, shape), self._counts(1, x, shape))
 
     def _compute_shared(self, x: Array, out: Pair) -> Array:
-        """`compute` where windows share the image."""
+        """Compute the pool where windows share the image (adaptive pooling)."""
         joined = np.max if self.mode == "max" else np.mean
         result = np.empty((*x.shape[:2], *out), x.dtype)
         for i in range(out[0]):

@@ -122,7 +122,7 @@ class Pool2dGradient(Contraction):
         return prod(shapes["dy"]) * prod(self.pool.reach(pooled))
 
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
-        """`numbers` of a few levels, so that some of x are those of y."""
+        """Return `numbers` of a few levels, so that some of x equal those of y."""
         if self.pool.mode == "average":
             return numbers
         return np.asarray(np.round(numbers * LEVELS) / LEVELS, numbers.dtype)

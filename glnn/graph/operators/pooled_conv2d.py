@@ -33,7 +33,7 @@ class PooledConv2d(Conv2d):
 
     @classmethod
     def of(cls, convolution: Conv2d, mode: str) -> PooledConv2d:
-        """`convolution`, pooled."""
+        """Return `convolution` with the pool behind it."""
         return cls(**_attributes(convolution), mode=mode)
 
     @property

@@ -1,4 +1,4 @@
-"""Several moves of numbers one after another, as one."""
+"""A composition of several moves of numbers as a single move."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Reduce(Operator):
     kind: Kind
     """Kind of reduction."""
     axes: tuple[int, ...]
-    """Along which; negative ones count from the end."""
+    """Axes of the reduction; negative ones count from the end."""
     keepdims: bool = False
     """True where the axes stay, of size 1."""
     prologue: Expr = X
@@ -244,18 +244,20 @@ def check_axes(op: str, axes: object) -> None:
 
 
 def axes_of(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """`axes` counted from the start, in order. Raises ShapeError for ones that are not there."""
+    """Return `axes` counted from the start, in order. Raises ShapeError for ones that are not
+    there.
+    """
     return tuple(sorted(normalised(op, tuple(axes), rank)))
 
 
 def reduced(dims: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
-    """`dims` without `axes`, or with 1 in their places."""
+    """Return `dims` without `axes`, or with 1 in their places."""
     kept = ((1 if i in axes else dim) for i, dim in enumerate(dims) if keepdims or i not in axes)
     return tuple(kept)
 
 
 def _reduce(kind: str, values: Array, axes: tuple[int, ...]) -> Array:
-    """NumPy's, in the dtype of `values`; float32 is added up in float64."""
+    """Reduce by NumPy, in the dtype of `values`; float32 is added up in float64."""
     if kind in ("max", "min"):
         return np.asarray(_NUMPY[kind](values, axis=axes))
     exact = np.float64 if values.dtype == np.float32 else values.dtype

@@ -22,7 +22,7 @@ LEVELS = 4  # that a shader takes
 
 @dataclass(frozen=True)
 class Reorder(Contraction):
-    """x, unchanged, from the layout `source` to the layout `target`.
+    """A change of layout: x, unchanged, from the layout `source` to the layout `target`.
 
     x: (n, c), between row major and Morton layouts, or (n, c, h, w).
     """
@@ -113,7 +113,9 @@ def repadding(shape: Shape, lies: RowMajor, layout: RowMajor) -> tuple[Shape, Op
 
 
 def _levels(layout: Layout) -> list[tuple[int, int, int]] | None:
-    """Each level's base (0 R, 1 C) and the size of its chunks; None where a shader cannot."""
+    """Return each level's base (0 R, 1 C) and the size of its chunks; None where no shader takes
+    the layout.
+    """
     if isinstance(layout, RowMajor):
         return [(0, 1, 1)]
     if not isinstance(layout, Morton) or len(layout.bases) > LEVELS:

@@ -1,4 +1,4 @@
-"""Weighted sums of few places along an axis: what images are resized by."""
+"""Resampling along an axis: weighted sums of few places, by which images are resized."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from glnn.types import Array, DType, Shape, TensorType
 
 @dataclass(frozen=True)
 class Resample(Operator):
-    """Along `axis` the sums of x's numbers at the places `index` times `weight`.
+    """Sums along `axis` of x's numbers at the places `index` times `weight`.
 
     x: any shape of at least one dimension, float32. index: int32 (taps, count), the places that
     each of the result's is made of. weight: float32, of the same shape. Result: as x, of `count`
@@ -31,7 +31,7 @@ class Resample(Operator):
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     parameters: ClassVar[tuple[str, ...]] = ("index", "weight")
     axis: int
-    """Along which; negative ones count from the end."""
+    """Axis of the sums; negative ones count from the end."""
 
     def __post_init__(self) -> None:
         whole_numbers(self.name, "axis", (self.axis,))
@@ -100,11 +100,13 @@ class Resample(Operator):
         }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        """FOURS: whether four neighbouring results are sums of as many neighbours of x."""
+        """Return the macro FOURS, 1 where four neighbouring results are sums of as many neighbours
+        of x.
+        """
         return {"FOURS": int(self._fours(shapes))}
 
     def _inner(self, shapes: Shapes) -> int:
-        """Numbers from one place along the axis to the next."""
+        """Return the distance in numbers from one place along the axis to the next."""
         x = shapes["x"]
         return prod(x[self.axis % len(x) + 1 :])
 

@@ -14,7 +14,7 @@ from glnn.types import Array, Dim, TensorType
 
 
 class View(Operator):
-    """x of any dtype, seen in another shape of as many numbers. x must lie densely."""
+    """A view of x, of any dtype, in another shape of as many numbers. x must be contiguous."""
 
     name: ClassVar[str] = "reshape"
     view: ClassVar[bool] = True
@@ -101,7 +101,7 @@ class Unflatten(View):
     name: ClassVar[str] = "unflatten"
     axis: int
     into: tuple[int, ...]
-    """Their sizes, in which -1, at most once, is what is left."""
+    """Sizes of the new dimensions, in which -1, at most once, is inferred."""
 
     def __post_init__(self) -> None:
         whole_numbers("unflatten", "axis", (self.axis,))

@@ -1,4 +1,4 @@
-"""Channels-last images seen as a matrix, and back: what makes a GEMM of a 1 x 1 convolution."""
+"""Channels-last images as a matrix, and back: a 1 x 1 convolution becomes a GEMM."""
 
 from __future__ import annotations
 

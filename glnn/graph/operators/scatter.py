@@ -229,7 +229,7 @@ def table(ids: Array, count: int) -> Array:
 
 
 def put(result: Array, at: tuple[Array, ...], updates: Array, reduction: Reduction) -> None:
-    """Put `updates` into `result`, one after the other."""
+    """Write `updates` into `result`, one after the other."""
     with np.errstate(all="ignore"):
         if reduction == "none":
             result[at] = updates

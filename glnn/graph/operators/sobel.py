@@ -69,5 +69,5 @@ class Sobel(Operator):
         return {"x": (min(height, FEW), width)} if few else shapes
 
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
-        """Small numbers spread over all that a byte may be."""
+        """Return small numbers spread over the range of a byte."""
         return np.asarray(numbers * np.uint8(157), numbers.dtype)

@@ -28,7 +28,7 @@ class Softmax(Contraction):
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     axis: int = -1
-    """Along which; negative ones count from the end."""
+    """Axis of the softmax; negative ones count from the end."""
     log: bool = False
     """True where the logarithm is wanted."""
 
@@ -60,7 +60,7 @@ class Softmax(Contraction):
         return 5 * prod(shapes["x"])  # maximum, difference, exponential, sum, quotient
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
-        """Samples are computed by themselves but where the axis is theirs."""
+        """Return the operands that hold samples: none where the axis is the samples'."""
         x = shapes["x"]
         return ("x",) if axes_of("softmax", (self.axis,), len(x)) != (0,) else ()
 

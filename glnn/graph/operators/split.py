@@ -31,7 +31,9 @@ class Split(Operator):
 
     @classmethod
     def even(cls, size: int, count: int, axis: int = 0) -> Split:
-        """`count` pieces of `size` places: as large as each other, the last one smaller."""
+        """Return a split into `count` pieces of `size` places in all: equal ones, the last one
+        perhaps smaller.
+        """
         each = -(-size // count)
         return cls(tuple(min(each, max(size - i * each, 0)) for i in range(count)), axis)
 

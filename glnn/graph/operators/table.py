@@ -1,4 +1,4 @@
-"""Arrays that follow from sizes, as operators that make them once these are known."""
+"""Tables: operators without operands whose arrays follow from sizes, once these are known."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ def check(op: str, **attributes: tuple[tuple[int, ...], int, int]) -> None:
 def output(
     size: int, before: int, after: int, kernel: int, stride: int, dilation: int, ceil: bool = False
 ) -> int:
-    """Windows along a dimension of `size`; with `ceil` the last may hang over its end.
+    """Return the number of windows along a dimension of `size`; with `ceil` the last may hang over
+    its end.
 
     As in PyTorch, a window must start inside the image or the padding before it.
     """
@@ -41,7 +42,7 @@ def output(
 def outputs(
     size: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair, ceil: bool = False
 ) -> Pair:
-    """Windows down and across an image of `size`.
+    """Return the number of windows down and across an image of `size`.
 
     Raises ShapeError where the padded image or the windows are more than an int32 counts.
     """
@@ -89,7 +90,7 @@ def taps(x: Array, at: Pair, out: Pair, stride: Pair) -> tuple[tuple[slice, slic
 def every_tap(
     x: Array, out: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair
 ) -> Iterator[tuple[Pair, tuple[slice, slice], Array]]:
-    """Each tap of the window: its place in it, and what `taps` gives for it."""
+    """Yield each tap of the window: its place in it, and the result of `taps` for it."""
     for ky in range(kernel[0]):
         for kx in range(kernel[1]):
             at = ky * dilation[0] - padding[0], kx * dilation[1] - padding[1]

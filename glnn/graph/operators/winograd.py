@@ -37,7 +37,7 @@ class Winograd:
         return self.tile + 2
 
     def weights(self, weight: Array) -> Array:
-        """G g G^T of weights (o, c, 3, 3): (window^2, o, c), in the dtype of `weight`."""
+        """Return G g G^T of weights (o, c, 3, 3): (window^2, o, c), in the dtype of `weight`."""
         both = np.kron(self.kernel, self.kernel)
         flat = weight.astype(np.float64, copy=False).reshape(-1, 9).T
         product: Array = (both @ flat).reshape(self.window**2, *weight.shape[:2])
@@ -46,7 +46,7 @@ class Winograd:
 
 @cache
 def winograd(tile: int) -> Winograd:
-    """F(tile, 3). Raises ShapeError for a tile that is not 2 or 4."""
+    """Return F(tile, 3). Raises ShapeError for a tile that is not 2 or 4."""
     if tile == 2:
         return _matrices(tile, (0.0, 1.0, -1.0))
     if tile == 4:
@@ -69,7 +69,7 @@ def part_of(op: str, part: tuple[int, int] | None, tiles: int) -> tuple[int, int
 
 
 def _matrices(tile: int, points: tuple[float, ...]) -> Winograd:
-    """Toom and Cook's construction at `points` and infinity."""
+    """Return the matrices of Toom and Cook's construction at `points` and infinity."""
     count = len(points)
     data = np.zeros((count + 1, count + 1))
     kernel = np.zeros((count + 1, 3))

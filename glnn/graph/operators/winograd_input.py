@@ -37,12 +37,12 @@ class WinogradInput(Contraction):
         check_part(self.name, self.part)
 
     def tiles(self, shape: Shape) -> tuple[int, int]:
-        """Tiles down and across an image of x's `shape`."""
+        """Return the number of tiles down and across an image of x's `shape`."""
         top, left, bottom, right = self.padding
         return self._along(shape[2] + top + bottom), self._along(shape[3] + left + right)
 
     def _along(self, size: int) -> int:
-        """Tiles along a padded dimension, whose result is smaller by 2."""
+        """Return the number of tiles along a padded dimension, whose result is smaller by 2."""
         return -(-max(0, size - 2) // self.tile)
 
     def _part(self, shapes: Shapes) -> Pair:
