@@ -1,4 +1,4 @@
-"""Activations that were written in small pieces, as the functions that they are."""
+"""Recognise activations written in small pieces, and replace them by their functions."""
 
 from __future__ import annotations
 

@@ -15,18 +15,18 @@ class Affine:
     shift: Expr | None = None
 
     def plus(self, other: Expr) -> Affine:
-        """This and `other`."""
+        """Return the sum of this and `other`."""
         return Affine(self.scale, other if self.shift is None else call("add", self.shift, other))
 
     def times(self, other: Expr) -> Affine:
-        """This by `other`."""
+        """Return the product of this and `other`."""
         scale = other if self.scale is None else call("mul", self.scale, other)
         return Affine(scale, None if self.shift is None else call("mul", self.shift, other))
 
 
 def affine(expr: Expr, index: int) -> Affine | None:
-    """`expr` as a scale of argument number `index` and a shift, both of the others; None where it
-    is none, or has not that argument.
+    """Return `expr` as a scale of argument number `index` and a shift, both of the other arguments;
+    None where it is not affine, or has not that argument.
     """
 
     def part(one: Expr, given: tuple[Expr | Affine | None, ...]) -> Expr | Affine | None:

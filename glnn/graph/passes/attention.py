@@ -1,4 +1,4 @@
-"""Attention in pieces, products and a softmax between moves of heads, as one operator."""
+"""Recognise attention, products and a softmax between moves of heads, as one operator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def with_attention(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> 
 
 
 def _put(rewriting: Rewriting, weighted: Node, scores: Scores, pays: Pays) -> None:
-    """Have attention make what `weighted` does, with the moves behind it, where that pays."""
+    """Replace `weighted`, with the moves behind it, by an attention operator where that pays."""
     (q, k), (_, v) = scores.product.inputs, weighted.inputs
     if q is None or k is None or v is None or rewriting.fixed(k) or rewriting.fixed(v):
         return

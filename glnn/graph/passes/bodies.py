@@ -62,7 +62,7 @@ def _inlined(node: Node, branch: int, names: set[str]) -> list[Node]:
 
 
 def fixed_captures(graph: Graph) -> Graph:
-    """`graph` whose bodies themselves make what they take that no run changes.
+    """Return `graph` with bodies that compute themselves what they capture and no run changes.
 
     So weights are weights in a body, too, and what shapes depend on is known there.
     """

@@ -46,7 +46,7 @@ def with_common(graph: Graph) -> Graph:
 
 
 def _once(node: Node) -> Node:
-    """`node`, which reads each value once."""
+    """Return `node` with each value read once."""
     if not isinstance(node.operator, Pointwise) or len(set(node.inputs)) == len(node.inputs):
         return node
     inputs = tuple(dict.fromkeys(node.inputs))

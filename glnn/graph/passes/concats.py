@@ -1,4 +1,4 @@
-"""Concatenations of what was concatenated before, and more."""
+"""Concatenations that extend an earlier concatenation read its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients as a graph: reverse accumulation, a rule for each operator.
+"""Reverse-mode differentiation of graphs, with a rule for each operator.
 
 Reference: Griewank and Walther 2008, Evaluating Derivatives, chapter 3.
 """

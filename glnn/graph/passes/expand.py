@@ -1,4 +1,4 @@
-"""Composites taken apart into the operators that they are made of, once sizes are known."""
+"""Expand composites into the operators that they are made of, once sizes are known."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ class _Expansion:
         return operator.graph(types), there
 
     def _inside(self, made: Graph, given: Sequence[Value]) -> tuple[Graph, dict[Value, Value]]:
-        """`made` with its own composites taken apart, and what its inputs are here: `given`."""
+        """Return `made` with its own composites expanded, and the values that its inputs stand for:
+        `given`.
+        """
         again = opened if self._only_own else expanded
         found = again(made, {value.name: value.type for value in made.inputs})
         return found, dict(zip(found.inputs, given, strict=True))

@@ -1,4 +1,6 @@
-"""Chains of moves and views as one walk: each dimension a product of walks along the operand's."""
+"""Compose chains of moves and views into one walk: each dimension a product of walks along the
+operand's.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ class Chain:
         return None
 
     def _padded(self, pad: Pad) -> Chain | None:
-        """With zeros behind whole dimensions of the tensor."""
+        """Return the chain with zeros behind whole dimensions of the tensor."""
         if pad.edge != "constant" or pad.fill != 0 or any(n < 0 for n in pad.after):
             return None
         if not all(same(n, 0) for n in pad.before):
@@ -82,7 +84,7 @@ class Chain:
         return axis.axis is not None and not at_most(axis.size, self.shape[axis.axis])
 
     def _seen(self, shape: Shape) -> Chain | None:
-        """In another shape of as many numbers."""
+        """Return the chain followed by a view in another shape."""
         left = [axis for factors in self.dims for axis in factors]
         dims: list[Factors] = []
         for size in shape:
@@ -162,7 +164,7 @@ class Chain:
         )
 
     def _apart(self, axis: Axis) -> int:
-        """Numbers from one place to the next along the dimension of `axis`, row major."""
+        """Return the row-major stride of the dimension of `axis`, in numbers."""
         assert axis.axis is not None
         return prod(self.shape[axis.axis + 1 :])
 
@@ -186,7 +188,7 @@ class Chain:
 
     @property
     def _cut(self) -> Slice | None:
-        """Some of each dimension, which all stay where they are."""
+        """Return the chain with some of each dimension cut off; what is left stays in place."""
         if len(self.dims) != len(self.shape):
             return None
         bounds: list[tuple[int, int, int, int]] = []
@@ -219,7 +221,7 @@ def _size(factors: Iterable[Axis]) -> int:
 
 
 def _joined(factors: Iterable[Axis]) -> Factors:
-    """Neighbours that are one walk as one."""
+    """Merge neighbouring factors that are one walk."""
     made: list[Axis] = []
     for axis in factors:
         last = made[-1] if made else None
@@ -278,7 +280,7 @@ def _add(factors: Factors, place: int, base: list[int]) -> None:
 
 
 def _begin(dims: list[list[Axis]], along: int, start: int) -> None:
-    """Have the first of `dims` that walks along that dimension begin at `start`."""
+    """Let the first of `dims` that walks along that dimension begin at `start`."""
     for factors in dims:
         for i, axis in enumerate(factors):
             if axis.axis == along:

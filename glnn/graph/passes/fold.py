@@ -1,4 +1,4 @@
-"""Scales and shifts of channels moved into the weights beside them."""
+"""Fold scales and shifts of channels, as batch normalisations, into neighbouring weights."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Channels:
     def fixed(
         self, rewriting: Rewriting, name: str, expr: Expr, shape: Shape, *first: Value
     ) -> Value:
-        """`expr` of the values `first`, then of the operands, which are seen in `shape`."""
+        """Return `expr` of the values `first`, then of the operands, reshaped to `shape`."""
         taken, places = list(first), [Arg(i) for i in range(len(first))]
         for value in self.operands:
             places.append(Arg(len(taken)))
@@ -81,12 +81,12 @@ def _by_channel(shape: Shape, channels: Shape) -> bool:
 
 
 def _behind(expr: Expr, count: int) -> Expr:
-    """`expr` of operands that come behind `count` others."""
+    """Return `expr` with its arguments moved behind `count` others."""
     return expr(*(Arg(count + i) for i in range(expr.arity)))
 
 
 def _fold_behind(rewriting: Rewriting, node: Node) -> None:
-    """`node` in the weights of what is before it, and in the bias behind these."""
+    """Fold `node` into the weights of the node before it, and into the bias behind these."""
     channels = _Channels.of(rewriting, node)
     if channels is None or not rewriting.alone(channels.x):
         return

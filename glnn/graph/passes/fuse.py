@@ -1,4 +1,5 @@
-"""Pointwise work joined to what it is done on: as an epilogue, or as one longer expression.
+"""Fuse pointwise work into the producers of its operands: as an epilogue, or as a longer
+expression.
 
 What joins what depends on how the graph hangs together, not on the order of its nodes: of two
 producers whose results meet, the one that has more nodes before it takes the other's result, the
@@ -52,7 +53,7 @@ class _Fusion:
         return 1 + max((self._depth.get(value, 0) for value in node.reads), default=0)
 
     def _joined(self, node: Node) -> Node:
-        """`node`, with the producers of its operands in it as far as that can be."""
+        """Return `node` with as many producers of its operands fused as possible."""
         if not isinstance(node.operator, Pointwise) or node.outputs[0] in self._graph.fixed:
             return node
         while (found := self._taken(node)) is not None:
@@ -62,7 +63,7 @@ class _Fusion:
         return node
 
     def _taken(self, node: Node) -> Node | None:
-        """`node` joined to one of its producers; None where none can be."""
+        """Return `node` fused with one of its producers; None where none can be."""
         values = [v for v in dict.fromkeys(node.inputs) if v in self._made and self._alone(v, node)]
         depths = {v: self._depth[v] for v in values if v is not None}
         by_kind = sorted(
@@ -89,7 +90,7 @@ class _Fusion:
         return within.issuperset(self._graph.readers[value]) and len(self._made[value].outputs) == 1
 
     def _epilogue(self, first: Node, node: Node, value: Value) -> Node | None:
-        """`first`, which makes `value`, with `node` in its epilogue."""
+        """Return `first`, which makes `value`, with `node` in its epilogue."""
         assert isinstance(node.operator, Pointwise)
         result = self._types[value]
         if not first.operator.has_epilogue or self._types[node.outputs[0]] != result:
@@ -158,7 +159,9 @@ class _Fusion:
 
 
 def _in_order(node: Node) -> Node:
-    """`node` with sums and products of what comes first first: so fewer programs differ."""
+    """Return `node` with the operands of sums and products in a fixed order, so that fewer programs
+    differ.
+    """
     if node.epilogue is not None:
         return replace(node, epilogue=replace(node.epilogue, expr=_sorted(node.epilogue.expr)))
     if isinstance(node.operator, Pointwise):

@@ -17,11 +17,11 @@ from glnn.symint import at_most, same
 from glnn.types import Shape
 
 Legs = list[tuple[int, int]]
-"""Sizes and how far places lie apart, the outermost first: what a dimension is a product of."""
+"""Legs of a dimension, sizes and strides, the outermost first."""
 
 
 def joined(legs: Iterable[tuple[int, int]]) -> Legs:
-    """Neighbours that are one walk as one; none of one place."""
+    """Merge neighbouring legs that are one walk, and leave out legs of one place."""
     found: Legs = []
     for size, apart in legs:
         if same(size, 1):

@@ -1,4 +1,4 @@
-"""Leaving out what changes nothing."""
+"""Remove nodes that return their operand unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Pads of images within windows; means of whole images as pooling, which keeps their layout."""
+"""Fuse pads of images into windows, and turn means of whole images into pooling, which keeps their
+layout.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def with_pads(graph: Graph, types: dict[Value, TensorType]) -> Graph:
 
 
 def _padded(operator: Operator, pad: Pad) -> Operator | None:
-    """`operator` with what `pad` puts around its images; None where it is something else."""
+    """Return `operator` with the padding of `pad` as its own; None where it cannot have it."""
     if not isinstance(operator, Conv2d | Pool2d) or pad.edge != "constant":
         return None
     sides = (*pad.before, *pad.after)

@@ -1,4 +1,4 @@
-"""Moves of numbers that follow one another as one; those that need not be, left out."""
+"""Merge successive moves of numbers into one, and remove those that are not needed."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class _Moves:
             self._put(last, steps)
 
     def _above(self, last: Node) -> list[Step]:
-        """`last` and the moves and views before it whose results nobody else needs, each with what
-        it is done on.
+        """Return `last` and the moves and views before it whose results nothing else needs, each
+        with its operand.
         """
         graph, found, node = self.rewriting, list[Step](), last
         while True:
@@ -95,7 +95,7 @@ class _Moves:
         return any(self._kept(node.outputs[0]) for node in views)
 
     def _put(self, end: Node, steps: Sequence[Step]) -> bool:
-        """Have `end`, the last of `steps`, be made by fewer of them; whether that is so now."""
+        """Replace `steps`, of which `end` is the last, by fewer; return True where that is done."""
         best: tuple[int, tuple[Operator, ...]] | None = None
         for start, (_, operator) in enumerate(steps):
             operators = self._joined(steps[start:], self.rewriting.shape(end.outputs[0]))

@@ -1,4 +1,4 @@
-"""int32 in the place of int64, wherever every number is proved to be one of int32."""
+"""Replace int64 by int32 wherever every number is proved to fit int32."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TO_NARROW, TO_WIDE = (Pointwise(call(name, Arg(0))) for name in (NARROW, WIDE))
 
 
 def narrow(graph: Graph, types: Types, *, body: bool = False) -> Graph:
-    """`graph` for devices that have no int64: a node whose int64 numbers (read, made and in
-    between) are proved to be of int32 computes with int32.
+    """Return `graph` for devices that have no int64: a node whose int64 numbers (read, made and in
+    between) are proved to fit int32 computes with int32.
 
     types: of every value, sizes known. Inputs of int64 become int32: who gives them sees to it that
     all numbers are. Other nodes stay as they are, for the host; between the two stand casts. What
@@ -67,7 +67,7 @@ class _Narrowing:
         return self._narrow[value]
 
     def _add(self, node: Node) -> None:
-        """`node` as it is, or of int32."""
+        """Add `node` as it is, or of int32."""
         node = _once(node)
         given = [None if value is None else self._within(value) for value in node.inputs]
         types = [None if value is None else self._types[value] for value in node.inputs]

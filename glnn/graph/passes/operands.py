@@ -1,4 +1,4 @@
-"""Nodes of more operands or results than a kernel has, in parts."""
+"""Split nodes of more operands or results than a kernel takes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def of_few_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> 
 
 
 def _few(node: Node, types: dict[Value, TensorType], most: int, names: set[str]) -> Sequence[Node]:
-    """`node` in parts."""
+    """Split `node` into parts of few operands."""
     inputs = tuple(value for value in node.inputs if value is not None)
     if len(inputs) <= most:
         return [node]
@@ -78,7 +78,7 @@ def _part(expr: Expr, most: int) -> Expr:
 
 
 def _of_used(expr: Expr, values: Sequence[Value]) -> tuple[Pointwise, tuple[Value, ...]]:
-    """`expr` of those of `values` that it has as arguments."""
+    """Return `expr` of those of `values` that it reads."""
     used = _used(expr)
     places = {index: Arg(place) for place, index in enumerate(used)}
     own = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)

@@ -214,7 +214,7 @@ _ORDER: tuple[tuple[Pass, Change], ...] = (
 def shortened(
     graph: Graph, types: Types, offers: Offers, without: frozenset[Pass] = frozenset()
 ) -> Graph:
-    """`graph` computed in fewer steps, by all passes but those `without`.
+    """Return `graph` optimised to fewer steps, by all passes but those `without`.
 
     types: of every value, sizes known; those of new ones are added.
     """

@@ -1,4 +1,4 @@
-"""Outputs: those that are nothing but an input seen in another shape, and those of bytes."""
+"""Rewrite outputs that are only an input seen in another shape, and outputs of bytes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def packed_outputs(
 
 
 def _giving(node: Node, value: Value, instead: Value) -> Node:
-    """`node`, and what it was made of, giving `instead` where it gave `value`."""
+    """Return `node`, and the nodes it was made of, with `instead` as the output in place of
+    `value`.
+    """
     if value not in node.outputs:
         return node
     outputs = tuple(instead if v is value else v for v in node.outputs)
@@ -79,7 +81,8 @@ def _giving(node: Node, value: Value, instead: Value) -> Node:
 
 
 def _reading(node: Node, value: Value, instead: Value) -> Node:
-    """`node`, and what it was made of, reading `instead` where it read `value`."""
+    """Return `node`, and the nodes it was made of, with `instead` as the input in place of `value`.
+    """
     if value not in node.reads:
         return node
     return replace(

@@ -1,4 +1,4 @@
-"""Products one behind another, of rows or of images of one pixel, as one operator.
+"""Fuse successive products, of rows or of images of one pixel, into one perceptron.
 
 A squeeze-and-excitation makes its scales by such, a classifier its scores. Behind `fuse`: biases
 and functions are in epilogues by then.
@@ -31,7 +31,9 @@ def with_perceptrons(graph: Graph, types: dict[Value, TensorType], pays: Pays) -
 
 
 def _join(rewriting: Rewriting, first: Node, last: Node, pays: Pays) -> None:
-    """Both as one, where they are such products, or layers and such a product behind them."""
+    """Fuse both into one where they are such products, or a perceptron and such a product behind
+    it.
+    """
     layers, layer = _layers(rewriting, first), _layer(rewriting, last)
     if layers is None or layer is None:
         return
@@ -108,7 +110,7 @@ def _sides(rewriting: Rewriting, node: Node) -> tuple[Value, Value]:
 
 
 def _padded(rewriting: Rewriting, name: str, value: Value) -> Value:
-    """`value` with as many results as a layer has in memory."""
+    """Pad `value` to as many results as a layer has in memory."""
     width, *rest = rewriting.shape(value)
     more = padded(width) - width
     none = (0,) * len(rest)

@@ -1,4 +1,4 @@
-"""Pools over windows of 2 x 2 joined to the convolution before, whose result is then never stored.
+"""Fuse pools over windows of 2 x 2 with the convolution before, whose result is then never stored.
 
 Behind `fuse`: what is done to the convolution's numbers is in an epilogue by then.
 """
@@ -25,7 +25,7 @@ def with_pooled(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> Gra
 
 
 def _join(rewriting: Rewriting, first: Node, last: Node, pays: Pays) -> None:
-    """Both as one, where they are such a convolution and its pool and that pays."""
+    """Fuse both into one where they are such a convolution and its pool and that pays."""
     convolution, pool = first.operator, last.operator
     if type(convolution) is not Conv2d or not isinstance(pool, Pool2d):
         return

@@ -1,4 +1,4 @@
-"""Numbers that factors of a product or a convolution are multiplied by, multiplied behind it."""
+"""Move scalar factors of a product's or a convolution's operands behind it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _unscaled(rewriting: Rewriting, value: Value | None) -> Scalar | None:
 
 
 def _number(expr: Expr) -> Scalar | None:
-    """s, where `expr` is its argument by the number s."""
+    """Return the number s where `expr` is its argument times s; None for other expressions."""
     if not isinstance(expr, Call) or expr.function not in ("mul", "div"):
         return None
     one, other = expr.arguments
@@ -61,13 +61,13 @@ def _number(expr: Expr) -> Scalar | None:
 
 
 def _without(rewriting: Rewriting, node: Node) -> None:
-    """Have `node` give what it multiplies."""
+    """Replace the result of `node` by the operand that it scales."""
     value = node.outputs[0]
     rewriting.replace(node, Reshape(rewriting.shape(value), True), node.inputs[0])
 
 
 def _scale(rewriting: Rewriting, node: Node, factors: list[Scalar]) -> None:
-    """Have the result of `node` multiplied by all `factors`."""
+    """Multiply the result of `node` by all `factors`."""
     product = Scalar(prod(float(factor.value) for factor in factors))
     value = rewriting.add(node.name, node.operator, *node.inputs)
     rewriting.replace(node, Pointwise(call("mul", Arg(0), product)), value)

@@ -1,4 +1,4 @@
-"""Pointwise work on what a product or a convolution reads, joined to that as its prologue.
+"""Fuse pointwise work into the product or convolution that reads it, as a prologue.
 
 What lies between is never stored then; but each number of it is made as often as it is read. So it
 is joined where kernels may read it seldom: before products, convolutions of one tap or of each
@@ -34,7 +34,7 @@ def with_prologues(graph: Graph, types: dict[Value, TensorType]) -> Graph:
 
 
 def _join(rewriting: Rewriting, node: Node, operator: Conv2d | Matmul) -> None:
-    """`node` with what makes its x in it, where that can be."""
+    """Fuse the producer of `node`'s x into it as its prologue, where that is possible."""
     x, weight = node.inputs[:2]
     first = rewriting.computed(x)
     if first is None or x is None or weight is None or not rewriting.alone(x):
@@ -88,7 +88,7 @@ def _extent(rewriting: Rewriting, value: Value, x: Shape) -> Spread | None:
 def _seen(
     rewriting: Rewriting, name: str, prologue: Prologue, beside: list[Value], x: Shape
 ) -> Iterator[Value]:
-    """Each operand in the shape that a prologue has it in."""
+    """Return each operand in the shape that a prologue needs."""
     shapes = prologue.shapes(x, x[0])
     for value, shape in zip(beside, shapes.values(), strict=True):
         yield rewriting.reshaped(name, value, shape)

@@ -1,4 +1,6 @@
-"""Weights that layers bound by memory read, as int8: four in a word, a scale for each channel."""
+"""Quantise weights of layers that are bound by memory to int8: four in a word, a scale for each
+channel.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ A GPU does 14 (H200) to 50 (boards) operations in the time in which it reads a b
 that is used so often makes for a half as many a byte.
 """
 LEAST = 1 << 13
-"""Numbers of a weight that is worth it: smaller ones stay in caches, and launches take longer."""
+"""Least number of elements of a weight that is quantised: smaller ones stay in caches, and launches
+take longer.
+"""
 SCALED = Epilogue(call("mul", Arg(0), Arg(1)), ("channel",))
 
 
@@ -78,7 +82,7 @@ def _finite(weight: Constant) -> bool:
 
 
 def _scaled(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
-    """`node` with `weight` as int8, behind what computes that and its scales."""
+    """Return `node` with `weight` as int8, behind the nodes that compute that and its scales."""
     packed = _made(node, "int8", QuantizedWeight().infer([types[weight]])[0], types)
     scales = _made(node, "scales", WeightScales().infer([types[weight]])[0], types)
     epilogue = SCALED if node.epilogue is None else SCALED.then(node.epilogue)
@@ -96,14 +100,14 @@ def _scaled(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[
 
 
 def _rounded(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
-    """`node` with `weight` rounded, behind what does that."""
+    """Return `node` with `weight` rounded, behind the node that does so."""
     made = _made(node, "rounded", types[weight], types)
     rounding = Node(made.name, RoundedWeight(), (weight,), (made,))
     return rounding, _taking(node, made)
 
 
 def _taking(node: Node, weight: Value) -> Node:
-    """`node` with another weight."""
+    """Return `node` with another weight."""
     named = zip(node.operator.names(len(node.inputs)), node.inputs, strict=True)
     inputs = tuple(weight if name in node.operator.bytes else value for name, value in named)
     return replace(node, inputs=inputs)

@@ -1,4 +1,4 @@
-"""Normalisations and softmaxes written in small pieces, as the operators that they are."""
+"""Recognise normalisations and softmaxes written in small pieces, as operators."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _recognised(graph: Graph, types: dict[Value, TensorType], *rules: Rule) -> G
 
 
 def _put(rewriting: Rewriting, node: Node, found: Found) -> bool:
-    """Have what was `found` make the result of `node`; whether it can."""
+    """Replace the maker of `node`'s result by `found`; return True where that is possible."""
     result, count = rewriting.types[node.outputs[0]], len(found.axes)
     x = next((v for v in found.x.values if rewriting.types[v] == result), None)
     if x is None or result.dtype is not DType.float32:

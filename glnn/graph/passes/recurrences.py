@@ -1,4 +1,4 @@
-"""Steps of recurrent layers, written out one by one, as one operator; layers one on another, too.
+"""Fuse unrolled steps of recurrent layers, and stacked layers, into one operator.
 
 Each step that is a node by itself is a launch and a result of its own, and somebody puts these
 behind one another. As one operator they are written to where they belong, layers one on another
@@ -131,7 +131,7 @@ def _only_reader(rewriting: Rewriting, node: Node) -> Node | None:
 
 
 def _join_phases(rewriting: Rewriting, phases: Sequence[tuple[Node, Node]]) -> None:
-    """Have one operator make the states of all steps of two phases, as `_join_steps` does."""
+    """Replace all steps of two phases by one operator, as `_join_steps` does."""
     one, two = phases[0]
     assert isinstance(one.operator, RecurrentStep) and isinstance(two.operator, RecurrentStep)
     whole = PhasedRecurrence(one.operator, two.operator)
@@ -141,7 +141,7 @@ def _join_phases(rewriting: Rewriting, phases: Sequence[tuple[Node, Node]]) -> N
 
 
 def _join_steps(rewriting: Rewriting, chain: Sequence[Node]) -> None:
-    """Have one operator make the states of all steps, where only concatenations of all read them.
+    """Replace all steps by one operator, where only concatenations of all states read them.
 
     Whatever reads the last ones may read anything else, too.
     """
@@ -158,7 +158,7 @@ def _join_steps(rewriting: Rewriting, chain: Sequence[Node]) -> None:
 def _join(
     rewriting: Rewriting, chain: Sequence[Node], whole: Operator, operands: Sequence[Value]
 ) -> None:
-    """Have the operator `whole` make the states of each node of `chain`, one for each step.
+    """Let the operator `whole` make the states of each node of `chain`, one for each step.
 
     operands: the inputs of the units first, the states before the first step last.
     """
@@ -218,9 +218,9 @@ class _Below:
     node: Node
     """The layer below."""
     weight: Value
-    """(g h, u), of the inputs of h units by the u of the layer below."""
+    """Weight of the inputs of the h units by the u units of the layer below, (g h, u)."""
     bias: Value | None
-    """(g h,)."""
+    """Bias, (g h,)."""
 
 
 def _below(rewriting: Rewriting, node: Node, worth: Worth) -> _Below | None:
@@ -307,7 +307,7 @@ def _recurs(rewriting: Rewriting, value: Value) -> bool:
 
 
 def _join_layers(rewriting: Rewriting, nodes: Sequence[Node], below: Sequence[_Below]) -> None:
-    """Have one operator compute all of `nodes`, each of which but the first is given a `below`."""
+    """Replace all of `nodes` by one operator; each of them but the first has a layer `below`."""
     operator, name = nodes[0].operator, nodes[0].name
     assert isinstance(operator, Recurrence)
     _, gates, h, _ = rewriting.shape(_operand(nodes[0], 1))
@@ -339,7 +339,7 @@ def _join_layers(rewriting: Rewriting, nodes: Sequence[Node], below: Sequence[_B
 
 
 def _biased(expr: Expr, gates: int, first: int) -> Expr:
-    """`expr` with a state, from the argument `first` on, added to each of as many inputs."""
+    """Return `expr` with a state, from the argument `first` on, added to each of as many inputs."""
 
     def added(part: Expr) -> Expr | None:
         if isinstance(part, Arg) and gates <= part.index < 2 * gates:

@@ -85,8 +85,8 @@ class Rewriting:
         return value is not None and value not in self._outputs and len(self._reading(value)) == 1
 
     def pairs(self) -> Iterator[tuple[Node, Node]]:
-        """Each node whose first operand is computed in each run and read by it alone, behind the
-        node that makes that.
+        """Return each node whose first operand is computed in each run and read by it alone, after
+        the node that makes that operand.
         """
         for node in self.nodes:
             first = self.computed(node.inputs[0]) if node.inputs else None
@@ -108,13 +108,13 @@ class Rewriting:
         return value
 
     def reshaped(self, name: str, value: Value, shape: Shape) -> Value:
-        """`value` in another shape of as many numbers."""
+        """Return `value` reshaped, with as many numbers."""
         if self.shape(value) == shape:
             return value
         return self.add(name, Reshape(shape, True), value)
 
     def replace(self, node: Node, operator: Operator, *inputs: Value | None) -> Node:
-        """Have `operator` make the one result of `node`, which it must be like. Gives the node."""
+        """Let `operator` make the one result of `node`, of the same type. Returns the node."""
         (value,) = node.outputs
         (type,) = operator.infer([None if v is None else self.types[v] for v in inputs])
         if type != self.types[value]:
@@ -125,7 +125,9 @@ class Rewriting:
         return made
 
     def be(self, node: Node, value: Value) -> None:
-        """Have the one result of `node` be `value`, which was just made, and nobody reads yet."""
+        """Let the maker of `value`, which was just made and which nothing reads yet, make the one
+        result of `node`.
+        """
         maker, before = self._made.get(value), node.inputs
         self.drop(node)
         if maker is None or self._reading(value) or value in self._outputs:
@@ -137,17 +139,17 @@ class Rewriting:
             self.prune(one)
 
     def put(self, node: Node) -> None:
-        """Have `node` make its results, which nobody makes now."""
+        """Add `node`, whose results no node makes now."""
         self._put(node)
 
     def join(self, first: Node, last: Node, joined: Node) -> None:
-        """Have `joined`, which is made of both, in the place of `last`, and `first` nowhere."""
+        """Put `joined`, which is made of both, in the place of `last`, and remove `first`."""
         self.drop(last)
         self.drop(first)
         self.put(of_both(joined, first, last))
 
     def drop(self, node: Node) -> None:
-        """Leave `node` out, and what only it has read."""
+        """Remove `node`; nodes that only it has read go with it."""
         self._changed = True
         for value in node.outputs:
             if self._made.get(value) is node:
@@ -156,7 +158,8 @@ class Rewriting:
             self._reading(value).pop(node, None)
 
     def prune(self, value: Value | None) -> None:
-        """Leave out what makes `value`, and all behind that, where nobody reads it any more."""
+        """Remove the maker of `value`, and all nodes before it, where nothing reads them any more.
+        """
         stack = [value]
         while stack:
             node = self.maker(stack.pop())
@@ -191,6 +194,6 @@ def _given(value: Value) -> bool:
 
 
 def of_both(joined: Node, first: Node, last: Node) -> Node:
-    """`joined`, which is made of both, by their names."""
+    """Return `joined`, which is made of both, with the names of both."""
     names = dict.fromkeys((*first.name.split(" + "), *last.name.split(" + ")))
     return replace(joined, name=" + ".join(names), origins=(first, last))

@@ -1,4 +1,4 @@
-"""Depthwise convolutions and the pointwise ones that read what they make, as one operator.
+"""Fuse depthwise convolutions with the pointwise ones that read them, into one operator.
 
 Behind `fuse`: what is done between the two is in the first one's epilogue by then.
 """
@@ -28,7 +28,7 @@ def with_separable(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> 
 
 
 def _join(rewriting: Rewriting, last: Node, pays: Pays) -> None:
-    """`last` and what makes its x as one, where they are such a pair and that pays."""
+    """Fuse `last` and the maker of its x into one, where they are such a pair and that pays."""
     x = last.inputs[0]
     first = rewriting.computed(x)
     if first is None or not rewriting.alone(x) or last.reads.count(x) > 1:

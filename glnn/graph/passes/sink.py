@@ -1,4 +1,4 @@
-"""Views and transpositions moved behind pointwise work, which then joins what was before them."""
+"""Move views and transpositions behind pointwise work, which then joins the node before them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ class _Sinking:
             graph.prune(value)
 
     def before(self, node: Node) -> Node | None:
-        """`node` before a view or a transposition of an operand; None where it stays behind."""
+        """Move `node` in front of a view or a transposition of an operand; None where it stays
+        behind.
+        """
         graph = self.rewriting
         for value in dict.fromkeys(node.inputs):
             maker = graph.computed(value)
@@ -100,7 +102,7 @@ class _Sinking:
         moved: Callable[[Node, Value, Node], Value | None],
         again: Operator,
     ) -> Node | None:
-        """`node` of operands as they are before `maker`, with `again` behind it."""
+        """Apply `node` to operands as they are before `maker`, and put `again` behind it."""
         graph, inner = self.rewriting, list[Value]()
         for operand in node.inputs:
             assert operand is not None
@@ -117,7 +119,7 @@ class _Sinking:
         return made
 
     def _seen(self, node: Node, operand: Value, maker: Node) -> Value | None:
-        """`operand` in the shape that is seen as the result's by `maker`."""
+        """Return `operand` in the shape that `maker` sees as the result's."""
         graph, source = self.rewriting, maker.inputs[0]
         assert source is not None
         shape, inner = graph.shape(operand), graph.shape(source)
@@ -133,7 +135,7 @@ class _Sinking:
         return None if found is None else self._stays(graph.reshaped(node.name, operand, found))
 
     def _turned(self, node: Node, operand: Value, maker: Node) -> Value | None:
-        """`operand` with its dimensions as they are before `maker`."""
+        """Return `operand` with its dimensions as they are before `maker`."""
         graph, turn = self.rewriting, maker.operator
         assert isinstance(turn, Transpose)
         shape, rank = graph.shape(operand), len(turn.perm)
@@ -149,7 +151,9 @@ class _Sinking:
         return self._stays(graph.add(node.name, back, wide))
 
     def _stays(self, value: Value) -> Value:
-        """`value`, which no work goes before any more: it would come and go."""
+        """Return `value`, and mark it so that no node is moved in front of it again, back and
+        forth.
+        """
         self.put.add(value)
         return value
 
@@ -208,7 +212,9 @@ def _regrouped(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
 
 
 def _blocks(one: Shape, other: Shape) -> Sequence[tuple[list[int], list[int]]]:
-    """Neighbouring dimensions of two shapes, as few as have as many numbers as the others."""
+    """Return the smallest groups of neighbouring dimensions of two shapes that have as many numbers
+    as each other.
+    """
     found: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(one) or j < len(other):

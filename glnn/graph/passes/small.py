@@ -1,4 +1,4 @@
-"""Inputs of int64 whose numbers were looked at, and are small."""
+"""Narrow int64 inputs whose numbers were checked and are small."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glnn.graph.operators import Within
 from glnn.types import DType
 
 SMALL = Interval(-arrays.SMALL, arrays.SMALL)
-"""Between which numbers such inputs lie."""
+"""Bounds of the numbers of such inputs."""
 
 
 def has_wide_inputs(graph: Graph) -> bool:
@@ -26,7 +26,7 @@ def named_small(graph: Graph) -> tuple[str, ...]:
 
 
 def with_small_inputs(graph: Graph, left: Collection[str]) -> Graph:
-    """`graph` for inputs that are `arrays.all_small`, but for those called as one of `left`."""
+    """Return `graph` for inputs that are `arrays.all_small`, except for those named in `left`."""
     here: dict[Value, Value] = {}
     nodes: list[Node] = []
     for value in graph.inputs:

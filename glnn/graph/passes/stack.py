@@ -100,7 +100,7 @@ def _sees(rewriting: Rewriting, reader: Node, value: Value) -> bool:
 
 
 def _stack(rewriting: Rewriting, kind: _Kind, nodes: list[Node]) -> None:
-    """Have `nodes` be slices of one."""
+    """Replace `nodes` by slices of one stacked node."""
     name = f"{nodes[0].name} and {len(nodes) - 1} more"
     weights = [node.inputs[1] for node in nodes]
     value = rewriting.add(name, kind.operator, kind.x, rewriting.add(name, Concat(0), *weights))

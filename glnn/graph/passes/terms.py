@@ -27,11 +27,11 @@ class Term:
     arguments: tuple[Term, ...] = ()
     number: float | None = None
     axes: tuple[int, ...] = ()
-    """Along which a reduction goes, all of which stay, of size 1."""
+    """Axes of a reduction, all of which stay, of size 1."""
     value: Value | None = None
     """The tensor that it is, where there is one."""
     values: list[Value] = field(default_factory=list)
-    """All tensors that are this."""
+    """All tensors that equal the term."""
 
     def either(self) -> Iterator[tuple[Term, Term]]:
         """The two arguments in both orders, where these are the same."""
