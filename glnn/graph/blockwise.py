@@ -79,7 +79,9 @@ def blocks(shape: Shape) -> Iterator[tuple[slice, ...]]:
 
 
 def runs(count: int, each: int) -> Iterator[slice]:
-    """`count` things of `each` numbers in blocks of NUMBERS, or of one where that is more."""
+    """Return slices of blocks of `count` things of `each` numbers: of NUMBERS, or of one thing
+    where that is more.
+    """
     step = max(NUMBERS // max(each, 1), 1)
     return (slice(i, i + step) for i in range(0, count, step))
 

@@ -37,7 +37,8 @@ def of_expression(expr: Expr, given: Sequence[Interval], dtypes: Sequence[DType]
 def narrow_expression(
     expr: Expr, given: Sequence[Interval], dtypes: Sequence[DType]
 ) -> Expr | None:
-    """`expr` with int32 in the place of int64; None where a number on its way may be none of int32.
+    """Return `expr` with int32 in the place of int64; None where an intermediate number may not fit
+    int32.
 
     given, dtypes: of the arguments.
     """

@@ -66,7 +66,9 @@ class Composite(Operator):
         """
 
     def graph(self, types: Types, known: Known = ()) -> Graph:
-        """`express` of operands of such types and numbers: one graph for the same."""
+        """Return the graph of `express` for operands of such types and numbers, the same one for
+        the same.
+        """
         return self._of(types, known).graph
 
     def _of(self, types: Types, known: Known) -> _Made:

@@ -189,7 +189,7 @@ class Expr:
         return {}
 
     def _infer_parts(self, dtypes: Sequence[DType]) -> list[DType]:
-        """`infer_parts`, looked at part by part."""
+        """Compute `infer_parts`, part by part."""
         if self.arity > len(dtypes):
             raise ShapeError(f"{self.text()} is of {self.arity} arguments, got {len(dtypes)}")
 
@@ -221,7 +221,7 @@ class Expr:
 
     @cached_property
     def _spent(self) -> tuple[tuple[int, ...], ...]:
-        """For each part, the places of those that nobody reads after it."""
+        """For each part, the places of parts that nothing reads after it."""
         last = {place: i for i, (_, places) in enumerate(self._listed) for place in places}
         spent: list[list[int]] = [[] for _ in self._listed]
         for place, i in last.items():

@@ -260,7 +260,7 @@ class Graph:
 
     @property
     def _spare(self) -> int:
-        """Bytes by which what is made of constants and variables may be larger than these."""
+        """Bytes by which values made of constants and variables may be larger than these."""
         read = {value for node in self.nodes for value in node.reads}
         given = (v for v in read if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
         return FOLDED + GROWTH * sum(value.type.nbytes for value in given)

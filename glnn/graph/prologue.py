@@ -83,7 +83,7 @@ class Prologue:
                 raise ShapeError(f"{name}: {operand} must have shape {shape}, got {found}")
 
     def evaluate(self, x: Array, *operands: Array) -> Array:
-        """x's numbers by NumPy, operands being of the shapes that `shapes` says."""
+        """Apply the prologue to x by NumPy, with operands of the shapes that `shapes` gives."""
         spread = []
         for extent, operand in zip(self.extents, operands, strict=True):
             if extent == "channel":

@@ -48,7 +48,7 @@ class Prologued(Contraction):
         return 0 if self.prologue is None else self.prologue.expr.flops * prod(shapes["x"])
 
     def with_x(self, shapes: Shapes, x: Shape) -> dict[str, Shape]:
-        """`shapes` with another x of as many images, and prologue's operands that fit it."""
+        """Return `shapes` with another x of as many images, and prologue's operands that fit it."""
         if self.prologue is None:
             return {**shapes, "x": x}
         images = self.prologue.images(shapes)

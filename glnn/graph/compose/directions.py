@@ -53,7 +53,7 @@ class Operands:
 
 
 Results = tuple[Value, ...]
-"""(t, d, b, units), and then (d, b, units) of each state that is a result."""
+"""All states (t, d, b, units), and then the last (d, b, units) of each state that is a result."""
 
 
 def _one(call: Maker, value: Value, index: int) -> Value:

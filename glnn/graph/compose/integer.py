@@ -79,7 +79,7 @@ def _reach(x: Value) -> tuple[int, int]:
 
 
 def whole_matmul(add: Add, a: Whole, b: Whole) -> Value:
-    """a (..., m, k) times b (..., k, n), by the rules of numpy.matmul: int32.
+    """Multiply a (..., m, k) by b (..., k, n), by the rules of numpy.matmul: int32.
 
     Sums that may exceed float32's integers are those of parts of k, which int32 adds up.
     """
@@ -178,7 +178,8 @@ def whole_conv(
 
 
 def integer_matmul(add: Add, a: Value, b: Value) -> Value:
-    """a (..., m, k) times b (..., k, n), by the rules of numpy.matmul, in their type, which wraps.
+    """Multiply a (..., m, k) by b (..., k, n), by the rules of numpy.matmul, in their type, which
+    wraps.
 
     All products are made, so that these must not be too many: UnsupportedOpError.
     """

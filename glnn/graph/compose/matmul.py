@@ -62,7 +62,7 @@ class Product:
 
 
 def matmul(add: Add, a: Value, b: Value, *, transposed: bool = False) -> Value:
-    """a (..., m, k) times b (..., k, n), by the rules of numpy.matmul, float32.
+    """Multiply a (..., m, k) by b (..., k, n), by the rules of numpy.matmul, float32.
 
     transposed: b is (..., n, k). Both may be computed. Only the first size of all may be unknown.
     Raises ShapeError where they do not fit.

@@ -93,7 +93,9 @@ class Conv2dWeightGradient(Contraction):
         return result
 
     def _product(self, x: Array, dy: Array) -> Array:
-        """(groups, o / groups, c / groups kh kw): dy by the patches of x, all images at once."""
+        """Return dy times the patches of x, all images at once: (groups, o / groups, c / groups kh
+        kw).
+        """
         (n, c), (o, *out) = x.shape[:2], dy.shape[1:]
         patches = np.zeros((c, *self.kernel, n, *out), x.dtype)
         for (ky, kx), (ys, xs), met in windows.every_tap(x, (out[0], out[1]), *self._geometry):

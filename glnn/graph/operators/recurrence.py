@@ -43,7 +43,9 @@ class Recurrence(Recurrent):
 
     name: ClassVar[str] = "recurrence"
     exprs: tuple[Expr, ...]
-    """Each of the r new states: of the g sums, the i inputs and the s states of a unit."""
+    """Expression of each of the r new states, of the g sums, the i inputs and the s states of a
+    unit.
+    """
     summed: int = 0
     """Index of the state that is summed."""
     units: int = 0
@@ -72,7 +74,9 @@ class Recurrence(Recurrent):
         return t, chains, b, h // 4, len(self.exprs), 4
 
     def perform(self, units: Units, x: Array, weight: Array, state: Array, result: Array) -> None:
-        """Have `units` make all steps, of whose states `result` is, of one layer after another."""
+        """Compute all steps, of one layer after another, with the arrays of `units`, and write the
+        states to `result`.
+        """
         d, t, b, i, h = x.shape
         inputs = x.transpose(1, 3, 0, 2, 4)
         for layer in range(self.layers):

@@ -49,7 +49,7 @@ class Recurrent(StateOperator):
 
     @abstractmethod
     def perform(self, units: Units, x: Array, weight: Array, state: Array, result: Array) -> None:
-        """Have `units` compute `result`, within `np.errstate`."""
+        """Compute `result` with the arrays of `units`; called within `np.errstate`."""
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = self.named(arrays)
@@ -157,7 +157,9 @@ class Units:
             self._new[..., units:].fill(0)
 
     def hand_to(self, other: Units) -> None:
-        """Have the new states be those that `other` makes a step of, as many as both have."""
+        """Copy the new states to `other` as those that its next step begins with, as many as both
+        have.
+        """
         count = min(len(self._new), len(other._states))
         np.copyto(other._states[:count], self._new[:count])
 
@@ -179,7 +181,9 @@ class RecurrentStep(Recurrent):
 
     name: ClassVar[str] = "recurrent_step"
     exprs: tuple[Expr, ...]
-    """Each of the r new states: of the g sums, the i inputs and the s states of a unit."""
+    """Expression of each of the r new states, of the g sums, the i inputs and the s states of a
+    unit.
+    """
     step: int = 0
     """Index of the step among the t steps."""
     summed: int = 0

@@ -14,12 +14,12 @@ from glnn.graph.passes.terms import Term, Terms
 from glnn.types import DType, TensorType
 
 Rule = Callable[[Term], Term | None]
-"""x, where a term is a function of it; None where it is another."""
+"""Rule that returns x where a term is a function of it; None where it is another."""
 MOST = 3  # factors of what is looked for; gradients are products of very many
 
 
 def with_activations(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with GELU by erf and by tanh, SiLU, hardswish and mish in pieces as functions.
+    """Return `graph` with GELU by erf and by tanh, SiLU, hardswish and mish in pieces as functions.
 
     types: of every value; those of new ones are added. Hendrycks and Gimpel 2016; Ramachandran et
     al. 2017; Howard et al. 2019; Misra 2019.
@@ -68,7 +68,9 @@ def product(term: Term) -> tuple[float, Counter[Term]]:
 
 
 def _of(term: Term, number: float, factor: Callable[[Term, Term], bool]) -> Term | None:
-    """x, where `term` is number x f, and `factor` says of f and x whether they belong together."""
+    """Return x, where `term` is number x f, and `factor` says of f and x whether they belong
+    together.
+    """
     found, factors = product(term)
     if not isclose(found, number, rel_tol=1e-5) or sorted(factors.values()) != [1, 1]:
         return None

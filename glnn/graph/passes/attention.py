@@ -20,7 +20,7 @@ Order = tuple[int, int, int]
 
 
 def with_attention(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> Graph:
-    """`graph` with attention as one operator, which reads and writes heads where they lie.
+    """Return `graph` with attention as one operator, which reads and writes heads where they lie.
 
     types: of every value; those of new ones are added.
     """

@@ -18,7 +18,7 @@ SHORT = (DType.float32, DType.int32, DType.bool)
 
 
 def with_common(graph: Graph) -> Graph:
-    """`graph` in which like operators of like operands are one; outputs are kept."""
+    """Return `graph` with equal operators on equal operands merged into one; outputs are kept."""
     firsts: dict[Value, Value] = {}
     found: dict[Hashable, Node] = {}
     constants: dict[Hashable, Value] = {}
@@ -64,7 +64,7 @@ def _shared(value: Value, constants: dict[Hashable, Value]) -> Value:
 
 
 def with_numbers(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with operands that are one number, which never changes, as numbers in expressions.
+    """Return `graph` with operands that are one constant number as numbers in expressions.
 
     types: of every value. So they are uniforms, and need no buffer.
     """

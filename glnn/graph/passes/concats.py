@@ -9,7 +9,8 @@ from glnn.graph.operators import Concat
 
 
 def with_shared_concats(graph: Graph) -> Graph:
-    """`graph` in which a concatenation that begins with all of an earlier one begins with that.
+    """Return `graph` with concatenations that begin with all of an earlier one reading that one's
+    result.
 
     So each layer of a DenseNet (Huang et al. 2017) joins two tensors and not all before it.
     """

@@ -23,7 +23,8 @@ from glnn.types import DType
 def differentiate(
     graph: Graph, of: Value, by: Sequence[Value], gradient: Value | None = None
 ) -> tuple[Graph, tuple[Value, ...]]:
-    """`graph` with the gradients of `of` by each of `by`, and these, each of its value's shape.
+    """Return `graph` with the gradients of `of` by each of `by`, and these gradients, each of its
+    value's shape.
 
     of: one float32 number that the graph computes. by: float32 values of the graph, of any kind;
     the gradient by one that `of` does not depend on is zeros. gradient: of something else by `of`,

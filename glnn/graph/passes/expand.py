@@ -17,7 +17,7 @@ Told = Mapping[str, Array]
 
 
 def expanded(graph: Graph, types: Types, told: Told | None = None) -> Graph:
-    """`graph` with the operators that composites are made of in their places.
+    """Return `graph` with composites replaced by the operators that they are made of.
 
     types: of the inputs, by name, all sizes known. told: the numbers of inputs that are known. What
     is known before a run is a constant then; inputs that nothing reads any more, as their numbers
@@ -30,7 +30,7 @@ def expanded(graph: Graph, types: Types, told: Told | None = None) -> Graph:
 
 
 def opened(graph: Graph, types: Types, told: Told | None = None) -> Graph:
-    """`graph` with those composites taken apart that are graphs of a model's own
+    """Return `graph` with those composites expanded that are graphs of a model's own
     (`Composite.opens`), as far as the sizes of what they read are known. The rest as `expanded`.
     """
     if not any(isinstance(n.operator, Composite) and n.operator.opens for n in graph.nodes):

@@ -16,8 +16,9 @@ from glnn.types import Shape, TensorType
 
 
 def fold(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with a scale and a shift of each channel, as a batch normalisation is at inference,
-    moved into the fixed weights and the bias of the convolution or product before or behind it.
+    """Return `graph` with a scale and a shift of each channel, as a batch normalisation is at
+    inference, moved into the fixed weights and the bias of the convolution or product before or
+    behind it.
 
     types: of every value; those of new ones are added. A value that somebody else reads, or that is
     an output, is left as it is. What is behind a scale and a shift takes these only where nothing

@@ -24,7 +24,7 @@ Types = Mapping[Value, TensorType]
 
 
 def fuse(graph: Graph, types: Types, most: int) -> Graph:
-    """`graph` with pointwise nodes joined to the producers of their operands.
+    """Return `graph` with pointwise nodes fused into the producers of their operands.
 
     types: of every value, sizes known. most: how many operands a pointwise node may come to have.
     A value that somebody else reads, or that is an output, is never fused away; one that is read

@@ -13,7 +13,8 @@ from glnn.types import TensorType
 
 
 def without_identities(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` without what gives its operand as it is, whose readers read that; outputs are kept.
+    """Return `graph` without nodes that give their operand as it is, which their readers read
+    instead; outputs are kept.
 
     types: of every value. That is identities, transpositions into the same order, slices of
     everything, pads of nothing and the like.
@@ -56,7 +57,7 @@ def _same(node: Node, types: dict[Value, TensorType]) -> Value | None:
 
 
 def without_dead(graph: Graph) -> Graph:
-    """`graph` without the nodes that no output needs."""
+    """Return `graph` without the nodes that no output needs."""
     needed = {value for value in graph.outputs if value.kind is Kind.COMPUTED}
     kept: list[Node] = []
     for node in reversed(graph.nodes):

@@ -19,7 +19,8 @@ from glnn.types import DType, TensorType
 
 
 def with_pools(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with means and maxima of whole images as pooling, which takes any layout of these.
+    """Return `graph` with means and maxima of whole images as pooling, which takes any layout of
+    these.
 
     types: of every value; those of new ones are added.
     """
@@ -44,7 +45,7 @@ def with_pools(graph: Graph, types: dict[Value, TensorType]) -> Graph:
 
 
 def with_pads(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with pads of zeros around images taken in by the convolution or average behind.
+    """Return `graph` with zero padding of images fused into the convolution or average pool behind.
 
     types: of every value; those of new ones are added. A maximum does not count its padding, and
     an average may not, so that of these only averages that count theirs take more of it.

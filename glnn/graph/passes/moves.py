@@ -20,7 +20,7 @@ Step = tuple[Value, Operator]
 
 
 def without_moves(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with chains of transpositions, slices, views and the like as one move each.
+    """Return `graph` with chains of transpositions, slices, views and the like as one move each.
 
     types: of every value; those of new ones are added. A tensor that only moves read is not made:
     each of them begins where it does. A look-up at one known place is a slice.

@@ -12,7 +12,9 @@ from glnn.types import TensorType
 
 
 def of_one_result(graph: Graph) -> Graph:
-    """`graph` with a node for each result of those whose results can be computed one by one."""
+    """Return `graph` with a node for each result of operators whose results can be computed one by
+    one.
+    """
     nodes: list[Node] = []
     for node in graph.nodes:
         each = node.operator.each
@@ -25,7 +27,8 @@ def of_one_result(graph: Graph) -> Graph:
 
 
 def of_few_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
-    """`graph` in which pointwise work and reductions are of at most `most` operands.
+    """Return `graph` with pointwise work and reductions split into nodes of at most `most`
+    operands.
 
     What is computed of some of them is then a node of its own. most: at least 3. types: of every
     value; those of new ones are added.
@@ -98,7 +101,7 @@ def _fresh(name: str, names: set[str]) -> str:
 
 
 def within_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
-    """`graph` in which a concatenation joins at most `most` values.
+    """Return `graph` with concatenations split into nodes that join at most `most` values.
 
     types: of every value; those of new ones are added.
     """

@@ -18,7 +18,7 @@ so many words are the storage block that every device has."""
 def own_outputs(
     graph: Graph, types: dict[Value, TensorType]
 ) -> tuple[Graph, dict[Value, TensorType]]:
-    """`graph` with a copy of each input of which an output is a view.
+    """Return `graph` with a copy of each input of which an output is a view.
 
     So whatever comes back has been on the device, and no output is memory that the next run writes
     its input to. types: of every value, sizes known; those of the new ones are added.
@@ -49,8 +49,8 @@ def own_outputs(
 def packed_outputs(
     graph: Graph, types: dict[Value, TensorType]
 ) -> tuple[Graph, dict[Value, TensorType]]:
-    """`graph` with large outputs of 8 bits a number packed last, four to a word, where pointwise
-    work makes them. types: of every value, sizes known; those of the new ones are added.
+    """Return `graph` with large outputs of 8 bits a number packed last, four to a word, where
+    pointwise work makes them. types: of every value, sizes known; those of the new ones are added.
     """
     for value in dict.fromkeys(graph.outputs):
         node = graph.producers.get(value)

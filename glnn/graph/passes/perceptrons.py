@@ -20,7 +20,8 @@ BIASED = call("add", Arg(0), Arg(1))
 
 
 def with_perceptrons(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> Graph:
-    """`graph` with runs of such products, of fixed weights, where one reads what is between alone.
+    """Return `graph` with runs of small products, of fixed weights, fused where one alone reads the
+    one before.
 
     types: of every value; those of new ones are added. pays: whether it is worth it.
     """

@@ -15,7 +15,7 @@ from glnn.types import DType, TensorType
 
 
 def with_pooled(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> Graph:
-    """`graph` with convolutions whose result one such pool alone reads as one node with it, where
+    """Return `graph` with each convolution and 2 x 2 pool that alone reads it as one node, where
     that pays.
     """
     rewriting = Rewriting(graph, types)

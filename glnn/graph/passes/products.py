@@ -15,7 +15,8 @@ from glnn.types import DType, TensorType
 
 
 def scaled_last(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with products and convolutions of what is multiplied by a number multiplied behind.
+    """Return `graph` with scalar factors of the operands of products and convolutions multiplied
+    behind these.
 
     types: of every value; those of new ones are added. That joins the epilogue, and moves between
     come together: as where attention scales queries and keys before it multiplies them.

@@ -21,7 +21,7 @@ from glnn.types import DType, Shape, TensorType
 
 
 def with_prologues(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with pointwise nodes joined to the one reader of what they make, as its prologue.
+    """Return `graph` with pointwise nodes fused into their only reader, as its prologue.
 
     types: of every value; those of new ones are added. It comes behind `fuse`: what can go into an
     epilogue is not computed over and over.

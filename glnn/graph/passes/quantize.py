@@ -33,7 +33,7 @@ SCALED = Epilogue(call("mul", Arg(0), Arg(1)), ("channel",))
 def quantized(
     graph: Graph, types: dict[Value, TensorType], samples: int, *, whole: bool = False
 ) -> Graph:
-    """`graph` in which layers bound by reading their weights take these as int8.
+    """Return `graph` with int8 weights in layers that are bound by reading their weights.
 
     Each has the scale of its output channels in its epilogue, before all else; the layer as it was
     is among its origins, for devices where no kernel can. A weight with numbers that are not finite

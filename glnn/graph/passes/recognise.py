@@ -29,7 +29,7 @@ Rule = Callable[[Term], Iterator[Found]]
 
 
 def with_layer_norms(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with layer normalisations in pieces as one operator each (Ba et al. 2016).
+    """Return `graph` with layer normalisations in pieces as one operator each (Ba et al. 2016).
 
     types: of every value; those of new ones are added.
     """
@@ -104,7 +104,7 @@ def _parameter(
 
 
 def _affine(term: Term, core: Callable[[Term], Found | None]) -> Iterator[Found]:
-    """`core`, or that by a weight, or that with a bias too."""
+    """Yield the term as `core`, as `core` times a weight, and as either plus a bias."""
     yield from _scaled(term, core)
     if term.function == "add":
         for one, bias in term.either():
@@ -113,7 +113,7 @@ def _affine(term: Term, core: Callable[[Term], Found | None]) -> Iterator[Found]
 
 
 def _scaled(term: Term, core: Callable[[Term], Found | None]) -> Iterator[Found]:
-    """`core`, or that by a weight."""
+    """Yield the term as `core`, and as `core` times a weight."""
     if (found := core(term)) is not None:
         yield found
     if term.function == "mul":
@@ -123,7 +123,7 @@ def _scaled(term: Term, core: Callable[[Term], Found | None]) -> Iterator[Found]
 
 
 def _shifted(term: Term) -> tuple[Term, float] | None:
-    """v and epsilon of the root of v + epsilon."""
+    """Return v and epsilon where the term is the root of v + epsilon."""
     if term.function != "sqrt" or term.arguments[0].function != "add":
         return None
     for variance, eps in term.arguments[0].either():

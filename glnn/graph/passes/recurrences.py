@@ -47,8 +47,8 @@ SUM = call("add", Arg(0), Arg(1))
 def with_recurrences(
     graph: Graph, types: dict[Value, TensorType], worth: Worth, *, phased: bool = False
 ) -> Graph:
-    """`graph` in which steps that follow one another are one `Recurrence`, for all layers of few
-    samples that are one on another.
+    """Return `graph` with successive steps as one `Recurrence`, stacked layers of few samples
+    together.
 
     types: of every value, sizes known; those of new ones are added. worth: whether the launches
     that joined layers save are worth the operations that they make slower. phased: whether steps
@@ -352,7 +352,9 @@ def _biased(expr: Expr, gates: int, first: int) -> Expr:
 def _with_bias(
     rewriting: Rewriting, name: str, state: Value, bias: Value | None, gates: int
 ) -> Value:
-    """`state` (1, b, q, s, 4) with a unit's `gates` biases behind, zeros where there are none."""
+    """Return `state` (1, b, q, s, 4) with a unit's `gates` biases behind, zeros where there are
+    none.
+    """
     _, b, quads, _, four = rewriting.shape(state)
     if bias is None:
         return rewriting.add(name, Pad((0,) * 5, (0, 0, 0, gates, 0)), state)

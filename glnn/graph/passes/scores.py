@@ -79,7 +79,7 @@ def _softmax(rewriting: Rewriting, weighted: Node) -> tuple[Node, bool] | None:
 
 
 def _guarded(rewriting: Rewriting, node: Node) -> Value | None:
-    """x where `node` is x with 0 for NaN, in one node or two, and reads x alone."""
+    """Return x where `node` is x with 0 for NaN, in one node or two, and reads x alone."""
     assert isinstance(node.operator, Pointwise)
     expr = node.operator.expr
     if not isinstance(expr, Call) or expr.function != "where":
@@ -107,7 +107,8 @@ def _rows_stay(rewriting: Rewriting, node: Node) -> bool:
 
 
 def _affine(rewriting: Rewriting, node: Node) -> tuple[Value, float, Value | None] | None:
-    """x, s and m where `node` is x s + m, m perhaps left out, and x as large as the result."""
+    """Return x, s and m where `node` is x s + m, m perhaps left out, and x as large as the result.
+    """
     assert isinstance(node.operator, Pointwise)
     shape = rewriting.shape(node.outputs[0])
     for i, x in enumerate(node.inputs):
@@ -135,7 +136,7 @@ def _of_product(rewriting: Rewriting, value: Value | None) -> bool:
 
 
 def _multiple(expr: Expr, place: int) -> tuple[float, int | None] | None:
-    """s and j where `expr` is argument `place` by s, and argument j added to that."""
+    """Return s and j where `expr` is argument `place` times s, with argument j added."""
     if expr == Arg(place):
         return 1.0, None
     if not isinstance(expr, Call) or len(expr.arguments) != 2:

@@ -15,8 +15,8 @@ from glnn.types import DType, Shape, TensorType
 
 
 def with_separable(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> Graph:
-    """`graph` with such pairs, of fixed weights, as one operator, where that pays and nobody else
-    reads what is between.
+    """Return `graph` with depthwise and pointwise convolutions, of fixed weights, as one operator,
+    where that pays and nothing else reads the value between.
 
     types: of every value; those of new ones are added.
     """

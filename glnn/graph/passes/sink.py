@@ -36,7 +36,8 @@ MOST = 64  # nodes that are looked at for one that has an epilogue
 
 
 def sink(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with pointwise work done before views and transpositions where that is the same.
+    """Return `graph` with pointwise work done before views and transpositions where that is the
+    same.
 
     types: of every value; those of new ones are added. So what follows a product of matrices that
     is seen as more dimensions goes into its epilogue, and transpositions come together.

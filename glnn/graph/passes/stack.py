@@ -25,8 +25,9 @@ LEAST = 32  # outputs: kernels for fewer take no slices as they lie
 
 
 def with_stacked(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` in which convolutions of the same images by the same attributes are one, and products
-    of the same rows, where the same is done to their results and all have whole fours of outputs.
+    """Return `graph` with convolutions of the same images by the same attributes stacked into one,
+    and products of the same rows, where the same is done to their results and all have whole fours
+    of outputs.
 
     So the first convolutions of an Inception block's branches (Szegedy et al. 2016), and queries,
     keys and values of attention, are one launch. What each gave is a slice of channels, which its
