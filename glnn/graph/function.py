@@ -99,7 +99,8 @@ class Function:
                 raise ShapeError(f"{self.name}: {number} is no {dtype.value}")
 
     def between(self, given: Sequence[Interval], dtype: DType) -> Interval:
-        """Return the interval of the value, of type `dtype`, for arguments that lie within `given`.
+        """Return the interval of the value, of type `dtype`, for arguments that lie within
+        `given`.
         """
         found = None if self.interval is None else self.interval(*given)
         return Interval.of_type(dtype) if found is None else found.stored(dtype)

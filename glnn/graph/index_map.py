@@ -20,7 +20,8 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Axis:
-    """A walk along one dimension of the operand, for a dimension of the result or a factor of one.
+    """A walk along one dimension of the operand, for a dimension of the result or a factor of
+    one.
     """
 
     size: int

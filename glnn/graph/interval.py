@@ -76,7 +76,8 @@ class Interval:
         return self if self.within(whole) else whole
 
     def times(self, least: int, most: int) -> Interval:
-        """Return the interval of sums of at least `least` and at most `most` numbers of this one.
+        """Return the interval of sums of at least `least` and at most `most` numbers of this
+        one.
         """
         if not self.whole:
             return Interval(-inf, inf)
@@ -158,7 +159,8 @@ def quotient(a: Interval, b: Interval) -> Interval:
 
 
 def rest(a: Interval, b: Interval) -> Interval:
-    """Return the interval of remainders of integer division rounded towards 0, with the sign of a.
+    """Return the interval of remainders of integer division rounded towards 0, with the sign of
+    a.
     """
     most = max(abs(b.low), abs(b.high), 1) - 1
     return Interval(max(min(a.low, 0), -most), min(max(a.high, 0), most))

@@ -139,7 +139,8 @@ class Operator(metaclass=_Kind):
         """The results by NumPy, of floats in the precision of the operands, 32 or 64 bits."""
 
     def moved_views(self, *arrays: Array | None) -> tuple[Array, ...]:
-        """Compute `reference` of an operator that `moves`, in whatever order of memory takes least.
+        """Compute `reference` of an operator that `moves`, in whatever order of memory takes
+        least.
         """
         return self.reference(*arrays)
 

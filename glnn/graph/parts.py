@@ -1,4 +1,5 @@
-"""The distinct parts of a nested structure: equal parts count once, as graphs are deep and share.
+"""The distinct parts of a nested structure: equal parts count once, as graphs are deep and
+share.
 """
 
 from __future__ import annotations

@@ -1,2 +1,3 @@
-"""Composites: layers that take several operators, added to the graphs of modules and model readers.
+"""Composites: layers that take several operators, added to the graphs of modules and model
+readers.
 """

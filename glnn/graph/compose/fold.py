@@ -1,4 +1,5 @@
-"""Unfold and fold: windows as columns of a matrix, and columns added up at their windows' places.
+"""Unfold and fold: windows as columns of a matrix, and columns added up at their windows'
+places.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ class Places:
     scale: float | None = None
     """Places wanted for each, where that is not count / size."""
     align_corners: bool = False
-    """True where the centres of the first and last elements coincide, instead of the outer edges.
+    """True where the centres of the first and last elements coincide, instead of the outer
+    edges.
     """
 
     @property

@@ -1,4 +1,5 @@
-"""Decompositions of ops into stages that have kernels of their own, by the name that kernels use.
+"""Decompositions of ops into stages that have kernels of their own, by the name that kernels
+use.
 """
 
 from __future__ import annotations

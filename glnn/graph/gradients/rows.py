@@ -84,7 +84,8 @@ def _apart(operator: Normalize, x: Shape) -> tuple[Shape, tuple[int, ...], tuple
 def _centred(
     back: Backward, operator: Normalize, x: Value, axes: tuple[int, ...]
 ) -> tuple[Value, ...]:
-    """Return the operands of the mean square deviation: x, and its means where they are subtracted.
+    """Return the operands of the mean square deviation: x, and its means where they are
+    subtracted.
     """
     return (x, back(Reduce("mean", axes, True), x)) if operator.centred else (x,)
 

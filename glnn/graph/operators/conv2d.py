@@ -39,7 +39,8 @@ class Conv2d(Convolving):
     transforms.
     """
     prologue: Prologue | None = None
-    """Work on x before it is convolved: an operand by image has a number for each channel of each.
+    """Work on x before it is convolved: an operand by image has a number for each channel of
+    each.
     """
 
     def __post_init__(self) -> None:

@@ -55,7 +55,8 @@ class Lookup(Operator):
 
     @abstractmethod
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
-        """Return the number of places that an index chooses from; several for a tuple of indices.
+        """Return the number of places that an index chooses from; several for a tuple of
+        indices.
         """
 
     @abstractmethod

@@ -226,7 +226,8 @@ class Loop(Control):
         ]
 
     def cost(self, types: Types) -> Cost:
-        """Return the cost of one iteration for each of the scanned values, or of one without these.
+        """Return the cost of one iteration for each of the scanned values, or of one without
+        these.
         """
         once, length = cost(self.body, self.given(types)[0]), self.length(types)
         times = 1 if length is None else length

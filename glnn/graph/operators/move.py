@@ -190,7 +190,8 @@ class Slice(Move):
             raise ShapeError(f"slice: steps must not be 0, got {self.steps}")
 
     def _walks(self, shape: Shape) -> list[tuple[int, int, int]]:
-        """Return along each axis the first place, the number of places, and the step between them.
+        """Return along each axis the first place, the number of places, and the step between
+        them.
         """
         found = [(0, size, 1) for size in shape]
         axes = normalised("slice", self.axes, len(shape))

@@ -244,7 +244,8 @@ class Pool2d(Contraction):
 
 
 def shared_part(size: int, index: int, count: int) -> slice:
-    """Return the slice of `size` places for window number `index` of the `count` that share them.
+    """Return the slice of `size` places for window number `index` of the `count` that share
+    them.
     """
     return slice(index * size // count, -(-(index + 1) * size // count))
 

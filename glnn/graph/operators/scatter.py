@@ -83,7 +83,8 @@ class Scatter(Put):
 
     @abstractmethod
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
-        """Return the number of places that an index chooses from; several for a tuple of indices.
+        """Return the number of places that an index chooses from; several for a tuple of
+        indices.
         """
 
     @abstractmethod

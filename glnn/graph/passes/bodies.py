@@ -11,7 +11,8 @@ from glnn.graph.operators.control import Control
 
 
 def known_branches(graph: Graph) -> Graph:
-    """Return `graph` with the nodes of a branch in place of each If whose condition never changes.
+    """Return `graph` with the nodes of a branch in place of each If whose condition never
+    changes.
     """
     while (found := _known(graph)) is not None:
         node, branch = found

@@ -19,7 +19,8 @@ from glnn.symint import at_most, divides, same
 from glnn.types import Shape, TensorType
 
 Factors = tuple[Axis, ...]
-"""Factors of a dimension, the outermost first: walks that begin at 0, of two or more places each.
+"""Factors of a dimension, the outermost first: walks that begin at 0, of two or more places
+each.
 """
 
 

@@ -135,7 +135,8 @@ def _fold_behind(rewriting: Rewriting, node: Node) -> None:
 
 
 def _weighted(rewriting: Rewriting, node: Node) -> bool:
-    """Return True where `node` is a convolution or a product with a fixed weight for each channel.
+    """Return True where `node` is a convolution or a product with a fixed weight for each
+    channel.
     """
     weight = node.inputs[1] if isinstance(node.operator, Conv2d | Matmul) else None
     return weight is not None and rewriting.fixed(weight) and len(rewriting.shape(weight)) != 3

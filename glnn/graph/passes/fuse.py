@@ -82,7 +82,8 @@ class _Fusion:
         return None
 
     def _alone(self, value: Value | None, node: Node) -> bool:
-        """Return True where `value` is read by nothing but `node` and the nodes joined into that.
+        """Return True where `value` is read by nothing but `node` and the nodes joined into
+        that.
         """
         if value is None or value in self._graph.outputs or value in self._graph.fixed:
             return False

@@ -85,7 +85,8 @@ def source_of(graph: Graph, value: Value) -> Source:
 
 
 def _passes_on(node: Node) -> bool:
-    """Return True where the result has all numbers of the only operand, and no others, as integers.
+    """Return True where the result has all numbers of the only operand, and no others, as
+    integers.
     """
     given = [value for value in node.inputs if value is not None]
     if len(given) != 1 or node.epilogue is not None:

@@ -81,7 +81,8 @@ def _giving(node: Node, value: Value, instead: Value) -> Node:
 
 
 def _reading(node: Node, value: Value, instead: Value) -> Node:
-    """Return `node`, and the nodes it was made of, with `instead` as the input in place of `value`.
+    """Return `node`, and the nodes it was made of, with `instead` as the input in place of
+    `value`.
     """
     if value not in node.reads:
         return node

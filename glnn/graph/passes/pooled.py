@@ -45,7 +45,8 @@ def _join(rewriting: Rewriting, first: Node, last: Node, pays: Pays) -> None:
 
 
 def _side_by_side(pool: Pool2d, size: tuple[int, ...]) -> bool:
-    """Return True where the windows of `pool` are 2 x 2 of images of that size, none over the edge.
+    """Return True where the windows of `pool` are 2 x 2 of images of that size, none over the
+    edge.
     """
     plain = Pool2d(pool.mode, count_include_pad=pool.count_include_pad)
     if not all(divides(2, length) for length in size):

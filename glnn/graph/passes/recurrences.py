@@ -212,7 +212,8 @@ def _concatenated(rewriting: Rewriting, states: Sequence[Value]) -> list[tuple[N
 
 @dataclass(frozen=True)
 class _Below:
-    """The lower of two stacked recurrent layers, and the parameters between it and the upper one.
+    """The lower of two stacked recurrent layers, and the parameters between it and the upper
+    one.
     """
 
     node: Node

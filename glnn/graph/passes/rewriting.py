@@ -158,7 +158,8 @@ class Rewriting:
             self._reading(value).pop(node, None)
 
     def prune(self, value: Value | None) -> None:
-        """Remove the maker of `value`, and all nodes before it, where nothing reads them any more.
+        """Remove the maker of `value`, and all nodes before it, where nothing reads them any
+        more.
         """
         stack = [value]
         while stack:

@@ -107,7 +107,8 @@ def _rows_stay(rewriting: Rewriting, node: Node) -> bool:
 
 
 def _affine(rewriting: Rewriting, node: Node) -> tuple[Value, float, Value | None] | None:
-    """Return x, s and m where `node` is x s + m, m perhaps left out, and x as large as the result.
+    """Return x, s and m where `node` is x s + m, m perhaps left out, and x as large as the
+    result.
     """
     assert isinstance(node.operator, Pointwise)
     shape = rewriting.shape(node.outputs[0])
