@@ -106,7 +106,10 @@ class Trace:
         One question has one answer in a plan: the texture that a step's kernel was chosen with
         must be the one that its program, which is written later, declares.
         """
-        return self._first_ranges.setdefault(expr, self.range(expr))
+        found = self._first_ranges.get(expr)
+        if found is None:
+            found = self._first_ranges[expr] = self.range(expr)
+        return found
 
     def quotient(self, left: Expr, right: Expr) -> tuple[Expr, Expr]:
         """The quotient that is certain, and the rest that is to be divided, as first found."""

@@ -169,7 +169,7 @@ class Saving:
     def made(self, plan: Plan, small: bool) -> None:
         """Note that `plan` was made. small: whether inputs of int64 must be small for it."""
         with self._lock:
-            new = [*self._new, _New(plan, small)]
+            new = [*(one for one in self._new if one.plan is not plan), _New(plan, small)]
             gone, self._new = new[:-MOST_WAITING], new[-MOST_WAITING:]
         for one in gone:
             _release(one.plan)

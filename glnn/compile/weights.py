@@ -400,8 +400,10 @@ class Weights:
         plan's sizes: it goes with the plans that hold it.
         """
         values = [leaf.value for leaf in leaves(weight.constant)]
-        if weight.passing or self._own is None:
-            return not weight.passing
+        if weight.passing:
+            return False
+        if self._own is None:
+            return True
         if not self._own.issuperset(values):
             return False
         return prod(weight.shape) in [prod(value.type.shape) for value in values]
