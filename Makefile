@@ -13,7 +13,7 @@ INSTALL := install --only-binary moderngl,glcontext
 # Debian keeps the venv module in a package of its own.
 SYSTEM = $(shell $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || echo python3 python3-venv)
 GL := libegl1 libgles2 libgl1-mesa-dri
-PART := tests/device/test_buffer.py tests/device/test_program.py tests/device/test_texture.py \
+PART := tests/gl/test_buffer.py tests/gl/test_program.py tests/gl/test_texture.py \
     tests/backends/test_documented_kernel.py tests/models/test_session.py
 # The compiler is for one test's EGL library; glnn itself needs none.
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
@@ -102,14 +102,14 @@ check-gl33: test-system $(VENV)/test.stamp
 # compiles for each size anew, so that some tests take minutes: nopt makes that a third shorter.
 ZINK := LIBGL_ALWAYS_SOFTWARE=1 MESA_LOADER_DRIVER_OVERRIDE=zink GALLIVM_PERF=nopt
 SOFTPIPE := LIBGL_ALWAYS_SOFTWARE=1 GALLIUM_DRIVER=softpipe GLNN_TRUST=0
-RENDERER := -c 'from glnn.device import Device; print(Device().capabilities.renderer)'
+RENDERER := -c 'from glnn.gl import Device; print(Device().capabilities.renderer)'
 
 check-zink: test-system $(VENV)/test.stamp
 	@.ci/need mesa-vulkan-drivers
 	@$(ZINK) $(BIN)/python $(RENDERER) 2>&1 | grep '^zink' || { echo "No zink here:" \
 	    "Mesa 25.0.7 of Debian 13 has it; 22.3.6 of Debian 12 ends processes of many programs." >&2; exit 1; }
 	$(ZINK) $(BIN)/python -m pytest -n auto --timeout 3000 -k 'not OpenGL' \
-	    tests/device tests/backends tests/models
+	    tests/gl tests/backends tests/models
 
 check-softpipe: test-system $(VENV)/test.stamp
 	@$(SOFTPIPE) $(BIN)/python $(RENDERER) 2>&1 | grep '^softpipe' || { echo "No softpipe here." >&2; exit 1; }
@@ -126,7 +126,7 @@ check-angle: DOCTOR := --quick
 check-angle: test-system $(VENV)/test.stamp
 	.ci/angle $(BIN)/python $(RENDERER) | grep '^ANGLE'
 	.ci/angle env $(SHARE) $(PYTEST) --timeout 3000 -k 'not OpenGL' \
-	    tests/device tests/backends tests/models tests/gradients
+	    tests/gl tests/backends tests/models tests/gradients
 	.ci/angle $(BIN)/python -m glnn doctor $(DOCTOR)
 
 # Small shapes of all operators, each kernel examined from nothing: none is refused by chance. Then the

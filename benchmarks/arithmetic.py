@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import GlnnError
+from glnn.gl import Buffer, Device, Program, Source
 from glnn.layout import parse
 from glnn.types import DType
 

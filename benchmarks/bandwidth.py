@@ -32,8 +32,8 @@ from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
-from glnn.device import Buffer, Program, Source
 from glnn.errors import GlnnError
+from glnn.gl import Buffer, Program, Source
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Concat, Normalize, Pointwise, Reduce, Softmax

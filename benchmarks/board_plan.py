@@ -25,9 +25,9 @@ from benchmarks.board_layers import models
 from benchmarks.command import run
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
-from glnn.compile.memory_budget import Outline
-from glnn.device import Source
+from glnn.compiler.memory_budget import Outline
 from glnn.errors import GlnnError
+from glnn.gl import Source
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import library
 from glnn.kernels.binding import bind

@@ -23,9 +23,9 @@ from benchmarks.tables import table
 from benchmarks.timing import kernel_time
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number
-from glnn.compile import evaluate
-from glnn.device import Buffer, Program, Source
+from glnn.compiler import evaluate
 from glnn.errors import GlnnError
+from glnn.gl import Buffer, Program, Source
 from glnn.graph.error import relative_error
 from glnn.graph.operators import Matmul
 from glnn.graph.operators.reorder import Reorder

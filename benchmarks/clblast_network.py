@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 import glnn
 from benchmarks.clblast import Clblast
 from benchmarks.joined import joined
-from glnn.compile.schedule import Schedule
-from glnn.compile.task import Task
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.task import Task
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, Call, Expr

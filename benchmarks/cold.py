@@ -26,8 +26,8 @@ import rich_click as click
 import glnn
 from benchmarks.command import run
 from benchmarks.record import machine
-from glnn.compile import weights
-from glnn.device import Device
+from glnn.compiler import weights
+from glnn.gl import Device
 from glnn.model import Model
 from glnn.settings import Settings
 

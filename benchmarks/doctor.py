@@ -17,10 +17,10 @@ import rich_click as click
 
 from benchmarks.command import run
 from glnn.cli.screen import Screen, say
-from glnn.device import Device
 from glnn.doctor.limits import probe_limits
 from glnn.doctor.report import advice, describe_machine
 from glnn.doctor.speed import measure_speed
+from glnn.gl import Device
 
 PARTS = ("limits", "speed", "machine")
 

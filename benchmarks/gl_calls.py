@@ -34,9 +34,9 @@ from benchmarks.record import machine
 from benchmarks.tables import table
 from glnn.cli.options import kernel_option
 from glnn.cli.screen import Screen, number
-from glnn.device.egl import EglContext
-from glnn.device.window import WindowContext
 from glnn.errors import GlnnError
+from glnn.gl.egl import EglContext
+from glnn.gl.window import WindowContext
 from glnn.graph.error import relative_error
 
 SOURCE = Path(__file__).with_name("gl_calls.c")

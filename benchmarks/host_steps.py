@@ -21,7 +21,7 @@ from benchmarks.command import run
 from benchmarks.record import machine
 from glnn.backends import open_backend
 from glnn.cli.screen import Column, Screen, Table, figures, number
-from glnn.compile import Executor
+from glnn.compiler import Executor
 from glnn.graph.builder import Builder, constant
 from glnn.graph.error import relative_error
 from glnn.graph.expression import Arg, call

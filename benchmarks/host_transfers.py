@@ -13,8 +13,8 @@ from benchmarks import documents
 from benchmarks.record import waited
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number
-from glnn.device import Buffer, Device
 from glnn.errors import GlnnError
+from glnn.gl import Buffer, Device
 from glnn.layout import parse
 
 MEBIBYTES = (1, 4, 16, 64)

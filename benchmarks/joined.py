@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glnn
 from glnn.backends import open_backend
-from glnn.compile.memory_budget import Outline
+from glnn.compiler.memory_budget import Outline
 from glnn.types import Shape
 
 

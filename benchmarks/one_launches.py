@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import glnn
-from glnn.device.egl import EglContext
-from glnn.device.window import WindowContext
+from glnn.gl.egl import EglContext
+from glnn.gl.window import WindowContext
 from glnn.layers import Layer, Linear, Sigmoid
 from glnn.model import Model
 
@@ -69,7 +69,7 @@ def parts(plan: Any) -> dict[str, Callable[[], float]]:
 def planner() -> Any:
     """The class of plans, which was elsewhere once, and took a model."""
     try:
-        return import_module("glnn.compile").Plan
+        return import_module("glnn.compiler").Plan
     except ImportError:
         return import_module("glnn.model.plan").Plan
 

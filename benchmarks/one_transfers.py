@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import glnn
-from glnn.device import Buffer
+from glnn.gl import Buffer
 from glnn.layers import Linear, MaxPool2d, ReLU
 from glnn.layout import parse
 from glnn.model import Model, Node, TensorInfo

@@ -26,7 +26,7 @@ import glnn
 from glnn.layers import Linear, Sigmoid
 from glnn.model import Model
 try:
-    from glnn.compile.memory_budget import Outline
+    from glnn.compiler.memory_budget import Outline
 except ImportError:
     from glnn.model.plan import Outline
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import glnn
-from glnn.device import Device
+from glnn.gl import Device
 
 
 def machine(device: Device | None = None) -> dict[str, str]:

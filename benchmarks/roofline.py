@@ -32,7 +32,7 @@ from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
-from glnn.device import Buffer, Device, Program, Timer
+from glnn.gl import Buffer, Device, Program, Timer
 
 STEPS = (0, 2, 4, 16, 64, 256, 1024)  # multiply-adds of each number
 MORE = {"compute": (), "feedback": (4096,)}  # to begin a vertex takes time

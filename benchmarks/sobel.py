@@ -32,7 +32,7 @@ from benchmarks.tables import table
 from glnn.backends import Launch, open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
-from glnn.compile import prepare
+from glnn.compiler import prepare
 from glnn.errors import GlnnError
 from glnn.filters import sobel
 from glnn.graph.operators import Sobel

@@ -78,10 +78,10 @@ if asked["backend"] == "onnxruntime":
 else:
     from glnn.session import InferenceSession
     note("import")
-    from glnn.device.shared import SHARED
+    from glnn.gl.shared import SHARED
     device = SHARED.open()
     note("device")
-    from glnn.device.program import Program
+    from glnn.gl.program import Program
     from glnn.stored.plan_cache import PackedWeight, StoredModel
     summed(StoredModel, "plan", "restore")
     summed(Program, "restored", "programs")
@@ -115,10 +115,10 @@ answer = {"ms": {name: 1e3 * seconds for name, seconds in spent.items()}, "total
 if device is not None:
     answer["renderer"] = device.capabilities.renderer
     answer["restored"] = session.restored
-    heavy = ("glnn.graph", "glnn.kernels", "glnn.compile", "glnn.layers", "glnn.model", "onnx")
+    heavy = ("glnn.graph", "glnn.kernels", "glnn.compiler", "glnn.layers", "glnn.model", "onnx")
     answer["heavy"] = sum(name.startswith(heavy) for name in sys.modules)
     if session.restored and asked["nbytes"]:
-        from glnn.device.staging import allocated
+        from glnn.gl.staging import allocated
         words = np.ones(min(asked["nbytes"], 1 << 30) // 4, np.uint32)
         def upload():
             first = clock()

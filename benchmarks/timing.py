@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glnn.backends import Launch
 from glnn.backends.gl import GlBackend
-from glnn.compile import prepare
+from glnn.compiler import prepare
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.error import relative_error

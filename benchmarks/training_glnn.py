@@ -17,8 +17,8 @@ from benchmarks.training_process import (
     timed,
 )
 from glnn.backends import Backend, open_backend
-from glnn.compile.plan import Plan
-from glnn.compile.states import States
+from glnn.compiler.plan import Plan
+from glnn.compiler.states import States
 from glnn.errors import GlnnError
 from glnn.profiling import profile
 from glnn.training import SGD, CrossEntropyLoss, Trainer, training_step

@@ -22,8 +22,8 @@ from benchmarks.command import run
 from benchmarks.record import machine
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
-from glnn.device import Buffer
 from glnn.errors import GlnnError
+from glnn.gl import Buffer
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.admit import fitted

@@ -16,7 +16,7 @@ from benchmarks.joined import joined
 from benchmarks.tables import table
 from glnn.backends import Backend
 from glnn.cli.screen import Screen, number
-from glnn.compile import prepare
+from glnn.compiler import prepare
 from glnn.errors import GlnnError
 from glnn.graph.operators import Conv2d
 from glnn.kernels.problem import Problem

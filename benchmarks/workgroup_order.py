@@ -28,7 +28,7 @@ from benchmarks.record import machine
 from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.cli.screen import Screen, number
-from glnn.device import Buffer, Device, Program, Source
+from glnn.gl import Buffer, Device, Program, Source
 from glnn.layout import parse
 from glnn.types import DType
 

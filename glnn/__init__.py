@@ -14,7 +14,7 @@ from glnn.version import VERSION
 
 if TYPE_CHECKING:
     from glnn import errors, filters, images, kernels, layers, ops, training
-    from glnn.device import Device
+    from glnn.gl import Device
     from glnn.model import Model
     from glnn.model.load import load
     from glnn.model.weight_files import load_weights, save_weights
@@ -56,7 +56,7 @@ logging.getLogger("glnn").addHandler(logging.NullHandler())  # what is logged is
 def __getattr__(name: str) -> Any:
     if name in ("errors", "filters", "images", "kernels", "layers", "ops", "training"):
         return import_module(f"glnn.{name}")
-    modules = {"InferenceSession": "session", "Model": "model", "load": "model", "Device": "device"}
+    modules = {"InferenceSession": "session", "Model": "model", "load": "model", "Device": "gl"}
     modules |= dict.fromkeys(("load_weights", "save_weights"), "model.weight_files")
     modules |= {"progress": "progress_bar"}
     if name not in modules:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends import open_backend
-from glnn.compile.cut import outlined
+from glnn.compiler.cut import outlined
 from glnn.errors import GlnnError, ModelError
 from glnn.model.load import load, load_bytes
 from glnn.session import InferenceSession

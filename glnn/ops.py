@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from glnn.arrays import as_float32
 from glnn.backends import Backend
-from glnn.compile import evaluate
+from glnn.compiler import evaluate
 from glnn.errors import ShapeError, shown
 from glnn.graph.compose.matmul import Product
 from glnn.graph.epilogue import BIASED, gemm

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.choice import Choice
-from glnn.device.shared import shared_device
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
+from glnn.gl.shared import shared_device
 from glnn.process import process_lock
 from glnn.remade import Remade
 from glnn.runtime.options import Options
@@ -37,10 +37,10 @@ from glnn.types import Shape
 
 if TYPE_CHECKING:
     from glnn.backends import Backend
-    from glnn.compile import Executor, Plan
-    from glnn.compile.fastest import Fastest
-    from glnn.compile.session_states import SessionStates
-    from glnn.device import Device
+    from glnn.compiler import Executor, Plan
+    from glnn.compiler.fastest import Fastest
+    from glnn.compiler.session_states import SessionStates
+    from glnn.gl import Device
     from glnn.model import Model
     from glnn.model.loaded_model import LoadedModel
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from glnn.backends import Launch
 from glnn.backends.gl import GlBackend
-from glnn.compile import prepare
-from glnn.device import Buffer
+from glnn.compiler import prepare
 from glnn.errors import GlnnError, UnsupportedOpError
+from glnn.gl import Buffer
 from glnn.graph.error import relative_error
 from glnn.kernels import kernels_for
 from glnn.kernels.admit import fitted

@@ -21,8 +21,8 @@ os.environ["GLNN_BACKEND"] = "compute,feedback,cpu"  # the first that opens: not
 os.environ.pop("COLUMNS", None)  # of pytest-xdist's workers: tables are as wide as they need be
 os.environ.setdefault("GLNN_TRUST", "1")  # the tests themselves hold every kernel against NumPy
 
-import glnn.device
-from glnn.device import Device, Program
+import glnn.gl
+from glnn.gl import Device, Program
 
 # A slow machine is no failure, nor is chance; `make check-exhaustive` looks for other examples.
 settings.register_profile("glnn", deadline=None, derandomize=not os.environ.get("GLNN_EXHAUSTIVE"))
@@ -58,7 +58,7 @@ def python() -> Run:
     """Runs Python code in a process of its own, with more in its environment."""
 
     def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        package = str(Path(glnn.device.__file__).parents[2])  # the one under test
+        package = str(Path(glnn.gl.__file__).parents[2])  # the one under test
         path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
         return subprocess.run(
             [sys.executable, "-c", code],

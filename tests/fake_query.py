@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from glnn.device import Device
+from glnn.gl import Device
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -122,7 +122,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     os.environ |= {"GLNN_TRUST": "0", "GLNN_CACHE": ""}
-    from glnn.device import Device
+    from glnn.gl import Device
 
     wrong = 0
     with Device() as device:

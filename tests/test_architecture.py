@@ -29,12 +29,12 @@ ORDER = (
     ("disk", "remade", "progress_bar", "numeric", "resized_axis"),
     ("arrays", "array_functions", "boxes", "choice"),
     ("layout", "tensor_info"),
-    ("graph", "device"),
+    ("graph", "gl"),
     ("runtime",),
     ("stored",),
     ("kernels",),
     ("backends",),
-    ("compile",),
+    ("compiler",),
     ("layers",),
     ("onnx",),
     ("data",),
@@ -52,7 +52,7 @@ ORDER = (
     ("doctor",),
     ("cli",),
 )
-HEAVY = {"glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compile", "glnn.model", "moderngl"}
+HEAVY = {"glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compiler", "glnn.model", "moderngl"}
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 
 

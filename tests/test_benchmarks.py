@@ -791,8 +791,8 @@ def test_variants_are_timed_by_name() -> None:
     from benchmarks import variants
     from glnn.backends import open_backend
     from glnn.cli.screen import Screen, progress
-    from glnn.device import Device
     from glnn.errors import DeviceError
+    from glnn.gl import Device
 
     with Device() as device, progress(False) as bar:  # of its own: this thread holds it
         try:

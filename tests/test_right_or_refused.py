@@ -18,7 +18,7 @@ import pytest
 import glnn
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
-from glnn.compile import Plan, evaluate
+from glnn.compiler import Plan, evaluate
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import glnn
-from glnn.device import Device
 from glnn.errors import DeviceError
+from glnn.gl import Device
 
 MEGABYTE = 1 << 20
 

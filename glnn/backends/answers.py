@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from glnn.choice import Choice
-from glnn.device import Capabilities
-from glnn.device.device_file import DeviceFile
+from glnn.gl import Capabilities
+from glnn.gl.device_file import DeviceFile
 from glnn.process import processors
 
 LOG = logging.getLogger(__name__)

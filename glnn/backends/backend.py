@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Protocol
 
 from numpy.typing import NDArray
 
-from glnn.device import Device, Fence
-from glnn.device.command_encoder import BlockPart
 from glnn.errors import LimitError, UnsupportedOpError
+from glnn.gl import Device, Fence
+from glnn.gl.command_encoder import BlockPart
 from glnn.graph.operator import Operator
 from glnn.kernels.predict import Prediction
 from glnn.kernels.problem import Problem

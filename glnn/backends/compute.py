@@ -13,9 +13,9 @@ from typing import ClassVar
 from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch, Sending, TextureSource, Touched
-from glnn.device import Buffer, Device, Program, Source, confuses_values
-from glnn.device.command_encoder import BlockPart, BufferPart, CommandEncoder, Fetched, place
-from glnn.device.places import END, Place
+from glnn.gl import Buffer, Device, Program, Source, confuses_values
+from glnn.gl.command_encoder import BlockPart, BufferPart, CommandEncoder, Fetched, place
+from glnn.gl.places import END, Place
 from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform

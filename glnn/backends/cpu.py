@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice, Launch, Memory, Operand
-from glnn.device.command_encoder import BlockPart
 from glnn.errors import UnsupportedOpError
+from glnn.gl.command_encoder import BlockPart
 from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
 from glnn.kernels.reference import Preparation

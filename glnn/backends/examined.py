@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from glnn.backends.backend import Backend, Memory
-from glnn.device import Buffer, Device
+from glnn.gl import Buffer, Device
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Launched, LaunchSize, Verdicts

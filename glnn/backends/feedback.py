@@ -10,10 +10,10 @@ from typing import ClassVar
 from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch, Sending, TextureSource
-from glnn.device import Buffer, Device, Program, Source
-from glnn.device.command_encoder import BlockPart, BufferPart, Capture, CommandEncoder, Fetched
-from glnn.device.probe import refuses_mapped_captures
 from glnn.errors import ShaderError
+from glnn.gl import Buffer, Device, Program, Source
+from glnn.gl.command_encoder import BlockPart, BufferPart, Capture, CommandEncoder, Fetched
+from glnn.gl.probe import refuses_mapped_captures
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel

@@ -17,12 +17,12 @@ from glnn.backends.examine import examine
 from glnn.backends.launch import bound, in_levels
 from glnn.backends.programs import Programs
 from glnn.backends.trial import SLOWEST
-from glnn.device import Buffer, DataTexture, Device, Fence, SharedMemory
-from glnn.device.command_buffer import TextureView
-from glnn.device.command_encoder import BufferPart, Fetched
-from glnn.device.memory import LEAST, MEMORIES
-from glnn.device.probe import moves_mapped_buffers
 from glnn.errors import DeviceError
+from glnn.gl import Buffer, DataTexture, Device, Fence, SharedMemory
+from glnn.gl.command_buffer import TextureView
+from glnn.gl.command_encoder import BufferPart, Fetched
+from glnn.gl.memory import LEAST, MEMORIES
+from glnn.gl.probe import moves_mapped_buffers
 from glnn.kernels.architecture import PATIENT, architecture
 from glnn.kernels.binding import textures
 from glnn.kernels.generate.prologue import names_of

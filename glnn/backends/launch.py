@@ -10,11 +10,11 @@ from itertools import count, repeat
 from typing import Any, Protocol
 
 from glnn.backends.backend import Launch
-from glnn.device import Buffer, DataTexture, Device
-from glnn.device.bound_commands import BoundCommands
-from glnn.device.command_buffer import TextureView
-from glnn.device.command_encoder import BufferPart, CommandEncoder
-from glnn.device.places import Marks, Place
+from glnn.gl import Buffer, DataTexture, Device
+from glnn.gl.bound_commands import BoundCommands
+from glnn.gl.command_buffer import TextureView
+from glnn.gl.command_encoder import BufferPart, CommandEncoder
+from glnn.gl.places import Marks, Place
 from glnn.kernels.architecture import EAGER, architecture
 
 

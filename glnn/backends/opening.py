@@ -7,10 +7,10 @@ from glnn.backends.compute import Compute
 from glnn.backends.cpu import Cpu
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
-from glnn.device import Device
-from glnn.device.opening import check_gpu, check_limits
-from glnn.device.shared import SHARED, limits_wanted
 from glnn.errors import DeviceError, GlnnError, shown
+from glnn.gl import Device
+from glnn.gl.opening import check_gpu, check_limits
+from glnn.gl.shared import SHARED, limits_wanted
 from glnn.process import GL_PROCESS, process_lock
 from glnn.runtime.options import NAMES
 from glnn.settings import Settings

@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
-from glnn.device import Buffer, Device
-from glnn.device.copying import Part
-from glnn.device.pieces import PIECE, repeat
+from glnn.gl import Buffer, Device
+from glnn.gl.copying import Part
+from glnn.gl.pieces import PIECE, repeat
 from glnn.layout import Layout
 from glnn.types import Array, Shape
 

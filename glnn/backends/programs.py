@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from time import perf_counter
 
 from glnn.backends.examined import Examined
-from glnn.device import Device, Program, Source
-from glnn.device.command_encoder import Fetched
+from glnn.gl import Device, Program, Source
+from glnn.gl.command_encoder import Fetched
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import written
 from glnn.kernels.generate.epilogue import Bound

@@ -13,9 +13,9 @@ import numpy as np
 from glnn.backends.examined import Examined
 from glnn.backends.known import Known, Tolerance, far, greatest, measured
 from glnn.backends.pattern import MOST, Pattern, places
-from glnn.device import Buffer
-from glnn.device.copying import Part
-from glnn.device.pieces import gathered, repeat
+from glnn.gl import Buffer
+from glnn.gl.copying import Part
+from glnn.gl.pieces import gathered, repeat
 from glnn.graph.error import quotient, squares
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem

@@ -13,9 +13,9 @@ import rich_click as click
 
 from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
-from glnn.device.device_file import KeptFile, kept_files
 from glnn.disk import Disk
 from glnn.errors import GlnnError, printable
+from glnn.gl.device_file import KeptFile, kept_files
 from glnn.settings import Settings
 
 AGAIN = "made again by itself"

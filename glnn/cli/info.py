@@ -12,9 +12,9 @@ from glnn.backends.answers import Answer
 from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
-from glnn.device import Device, gpus
 from glnn.doctor.examination import Certificates
 from glnn.errors import DeviceError
+from glnn.gl import Device, gpus
 from glnn.kernels.verdicts import Seen
 from glnn.settings import Settings
 from glnn.span import duration

@@ -10,10 +10,10 @@ import rich_click as click
 
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, progress
-from glnn.device import Capabilities, Device
-from glnn.device.believed import BrokenLimits
 from glnn.doctor.examination import Certificates
 from glnn.errors import DeviceError, GlnnError, printable
+from glnn.gl import Capabilities, Device
+from glnn.gl.believed import BrokenLimits
 from glnn.kernels import export, library
 from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.cache import CACHE_LINES, INVOCATIONS, LINE_BYTES, Reads, workgroups

@@ -15,8 +15,8 @@ import rich_click as click
 from click.types import StringParamType
 
 from glnn.cli.screen import say_logged
-from glnn.device.opening import MINIMUM_LIMITS
 from glnn.errors import GlnnError, ModelError, fault
+from glnn.gl.opening import MINIMUM_LIMITS
 from glnn.runtime.options import NAMES, PRECISIONS
 from glnn.types import Shape
 from glnn.writing import probe

@@ -21,10 +21,10 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
-from glnn.compile.cut import single
-from glnn.compile.executor import missing_numbers
-from glnn.compile.memory_budget import Outline, Reason, reasons
-from glnn.compile.step import Step
+from glnn.compiler.cut import single
+from glnn.compiler.executor import missing_numbers
+from glnn.compiler.memory_budget import Outline, Reason, reasons
+from glnn.compiler.step import Step
 from glnn.errors import ShapeError
 from glnn.graph.passes import Pass
 from glnn.model import Model, load

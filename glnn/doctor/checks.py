@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from glnn.device import Device
 from glnn.errors import raised
+from glnn.gl import Device
 
 T = TypeVar("T")
 D = TypeVar("D")

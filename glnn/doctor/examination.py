@@ -13,8 +13,6 @@ from typing import Any
 
 from glnn.backends.gl import GlBackend
 from glnn.backends.opening import GL
-from glnn.device import Capabilities, Device
-from glnn.device.device_file import DeviceFile
 from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.function_accuracy import (
     FunctionCheck,
@@ -25,6 +23,8 @@ from glnn.doctor.function_accuracy import (
 )
 from glnn.doctor.kernel_accuracy import Form, KernelDoctor, KernelResult, forms_of, kernels_of
 from glnn.errors import DeviceError, GlnnError
+from glnn.gl import Capabilities, Device
+from glnn.gl.device_file import DeviceFile
 from glnn.graph.functions import FUNCTIONS
 from glnn.kernels.generate.expression import function_fingerprint
 from glnn.kernels.kernel import Kernel

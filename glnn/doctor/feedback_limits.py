@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from glnn.device import DataTexture
 from glnn.doctor.scratch_program import DRAWN, ScratchSpace, count_from, difference, floats, scatter
+from glnn.gl import DataTexture
 
 CAPTURED = """out highp vec4 result[%d];
 uniform int first;

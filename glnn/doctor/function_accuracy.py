@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from glnn.backends.gl import GlBackend
-from glnn.device import Buffer, Source
 from glnn.doctor.checks import Checks
 from glnn.errors import ShaderError, first_line, raised
+from glnn.gl import Buffer, Source
 from glnn.glsl import included, shaders_folder
 from glnn.graph.expression import Arg, Call, call
 from glnn.graph.functions import FUNCTIONS

@@ -11,7 +11,7 @@ import numpy as np
 from glnn.backends.examine import examine, wrong_again
 from glnn.backends.gl import GlBackend
 from glnn.backends.trial import Fault, Trial
-from glnn.compile import evaluate
+from glnn.compiler import evaluate
 from glnn.errors import (
     DeviceError,
     LimitError,

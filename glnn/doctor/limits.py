@@ -9,13 +9,13 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from glnn.device import Capabilities, Device
-from glnn.device.believed import UPWARD, Broken, BrokenLimits
-from glnn.device.capabilities import MINIMUM
 from glnn.doctor import compute_limits, feedback_limits
 from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.scratch_program import ScratchSpace
 from glnn.errors import GlnnError, NoRoomError, ShaderError, first_line, raised
+from glnn.gl import Capabilities, Device
+from glnn.gl.believed import UPWARD, Broken, BrokenLimits
+from glnn.gl.capabilities import MINIMUM
 from glnn.settings import Settings
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from glnn.device import Device
 from glnn.doctor.checks import NoVerdict
 from glnn.doctor.examination import Examination
 from glnn.doctor.function_accuracy import FunctionResult
@@ -31,6 +30,7 @@ from glnn.doctor.speed import (
     rate,
     size,
 )
+from glnn.gl import Device
 from glnn.process import processors
 from glnn.settings import noted
 from glnn.span import duration

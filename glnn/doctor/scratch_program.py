@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.device import Device, Program, SharedMemory, Source
 from glnn.errors import DeviceError, NoRoomError
+from glnn.gl import Device, Program, SharedMemory, Source
 
 if TYPE_CHECKING:
     import moderngl

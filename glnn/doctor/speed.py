@@ -17,12 +17,12 @@ from glnn import data
 from glnn.backends import open_backend
 from glnn.backends.backend import Way
 from glnn.backends.gl import GlBackend
-from glnn.compile import prepare
-from glnn.device import Buffer, Device, SharedMemory, Source
+from glnn.compiler import prepare
 from glnn.disk import Disk
 from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.scratch_program import PIECE, Words, count_from
 from glnn.errors import DeviceError, GlnnError, LimitError, UnsupportedOpError, first_line
+from glnn.gl import Buffer, Device, SharedMemory, Source
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Matmul, Pointwise

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.backends import Backend, opened
-from glnn.compile import Plan
+from glnn.compiler import Plan
 from glnn.errors import LimitError
 from glnn.filters.image import as_image
 from glnn.graph.builder import Builder

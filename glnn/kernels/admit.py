@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-from glnn.device import Capabilities
 from glnn.errors import LimitError
+from glnn.gl import Capabilities
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, why_not_epilogue, why_not_prologue

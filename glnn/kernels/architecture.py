@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from glnn.device import Capabilities
+from glnn.gl import Capabilities
 
 ARCHITECTURES: dict[str, tuple[str, ...]] = {
     "NVIDIA": ("nvidia",),

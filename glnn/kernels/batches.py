@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd, lcm
 
-from glnn.device import Capabilities
+from glnn.gl import Capabilities
 from glnn.graph.operator import Shapes
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.split import Part, Split

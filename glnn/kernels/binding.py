@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
-from glnn.device import Capabilities
 from glnn.errors import UnsupportedOpError
+from glnn.gl import Capabilities
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.prologue import Prologue
 from glnn.kernels.generate.epilogue import Bound, generated

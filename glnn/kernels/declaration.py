@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from glnn.device.texture import TEXELS
 from glnn.errors import LayoutError
+from glnn.gl.texture import TEXELS
 from glnn.graph.epilogue import Extent
 from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.forms import (

@@ -12,8 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from glnn.device import Capabilities, DataTexture
 from glnn.errors import ShaderError
+from glnn.gl import Capabilities, DataTexture
 from glnn.glsl import DOCUMENTS
 from glnn.graph.decompose import LOWERINGS
 from glnn.kernels.declaration import PREDICTED, SUITS, Architectures, Finish, Operand, Where, read

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
-from glnn.device import Capabilities
+from glnn.gl import Capabilities
 from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed

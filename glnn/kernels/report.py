@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from glnn.device import Capabilities, Device, Program, Source
-from glnn.device.texture import PLANE, TEXELS
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
+from glnn.gl import Capabilities, Device, Program, Source
+from glnn.gl.texture import PLANE, TEXELS
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.prologue import Prologue

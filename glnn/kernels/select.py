@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
+from glnn.gl import Capabilities
 from glnn.graph.decompose import Stage
 from glnn.kernels.admit import fitted, why_not_device, why_not_here, why_not_problem
 from glnn.kernels.architecture import architecture

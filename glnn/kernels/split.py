@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd, lcm, prod
 
-from glnn.device import Capabilities
+from glnn.gl import Capabilities
 from glnn.graph.epilogue import Extent
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.matmul import Matmul

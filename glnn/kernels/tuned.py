@@ -8,8 +8,8 @@ from math import isfinite, log2
 from pathlib import Path
 from typing import Any
 
-from glnn.device import Capabilities
-from glnn.device.device_file import DeviceFile
+from glnn.gl import Capabilities
+from glnn.gl.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint

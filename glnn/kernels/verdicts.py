@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from glnn.device import Capabilities
-from glnn.device.device_file import DeviceFile
+from glnn.gl import Capabilities
+from glnn.gl.device_file import DeviceFile
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.operator import upper
 from glnn.graph.operators.pointwise import Pointwise

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.arrays import as_one_of, of_tensor
-from glnn.compile import run
+from glnn.compiler import run
 from glnn.errors import ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Value

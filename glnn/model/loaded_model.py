@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from glnn.backends import Backend
 from glnn.choice import Choice
-from glnn.compile import Executor
-from glnn.compile.executor import PLANS_KEPT
-from glnn.compile.fastest import Fastest, executor_of
-from glnn.compile.session_states import SessionStates, SharedPlans
+from glnn.compiler import Executor
+from glnn.compiler.executor import PLANS_KEPT
+from glnn.compiler.fastest import Fastest, executor_of
+from glnn.compiler.session_states import SessionStates, SharedPlans
 from glnn.errors import ModelError
 from glnn.graph.graph import Value
 from glnn.graph.passes import Pass

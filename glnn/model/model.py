@@ -12,7 +12,7 @@ from operator import index
 from typing import Any
 
 from glnn.arrays import of_tensor, to_float32
-from glnn.compile import Executor
+from glnn.compiler import Executor
 from glnn.errors import GlnnError, ModelError, ShapeError, extra, shown
 from glnn.front_ends import front_end
 from glnn.graph.builder import Builder

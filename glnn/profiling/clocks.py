@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from glnn.backends import Launch
-from glnn.compile.plan import Plan
-from glnn.device import Device, Timer, Timestamps
-from glnn.device.timer import TRIES, Sample, above
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
+from glnn.gl import Device, Timer, Timestamps
+from glnn.gl.timer import TRIES, Sample, above
 from glnn.profiling.profile import profile
 from glnn.span import Span
 

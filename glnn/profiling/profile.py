@@ -13,10 +13,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from glnn.compile.plan import Plan
-from glnn.compile.step import Step
-from glnn.device import Timer
-from glnn.device.timer import SHARE
+from glnn.compiler.plan import Plan
+from glnn.compiler.step import Step
+from glnn.gl import Timer
+from glnn.gl.timer import SHARE
 from glnn.span import duration
 
 Work = Callable[[], object]

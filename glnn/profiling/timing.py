@@ -8,7 +8,7 @@ from statistics import median
 from time import perf_counter
 
 from glnn.backends import Backend
-from glnn.device import Timer
+from glnn.gl import Timer
 
 WARM_SECONDS = 0.1  # a GPU that idles lowers its clocks
 LEAST_SECONDS = 0.02  # of one measure: below, the clock and the queue weigh too much

@@ -14,10 +14,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from glnn.compile.plan import Plan
-from glnn.compile.step import Step
-from glnn.device.timer import TRIES
+from glnn.compiler.plan import Plan
+from glnn.compiler.step import Step
 from glnn.errors import GlnnError, fault
+from glnn.gl.timer import TRIES
 from glnn.profiling.clocks import DISTURBED, Clock, HostClock, Works, clock_for, works_of
 from glnn.span import Span
 from glnn.version import VERSION

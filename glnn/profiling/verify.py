@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from glnn.compile.plan import Plan
+from glnn.compiler.plan import Plan
 from glnn.errors import GlnnError
 from glnn.graph.constant import Constant, constant, evaluated
 from glnn.graph.error import ULP, nudged, relative_error

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from glnn.device import Buffer, DataTexture, Device, SharedMemory
-from glnn.device.bound_commands import BoundCommands, Replaced
-from glnn.device.command_buffer import CommandBuffer, TextureView, VertexInput
-from glnn.device.memory import MEMORIES
-from glnn.device.program import Program
 from glnn.errors import LimitError, NoRoomError
+from glnn.gl import Buffer, DataTexture, Device, SharedMemory
+from glnn.gl.bound_commands import BoundCommands, Replaced
+from glnn.gl.command_buffer import CommandBuffer, TextureView, VertexInput
+from glnn.gl.memory import MEMORIES
+from glnn.gl.program import Program
 from glnn.runtime.array_program import SizedArrays
 from glnn.runtime.executable import Executable, HostStep, TensorSlot
 from glnn.runtime.store import HostStore, Store

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.device.command_buffer import MOST_WORDS, CommandBuffer, FormatError, plain, size_of
-from glnn.device.memory import MEMORIES
 from glnn.errors import ModelError, ShapeError, shown
+from glnn.gl.command_buffer import MOST_WORDS, CommandBuffer, FormatError, plain, size_of
+from glnn.gl.memory import MEMORIES
 from glnn.layout import Layout, parse
 from glnn.runtime.array_program import NO_ARRAYS, ArrayProgram
 from glnn.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, places

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from glnn.device import Device
 from glnn.errors import GlnnError, shown
+from glnn.gl import Device
 from glnn.settings import BACKENDS
 
 NAMES = BACKENDS

@@ -13,8 +13,8 @@ from weakref import ref
 import numpy as np
 
 from glnn.arrays import check_indices, check_small
-from glnn.device import Device, Fence
 from glnn.errors import DeviceError, ModelError, NoRoomError, ShapeError, shown
+from glnn.gl import Device, Fence
 from glnn.host_memory import out_of_memory
 from glnn.process import process_lock
 from glnn.runtime.buffer_set import BufferSet, Resources

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.device import Device, Fence
+from glnn.gl import Device, Fence
 from glnn.types import Array, DType, Shape
 
 T = TypeVar("T")

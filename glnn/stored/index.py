@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from glnn.device import Device
 from glnn.disk import digest
+from glnn.gl import Device
 from glnn.glsl import shaders_folder
 from glnn.process import processors
 from glnn.reading import Noted

@@ -21,13 +21,13 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.device import DataTexture, Device
-from glnn.device.command_buffer import FormatError, TextureView
-from glnn.device.program import Program
-from glnn.device.shared import SHARED
-from glnn.device.staging import allocated
 from glnn.disk import DamagedError, Disk, Draft, Entry, digest
 from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError, shown
+from glnn.gl import DataTexture, Device
+from glnn.gl.command_buffer import FormatError, TextureView
+from glnn.gl.program import Program
+from glnn.gl.shared import SHARED
+from glnn.gl.staging import allocated
 from glnn.process import process_lock, processors
 from glnn.reading import Noted
 from glnn.runtime.buffer_set import Resources

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from glnn.arrays import all_small, beyond_int32
-from glnn.device import Device
-from glnn.device.command_buffer import FormatError
 from glnn.errors import DeviceError, LimitError
+from glnn.gl import Device
+from glnn.gl.command_buffer import FormatError
 from glnn.process import process_lock
 from glnn.runtime.runner import Executing, FinishedRun, Run, Runner, run_within
 from glnn.runtime.store import OnDevice, T

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from glnn.device.triton import load_triton
 from glnn.errors import GlnnError, ModelError, shown
+from glnn.gl.triton import load_triton
 from glnn.model.onnx_format import GraphModel, of_proto
 from glnn.tensor_info import BATCH
 from glnn.torch.decompositions import decompositions

@@ -9,7 +9,7 @@ from glnn.backends import Backend
 from glnn.backends.answers import Answers
 from glnn.backends.gl import GlBackend
 from glnn.choice import Choice
-from glnn.compile.fastest import Clock, shape_class, time_backends, timing_order
+from glnn.compiler.fastest import Clock, shape_class, time_backends, timing_order
 from glnn.graph.fingerprint import fingerprint
 from glnn.training.steps import Batch, BatchKey, Recipe, Steps
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from glnn.compile.states import States
+from glnn.compiler.states import States
 from glnn.errors import ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.compose.pointwise import Given

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from glnn.backends import Backend
-from glnn.compile.plan import Plan
-from glnn.compile.states import States
-from glnn.compile.weights import Weights
+from glnn.compiler.plan import Plan
+from glnn.compiler.states import States
+from glnn.compiler.weights import Weights
 from glnn.errors import GlnnError, LimitError, ModelError, first_line
 from glnn.kernels.kernel import Kernel
 from glnn.model import Model

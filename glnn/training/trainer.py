@@ -10,9 +10,9 @@ from typing import Any
 
 from glnn.backends import Backend, open_backend
 from glnn.choice import Choice
-from glnn.compile.fastest import candidates
-from glnn.device import Device
+from glnn.compiler.fastest import candidates
 from glnn.errors import GlnnError, ModelError, shown
+from glnn.gl import Device
 from glnn.model import Model
 from glnn.model.onnx_format import GraphModel
 from glnn.training.backend_choice import fastest_backend

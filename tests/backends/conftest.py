@@ -12,8 +12,8 @@ from zlib import crc32
 import pytest
 
 from glnn.backends.gl import GlBackend
-from glnn.device import Device, Program, confuses_values
 from glnn.errors import DeviceError
+from glnn.gl import Device, Program, confuses_values
 from tests.backends.harness import BACKENDS
 
 Opened = Callable[[str], GlBackend]

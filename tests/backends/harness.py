@@ -20,13 +20,13 @@ from glnn.backends.backend import Choice
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
-from glnn.compile.emit import emit_schedule
-from glnn.compile.memory_planner import Arena
-from glnn.compile.schedule import Schedule
-from glnn.compile.task import Task
-from glnn.compile.weights import Weight, Weights
-from glnn.device import Buffer
+from glnn.compiler.emit import emit_schedule
+from glnn.compiler.memory_planner import Arena
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.task import Task
+from glnn.compiler.weights import Weight, Weights
 from glnn.errors import UnsupportedOpError
+from glnn.gl import Buffer
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for

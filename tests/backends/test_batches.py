@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from glnn.backends.compute import Compute
-from glnn.compile import evaluate
-from glnn.compile.plan import Plan
-from glnn.device import Device
+from glnn.compiler import evaluate
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError, LimitError
+from glnn.gl import Device
 from glnn.graph.builder import Builder
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call

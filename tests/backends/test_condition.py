@@ -13,7 +13,7 @@ import pytest
 from glnn.backends.gl import GlBackend
 from glnn.backends.known import Known
 from glnn.backends.launch import GlLaunch
-from glnn.compile import evaluate
+from glnn.compiler import evaluate
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from glnn import ops
 from glnn.backends.compute import Compute
-from glnn.device import Device, Program, confuses_values
-from glnn.device.probe import FAULT
+from glnn.gl import Device, Program, confuses_values
+from glnn.gl.probe import FAULT
 from tests import oracle
 from tests.backends.harness import TOLERANCE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.compile.emit import CpuStep
+from glnn.compiler.emit import CpuStep
 from glnn.graph import operators
 from glnn.graph.blockwise import NUMBERS
 from glnn.graph.epilogue import Epilogue

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from glnn.backends.compute import Compute
-from glnn.device import Buffer
+from glnn.gl import Buffer
 from glnn.glsl import shaders_folder
 from glnn.graph.operators import Matmul
 from glnn.kernels.library import read

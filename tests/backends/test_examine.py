@@ -14,10 +14,10 @@ from glnn import InferenceSession
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.backends.trial import Trial
-from glnn.compile import evaluate
-from glnn.device import Program, Source
+from glnn.compiler import evaluate
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import DeviceError, UnsupportedOpError
+from glnn.gl import Program, Source
 from glnn.graph.expression import Arg, call
 from glnn.graph.index_map import Axis
 from glnn.graph.operators import (

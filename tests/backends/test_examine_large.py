@@ -15,8 +15,8 @@ import pytest
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch
 from glnn.backends.pattern import MOST, STRETCHES
-from glnn.device import Buffer
-from glnn.device.pieces import gathered, repeat
+from glnn.gl import Buffer
+from glnn.gl.pieces import gathered, repeat
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.graph.operators.winograd_input import WinogradInput

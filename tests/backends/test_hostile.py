@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from glnn.backends import programs
 from glnn.backends.gl import GlBackend
-from glnn.device import Device
+from glnn.gl import Device
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import (

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.compile.schedule import Schedule
-from glnn.compile.task import Task
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.task import Task
 from glnn.errors import ShapeError
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.zero import Zero

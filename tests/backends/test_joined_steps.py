@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend
-from glnn.compile import Executor
-from glnn.compile.plan import Plan
+from glnn.compiler import Executor
+from glnn.compiler.plan import Plan
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, formula
 from glnn.graph.graph import Graph, Value

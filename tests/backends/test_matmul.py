@@ -10,7 +10,7 @@ import pytest
 
 from glnn import ops
 from glnn.backends.gl import GlBackend
-from glnn.compile import Plan
+from glnn.compiler import Plan
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.operators import Matmul

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.backends.gl import GlBackend
-from glnn.compile import Plan
+from glnn.compiler import Plan
 from glnn.errors import LimitError
 from glnn.graph.builder import Builder
 from glnn.graph.operators import Matmul, Transpose

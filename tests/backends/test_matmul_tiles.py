@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from glnn.backends import programs
-from glnn.device import Source
 from glnn.errors import LimitError
+from glnn.gl import Source
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.admit import why_not_device

@@ -11,10 +11,10 @@ import pytest
 
 import glnn
 from glnn.backends import open_backend
-from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError, ShaderError, UnsupportedOpError
 from glnn.filters import sobel
 from glnn.filters.sobel import Edges
+from glnn.gl import Device
 from glnn.glsl import shaders_folder
 from glnn.kernels import Kernel, kernels_for, reload, table
 from glnn.kernels.library import declared, revision

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.compile import run as run_graph
-from glnn.compile.plan import Plan
+from glnn.compiler import run as run_graph
+from glnn.compiler.plan import Plan
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pack, Pointwise, Reshape

@@ -86,7 +86,7 @@ def test_parts_of_an_open_launch_are_right_for_every_size(seed) -> None:
 
 def _launches(backend, monkeypatch) -> list[int]:
     """The size of each launch from now on."""
-    from glnn.device import Program
+    from glnn.gl import Program
 
     sizes: list[int] = []
     dispatch, capture = Program.dispatch, Program.capture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.compile import evaluate
+from glnn.compiler import evaluate
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, Expr, call

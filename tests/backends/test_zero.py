@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.compile import evaluate
-from glnn.device import Buffer
+from glnn.compiler import evaluate
+from glnn.gl import Buffer
 from glnn.graph.operators.zero import Zero
 from glnn.kernels.problem import Problem
 from glnn.layout import parse

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from glnn.device import Device, Program
+from glnn.gl import Device, Program
 from tests.backends.conftest import by_methods  # noqa: F401  # a fixture
 from tests.cli.conftest import Glnn
 

@@ -69,7 +69,7 @@ def test_what_a_driver_raises(
     def fail(*arguments: object, **more: object) -> None:
         raise error
 
-    monkeypatch.setattr("glnn.device.device.Device.__init__", fail)
+    monkeypatch.setattr("glnn.gl.device.Device.__init__", fail)
     for json_too in ([], ["--json"]):
         assert says in cli(*arguments.split(), "--gpu", "0", *json_too).refusal
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from glnn.backends import NAMES, open_backend
-from glnn.device import SharedMemory
 from glnn.errors import DeviceError
+from glnn.gl import SharedMemory
 from glnn.layers import ReLU
 from glnn.model import Model, builders
 from tests.cli.conftest import Glnn

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import glnn
-from glnn.device import Device
+from glnn.gl import Device
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.kernels import kernels_for

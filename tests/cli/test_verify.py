@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import parser
 
-from glnn.compile.plan import Plan
+from glnn.compiler.plan import Plan
 from glnn.graph.operators import Pool2d, Slice
 from tests.cli.conftest import Glnn
 

@@ -17,14 +17,14 @@ from glnn import __version__
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
-from glnn.compile import evaluate
-from glnn.device import Device, Source
+from glnn.compiler import evaluate
 from glnn.doctor.checks import Checks
 from glnn.doctor.examination import Certificates, Scope, examine_device, one_of_each
 from glnn.doctor.function_accuracy import check_functions, function_checks
 from glnn.doctor.kernel_accuracy import Form, KernelDoctor, forms
 from glnn.doctor.report import faults, rows, summary
 from glnn.errors import DeviceError, GlnnError, UnsupportedOpError
+from glnn.gl import Device, Source
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import LocalResponseNorm, Pointwise, Softmax
 from glnn.kernels.problem import Problem

@@ -11,12 +11,12 @@ import pytest
 
 import glnn.ops
 from glnn.backends.compute import Compute
-from glnn.device import Device, Program, Source
-from glnn.device.believed import Broken, BrokenLimits
-from glnn.device.capabilities import Capabilities
 from glnn.doctor import limits
 from glnn.doctor.limits import probe_limits, probes
 from glnn.doctor.scratch_program import count_from, scatter
+from glnn.gl import Device, Program, Source
+from glnn.gl.believed import Broken, BrokenLimits
+from glnn.gl.capabilities import Capabilities
 
 GROUPS = 300  # that a fake driver runs at the most, along y
 WRAPS = 1 << 18  # words at which another fake begins a storage block anew

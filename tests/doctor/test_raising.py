@@ -13,7 +13,6 @@ import pytest
 
 from glnn import __version__
 from glnn.backends.feedback import Feedback
-from glnn.device import Device
 from glnn.doctor import limits, speed
 from glnn.doctor.examination import Certificates, Scope, examine_device
 from glnn.doctor.function_accuracy import run
@@ -30,6 +29,7 @@ from glnn.errors import (
     ShapeError,
     UnsupportedOpError,
 )
+from glnn.gl import Device
 from tests.cli.conftest import Glnn, cli
 
 __all__ = ["cli"]  # a fixture

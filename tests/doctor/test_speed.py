@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn.device import Device, SharedMemory
-from glnn.device.buffer import Buffer
 from glnn.doctor import report, speed
 from glnn.doctor.report import advice, describe_machine, mesa
 from glnn.doctor.speed import measure_speed, median_seconds
 from glnn.errors import DeviceError
+from glnn.gl import Device, SharedMemory
+from glnn.gl.buffer import Buffer
 from glnn.settings import noted
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from glnn import InferenceSession
 from glnn.backends import Backend, open_backend
-from glnn.compile import Plan
+from glnn.compiler import Plan
 from glnn.errors import DeviceError, ShapeError, UnsupportedOpError
 from glnn.filters import sobel
 from glnn.graph.builder import Builder

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.device import Device
 from glnn.errors import DeviceError
+from glnn.gl import Device
 from tests.backends.harness import BACKENDS
 
 LIMITS = (None, "es31-minimum")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend
-from glnn.compile import Plan
+from glnn.compiler import Plan
 from tests.gradients.case import Case, Together, central, wide
 from tests.gradients.cases import CASES, GROUPS, KINKS
 

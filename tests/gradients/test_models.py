@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glnn import layers as nn
 from glnn.backends import Backend
-from glnn.compile import Plan
+from glnn.compiler import Plan
 from glnn.graph.builder import constant
 from glnn.graph.expression import formula
 from glnn.graph.graph import Graph, Node, Value

@@ -9,7 +9,7 @@ import pytest
 
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
-from glnn.compile import Executor, Plan
+from glnn.compiler import Executor, Plan
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.expression import formula

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.compile import run
+from glnn.compiler import run
 from glnn.errors import DeviceError, ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.compose.matmul import matmul

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.backends import open_backend
-from glnn.compile.weights import Ready, Weight, Weights
+from glnn.compiler.weights import Ready, Weight, Weights
 from glnn.errors import ShapeError
 from glnn.graph.constant import Leaf, Made, evaluated
 from glnn.graph.expression import Arg, call

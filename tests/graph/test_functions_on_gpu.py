@@ -7,7 +7,6 @@ import pytest
 
 from glnn.backends.compute import Compute
 from glnn.backends.gl import GlBackend
-from glnn.device import Device
 from glnn.doctor.checks import Checks
 from glnn.doctor.function_accuracy import (
     INTEGER,
@@ -19,6 +18,7 @@ from glnn.doctor.function_accuracy import (
     unchecked_functions,
 )
 from glnn.errors import DeviceError
+from glnn.gl import Device
 from glnn.graph.expression import Arg, call
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS

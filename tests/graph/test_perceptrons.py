@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.backends import open_backend
-from glnn.compile import Executor, Plan
+from glnn.compiler import Executor, Plan
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Matmul, Perceptron, Reshape

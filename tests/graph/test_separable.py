@@ -9,9 +9,9 @@ import pytest
 
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
-from glnn.compile import Executor, Plan
-from glnn.compile.fusion_cost_model import Case, separable_pays
-from glnn.device import Device
+from glnn.compiler import Executor, Plan
+from glnn.compiler.fusion_cost_model import Case, separable_pays
+from glnn.gl import Device
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Pool2d, SeparableConv2d
 from glnn.graph.passes import Offers, Pass, quantize, shortened

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from glnn.compile import Executor
+from glnn.compiler import Executor
 from glnn.errors import GlnnError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, Scalar, formula

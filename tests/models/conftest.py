@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from glnn.backends.compute import Compute
-from glnn.device import Device, SharedMemory
 from glnn.errors import DeviceError
+from glnn.gl import Device, SharedMemory
 from glnn.layers import (
     AdaptiveAvgPool2d,
     Add,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.compile.plan import Plan
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError, ShapeError
 from glnn.graph.expression import Arg, call
 from glnn.graph.function import Function

@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from glnn.compile import weights
-from glnn.compile.weights import Ready
-from glnn.device import Device
+from glnn.compiler import weights
+from glnn.compiler.weights import Ready
 from glnn.errors import DeviceError, ShapeError
+from glnn.gl import Device
 from glnn.layers import Conv2d, Linear, ReLU
 from glnn.model import Model
 from glnn.session import InferenceSession

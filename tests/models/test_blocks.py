@@ -9,7 +9,7 @@ import pytest
 
 import glnn
 from glnn.backends import open_backend
-from glnn.compile.plan import Plan
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
 from glnn.graph.passes import Pass
 from glnn.layers import BatchNorm2d

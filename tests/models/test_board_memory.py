@@ -9,9 +9,9 @@ import pytest
 
 from glnn import layers
 from glnn.backends.compute import Compute
-from glnn.compile.memory_budget import Outline
-from glnn.device import Device
+from glnn.compiler.memory_budget import Outline
 from glnn.errors import DeviceError
+from glnn.gl import Device
 from glnn.kernels.architecture import architecture
 from glnn.model import Model
 from glnn.model.model import Node

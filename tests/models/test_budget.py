@@ -10,8 +10,8 @@ import pytest
 import glnn
 from glnn import layers
 from glnn.backends import Backend, open_backend
-from glnn.compile.memory_budget import Outline, reasons
-from glnn.compile.plan import check
+from glnn.compiler.memory_budget import Outline, reasons
+from glnn.compiler.plan import check
 from glnn.errors import DeviceError, LimitError
 from glnn.graph.passes import Pass
 from glnn.model import Model

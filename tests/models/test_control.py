@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.compile import Executor, Plan
-from glnn.compile import run as compile_run
+from glnn.compiler import Executor, Plan
+from glnn.compiler import run as compile_run
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control import Scan, branch, loop, number

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from glnn.backends import NAMES, Backend, open_backend
-from glnn.compile import Executor, Plan
+from glnn.compiler import Executor, Plan
 from glnn.errors import DeviceError, ModelError, ShapeError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call

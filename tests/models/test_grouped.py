@@ -11,9 +11,9 @@ import pytest
 
 from glnn.backends import Backend, open_backend
 from glnn.backends.compute import Compute
-from glnn.compile.memory_budget import Outline
-from glnn.compile.plan import Plan
-from glnn.compile.states import Held, States, aligned
+from glnn.compiler.memory_budget import Outline
+from glnn.compiler.plan import Plan
+from glnn.compiler.states import Held, States, aligned
 from glnn.errors import DeviceError, LimitError
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, Expr, call

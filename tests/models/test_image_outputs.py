@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from glnn.backends import NAMES
-from glnn.device import Device
+from glnn.gl import Device
 from glnn.layers import Conv2d, ReLU
 from glnn.layout.layout import Blocked
 from glnn.model import Model, Node, TensorInfo

@@ -7,7 +7,7 @@ import pytest
 
 from glnn import InferenceSession
 from glnn.backends import Backend, open_backend
-from glnn.compile import Plan
+from glnn.compiler import Plan
 from glnn.errors import DeviceError, ShapeError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call

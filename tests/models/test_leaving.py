@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.compile.cpu_fallback import LEFT
-from glnn.compile.plan import Plan
-from glnn.device import Buffer
+from glnn.compiler.cpu_fallback import LEFT
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
+from glnn.gl import Buffer
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph

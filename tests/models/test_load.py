@@ -84,7 +84,7 @@ def run(code: str) -> str:
 
 
 def test_import_is_light() -> None:
-    heavy = ["numpy", "moderngl", "glfw", "glnn.device", "PIL"]
+    heavy = ["numpy", "moderngl", "glfw", "glnn.gl", "PIL"]
     assert run(f"import sys, glnn; print([m for m in {heavy} if m in sys.modules])") == "[]"
 
 

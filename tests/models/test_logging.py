@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from glnn.backends import NAMES, open_backend
-from glnn.device import Device
 from glnn.errors import DeviceError
+from glnn.gl import Device
 from glnn.model import Model
 from glnn.session import InferenceSession
 

@@ -13,9 +13,9 @@ import pytest
 
 import glnn
 from glnn.backends import Backend, open_backend
-from glnn.compile.plan import Plan
-from glnn.device import SharedMemory
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError, LimitError, ModelError, UnsupportedOpError
+from glnn.gl import SharedMemory
 from glnn.graph.passes import Pass
 from glnn.layers import (
     Add,

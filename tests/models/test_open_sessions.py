@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 import glnn
 from glnn.backends import NAMES
-from glnn.device import Device, faults
-from glnn.device.bound_commands import BoundCommands
-from glnn.device.window import WindowContext
 from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError, UnsupportedOpError
+from glnn.gl import Device, faults
+from glnn.gl.bound_commands import BoundCommands
+from glnn.gl.window import WindowContext
 from glnn.runtime.buffer_set import BufferSet
 from tests.models.test_threads import available, in_threads
 from tests.test_stress import MEGABYTE, objects, resident
@@ -459,7 +459,7 @@ class Little:
             patch.setattr(context, name, partial(self._made, getattr(context, name)))
         self._sizes, self._dropped = dict[int, int](), context._objects
         patch.setattr(context, "gc", partial(self._freed, context.gc))
-        patch.setattr("glnn.device.device.drain", self._drained)
+        patch.setattr("glnn.gl.device.drain", self._drained)
         patch.setattr(device, "memory_available", lambda: None)
 
     def _made(self, make: Callable[..., Any], *size: Any, **options: Any) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from glnn.backends import open_backend
-from glnn.device import gpus
 from glnn.errors import DeviceError, GlnnError
+from glnn.gl import gpus
 from tests.conftest import NO_GL
 
 AUTO = """

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from glnn.backends import NAMES
-from glnn.compile import Executor
-from glnn.device import copying
+from glnn.compiler import Executor
 from glnn.errors import GlnnError, ModelError, ShapeError
+from glnn.gl import copying
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control import loop
 from glnn.graph.expression import Arg, call

@@ -7,9 +7,9 @@ import pytest
 
 import glnn
 from glnn.backends import Backend, open_backend
-from glnn.compile.plan import Plan
-from glnn.device import Buffer
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
+from glnn.gl import Buffer
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Value

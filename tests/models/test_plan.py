@@ -9,7 +9,7 @@ import pytest
 
 import glnn
 from glnn.backends import open_backend
-from glnn.compile.plan import Plan
+from glnn.compiler.plan import Plan
 from glnn.data import digits
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.passes import Pass

@@ -7,7 +7,7 @@ import pytest
 
 import glnn
 from glnn.backends import NAMES, Backend, open_backend
-from glnn.compile import Plan
+from glnn.compiler import Plan
 from glnn.errors import DeviceError, GlnnError, ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call

@@ -19,8 +19,8 @@ import pytest
 from numpy.typing import NDArray
 
 from glnn import data
-from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError, ModelError
+from glnn.gl import Device
 from glnn.session import InferenceSession
 from tests.models.test_requests import affine
 from tests.models.test_threads import available

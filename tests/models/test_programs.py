@@ -10,7 +10,7 @@ import pytest
 
 import glnn
 from glnn.backends.gl import MOST_CHOICES
-from glnn.compile.executor import PLANS_KEPT
+from glnn.compiler.executor import PLANS_KEPT
 from glnn.errors import DeviceError
 from glnn.kernels.problem import _problem
 from glnn.layers import BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Softmax

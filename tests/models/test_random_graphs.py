@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import glnn
-from glnn.compile.plan import Plan
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
 from tests.oracle import error
 from tests.random_models import random_model

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.compile import lower
-from glnn.compile.fusion_cost_model import worth
-from glnn.compile.plan import Plan
+from glnn.compiler import lower
+from glnn.compiler.fusion_cost_model import worth
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
 from glnn.graph.operators import Recurrence
 from glnn.graph.passes import Pass

@@ -17,9 +17,9 @@ import pytest
 from numpy.typing import NDArray
 
 from glnn.backends import NAMES
-from glnn.device import Device
-from glnn.device.window import WindowContext
 from glnn.errors import DeviceError, GlnnError, LimitError, ModelError, ShapeError
+from glnn.gl import Device
+from glnn.gl.window import WindowContext
 from glnn.layers import Concat, Embedding, Linear, ReLU
 from glnn.model import Model, Node, TensorInfo
 from glnn.runtime import requests

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from glnn.backends import NAMES, Backend, open_backend
-from glnn.compile import Plan
+from glnn.compiler import Plan
 from glnn.errors import DeviceError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call

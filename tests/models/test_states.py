@@ -12,10 +12,10 @@ import pytest
 from glnn.backends import Backend, open_backend
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
-from glnn.compile.plan import Plan
-from glnn.compile.states import States
-from glnn.device import Device
+from glnn.compiler.plan import Plan
+from glnn.compiler.states import States
 from glnn.errors import DeviceError, LimitError, ModelError, ShapeError
+from glnn.gl import Device
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Value

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.compile import Executor
-from glnn.device import Device
-from glnn.device.window import WindowContext
+from glnn.compiler import Executor
 from glnn.errors import DeviceError, ModelError, ShapeError
+from glnn.gl import Device
+from glnn.gl.window import WindowContext
 from glnn.layers import Linear, ReLU
 from glnn.model import Model, TensorInfo
 from glnn.runtime.options import Options
@@ -257,9 +257,9 @@ def test_a_session_ends_with_its_last_reference(stub: Stub, saved: Path) -> None
 ALONE = """
 import sys
 import numpy as np
-from glnn.device.shared import SHARED
+from glnn.gl.shared import SHARED
 from glnn.layout.layout import DENSE
-from glnn.device.command_buffer import CommandBuffer
+from glnn.gl.command_buffer import CommandBuffer
 from glnn.runtime.buffer_set import Resources
 from glnn.runtime.executable import Block, Executable, Input, IOSpec, Output, TensorSlot
 from glnn.runtime.runner import Runner

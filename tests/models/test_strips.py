@@ -10,7 +10,7 @@ import pytest
 from glnn import layers
 from glnn.backends.compute import Compute
 from glnn.backends.cpu import Cpu
-from glnn.compile.plan import Plan
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from glnn import ops
 from glnn.backends import NAMES, open_backend
-from glnn.device import Device
-from glnn.device.window import WindowContext
 from glnn.errors import DeviceError, ShapeError
+from glnn.gl import Device
+from glnn.gl.window import WindowContext
 from glnn.model import Model
 from glnn.session import InferenceSession
 

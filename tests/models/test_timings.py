@@ -16,9 +16,9 @@ import pytest
 import glnn
 from glnn.backends import Backend, open_backend
 from glnn.backends.gl import GlBackend
-from glnn.compile.plan import Plan
-from glnn.device import Device
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
+from glnn.gl import Device
 from glnn.graph.passes import Pass
 from glnn.profiling import Profile, profile, time_work
 from tests.fake_query import LIES, FakeQuery

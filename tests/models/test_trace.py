@@ -13,9 +13,9 @@ import pytest
 
 import glnn
 from glnn.backends import NAMES, open_backend
-from glnn.compile.plan import Plan
-from glnn.device import Device
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError, GlnnError
+from glnn.gl import Device
 from glnn.graph.passes import Pass
 from glnn.model import Model
 from glnn.profiling import Trace

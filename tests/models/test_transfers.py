@@ -11,12 +11,12 @@ import pytest
 
 from glnn.backends import Backend, gl, open_backend
 from glnn.backends.backend import Way
-from glnn.compile import Plan
-from glnn.compile.emit import ways
-from glnn.device import Device, MappedMemory, SharedMemory, StagedMemory, copying
-from glnn.device.copying import COPIERS
-from glnn.device.probe import moves_mapped_buffers
+from glnn.compiler import Plan
+from glnn.compiler.emit import ways
 from glnn.errors import DeviceError
+from glnn.gl import Device, MappedMemory, SharedMemory, StagedMemory, copying
+from glnn.gl.copying import COPIERS
+from glnn.gl.probe import moves_mapped_buffers
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control import branch, loop, number
 from glnn.graph.expression import Arg, call

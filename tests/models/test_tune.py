@@ -9,7 +9,7 @@ import pytest
 
 from glnn import ops
 from glnn.backends.compute import Compute
-from glnn.compile.plan import Plan
+from glnn.compiler.plan import Plan
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, call

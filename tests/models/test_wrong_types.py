@@ -13,8 +13,8 @@ import pytest
 
 from glnn import ops
 from glnn.backends import open_backend
-from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError, ShapeError
+from glnn.gl import Device
 from glnn.layers import (
     AdaptiveAvgPool2d,
     AvgPool2d,

@@ -54,8 +54,8 @@ else:
     import tomli as tomllib
 
 from glnn import onnx_backend
-from glnn.device.buffer import Buffer
 from glnn.errors import GlnnError
+from glnn.gl.buffer import Buffer
 from glnn.kernels.verdicts import Verdicts
 from glnn.writing import whole
 from tests.onnx import gpu_cases

@@ -23,7 +23,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import glnn
-from glnn.compile import lower
+from glnn.compiler import lower
 from tests.onnx.runtime import IR_VERSION
 
 SIZE = 96

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator
 
 from glnn.backends import Backend
-from glnn.compile.plan import Plan
-from glnn.compile.task import Entry
+from glnn.compiler.plan import Plan
+from glnn.compiler.task import Entry
 from glnn.kernels.kernel import Kernel
 from glnn.symint import Substitution
 

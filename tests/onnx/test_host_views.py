@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import glnn
-from glnn.compile import lower
+from glnn.compiler import lower
 from glnn.errors import DeviceError
 from tests.onnx import host_graphs
 from tests.onnx.host_graphs import Graph

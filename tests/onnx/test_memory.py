@@ -10,7 +10,7 @@ from onnx import parser
 
 from glnn import host_memory
 from glnn.backends import NAMES
-from glnn.compile.cpu_fallback import LARGE
+from glnn.compiler.cpu_fallback import LARGE
 from glnn.errors import LimitError, ModelError, ShapeError
 from glnn.onnx.detection import roi_align
 from glnn.session import InferenceSession

@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from glnn import InferenceSession
-from glnn.compile.executor import REPEATS
-from glnn.compile.plan import Plan
-from glnn.device.bound_commands import BoundCommands
+from glnn.compiler.executor import REPEATS
+from glnn.compiler.plan import Plan
 from glnn.errors import LimitError
+from glnn.gl.bound_commands import BoundCommands
 from tests.onnx.open_graphs import wrong_of
 from tests.onnx.regimes import faults
 
@@ -64,7 +64,7 @@ def test_random_graphs_otherwise(backend, precision, limits, seed) -> None:
 @pytest.fixture
 def planned(monkeypatch) -> list[object]:
     """The shapes that plans were made whole for."""
-    from glnn.compile.memory_budget import Outline
+    from glnn.compiler.memory_budget import Outline
 
     found: list[object] = []
     of = Outline.of.__func__  # type: ignore[attr-defined]
@@ -525,7 +525,7 @@ def test_where_there_is_no_room_for_another_plan_the_range_s_goes_on(monkeypatch
     def refuse(*_: object) -> None:
         raise LimitError("too little memory")
 
-    monkeypatch.setattr("glnn.compile.plan.check_host", refuse)
+    monkeypatch.setattr("glnn.compiler.plan.check_host", refuse)
     x = rng((20, 3, 8, 9))
     found = [session.run(None, {"x": x})[0] for _ in range(2 * REPEATS)]
     assert all(np.array_equal(one, found[0]) for one in found)

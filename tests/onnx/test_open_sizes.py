@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from glnn.compile.memory_budget import Outline
-from glnn.compile.plan import Plan
+from glnn.compiler.memory_budget import Outline
+from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.model.load import load_bytes
 from glnn.session import InferenceSession

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.compile.weights import ArrayWriter, Weight
-from glnn.device.command_buffer import FormatError
+from glnn.compiler.weights import ArrayWriter, Weight
+from glnn.gl.command_buffer import FormatError
 from glnn.graph import constant
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pointwise

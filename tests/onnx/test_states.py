@@ -14,9 +14,9 @@ import onnxruntime
 import pytest
 from onnx import parser
 
-from glnn.compile import Plan
-from glnn.device import Device
+from glnn.compiler import Plan
 from glnn.errors import DeviceError, LimitError, ModelError, ShapeError, UnsupportedOpError
+from glnn.gl import Device
 from glnn.runtime.requests import Request, Requests
 from glnn.runtime.runner import InFlightRun
 from glnn.session import InferenceSession

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from glnn.compile import weights
-from glnn.compile.weights import Ahead
+from glnn.compiler import weights
+from glnn.compiler.weights import Ahead
 
 
 def packers() -> list[threading.Thread]:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glnn.backends.cpu import Cpu
-from glnn.compile.memory_planner import Arena
-from glnn.compile.schedule import Schedule
-from glnn.compile.task import Task
-from glnn.compile.weights import Weight
+from glnn.compiler.memory_planner import Arena
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.task import Task
+from glnn.compiler.weights import Weight
 from glnn.graph.constant import Leaf
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Kind, Value

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from glnn.backends.backend import Alternative
-from glnn.compile.memory_budget import Budget, Open, Taken, fitted
+from glnn.compiler.memory_budget import Budget, Open, Taken, fitted
 from glnn.kernels.predict import Prediction
 
 

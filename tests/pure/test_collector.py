@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from glnn import InferenceSession
-from glnn.compile import cut
+from glnn.compiler import cut
 from glnn.errors import ShapeError
 from glnn.process import COLLECTOR
 

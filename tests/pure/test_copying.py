@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.device import copying
-from glnn.device.copying import COPIERS, copied_in_parts, copy, parts, parts_in_words
+from glnn.gl import copying
+from glnn.gl.copying import COPIERS, copied_in_parts, copy, parts, parts_in_words
 from glnn.process import HELPERS
 
 
@@ -148,7 +148,7 @@ def test_what_a_copy_raises_comes_to_who_asked(
 FORK = """
 import multiprocessing, threading
 import numpy as np
-from glnn.device import copying
+from glnn.gl import copying
 from glnn.process import HELPERS, alone
 
 copying.LEAST, copying.COPIERS.most = 1024, 4

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from glnn.compile import run
+from glnn.compiler import run
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.index_map import Axis

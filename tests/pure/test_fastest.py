@@ -11,9 +11,9 @@ import pytest
 
 from glnn.backends.answers import Answers
 from glnn.choice import Choice
-from glnn.compile.fastest import shape_class, warm_seconds
-from glnn.device.capabilities import Capabilities
+from glnn.compiler.fastest import shape_class, warm_seconds
 from glnn.errors import GlnnError
+from glnn.gl.capabilities import Capabilities
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.fingerprint import fingerprint

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import cast
 
 from glnn.backends.launch import Sending, _batches
-from glnn.device import Device
-from glnn.device.command_encoder import CommandEncoder
+from glnn.gl import Device
+from glnn.gl.command_encoder import CommandEncoder
 
 
 def test_launches_are_sent_off_by_more_and_more_at_once() -> None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from glnn.device import Capabilities
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
+from glnn.gl import Capabilities
 from glnn.glsl import shaders_folder
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from glnn.compile.cpu_fallback import LeastCut
+from glnn.compiler.cpu_fallback import LeastCut
 
 FIRST, LAST = "first", "last"
 

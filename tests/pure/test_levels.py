@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from glnn.backends.launch import GlLaunch, Sending, Touched, in_levels
-from glnn.compile.lower import updates_last
-from glnn.device.command_encoder import CommandEncoder
-from glnn.device.places import END, Marks
+from glnn.compiler.lower import updates_last
+from glnn.gl.command_encoder import CommandEncoder
+from glnn.gl.places import END, Marks
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from glnn.device import Capabilities
 from glnn.errors import LimitError, ShaderError, ShapeError, UnsupportedOpError
+from glnn.gl import Capabilities
 from glnn.graph.epilogue import BIASED, Epilogue, Extent
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d

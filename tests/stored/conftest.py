@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from glnn.device import Device
+from glnn.gl import Device
 from glnn.stored.index import YOUNG
 
 

@@ -16,11 +16,11 @@ import pytest
 from onnx import helper
 
 from glnn.backends.launch import Shown
-from glnn.device import Device, Program, Source
-from glnn.device.bound_commands import BoundCommands
-from glnn.device.command_buffer import CommandBuffer, FormatError, VertexInput
 from glnn.disk import Disk
 from glnn.errors import DeviceError
+from glnn.gl import Device, Program, Source
+from glnn.gl.bound_commands import BoundCommands
+from glnn.gl.command_buffer import CommandBuffer, FormatError, VertexInput
 from glnn.layout import parse
 from glnn.reading import noting, read
 from glnn.runtime.executable import Block, Executable, Input, IOSpec, ShapeRange, Symbol, TensorSlot

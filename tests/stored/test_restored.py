@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import glnn
-from glnn.device import Device
 from glnn.disk import Disk
 from glnn.errors import GlnnError
+from glnn.gl import Device
 from glnn.settings import Settings
 from tests.models.test_image_outputs import LARGE, check, expected, network
 from tests.random_models import random_model
@@ -166,7 +166,7 @@ def test_what_fails_while_a_plan_is_kept_is_nobody_s_error(
         raise MemoryError("no room to say why not")
 
     random_model(4).save(tmp_path / "net.json")
-    monkeypatch.setattr("glnn.compile.executor._why_not", failing)
+    monkeypatch.setattr("glnn.compiler.executor._why_not", failing)
     options = {"backend": "compute", "device": keeping}
     for ask in (lambda s, f: s.run(None, f), lambda s, f: s.run_async(None, f).result(60)):
         session = Twice(old(tmp_path / "net.json"), options).session()
@@ -214,7 +214,7 @@ session = InferenceSession({str(path)!r}, {backend!r})
 feeds = {{"x": np.ones((2, 6), np.float32), "ids": np.ones((2, 3), np.int64)}}
 feeds |= {{"on": np.ones((2, 6), bool), "bytes": np.ones((2, 6), np.uint8)}}
 print(session.run(None, feeds)[0].tobytes().hex(), session.restored)
-heavy = "onnx", "glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compile", "glnn.layers"
+heavy = "onnx", "glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compiler", "glnn.layers"
 heavy += "glnn.model", "glnn.onnx"
 print([name for name in sys.modules if name.startswith(heavy)])
 """
@@ -327,7 +327,7 @@ session = InferenceSession({str(path)!r}, {backend!r})
 for size in (1, 11, 30, 13):
     y, large = session.run(None, {{"x": np.ones((1, size, 8), np.float32)}})
     print(y.tobytes().hex(), large.tobytes().hex())
-heavy = "onnx", "glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compile", "glnn.onnx"
+heavy = "onnx", "glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compiler", "glnn.onnx"
 print(session.restored, [name for name in sys.modules if name.startswith(heavy)])
 """
     cold, warm = (python(code).stdout.splitlines() for _ in range(2))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from glnn.compile import run
+from glnn.compiler import run
 from glnn.training import StepGraph
 from glnn.types import Array
 

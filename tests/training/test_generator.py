@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.backends.gl import GlBackend
-from glnn.compile import evaluate
+from glnn.compiler import evaluate
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pointwise
 from glnn.graph.threefry import threefry, uniform

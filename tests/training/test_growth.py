@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from glnn.device import Device
 from glnn.errors import DeviceError
+from glnn.gl import Device
 from glnn.training import Adam, Trainer
 from tests.test_stress import MEGABYTE, objects, resident
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.compile import run
-from glnn.device import Device
+from glnn.compiler import run
 from glnn.errors import ShapeError
+from glnn.gl import Device
 from glnn.graph.builder import Builder
 from glnn.training import (
     BCEWithLogitsLoss,

@@ -7,7 +7,7 @@ from math import cos, pi
 import numpy as np
 import pytest
 
-from glnn.compile import run
+from glnn.compiler import run
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
 from glnn.training import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import glnn
-from glnn.compile.states import States
+from glnn.compiler.states import States
 from glnn.data import digits
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.layers import Add, Flatten, Linear, ReLU

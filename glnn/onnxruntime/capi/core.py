@@ -9,8 +9,8 @@ from time import time_ns
 from typing import Any
 
 from glnn import session
-from glnn.device.shared import SHARED
 from glnn.errors import GlnnError, ModelError, shown
+from glnn.gl.shared import SHARED
 from glnn.onnxruntime.capi import header
 from glnn.onnxruntime.capi.faults import (
     Fail,

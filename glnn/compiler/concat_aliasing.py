@@ -1,0 +1,266 @@
+"""Channels that are only placed: concatenations and slices that no launch makes.
+
+What makes an operand of a concatenation of channels writes it to where it belongs there, as some
+channels of wider images (`layout/strip.py`), where it and all who read that can; what cannot be
+placed so is copied to its place. A concatenation that begins another one is itself placed in that,
+so that all layers of a block of a DenseNet (Huang et al. 2017) write into one memory. A slice of
+channels is read where it lies. Only whole vec4 are placed: each part but the last has a multiple of
+four channels. All this is done to a schedule whose kernels are chosen, and changes none of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.task import Entry, Task, Tensor
+from glnn.errors import LimitError, UnsupportedOpError
+from glnn.graph.index_map import Axis
+from glnn.graph.operators.concat import Concat
+from glnn.graph.operators.move import Move, Slice
+from glnn.kernels.admit import why_not_here, why_not_problem
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
+from glnn.layout import Layout, Strip, alone, parse
+from glnn.layout.layout import CHANNELS_LAST, PADDED, RowMajor
+from glnn.symint import same
+from glnn.types import DType
+
+IMAGES = parse(CHANNELS_LAST)
+COPYING = "images"
+"""The kernel that copies what nobody can place: it takes strips."""
+
+
+def lay_strips(schedule: Schedule, kept: Iterable[str]) -> None:
+    """Have concatenations and slices of channels in `schedule` be only placed, where that can be.
+
+    kept: tensors that stay in memory of their own, as somebody reads them after a run.
+    """
+    if not schedule.backend.strips:
+        return
+    made = {schedule.tensors[entry.task.output].memory for entry in schedule.entries}
+    fixed = {schedule.tensors[name].memory for name in kept}
+    fixed |= {tensor.memory for tensor in schedule.tensors.values()} - made
+    laying = _Laying(schedule, fixed)
+    for number, entry in reversed([*enumerate(schedule.entries)]):
+        if isinstance(entry.task.op, Concat):
+            laying.concatenation(number)
+    for number, entry in enumerate(schedule.entries):
+        if isinstance(entry.task.op, Move):
+            laying.slice(number)
+    schedule.replace(laying.entries)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A tensor's place inside a concatenation's memory, from channel `start` of each pixel on."""
+
+    memory: str
+    start: int
+    wide: int
+    pixels: int
+    channels: int
+
+    def layout(self, tensor: Tensor) -> Strip | None:
+        """Return the layout of `tensor` in the target; None where it has other pixels than the
+        target, or is a part of another memory already.
+        """
+        if tensor.type.dtype is not DType.float32 or tensor.offset is not None:
+            return None
+        shape, lies = tensor.shape, tensor.layout
+        if lies == IMAGES and shape[1] == self.channels:
+            fits = shape[0] * prod(shape[2:]) == self.pixels
+            return Strip(IMAGES, self.start, self.wide) if fits else None
+        if not isinstance(lies, RowMajor) or shape != (self.pixels, self.channels):
+            return None
+        fits = lies.row(shape) == _whole(self.channels)
+        return Strip(PADDED, self.start, self.wide) if fits else None
+
+
+class _Laying:
+    """A schedule, and what is to be in the place of each of its entries."""
+
+    def __init__(self, schedule: Schedule, fixed: Iterable[str]) -> None:
+        """fixed: the memories that stay what they are."""
+        self.schedule = schedule
+        self.entries: dict[int, Sequence[Entry]] = {}
+        self._fixed = frozenset(fixed)
+        self._updated = set[str]()  # memories in which a launch changes what lies there
+        self._tensors = defaultdict[str, list[str]](list)  # by memory
+        self._users = defaultdict[str, set[int]](set)  # of a tensor: the entries that have it
+        for name, tensor in schedule.tensors.items():
+            self._tensors[tensor.memory].append(name)
+        for number, entry in enumerate(schedule.entries):
+            self._put(number, (entry,))
+            if entry.task.op.updates in entry.task.operands:
+                self._updated.add(schedule.tensors[entry.task.output].memory)
+
+    def concatenation(self, number: int) -> None:
+        """Place the operands of the concatenation so numbered, where at least one can be."""
+        (entry,) = self.entries[number]
+        tensors, out = self.schedule.tensors, self.schedule.tensors[entry.task.output]
+        operands = tuple(entry.task.operands.values())
+        whole = len(operands) == len(entry.problem.operands)
+        whole = whole and 1 < len(operands) == len(set(operands))
+        if out.memory in self._fixed or not whole or not _of_channels(entry):
+            return
+        wide = out.layout.wide if isinstance(out.layout, Strip) else _whole(out.shape[1])
+        pixels, start = out.shape[0] * prod(out.shape[2:]), out.layout.first
+        targets: list[_Target] = []
+        for name in operands:
+            channels = tensors[name].shape[1]
+            targets.append(_Target(out.memory, start, wide, pixels, channels))
+            start += channels
+        if any(one.channels % 4 for one in targets[:-1]):
+            return
+        copies: list[tuple[Entry, Tensor]] = []
+        for name, target in zip(operands, targets, strict=True):
+            if (copy := self._copy(entry, name, target)) is None:
+                return
+            copies.append(copy)
+        left = [
+            copy
+            for name, target, copy in zip(operands, targets, copies, strict=True)
+            if not self._move(name, target, number)
+        ]
+        if len(left) == len(operands):
+            return
+        for copied, tensor in left:
+            tensors[copied.task.output] = tensor
+            self._tensors[tensor.memory].append(copied.task.output)
+        self._put(number, [self._lying(copied) for copied, _ in left])
+
+    def slice(self, number: int) -> None:
+        """See the slice so numbered where its operand has it, if all who read it can."""
+        (entry,) = self.entries[number]
+        start, output = _sliced(entry), entry.task.output
+        out = self.schedule.tensors[output]
+        if start is None or out.layout != IMAGES or out.memory in self._fixed:
+            return
+        x = self.schedule.tensors[entry.task.operands["x"]]
+        if x.memory in self._updated:
+            return
+        wide = x.layout.wide if isinstance(x.layout, Strip) else _whole(x.shape[1])
+        pixels = out.shape[0] * prod(out.shape[2:])
+        target = _Target(x.memory, x.layout.first + start, wide, pixels, out.shape[1])
+        if self._move(output, target, number):
+            self._put(number, ())
+
+    def _put(self, number: int, entries: Sequence[Entry]) -> None:
+        """Have `entries` in the place of the one so numbered."""
+        self.entries[number] = entries
+        for entry in entries:
+            for name in (entry.task.output, *entry.task.operands.values()):
+                self._users[name].add(number)
+
+    def _copy(self, entry: Entry, name: str, target: _Target) -> tuple[Entry, Tensor] | None:
+        """Return an entry that copies operand `name` of `entry` to `target`, and the tensor it
+        makes; None where no kernel can.
+        """
+        lies = self.schedule.tensors[name]
+        layout = Strip(IMAGES, target.start, target.wide)
+        op = Slice((0,), (target.channels,), (1,), (1,))
+        given = {"x": lies.layout.name, "out": layout.name}
+        problem = Problem.of(op, {"x": lies.type}, given)
+        try:
+            choice = self.schedule.backend.choose(problem, COPYING)
+        except (UnsupportedOpError, LimitError):
+            return None
+        copy = self.schedule.free(f"{name} in {entry.task.output}")
+        label = f"{entry.task.name}: {name}"
+        task = Task(label, op, {"x": name}, {}, copy, entry.task.layer)
+        layouts = self.schedule.backend.layouts(choice, problem)
+        tensor = Tensor(lies.type, layout, target.memory)
+        if layouts["out"] != layout:
+            return None
+        return Entry(task, choice, problem, layouts), tensor
+
+    def _lying(self, entry: Entry) -> Entry:
+        """`entry` once its operands have been placed."""
+        lies = {k: self.schedule.tensors[v].layout for k, v in entry.task.operands.items()}
+        found = _with(self.schedule, entry, lies)
+        return entry if found is None else found
+
+    def _move(self, name: str, target: _Target, maker: int) -> bool:
+        """Have all that lies in the memory of `name` lie at `target`, if that can be.
+
+        maker: the number of the entry that will not be there, which need not be asked.
+        """
+        schedule, memory = self.schedule, self.schedule.tensors[name].memory
+        if memory in self._fixed or memory in self._updated or memory == target.memory:
+            return False
+        found: dict[str, Tensor] = {}
+        for other in self._tensors[memory]:
+            tensor = schedule.tensors[other]
+            layout = target.layout(tensor)
+            if layout is None:
+                return False
+            found[other] = replace(tensor, layout=layout, memory=target.memory)
+        changed: dict[int, list[Entry]] = {}
+        for number in set[int]().union(*(self._users[one] for one in found)) - {maker}:
+            changed[number] = []
+            for entry in self.entries[number]:
+                lies = _lies(entry, found)
+                if (made := _with(schedule, entry, lies) if lies else entry) is None:
+                    return False
+                changed[number].append(made)
+        schedule.tensors.update(found)
+        self._tensors[target.memory] += self._tensors.pop(memory)
+        self.entries |= changed
+        return True
+
+
+def _lies(entry: Entry, found: Mapping[str, Tensor]) -> dict[str, Layout]:
+    """Return the layouts of those operands of `entry`, and of its result, that are in `found`."""
+    names = {**entry.task.operands, "out": entry.task.output}
+    return {operand: found[name].layout for operand, name in names.items() if name in found}
+
+
+def _with(schedule: Schedule, entry: Entry, lies: Mapping[str, Layout]) -> Entry | None:
+    """`entry` whose operands, or result, lie so; None where its kernel cannot take or give that."""
+    kernel, problem, device = entry.choice, entry.problem, schedule.backend.device
+    if entry.host or not isinstance(kernel, Kernel) or device is None or entry.task.joins:
+        return None
+    offers, here = device.capabilities, problem.hinted
+    if not all(map(kernel.takes_strips, lies)) or here.split(kernel, offers):
+        return None
+    if "full" in problem.extents.values() and (problem.extents.keys() | {"out"}) & lies.keys():
+        return None  # what lies as the result does is to do so still
+    changed = problem.lying({**problem.layouts, **{k: one.name for k, one in lies.items()}})
+    here = changed.hinted
+    if why_not_problem(kernel, here) or why_not_here(kernel, here, offers):
+        return None
+    layouts = schedule.backend.layouts(kernel, changed)
+    if layouts != {**entry.layouts, **lies} or here.split(kernel, offers):
+        return None
+    return replace(entry, problem=changed, layouts=layouts)
+
+
+def _of_channels(entry: Entry) -> bool:
+    """Return True where `entry` concatenates images stored channels last along their channels."""
+    op, layouts = entry.task.op, entry.layouts.values()
+    channels = isinstance(op, Concat) and op.axis % 4 == 1
+    return channels and all(alone(layout) == IMAGES for layout in layouts) and not entry.host
+
+
+def _sliced(entry: Entry) -> int | None:
+    """The channel that `entry` takes from, where it takes channels as they follow one another."""
+    op = entry.task.op
+    lie = all(alone(layout) == IMAGES for layout in entry.layouts.values())
+    if not isinstance(op, Move) or not lie or entry.host or len(entry.problem.operands) != 1:
+        return None
+    x, out = entry.problem.shape("x"), entry.problem.output
+    found = op.map(x)
+    start = next((axis.start for axis in found.dims[1] if axis.axis == 1), 0)
+    axes = tuple((Axis(n, i, start if i == 1 else 0),) for i, n in enumerate(out))
+    images = same(x[2:], out[2:]) and same(x[0], out[0]) and found.dims == axes
+    inside = start >= 0 and start + out[1] <= x[1] and start % 4 == 0
+    return start if images and inside else None
+
+
+def _whole(channels: int) -> int:
+    """Numbers of a pixel of so many channels, whole vec4."""
+    return -(-channels // 4) * 4

@@ -1,0 +1,237 @@
+"""Choice of the steps of a GPU's plan that the host computes, with the reason for each.
+
+What has no kernel is computed by the host, between a readback and an upload. Small work between
+such steps would go to the device and back for nothing. Which steps go along with the host's is the
+cheapest cut of the plan in two: it costs what NumPy takes longer than the device, and the transfers
+of what one side makes and the other reads. Inputs are the device's, and outputs come from either
+side for nothing, so that a plan without steps of the host's stays on the device.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Hashable, Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+from glnn.backends import Backend
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.task import Entry
+from glnn.graph.operator import Operator
+from glnn.graph.operators.host import HostOperator
+from glnn.kernels.architecture import architecture
+from glnn.kernels.predict import Pace, host_seconds, pace
+from glnn.layout.layout import RowMajor
+from glnn.types import DType, TensorType
+
+NEVER = float("inf")
+NOTHING = 1e-12
+"""What is left of a capacity that was used up, as numbers are rounded."""
+LATE = "sizes that only a run tells"
+"""Why the host computes what is planned in parts."""
+LEFT = "between steps of the host's: to the device and back takes longer"
+"""Why the host computes what a kernel could."""
+LARGE = "made of constants alone, and much larger than these: no plan keeps it"
+"""Why the host computes what no run changes, in each run."""
+HOST, DEVICE = "host", "device"
+FEW = 1 << 12
+"""Numbers of an operand that no run changes, up to which the host reads it in each run."""
+
+
+class LeastCut:
+    """Things of which each goes to one side or the other, and what it costs where they part."""
+
+    def __init__(self) -> None:
+        self._left: dict[Hashable, dict[Hashable, float]] = {}
+
+    def add(self, here: Hashable, there: Hashable, cost: float) -> None:
+        """Add an edge that costs `cost` if `here` is on the first side of the cut and `there` is
+        not.
+        """
+        ways = self._left.setdefault(here, {})
+        ways[there] = ways.get(there, 0.0) + cost
+        self._left.setdefault(there, {}).setdefault(here, 0.0)
+
+    def first_side(self, first: Hashable, last: Hashable) -> set[Hashable]:
+        """All that goes with `first` in the cheapest way that has `last` on the other side.
+
+        Where several are as cheap, that of the fewest. To part them must not cost NEVER.
+        """
+        while True:
+            before = self._reached(first, last)
+            if last not in before:
+                return set(before)
+            path: list[tuple[Hashable, Hashable]] = []
+            there = last
+            while there != first:
+                path.append((before[there], there))
+                there = before[there]
+            least = min(self._left[a][b] for a, b in path)
+            for a, b in path:
+                self._left[a][b] -= least
+                self._left[b][a] += least
+
+    def _reached(self, first: Hashable, last: Hashable) -> dict[Hashable, Hashable]:
+        """Search breadth first from `first` over residual edges, up to `last`; return each vertex's
+        predecessor.
+        """
+        before: dict[Hashable, Hashable] = {first: first}
+        waiting = deque([first])
+        while waiting:
+            here = waiting.popleft()
+            for there, left in self._left.get(here, {}).items():
+                if left > NOTHING and there not in before:
+                    before[there] = here
+                    if there == last:
+                        return before
+                    waiting.append(there)
+        return before
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A step that the host computes."""
+
+    layer: str
+    """The layer or node that it belongs to."""
+    operator: str
+    """The operator's name for people."""
+    reason: str
+    """Why no GPU does."""
+
+    @property
+    def left(self) -> bool:
+        """Return True where a GPU could compute the step, but would finish later than the host."""
+        return self.reason == LEFT
+
+    def __str__(self) -> str:
+        return f"{self.operator} ({self.reason})"
+
+
+def why(operator: Operator, types: Iterable[TensorType], backend: Backend) -> str:
+    """Why no kernel of `backend` computes `operator`. types: of its operands and results."""
+    if isinstance(operator, HostOperator):
+        return operator.reason
+    types = tuple(types)
+    others = dict.fromkeys(t.dtype for t in types if not backend.holds(t.dtype))
+    if DType.int64 in others:
+        return "int64 numbers that are not known to be int32's"
+    if others:
+        return f"{' and '.join(dtype.value for dtype in others)} is the host's"
+    given = ", ".join(dict.fromkeys(t.dtype.value for t in types))
+    return f"{backend.name} has no kernel for it of {given}"
+
+
+@dataclass
+class _Memory:
+    """Who makes what lies in a memory, and who reads it: entries by number."""
+
+    nbytes: int = 0
+    makers: list[int] = field(default_factory=list)
+    readers: list[int] = field(default_factory=list)
+
+
+def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
+    """The results of steps of `schedule` that the host would be done with sooner.
+
+    names: of the graph's values, which copies in other layouts are none of. By predictions alone:
+    the same for the same schedule and device.
+    """
+    device, entries = schedule.backend.device, schedule.entries
+    if device is None or not any(_hosts(entry) and entry.task.output in names for entry in entries):
+        return frozenset()  # copies in a layout that the host makes are no steps
+    of = pace(architecture(device.capabilities))
+    memories = _memories(schedule)
+    free = {i for i, entry in enumerate(entries) if _movable(schedule, entry, names, memories)}
+    cut = LeastCut()
+    for i in free:
+        problem = entries[i].problem
+        lost = host_seconds(problem) - of.seconds(
+            problem.op, {name: problem.types[name] for name in problem.own}
+        )
+        cut.add(i, DEVICE, max(lost, 0.0))
+    for name, memory in memories.items():
+        if free.intersection((*memory.makers, *memory.readers)):
+            _transfers(cut, name, memory, free, entries, of)
+    found = cut.first_side(HOST, DEVICE)
+    return frozenset(entries[i].task.output for i in free if i in found)
+
+
+def _hosts(entry: Entry) -> bool:
+    """Return True where the host computes the entry itself, rather than running a branch's or
+    loop's bodies.
+    """
+    return entry.host and not entry.task.op.control
+
+
+def _memories(schedule: Schedule) -> dict[str, _Memory]:
+    """Return for each memory of `schedule` its size and the entries that write and read it."""
+    found: dict[str, _Memory] = {}
+    for name, tensor in schedule.tensors.items():
+        memory = found.setdefault(tensor.memory, _Memory())
+        memory.nbytes = max(memory.nbytes, 4 * prod(schedule.tensors[name].shape))
+    for i, entry in enumerate(schedule.entries):
+        for name in (entry.task.output, *entry.task.more):
+            found[schedule.tensors[name].memory].makers.append(i)
+        for name in entry.task.operands.values():
+            found[schedule.tensors[name].memory].readers.append(i)
+    return found
+
+
+def _movable(
+    schedule: Schedule, entry: Entry, names: Container[str], memories: dict[str, _Memory]
+) -> bool:
+    """Return True where the host could compute the step: a task of its own, without a requested
+    kernel.
+    """
+    task = entry.task
+    weights = sum(prod(weight.shape) for weight in task.parameters.values())
+    alone = len(memories[schedule.tensors[task.output].memory].makers) == 1
+    own = task.kernel is None and task.via is None and task.output in names
+    return own and alone and not entry.host and not task.op.updates and weights <= FEW
+
+
+def _transfers(
+    cut: LeastCut,
+    name: str,
+    memory: _Memory,
+    free: set[int],
+    entries: list[Entry],
+    of: Pace,
+) -> None:
+    """Have `cut` know what it costs where makers and readers of a memory are on two sides."""
+
+    def side(i: int) -> int | str:
+        return i if i in free else HOST if _hosts(entries[i]) else DEVICE
+
+    makers = {side(i) for i in memory.makers} or {DEVICE}
+    readers = {side(i) for i in memory.readers}
+    taken = memory.nbytes / of.bus
+    for maker in makers:
+        back, up = (name, "read back", maker), (name, "uploaded", maker)
+        for reader in readers:
+            cut.add(reader, back, NEVER)
+            cut.add(up, reader, NEVER)
+        cut.add(back, maker, of.wait + taken)
+        cut.add(maker, up, of.send + taken)
+
+
+def hosts_own(schedule: Schedule, shared: Iterable[str]) -> frozenset[str]:
+    """The memories that no step but the host's reads or writes, so that the device has none.
+
+    shared: tensors that others than steps read or write on the device.
+    """
+    if schedule.backend.device is None or not any(entry.host for entry in schedule.entries):
+        return frozenset()
+    found: set[str] = set()
+    others = {schedule.tensors[name].memory for name in shared if name in schedule.tensors}
+    # A transpose may be a view in another layout, which arrays of the host have not.
+    tensors = schedule.tensors.values()
+    others |= {tensor.memory for tensor in tensors if not isinstance(tensor.layout, RowMajor)}
+    for entry in schedule.entries:
+        own = {schedule.tensors[name].memory for name in entry.tensors}
+        if entry.host and not entry.task.op.control:
+            found |= own
+        else:
+            others |= own
+    return frozenset(found - others)

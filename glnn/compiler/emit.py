@@ -1,0 +1,639 @@
+"""Emit an outline as an executable: commands for the device, and steps for the host.
+
+A body is planned as any graph is. What goes into it and comes out is copied on the device, so that
+a body may hand back what it was given. The host reads conditions, one number each, and only those
+that are not known before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import prod
+from weakref import ref
+
+import numpy as np
+
+from glnn.backends.backend import Backend, Launch, Operand, Way
+from glnn.backends.cpu import HostStep as NumpyStep
+from glnn.backends.launch import encode, in_levels
+from glnn.compiler.memory_budget import Outline
+from glnn.compiler.memory_planner import Arena
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.task import Entry, Tensor
+from glnn.compiler.weights import ArrayWriter, Key, Weight, Weights
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.gl.command_encoder import BlockPart, CommandEncoder
+from glnn.gl.memory import LEAST
+from glnn.gl.program import Program
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.operator import Operator
+from glnn.graph.operators import If, Loop
+from glnn.kernels.reference import Preparation
+from glnn.layout import Layout, parse
+from glnn.progress_bar import report_work
+from glnn.runtime.array_program import ArrayProgram
+from glnn.runtime.buffer_set import BufferSet, DeviceWeight, Resources
+from glnn.runtime.executable import Block, Executable, IOSpec, StateSlot, Symbol, TensorSlot
+from glnn.runtime.store import HostStore, Store
+from glnn.size_table import Size, SizeTable, Template
+from glnn.symint import Guard, Substitution, hint
+from glnn.types import Array, Shape, TensorType, widened
+
+NOTHING = IOSpec((), ())
+
+
+@dataclass(frozen=True)
+class Body:
+    """A graph made ready to run."""
+
+    inputs: tuple[Store, ...]
+    """The inputs in the graph's order."""
+    run: Launch
+    """Performs all steps, without waiting."""
+    results: tuple[Callable[[], Store], ...]
+    """Give the outputs, row major, once it has run."""
+
+
+@dataclass(frozen=True)
+class Called:
+    """A step that runs bodies."""
+
+    backend: Backend
+    op: Operator
+    numbers: Mapping[str, Callable[[], Array]]
+    """Read the operands that decide: conditions and trips."""
+    given: tuple[Callable[[], Store], ...]
+    """The other operands, row major."""
+    bodies: tuple[Body, ...]
+    """The bodies of the operator."""
+    outs: tuple[Store, ...]
+    """The results."""
+
+    def copy(self, sources: Iterable[Store], targets: Iterable[Store]) -> None:
+        """Copy `sources` to `targets` pairwise, up to the end of the shorter of the two."""
+        for source, target in zip(sources, targets, strict=False):
+            self.backend.copy(source, target)
+
+
+def launch(called: Called) -> Launch:
+    """Return the launch that runs a branch or a loop. Raises UnsupportedOpError for other
+    operators.
+    """
+    if isinstance(called.op, If):
+        return _branch(called)
+    if isinstance(called.op, Loop):
+        return _loop(called, called.op)
+    raise UnsupportedOpError(f"nothing here runs the bodies of {called.op.name}")
+
+
+def _branch(called: Called) -> Launch:
+    then, otherwise = called.bodies
+
+    def perform() -> None:
+        taken = bool(called.numbers["condition"]().item())
+        body, first = (then, 0) if taken else (otherwise, len(then.inputs))
+        called.copy((given() for given in called.given[first:]), body.inputs)
+        body.run()
+        called.copy((result() for result in body.results), called.outs)
+
+    return perform
+
+
+def _loop(called: Called, op: Loop) -> Launch:
+    (body,) = called.bodies
+    number, going, *inputs = body.inputs
+    asked = "condition" in called.numbers and not op.endless
+    carried, stacked = called.outs[: op.carried], called.outs[op.carried :]
+    rows = body.results[1 + op.carried :]
+
+    def begin() -> int | None:
+        """Set all up that stays; how often it runs at the most, None where nothing says so."""
+        given = [store() for store in called.given]
+        called.copy(given, carried)
+        called.copy(given[op.carried :], inputs[op.carried :])
+        _put(going, True)
+        bounds = [called.numbers["trips"]().item()] if "trips" in called.numbers else []
+        bounds += [s.shape[a] for s, a in zip(inputs[op.carried :], op.scanned, strict=False)]
+        if "condition" in called.numbers and not called.numbers["condition"]().item():
+            return 0
+        return min(bounds, default=None)
+
+    def perform() -> None:
+        most, done = begin(), 0
+        while most is None or done < most:
+            if op.counts:
+                _put(number, done)
+            called.copy(carried, inputs)
+            body.run()
+            called.copy((result() for result in body.results[1:]), carried)
+            for row, out in zip(rows, stacked, strict=True):
+                called.backend.copy(row(), out, done)
+            done += 1
+            if asked and not body.results[0]().pull().item():
+                break
+
+    return perform
+
+
+def _put(store: Store, number: int | bool) -> None:
+    """Fill `store` with a number."""
+    store.put(np.full(store.shape, number, store.dtype.numpy))
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The sizes that an executable is for: symbols with bounds, and guards; none: all are known."""
+
+    symbols: tuple[Symbol, ...] = ()
+    sizes: tuple[int, ...] = ()
+    """The sizes of the symbols in the run that the executable is made for: their hints."""
+    guards: Callable[[], tuple[Guard, ...]] = tuple
+
+
+@dataclass(frozen=True, eq=False)
+class Emitted:
+    """An executable, and the programs and weights on the device that its numbers stand for."""
+
+    executable: Executable
+    programs: Sequence[Program]
+    weights: Sequence[DeviceWeight]
+    launches: Sequence[Launch]
+    """The launch for each entry of the schedule: a GlLaunch, or an EntryStep of the host."""
+    encoder: CommandEncoder
+
+
+def ways(outline: Outline) -> dict[int, Way]:
+    """Return which blocks the host writes before each run, and which it reads after it, by number.
+
+    None where the host computes a step in between: it reads and writes as it needs to.
+    """
+    schedule, block = outline.schedule, outline.arena.block
+    if schedule.backend.device is None or any(entry.host for entry in schedule.entries):
+        return {}
+    found: dict[int, Way] = {}
+    carried = {one.name for one in outline.carried}
+    inputs = [v.name for v in outline.graph.inputs if v.name not in carried]
+    for names, way in ((outline.outputs.values(), Way.TO_HOST), (inputs, Way.TO_DEVICE)):
+        for memory in (schedule.tensors[name].memory for name in names):
+            found |= {block[memory]: way} if memory in block else {}
+    return found
+
+
+def wanted(outline: Outline) -> Iterator[Key]:
+    """Yield the keys of the weights of an outline and its bodies, in the order of their steps."""
+    for _, part in outline.walk():
+        for entry in part.schedule.entries:
+            task = entry.task
+            if task.op.control or entry.host or not task.parameters:
+                continue
+            copies = part.schedule.backend.copies(entry.choice, entry.problem)
+            for name, weight in task.parameters.items():
+                if not weight.sized:
+                    yield weight, entry.layouts[name], name in copies
+
+
+def emit(
+    outline: Outline, weights: Weights, io: IOSpec = NOTHING, domain: Domain = Domain()
+) -> Emitted:
+    """Return `outline` as an executable. Only inside `Backend.perform`.
+
+    weights: the session's. io: its inputs and outputs. domain: the sizes that it is for. Programs
+    are compiled, and weights uploaded, for it. Raises what the backend raises of a kernel.
+    """
+    return _Emitter(outline.schedule, outline.arena, weights, outline, domain).emitted(io)
+
+
+def emit_schedule(schedule: Schedule, arena: Arena, weights: Weights) -> Emitted:
+    """Return a schedule without inputs and outputs of its own as an executable."""
+    return _Emitter(schedule, arena, weights, None, Domain()).emitted(NOTHING)
+
+
+class _Emitter:
+    """Writes one schedule as an executable; its tensors share blocks as `arena` says."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        arena: Arena,
+        weights: Weights,
+        outline: Outline | None,
+        domain: Domain,
+    ) -> None:
+        self.schedule, self.arena, self.weights = schedule, arena, weights
+        self.outline, self.domain = outline, domain
+        self.backend: Backend = schedule.backend
+        self.on_device = self.backend.device is not None
+        self.encoder = CommandEncoder(SizeTable())
+        self._sized: dict[tuple[Weight, Layout, bool], TensorSlot] = {}
+        """Where each weight lies that follows from sizes, by its layout and whether on the host."""
+        self._kept: dict[Store, int] = {}
+        """The place of each weight among `_weights`, by its store."""
+        self._weights: list[DeviceWeight] = []
+        self._words: list[int] = []
+
+    def emitted(self, io: IOSpec) -> Emitted:
+        """Return the executable."""
+        sized = self._place_sized()
+        blocks = self._blocks()
+        for i in range(len(blocks)):
+            self.encoder.buffer(BlockPart(i, LEAST))
+        launches = self._launches()
+        order = launches
+        states = () if self.outline is None else self.outline.carried
+        if states:  # many small launches, of which few wait for one another
+            order = in_levels(launches)
+        device = self.backend.device
+        if device is not None:
+            encode(self.encoder, order, device)
+        commands = self.encoder.finish()
+        slots = {name: self._slot(name, one) for name, one in self.schedule.tensors.items()}
+        slots |= {one.name: one for one in self._sized.values()}
+        host = [one for one in order if isinstance(one, EntryStep)]
+        io = io.sized(self.encoder.sizes)
+        made = Executable(
+            name="" if self.outline is None else self.outline.graph.name,
+            backend=self.backend.name,
+            symbols=self.domain.symbols,
+            expressions=self.encoder.sizes.expressions,
+            guards=self.domain.guards(),
+            blocks=blocks,
+            weights=tuple(self._words),
+            commands=commands,
+            io=io,
+            slots=slots,
+            aliases={} if self.outline is None else dict(self.outline.outputs),
+            nbytes=0 if self.outline is None else self.outline.peak,
+            host=tuple(host),
+            states=tuple(
+                StateSlot(one.name, one.blocks(self.schedule, self.arena), one.after)
+                for one in states
+            ),
+            set_by_host=self._set_by_host(),
+            sized=sized,
+            why_not_saved=self._why_not_saved(bool(host), sized),
+        )
+        return Emitted(made, tuple(self.encoder.programs), self._weights, launches, self.encoder)
+
+    def _why_not_saved(self, hosted: bool, sized: ArrayProgram) -> str | None:
+        """Return why the executable cannot be written to disk; None where it can."""
+        if not self.on_device or hosted:
+            return "the host has a part in it"
+        if self.outline is not None and self.outline.carried:
+            return "it has states"
+        if sized.why_not_saved is not None:
+            return sized.why_not_saved
+        if any(one.is_number for one in self.domain.symbols):
+            return "a size depends on the numbers of an input"
+        if any(program.key is None for program in self.encoder.programs):
+            return "a program's binary is not kept"
+        return None
+
+    def _blocks(self) -> tuple[Block, ...]:
+        """Return the blocks of memory, each with what its tensors take."""
+        if not self.on_device:
+            return ()
+        own = {} if self.outline is None else ways(self.outline)
+        found = []
+        for i, words in enumerate(self.arena.words(self.schedule)):
+            most = max(map(hint, words), default=LEAST)
+            kind = self.backend.memory_kind(max(most, self.arena.sizes[i]), own.get(i))
+            sizes = tuple(dict.fromkeys(self.encoder.sizes.size(words)))
+            if all(isinstance(one, int) for one in sizes):
+                sizes = (max(most, self.arena.sizes[i]),)
+            found.append(Block(sizes, kind, i in own))
+        there = (one for one in self._sized.values() if one.block is not None)
+        return (*found, *(Block((one.words,), "shared", True) for one in there))
+
+    def _place_sized(self) -> ArrayProgram:
+        """Have each weight that follows from sizes be a tensor in a block of its own.
+
+        Return what makes them.
+        """
+        writer = ArrayWriter(self.encoder.sizes)
+        size, count = self.encoder.sizes.size, len(self.arena.sizes)
+        for entry in self.schedule.entries:
+            for name, weight in entry.task.parameters.items():
+                on_device = self._on_device(entry)
+                key = weight, self._layout(entry, name), on_device
+                if not weight.sized or entry.task.op.control or key in self._sized:
+                    continue
+                if weight.variables:  # nobody would see that one was assigned anew
+                    raise UnsupportedOpError(
+                        f"{weight.name} is made of a variable and of open sizes"
+                    )
+                called = f"sized {len(self._sized)}"
+                while called in self.schedule.tensors:
+                    called += "'"
+                dtype = (
+                    weight.type.dtype if self.on_device else self.backend.stored(weight.type.dtype)
+                )
+                block = count if on_device else None
+                count += on_device
+                words = self.backend.capacity(key[1].words(weight.type)) if on_device else 0
+                writer.add(called, weight, dtype)
+                self._sized[key] = TensorSlot(
+                    called, size(weight.shape), dtype, key[1], size(words), block, called, None
+                )
+        return writer.written()
+
+    def _on_device(self, entry: Entry) -> bool:
+        return self.on_device and not entry.host
+
+    def _layout(self, entry: Entry, name: str) -> Layout:
+        return parse("R") if entry.host else entry.layouts[name]
+
+    def _slot(self, name: str, tensor: Tensor) -> TensorSlot:
+        """Return where a tensor lies."""
+        size, held = self.encoder.sizes.size, self._is_on_device(tensor)
+        words = self.backend.capacity(tensor.layout.words(tensor.type)) if held else 0
+        return TensorSlot(
+            name,
+            size(tensor.shape),
+            tensor.type.dtype,
+            tensor.layout,
+            size(words),
+            self.arena.block[tensor.memory] if held else None,
+            tensor.memory,
+            size(tensor.offset),
+        )
+
+    def _is_on_device(self, tensor: Tensor) -> bool:
+        """Return True where a tensor is in a device's memory."""
+        return self.on_device and tensor.memory in self.arena.block
+
+    def _part(self, name: str) -> Operand:
+        """Return the part of a block that the tensor of that name will have."""
+        tensor = self.schedule.tensors[name]
+        if not self._is_on_device(tensor):
+            return HostStore((), tensor.type.dtype)  # no kernel is bound to it
+        words = tensor.layout.words(tensor.type)
+        room = self.backend.capacity(words)
+        part = (0, -1) if tensor.offset is None else (4 * tensor.offset, 4 * room)
+        return BlockPart(self.arena.block[tensor.memory], words, part)
+
+    def _launches(self) -> list[Launch]:
+        doing = "compiling" if self.on_device else "preparing"
+        with report_work(doing, total=len(self.schedule.entries)) as work:
+            return [self._launch(entry) for entry in work.counted(self.schedule.entries)]
+
+    def _launch(self, entry: Entry) -> Launch:
+        task = entry.task
+        if task.op.control:
+            outlines = self.outline.bodies[task.output] if self.outline is not None else ()
+            domain = Domain(self.domain.symbols)
+            bodies = [(one, emit(one, self.weights, domain=domain)) for one in outlines]
+            return ControlStep(entry, self.backend, {}, self.weights, bodies)
+        if entry.host:
+            return HostStep(entry, self.backend, self._sized_names(entry))
+        copies = self.backend.copies(entry.choice, entry.problem) if task.parameters else {}
+        sized = self._sized_names(entry)
+        kept = {
+            name: self._weight((weight, entry.layouts[name], name in copies))
+            for name, weight in task.parameters.items()
+            if name not in sized
+        }
+        if not self.on_device:
+            return self._cpu_step(entry, sized, {k: self._kept[one] for k, one in kept.items()})
+        operands: dict[str, Operand] = {k: self._part(name) for k, name in task.operands.items()}
+        for name in sized:
+            slot = self._sized[task.parameters[name], self._layout(entry, name), True]
+            assert slot.block is not None
+            operands[name] = BlockPart(slot.block, slot.layout.words(task.parameters[name].type))
+        operands |= kept
+        states = self.outline is not None and bool(self.outline.carried)
+        out = self._part(task.output)
+        return self.backend.prepare(entry.choice, entry.problem, operands, out, states)
+
+    def _cpu_step(
+        self, entry: Entry, sized: Mapping[str, str], numbers: Mapping[str, int]
+    ) -> CpuStep:
+        """Return a step of the `cpu` backend. numbers: of the weights that no run changes."""
+        problem, hinted, task = entry.problem, entry.problem.hinted, entry.task
+        sizes, order = self.encoder.sizes, (*task.operands, *sized, *numbers)
+        given = {name: hinted.types[name] for name in order}
+        make = Preparation(hinted.op, given, hinted.results[0], hinted.epilogue)
+        types = make.types
+        if not make.any_sizes:
+            own = {name: widened(problem.types[name]) for name in problem.own}
+            types = tuple(problem.op.positional(own))
+        shapes: list[Shape | None] = []
+        for name in order:
+            wanted = sizes.size(problem.types[name].shape)
+            if name in task.operands:
+                found = self._array_shapes[self.schedule.tensors[task.operands[name]].memory]
+            else:
+                found = {sizes.size(task.parameters[name].shape)}
+            shapes.append(None if found == {wanted} else _reshaped(wanted))
+        parts = Template((problem.op, types, problem.epilogue), sizes)
+        return CpuStep(entry, self.backend, sized, numbers, make, parts, Template(tuple(shapes)))
+
+    @cached_property
+    def _array_shapes(self) -> Mapping[str, set[tuple[Size, ...]]]:
+        """Return the shapes of the tensors in each memory, and of what steps write to it."""
+        found: dict[str, set[tuple[Size, ...]]] = defaultdict(set)
+        size, tensors = self.encoder.sizes.size, self.schedule.tensors
+        for one in tensors.values():
+            found[one.memory].add(size(one.shape))
+        for entry in self.schedule.entries:
+            for name, type in zip((entry.task.output, *entry.task.more), entry.problem.results):
+                found[tensors[name].memory].add(size(type.shape))
+        return found
+
+    def _sized_names(self, entry: Entry) -> dict[str, str]:
+        """Return the tensors that are an entry's weights that follow from sizes, by operand."""
+        return {
+            name: self._sized[weight, self._layout(entry, name), self._on_device(entry)].name
+            for name, weight in entry.task.parameters.items()
+            if weight.sized
+        }
+
+    def _weight(self, key: Key) -> Store:
+        """Return the buffer of a weight, which kernels are bound to, and number it."""
+        kept = self.weights.keep(*key)
+        if kept.store not in self._kept:
+            self._kept[kept.store] = len(self._weights)
+            self._weights.append(kept)
+            self._words.append(kept.store.nbytes // 4)
+            if self.on_device:
+                self.encoder.buffer(kept.store)  # type: ignore[arg-type]
+        return kept.store
+
+    def _set_by_host(self) -> frozenset[str]:
+        """Return `Executable.set_by_host`."""
+        set_here: set[str] = set()
+        launched: set[str] = set()  # memories
+        for entry in self.schedule.entries:
+            outs = (entry.task.output, *entry.task.more)
+            if entry.host and not entry.task.op.control:
+                set_here.update(outs)
+            else:
+                launched.update(self.schedule.tensors[name].memory for name in outs)
+        tensors = self.schedule.tensors
+        return frozenset(name for name in set_here if tensors[name].memory not in launched)
+
+
+def _reshaped(shape: Shape) -> Shape:
+    """Return what to reshape an array to that `shape`: NumPy finds its only open size itself."""
+    known = [one for one in shape if isinstance(one, int)]
+    if len(known) != len(shape) - 1 or 0 in known:
+        return shape
+    return tuple([one if isinstance(one, int) else -1 for one in shape])
+
+
+@dataclass(frozen=True, eq=False)
+class EntryStep:
+    """A step that the host performs, a `host` command: NumPy's work, or a branch or loop."""
+
+    entry: Entry
+    backend: Backend
+    sized_weights: Mapping[str, str]
+    """The tensor of each operand that is a weight and follows from sizes."""
+
+    @property
+    def tensors(self) -> Sequence[str]:
+        """The tensors that it reads and writes."""
+        return tuple(self.entry.tensors)
+
+    @cached_property
+    def sized(self) -> bool:
+        """Return True where the launch depends on symbolic sizes."""
+        problem = self.entry.problem
+        return problem.hinted is not problem or bool(self.sized_weights)
+
+    def bound(self, buffers: BufferSet) -> Callable[[], None]:
+        """Return what performs it with the tensors of `buffers`, for their sizes."""
+        raise NotImplementedError
+
+    def __call__(self) -> None:
+        raise NotImplementedError("it must be bound first")
+
+
+class HostStep(EntryStep):
+    """A step beside a GPU: reads operands back, computes by NumPy, uploads the results."""
+
+    def bound(self, buffers: BufferSet) -> Callable[[], None]:
+        """See `EntryStep`."""
+        entry, change, backend = self.entry, buffers.change, self.backend
+        task, problem = entry.task, entry.problem.substituted(change)
+        outs = [buffers.store(name) for name in (task.output, *task.more)]
+        fixed = {n: w for n, w in task.parameters.items() if n not in self.sized_weights}
+        operands = {**task.operands, **self.sized_weights}
+
+        own = ref(buffers)  # who has what is bound: a circle would keep device memory
+
+        def perform() -> None:
+            arrays = {k: _pulled(own, v) for k, v in operands.items()}
+            arrays |= {k: weight.read() for k, weight in fixed.items()}
+            arrays = {k: array.reshape(problem.shapes[k]) for k, array in arrays.items()}
+            for store, type, found in zip(
+                outs, problem.results, problem.compute_all(arrays), strict=True
+            ):
+                array = np.ascontiguousarray(found, type.dtype.numpy)
+                if array.size != prod(type.shape):  # of an operator that inferred it wrongly
+                    raise ShapeError(f"{task.op} gave {array.shape} in place of {type}")
+                store.set(array.reshape(type.shape))
+                backend.upload(store)
+
+        return perform
+
+
+@dataclass(frozen=True, eq=False)
+class CpuStep(EntryStep):
+    """A step of the `cpu` backend, where all arrays are the host's."""
+
+    numbers: Mapping[str, int]
+    """The number of the weight of each operand that no run changes."""
+    preparation: Preparation
+    parts: Template[tuple[Operator, tuple[TensorType | None, ...], Epilogue | None]]
+    """The operator, the types of its operands, where it depends on these, and the epilogue."""
+    shapes: Template[tuple[Shape | None, ...]]
+    """What operands are reshaped to; None for arrays that have no other shape anyway."""
+
+    @property
+    def sized(self) -> bool:
+        """Return True where the launch depends on symbolic sizes."""
+        return self.parts.is_open or self.shapes.is_open
+
+    def bound(self, buffers: BufferSet) -> Callable[[], None]:
+        """See `EntryStep`."""
+        tensors, store = {**self.entry.task.operands, **self.sized_weights}, buffers.store
+        stores = [store(one) for one in tensors.values()]
+        stores += [buffers.weight(number).store for number in self.numbers.values()]
+        compute = self.preparation(*self.parts(buffers.numbers))
+        shapes = self.shapes(buffers.numbers)
+        return NumpyStep(compute, tuple(stores), shapes, store(self.entry.task.output)).perform
+
+
+@dataclass(frozen=True, eq=False)
+class ControlStep(EntryStep):
+    """A branch or a loop: the host reads conditions, and runs the executables of bodies."""
+
+    weights: Weights
+    bodies: Sequence[tuple[Outline, Emitted]]
+
+    @property
+    def sized(self) -> bool:
+        """Return True where the launch depends on symbolic sizes."""
+        return any(emitted.executable.symbols for _, emitted in self.bodies)
+
+    def bound(self, buffers: BufferSet) -> Callable[[], None]:
+        """See `EntryStep`."""
+        task, change, own = self.entry.task, buffers.change, ref(buffers)
+        numbers: dict[str, Callable[[], Array]] = {}
+        given: list[Callable[[], Store]] = []
+        for name in self.entry.problem.shapes:
+            weight = task.parameters.get(name)
+            if name in task.op.host:
+                pulled = partial(_pulled, own, task.operands.get(name, ""))
+                numbers[name] = change(weight).read if weight else pulled
+            elif weight:
+                given.append(self._store(weight, change))
+            else:
+                given.append(partial(_computed, own, task.operands[name]))
+        outs = tuple(buffers.store(name) for name in (task.output, *task.more))
+        bodies = tuple(self._body(i, buffers, change) for i in range(len(self.bodies)))
+        return launch(Called(self.backend, task.op, numbers, tuple(given), bodies, outs))
+
+    def _body(self, place: int, buffers: BufferSet, change: Substitution) -> Body:
+        outline, emitted = self.bodies[place]
+        own = buffers.nested.get((self, place))
+        if own is None:
+            resources = Resources(
+                self.backend.device, emitted.programs, emitted.weights, self.backend.available
+            )
+            own = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
+            own.bind(buffers.sizes)
+            resources.looks = True
+        own.bind(buffers.sizes)
+        results: list[Callable[[], Store]] = []
+        for value in outline.graph.outputs:
+            if value.name in outline.outputs:
+                results.append(partial(own.computed, outline.outputs[value.name]))
+            else:
+                results.append(self._store(outline.constants[value], change))
+        inputs = tuple(own.store(value.name) for value in outline.graph.inputs)
+        return Body(inputs, own.perform, tuple(results))
+
+    def _store(self, weight: Weight, change: Substitution) -> Callable[[], Store]:
+        """Gives the store of `weight` in row major, for the sizes that `change` puts in."""
+        if weight.sized:
+            weight = replace(change(weight), passing=True)
+        if self.backend.holds(weight.type.dtype):
+            kept = self.weights.keep(weight, parse("R"), False)
+            return lambda: kept.store
+        store = HostStore(weight.shape, weight.type.dtype)
+        store.set(weight.read())
+        return lambda: store
+
+
+def _pulled(own: ref[BufferSet], tensor: str) -> Array:
+    return _computed(own, tensor).pull()
+
+
+def _computed(own: ref[BufferSet], tensor: str) -> Store:
+    buffers = own()
+    assert buffers is not None  # it is what runs
+    return buffers.computed(tensor)

@@ -1,0 +1,174 @@
+"""Evaluation of a single operator, without a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.backends import Backend, Choice, Launch, opened
+from glnn.compiler.emit import emit_schedule
+from glnn.compiler.memory_planner import Arena
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.task import Task
+from glnn.compiler.weights import Weight, Weights
+from glnn.errors import LimitError, UnsupportedOpError, shown
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.operator import Operator
+from glnn.graph.operators.reorder import Reorder
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
+from glnn.layout import Layout, parse
+from glnn.layout.layout import RowMajor
+from glnn.runtime.buffer_set import BufferSet, Resources
+from glnn.runtime.store import Store
+from glnn.types import TensorType
+
+_WORTH_A_KERNEL = 1 << 16  # elements: below, the CPU has packed them before a kernel begins
+
+
+def evaluate(
+    op: Operator,
+    operands: Mapping[str, NDArray[Any]],
+    backend: str | Backend = "auto",
+    kernel: str | None = None,
+    epilogue: Epilogue | None = None,
+) -> NDArray[Any]:
+    """The first result of `op` on `operands`, by one kernel of a backend.
+
+    epilogue: what is done to the result, whose operands are among `operands`. Raises ShapeError
+    where the operands do not fit, UnsupportedOpError or LimitError where the backend cannot
+    compute it.
+    """
+    if not isinstance(kernel, (str, type(None))):
+        raise UnsupportedOpError(f"a kernel must be a name, got {shown(kernel)}")
+    problem = _problem(op, operands, epilogue)
+    if 0 in problem.output:
+        return np.empty(problem.output, problem.results[0].dtype.numpy)
+    if op.view:
+        return np.array(problem.compute(operands))
+    chosen = opened(backend)
+
+    def work() -> NDArray[Any]:
+        perform, out = prepare(op, operands, chosen, kernel, epilogue=epilogue)
+        perform()
+        return out.pull()
+
+    return chosen.perform(work)
+
+
+def prepare(
+    op: Operator,
+    operands: Mapping[str, NDArray[Any]],
+    backend: Backend,
+    kernel: str | Kernel | None = None,
+    layouts: Mapping[str, str] | None = None,
+    epilogue: Epilogue | None = None,
+) -> tuple[Launch, Store]:
+    """`op` made ready to run on `operands`, which are uploaded, and the store of its result.
+
+    kernel: its name, or one with parameters of its own, at whose results nobody looks before.
+    layouts: how the inputs lie that a kernel of stages is given, row major unless said; any other
+    kernel is given them as it takes them. epilogue: what is done to the result. Only inside
+    `backend.perform`, or in the thread that opened the device. Raises what `evaluate` raises.
+    """
+    backend.activate()
+    problem = _problem(op, operands, epilogue)
+    choice = kernel if isinstance(kernel, Kernel) else _chosen(problem, backend, kernel)
+    if isinstance(choice, Kernel) and choice.stages:
+        schedule = _schedule(problem, operands, backend, choice, layouts or {})
+        if schedule.examine():
+            return prepare(op, operands, backend, kernel, layouts, epilogue)
+        return _prepare_stages(schedule, operands)
+    taken = backend.layouts(choice, problem)
+    stores = {name: _place(backend, array, taken[name]) for name, array in operands.items()}
+    out = backend.allocate(problem.output, taken["out"], dtype=problem.results[0].dtype)
+    return backend.prepare(choice, problem, stores, out), out
+
+
+def _problem(
+    op: Operator, operands: Mapping[str, NDArray[Any]], epilogue: Epilogue | None
+) -> Problem:
+    types = {name: TensorType.of(array) for name, array in operands.items()}
+    return Problem.of(op, types, {}, epilogue)
+
+
+def _chosen(problem: Problem, backend: Backend, kernel: str | None = None) -> Choice:
+    """The kernel for `problem`, or that of stages, seen to be right here."""
+    while True:
+        choice = backend.choose(problem, kernel)
+        if isinstance(choice, Kernel) and choice.stages:
+            return choice
+        if not backend.examine([(choice, problem)]):
+            return choice
+
+
+def _schedule(
+    problem: Problem,
+    operands: Mapping[str, NDArray[Any]],
+    backend: Backend,
+    kernel: Kernel,
+    layouts: Mapping[str, str],
+) -> Schedule:
+    """The stages of `kernel`, which computes `problem`. What is row major lies as it takes it."""
+    schedule, op = Schedule(backend), problem.op
+    inputs = {n: n for n in operands if n not in op.parameters and n not in problem.extents}
+    taken = problem.chosen_layouts(kernel)
+    for name in inputs:
+        rows = taken[name].name if isinstance(taken[name], RowMajor) else "R"
+        schedule.add_input(name, problem.types[name], layouts.get(name, rows))
+    fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
+    name, epilogue = kernel.name, problem.epilogue
+    schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, name, epilogue=epilogue))
+    schedule.finish(["result"])
+    return schedule
+
+
+def _prepare_stages(
+    schedule: Schedule, operands: Mapping[str, NDArray[Any]]
+) -> tuple[Launch, Store]:
+    """Return what `prepare` does, for a kernel that is made of stages."""
+    backend = schedule.backend
+    made = emit_schedule(schedule, Arena.of(schedule, ["result"]), Weights(backend))
+    resources = Resources(backend.device, made.programs, made.weights, backend.available)
+    buffers = BufferSet(made.executable, resources)
+    buffers.bind()
+    for name in set(operands) & set(schedule.tensors):
+        buffers.store(name).set(operands[name])
+        backend.upload(buffers.store(name))
+
+    def perform() -> None:
+        buffers.perform()
+        buffers.computed("result")
+
+    return perform, buffers.store("result")
+
+
+def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
+    """`array` on the device in `layout`.
+
+    A matrix goes there as it lies on the host, if it can be reordered there: a transposed one is
+    not moved about by the CPU.
+    """
+    lies = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
+    type = TensorType.of(array)
+    store = backend.allocate(array.shape, layout, dtype=type.dtype)
+    reorder = Problem.of(Reorder(lies, layout.name), {"x": array.shape}, {"x": lies})
+    choice: Choice | None = None
+    plain = array.dtype == np.float32 and array.ndim == 2 and array.size >= _WORTH_A_KERNEL
+    packs = lies == "R" and isinstance(layout, RowMajor)  # the host adds no more than padding
+    if backend.device and lies != layout.name and plain and not packs:
+        with suppress(UnsupportedOpError, LimitError):
+            choice = _chosen(reorder, backend)
+    if choice is None:
+        store.set(array)
+        backend.upload(store)
+        return store
+    source = backend.allocate(array.shape, parse(lies))
+    source.set(array)
+    backend.upload(source)
+    backend.prepare(choice, reorder, {"x": source}, store)()
+    return store

@@ -1,0 +1,599 @@
+"""Executor: the plans of one graph on one backend, found or made for the inputs of each run."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from traceback import clear_frames
+from typing import Any
+
+from glnn.arrays import all_small
+from glnn.backends import Backend, open_backend, opened
+from glnn.compiler.cpu_fallback import Hosted
+from glnn.compiler.cut import Cut, planned
+from glnn.compiler.plan import Plan
+from glnn.compiler.regimes import Regimes
+from glnn.compiler.states import States
+from glnn.compiler.weights import Weights
+from glnn.errors import (
+    DeviceError,
+    GlnnError,
+    LimitError,
+    NoRoomError,
+    ShapeError,
+    UnsupportedOpError,
+)
+from glnn.gl import Device
+from glnn.graph.graph import Graph, Kind, Value, Variable
+from glnn.graph.passes import Pass, samples_of
+from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
+from glnn.kernels.library import revision
+from glnn.process import memory, process_lock
+from glnn.runtime.runner import FinishedRun, Run, run_within, within_memory
+from glnn.runtime.store import T
+from glnn.settings import Settings
+from glnn.stored.plan_cache import PlanWriter
+from glnn.types import Array, DType, Shape, TensorType, content
+
+STEPS = (2, 4, 8, 16, 32, 64, 128)
+"""Of what sizes may have to be multiples: networks that halve an image and join it with itself."""
+LEAST_RANK = 3  # of inputs whose sizes are looked at: the first is the batch, the next the channels
+
+Types = Mapping[str, TensorType]
+LOG = logging.getLogger(__name__)
+MOST_WAITING = 4
+"""Plans that wait for their first results."""
+PLANS_KEPT = 4
+REPEATS = 32
+"""Runs of the same sizes, one after the other, for which a plan with kernels of its own pays."""
+Known = tuple[dict[str, Any], bool, int]
+"""What a plan is for beside shapes.
+
+The numbers of inputs that decide sizes (`Graph.told`), by name; whether int64 inputs are small
+(`arrays.all_small`); the revision of the kernels that there are.
+"""
+HELD = 256 << 20  # bytes of packed weights that are held until they are stored
+SHARE = 16  # of the process's memory, where that is little
+MOST_NAMED = 8  # operators that a warning names, and layers of each
+
+
+def nearby_sizes(graph: Graph, types: Types, told: Mapping[str, Array] | None = None) -> str:
+    """Return which sizes of inputs would fit, as the end of a sentence; empty where none is found.
+
+    Sizes that `graph` leaves open are rounded to multiples of STEPS, down and up; the least step
+    that fits is named.
+
+    Args:
+        graph: The graph, as it was made.
+        types: Its inputs' types, of which some size does not fit.
+        told: Numbers of inputs, by name, that sizes depend on.
+    """
+    if any(0 in type.shape for type in types.values()):  # a larger one is no advice for none
+        return ""
+    if _fits(graph, types, told):  # it is not the sizes, or not these alone
+        return ""
+    for step in STEPS:
+        shapes = [_rounded(graph, types, step, up) for up in (False, True)]
+        kinds = [{n: types[n].of_shape(there[n]) for n in types} for there in shapes]
+        if all(_fits(graph, one, told) for one in kinds):  # one alone may be a multiple of more
+            listed = " or ".join(dict.fromkeys(_listed(there, types) for there in shapes))
+            return f"; sizes that are multiples of {step} would do, as {listed}"
+    return ""
+
+
+def missing_numbers(graph: Graph, types: Types, told: Mapping[str, Array] | None = None) -> str:
+    """Return which inputs' numbers would say more of sizes and branches, as the end of a sentence.
+
+    Empty where all are among `told`. The arguments are those of `nearby_sizes`.
+    """
+    shapes = {name: type.shape for name, type in types.items()}
+    missing = [name for name in graph.deciding(shapes) if name not in (told or {})]
+    if not missing:
+        return ""
+    names = ", ".join(map(repr, missing))
+    return f"; branches and sizes depend on the numbers of {names}, which are not given"
+
+
+def _fits(graph: Graph, types: Types, told: Mapping[str, Array] | None) -> bool:
+    """Return whether the types of all values follow from those of the inputs."""
+    try:
+        graph.settled(types, told)
+    except GlnnError:
+        return False
+    return True
+
+
+def _rounded(graph: Graph, types: Types, step: int, up: bool) -> dict[str, Shape]:
+    """Round the open sizes of inputs but the batch's."""
+    found: dict[str, Shape] = {}
+    for value in graph.inputs:
+        given, declared = types[value.name].shape, value.type.dims
+        found[value.name] = given
+        if len(given) >= LEAST_RANK and len(given) == len(declared):
+            sides = (
+                max(step, -(-size // step) * step if up else size // step * step)
+                if i and isinstance(open_size, str)
+                else size
+                for i, (size, open_size) in enumerate(zip(given, declared, strict=True))
+            )
+            found[value.name] = tuple(sides)
+    return found
+
+
+def _listed(shapes: Mapping[str, Shape], types: Types) -> str:
+    """Name the inputs of other shapes than they have."""
+    return ", ".join(
+        f"{name} {there}" for name, there in shapes.items() if there != types[name].shape
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _New:
+    """A plan that was made just now."""
+
+    plan: Plan
+    """The plan that is to be written."""
+    small: bool
+    """True where int64 inputs must be small."""
+
+
+class Saving:
+    """New plans of `graph`, which `writer` writes once a run of theirs gave results.
+
+    From the first weight on that is assigned anew none is kept: what is stored is of the model as
+    it was loaded, which was just now. Any thread may use it.
+    """
+
+    def __init__(self, writer: PlanWriter, graph: Graph) -> None:
+        self._writer, self._lock = writer, process_lock()
+        self._new: list[_New] = []
+        self.paused = False
+        """Whether new plans wait until somebody knows whether they will run again."""
+        read = (value for node in graph.nodes for value in node.reads)
+        self._revisions: dict[Variable, int] = {
+            value.data: value.data.revision  # type: ignore[union-attr, misc]
+            for value in read
+            if value.kind is Kind.VARIABLE
+        }
+
+    @property
+    def waiting(self) -> bool:
+        """Return True where there are new plans to write and writing is not paused."""
+        return bool(self._new) and not self.paused
+
+    def made(self, plan: Plan, small: bool) -> None:
+        """Note that `plan` was made. small: whether inputs of int64 must be small for it."""
+        with self._lock:
+            new = [*(one for one in self._new if one.plan is not plan), _New(plan, small)]
+            gone, self._new = new[:-MOST_WAITING], new[-MOST_WAITING:]
+        for one in gone:
+            _release(one.plan)
+
+    def drop(self) -> None:
+        """Keep none of those that wait."""
+        with self._lock:
+            gone, self._new = self._new, []
+        for one in gone:
+            _release(one.plan)
+
+    def settle(self) -> None:
+        """Have those kept that have run, once some run gave results. Only inside `perform`.
+
+        Raises nothing: nobody asked for this, and the run has its results.
+        """
+        with self._lock:
+            over = [one for one in self._new if one.plan.buffers.ran]
+            self._new = [one for one in self._new if one not in over]
+        for one in over:
+            try:
+                why = self._save(one)
+            except Exception:
+                LOG.debug("a plan of %s is not kept", one.plan.graph.name, exc_info=True)
+                _release(one.plan)
+                continue
+            if why is not None:
+                LOG.debug("a plan of %s is not kept: %s", one.plan.graph.name, why)
+                _release(one.plan)
+
+    def _save(self, new: _New) -> str | None:
+        """Have a plan written; return why it is not."""
+        if any(variable.revision != known for variable, known in self._revisions.items()):
+            return "a weight was assigned"
+        why = _why_not(new.plan)
+        if why is None:
+            executable = new.plan.seen.executable
+            fixed = {name: new.plan.fixed(name) for name in executable.io.fixed()}
+            self._writer.save(executable, new.plan.kept, fixed, new.small)
+            # Written again once it is seen to be right for larger sizes, as of a cache that grows.
+            saving, plan, small = weakref.ref(self), weakref.ref(new.plan), new.small
+            new.plan.seen.on_growth = lambda: _write_again(saving(), plan(), small)
+        return why
+
+
+def _write_again(saving: Saving | None, plan: Plan | None, small: bool) -> None:
+    """Have a plan written again, if both are still there."""
+    if saving is not None and plan is not None:
+        saving.made(plan, small)
+
+
+def _release(plan: Plan) -> None:
+    """Hold the words of its weights no more: nobody stores them."""
+    for kept in plan.kept:
+        kept.held = None
+
+
+def _why_not(plan: Plan) -> str | None:
+    """Return why a plan is not kept on disk; None where it is."""
+    executable = plan.executable
+    if plan.outline.tight and Settings.from_environment().memory is None:
+        return "it was made while little memory was free"
+    if any(plan.fixed(name).dtype == DType.object.numpy for name in executable.io.fixed()):
+        return "an output is no tensor of numbers"
+    if plan.sized_outputs:
+        return "an output follows from sizes alone"
+    return executable.why_not_saved
+
+
+class Executor:
+    """Runs a graph on a backend, by plans that are made when inputs need them.
+
+    graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`, or a backend
+    that was opened so. kernels: kernels to take, by the name of the op. precision: of the weights,
+    see `Plan`. without: names of passes that are left out. plans: how many are kept. weights: those
+    that it shares with another executor. states, updates: see `Plan`; the graph says their sizes.
+
+    One plan serves a range of sizes (`Regimes`) where some are open, or numbers of inputs decide
+    them: it is bound to those of a run. Sizes that come again and again get a plan of their own; so
+    does what cannot be planned for a range. The last few are kept, and all share the weights. Any
+    thread may use it. Raises DeviceError where the backend does not open.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        backend: str | Backend = "auto",
+        *,
+        device: Device | None = None,
+        gpu: int | str | None = None,
+        limits: str | None = None,
+        kernels: Mapping[str, str] | None = None,
+        precision: DType = DType.float32,
+        without: Iterable[str | Pass] = (),
+        plans: int = PLANS_KEPT,
+        weights: Weights | None = None,
+        states: States | None = None,
+        updates: Mapping[str, str] | None = None,
+    ) -> None:
+        self._kept = plans
+        self._states, self._updates = states, dict(updates or {})
+        self.graph, self._precision = graph, precision
+        self._without = Pass.named(without)
+        if isinstance(backend, str):
+            backend = open_backend(backend, device, gpu=gpu, limits=limits)
+        self.backend: Backend = backend
+        self._asked = device, gpu, limits
+        self._logged_hosted = False  # of what the host computes
+        self._lock = process_lock()
+        self._kernels = dict(kernels or {})
+        self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
+        self._regimes: dict[tuple[Any, ...], Regimes[Plan | Cut]] = {}
+        """Plans for ranges of sizes, by the last two members of `Known`."""
+        self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
+        self._weights = Weights(self.backend, graph) if weights is None else weights
+        self._repeats = 0
+        """How often the inputs had the shapes of those before, one after the other."""
+        self.saving: Saving | None = None
+        """What keeps new plans on disk, where they are kept."""
+
+    @property
+    def regimes(self) -> tuple[Plan | Cut, ...]:
+        """The plans that serve a range of sizes each."""
+        return tuple(plan for regimes in self._regimes.values() for plan in regimes.plans)
+
+    def save_by(self, writer: PlanWriter) -> None:
+        """Have `writer` keep plans on disk from now on."""
+        self.saving = Saving(writer, self.graph)
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """Return the outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
+        backend, names = self._open(), None if outputs is None else tuple(outputs)
+        found = run_within(
+            backend,
+            lambda: self._run_inside(feeds, backend, names, out),
+            lambda: self._begun(backend, feeds, names, out or {}),
+        )
+        if self.saving is not None and self.saving.waiting:
+            with suppress(DeviceError):  # closed by another thread: the run has its results
+                backend.perform(self.saving.settle)
+        return found
+
+    def _run_inside(
+        self,
+        feeds: Mapping[str, Array],
+        backend: Backend,
+        names: tuple[str, ...] | None,
+        out: Mapping[str, Array] | None,
+    ) -> dict[str, Array]:
+        return self.with_room(feeds, backend, lambda plan: plan.inside(feeds, names, out))
+
+    def with_room(
+        self, feeds: Mapping[str, Array], backend: Backend, do: Callable[[Plan | Cut], T]
+    ) -> T:
+        """Return what `do` gives of the plan for such inputs.
+
+        Where that has too little memory, all plans are dropped, which frees theirs, and these
+        shapes get one of their own; also where one for a range of sizes cannot be bound to them.
+        Only inside `perform`.
+        """
+        exact = False
+        while True:
+            plan: Plan | Cut | None = None
+            try:
+                plan = self.plan_for(feeds, backend, exact)
+                return do(plan)
+            except (LimitError, MemoryError) as error:
+                clear_frames(error.__traceback__)  # whoever keeps it keeps no plan and its memory
+                full = isinstance(error, (NoRoomError, MemoryError))
+                of_range = plan is not None and plan.is_open
+                if exact or not (of_range or (full and (self._plans or self.regimes))):
+                    raise
+                LOG.debug("%s: %s", self.graph.name, error)
+            exact, self._latest = True, None
+            if full:
+                with self._lock:
+                    self._plans.clear()
+                    self._regimes.clear()
+
+    @property
+    def device(self) -> Device | None:
+        """The device that it runs on; None where no GL is involved."""
+        return self.backend.device
+
+    def ready(self, feeds: Mapping[str, Array]) -> None:
+        """Make the plan for inputs like `feeds` unless it is there. Raises what `Plan` raises."""
+        backend = self._open()
+        within_memory(backend, lambda: self.with_room(feeds, backend, lambda plan: None))
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """Call `work` where the device may be used, and return or raise what it does."""
+        return self._open().perform(work)
+
+    def begin(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+    ) -> Run:
+        """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
+        return self._begun(self.backend, feeds, outputs, out)
+
+    def _begun(
+        self,
+        backend: Backend,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array],
+    ) -> Run:
+        def begin(plan: Plan | Cut) -> Run:
+            if isinstance(plan, Cut) or backend.device is None or outputs == ():
+                return FinishedRun(plan.inside(feeds, outputs, out))
+            return plan.begin(feeds, outputs, out)
+
+        return self.with_room(feeds, backend, begin)
+
+    def settle(self) -> None:
+        """See `glnn.runtime.runner.Executing`."""
+        if self.saving is not None and self.saving.waiting:
+            self.saving.settle()
+
+    def plan_for(
+        self, feeds: Mapping[str, Array], backend: Backend, exact: bool = False
+    ) -> Plan | Cut:
+        """Return the plan for inputs like `feeds`: most often that of the last run.
+
+        Only inside `perform`. exact: whether it must be for exactly these sizes.
+        """
+        shapes = {name: array.shape for name, array in feeds.items()}
+        told = self.graph.told(feeds)
+        small = backend.device is not None and all_small(feeds)
+        latest = self._latest
+        if latest is not None and latest[0] == shapes and latest[2].backend is backend:
+            contents = {name: content(array) for name, array in told.items()}
+            if latest[1] == (contents, small, revision()):
+                plan, self._repeats = latest[2], self._repeats + 1
+                if self._repeats == REPEATS and plan.was_chosen_for_others(feeds):
+                    with suppress(LimitError, MemoryError):  # then there is no room for another
+                        return self._plan(backend, shapes, False, told=told, small=small)
+                return plan
+        self._repeats = 0
+        given = None if exact else feeds
+        return self._plan(backend, shapes, False, told=told, small=small, feeds=given)
+
+    def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
+        """Return any values of the graph for the inputs `feeds`, by name; see `Plan.run`.
+
+        Beside the graph's they are the outputs of a plan of its own: nothing joins them to what
+        reads them.
+        """
+        shapes = {name: array.shape for name, array in feeds.items()}
+        backend, names = self._open(), tuple(value.name for value in wanted)
+        outputs = tuple(dict.fromkeys((*self.graph.outputs, *wanted)))
+        return backend.perform(
+            lambda: self._plan(backend, shapes, False, outputs, told=self.graph.told(feeds)).inside(
+                feeds, names
+            )
+        )
+
+    def plan(
+        self,
+        shapes: Mapping[str, Shape],
+        *,
+        keep: bool = False,
+        feeds: Mapping[str, Array] | None = None,
+    ) -> Plan:
+        """Return the plan for inputs of `shapes`, made now unless it is there; see `Plan`.
+
+        feeds: inputs whose numbers may decide about sizes and branches. Inputs of int64 must be
+        small for it. Raises UnsupportedOpError where sizes that only a run
+        tells make it several.
+        """
+        backend = self._open()
+        small = backend.device is not None and has_wide_inputs(self.graph)
+        told = self.graph.told(feeds or {})
+        found = within_memory(
+            backend,
+            lambda: self._plan(backend, shapes, keep, told=told, small=small),
+        )
+        if isinstance(found, Cut):
+            raise UnsupportedOpError(f"{found.why}, so there is no single plan")
+        self._weights.release()  # it may never run
+        return found
+
+    def with_states(self, graph: Graph, states: States, updates: Mapping[str, str]) -> Executor:
+        """Return an executor of `graph`, this one's but for `states`, with the same weights.
+
+        Only inside `perform`, and only as long as this one's backend is the same.
+        """
+        return Executor(
+            graph,
+            self.backend,
+            kernels=self._kernels,
+            precision=self._precision,
+            without=self._without,
+            weights=self._weights,
+            states=states,
+            updates=updates,
+        )
+
+    def _plan(
+        self,
+        backend: Backend,
+        shapes: Mapping[str, Shape],
+        keep: bool,
+        outputs: tuple[Value, ...] | None = None,
+        told: Mapping[str, Array] | None = None,
+        small: bool = False,
+        feeds: Mapping[str, Array] | None = None,
+    ) -> Plan | Cut:
+        """Return the plan for `shapes`: a kept one, one for a range with them, or a new one.
+
+        outputs: those of the plan, None for the graph's. told: inputs whose numbers decide sizes.
+        small: whether int64 inputs are `all_small`, so that more of what follows is int32.
+        feeds: the inputs, where the plan may be for a range of sizes; None where it must be for
+        exactly these.
+        """
+        contents = {name: content(array) for name, array in (told or {}).items()}
+        known = contents, small, revision()
+        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), *known[1:]
+        fed = shapes
+        if (states := self._states) is not None:
+            shapes = {**shapes, **{name: states[name].type.shape for name in states.names}}
+        with self._lock:
+            plan = self._plans.get(key)
+            if known[1:] not in self._regimes:  # those of other kernels are found no more
+                self._regimes = {k: v for k, v in self._regimes.items() if k[-1] == known[-1]}
+            regimes = self._regimes.setdefault(known[1:], Regimes[Plan | Cut]())
+            if plan is None and feeds is not None:
+                plan = regimes.find(feeds)
+            if plan is None:
+                graph = self.graph
+                if outputs is not None:
+                    graph = Graph(graph.nodes, graph.inputs, outputs, graph.name)
+                if small:
+                    graph = with_small_inputs(graph, told or ())
+                saving = None if keep or outputs or contents else self.saving
+                types = graph.input_types(shapes)
+                make = partial(
+                    planned,
+                    graph,
+                    backend,
+                    kernels=self._kernels,
+                    keep=keep,
+                    weights=self._weights,
+                    precision=self._precision,
+                    samples=samples_of(graph, shapes),
+                    without=self._without,
+                    states=self._states,
+                    updates=self._updates,
+                )
+                with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
+                    try:
+                        if feeds is not None:
+                            plan = regimes.add(
+                                graph,
+                                shapes,
+                                told or {},
+                                lambda types, told, domain: make(types, told=told, domain=domain),
+                            )
+                        plan = plan or make(types, told=told)
+                    except ShapeError as error:
+                        advice = nearby_sizes(graph, types, told)
+                        advice += missing_numbers(graph, types, told)
+                        raise ShapeError(f"{error}{advice}") from None
+                if saving is not None and isinstance(plan, Plan):
+                    saving.made(plan, small)
+                elif saving is not None:
+                    self._weights.release()
+                self._log_hosted(plan.hosted)
+                if not plan.is_open:
+                    self._plans[key] = plan
+                    if len(self._plans) > self._kept:
+                        self._plans.popitem(last=False)
+            if key in self._plans:
+                self._plans.move_to_end(key)
+            self._latest = None if keep or outputs else (fed, known, plan)
+        return plan
+
+    def _log_hosted(self, hosted: tuple[Hosted, ...]) -> None:
+        """Log once which operators the host computes beside a GPU."""
+        hosted = tuple(one for one in hosted if not one.left)
+        if not hosted or self._logged_hosted:
+            return
+        self._logged_hosted = True
+        layers: dict[str, list[str]] = {}
+        for one in hosted:
+            layers.setdefault(str(one), []).append(one.layer)
+        found = [f"{what} in {', '.join(names[:MOST_NAMED])}" for what, names in layers.items()]
+        more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        LOG.warning(
+            "%s: the host computes %s%s", self.graph.name, "; ".join(found[:MOST_NAMED]), more
+        )
+
+    @property
+    def hosted(self) -> tuple[Hosted, ...]:
+        """The operators that the host computes in the plan that ran last."""
+        return self._latest[2].hosted if self._latest else ()
+
+    def _open(self) -> Backend:
+        """Return the backend, opened on a new device where its own was lost."""
+        device = self.backend.device
+        if device is None or device.lost is None:
+            return self.backend
+        with self._lock:
+            lost = self.backend.device
+            if lost is not None and lost.lost is not None:
+                device, gpu, limits = self._asked
+                fresh = None if device is None else lost.renewed()
+                renewed = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
+                LOG.warning("%s; renewed: %s", lost.lost, renewed.device)
+                self._plans.clear()
+                self._regimes.clear()
+                self._latest = None
+                self._weights = Weights(renewed, self.graph)
+                self.backend = renewed  # last: from here on others take it without the lock
+            return self.backend
+
+
+def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:
+    """Run `graph` once and return its outputs. Raises what `Plan` raises."""
+    chosen = opened(backend)
+    types = graph.input_types({name: array.shape for name, array in feeds.items()})
+    told = graph.told(feeds)
+    return chosen.perform(lambda: planned(graph, chosen, types, told=told).inside(feeds, None))

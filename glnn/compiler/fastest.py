@@ -1,0 +1,480 @@
+"""Choice of the fastest backend for a graph, measured at its first run and cached.
+
+A session that leaves the backend to glnn has a `Fastest` in the place of an `Executor`. The first
+run on inputs of a class of shapes is done by each backend in turn, a few times; the answer is that
+of the first. Which was the fastest is kept by the device, in the user's cache.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from time import perf_counter
+from typing import Any
+
+from glnn.arrays import beyond_int32
+from glnn.backends import Backend, open_backend, tried
+from glnn.backends.answers import Answers
+from glnn.backends.gl import GlBackend
+from glnn.choice import TIE, Choice
+from glnn.compiler.cpu_fallback import Hosted
+from glnn.compiler.executor import Executor, Saving
+from glnn.compiler.plan import Plan
+from glnn.compiler.regimes import range_name
+from glnn.errors import (
+    DeviceError,
+    GlnnError,
+    LimitError,
+    ShaderError,
+    UnsupportedOpError,
+    first_line,
+)
+from glnn.gl import Capabilities, Device
+from glnn.graph.fingerprint import fingerprint
+from glnn.graph.graph import Graph, Value
+from glnn.kernels.architecture import architecture
+from glnn.kernels.predict import pace
+from glnn.progress_bar import report_work
+from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun, unaliased
+from glnn.runtime.store import T
+from glnn.settings import BACKENDS, Settings
+from glnn.stored.plan_cache import PlanWriter
+from glnn.types import Array, Shape
+
+FAR = 3.0
+"""How many times as long as the fastest so far is too far behind to look again."""
+LONG = 0.3
+"""Seconds of runs after which no further one is timed."""
+RUNS, ENOUGH, LEAST = 20, 0.1, 3
+"""Runs at the most; the seconds that are enough of them; and runs at the least, where short."""
+
+BOUND = 20.0
+"""Seconds of measuring, planning included, after which no further run is begun with."""
+SOFTWARE_LAST = ("cpu", "feedback", "compute")
+GPU_FIRST = ("compute", "cpu", "feedback")
+"""The order in which backends are timed: the slowest last, so that the bound leaves that out."""
+REFUSALS = (LimitError, UnsupportedOpError, ShaderError)
+"""What a backend raises that cannot compute a model, on this device at all."""
+
+Clock = Callable[[], float]
+LOG = logging.getLogger(__name__)
+WIDE = "it may refuse int64 numbers beyond int32's"
+
+
+@dataclass
+class Timings:
+    """Seconds of a warm run by each backend, and why others have none."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+    failures: list[Exception] = field(default_factory=list)
+    """The errors of those that failed."""
+
+    @property
+    def choice(self) -> Choice:
+        """The fastest; there must be one."""
+        return Choice.of(self.seconds, self.why)
+
+    @property
+    def is_lasting(self) -> bool:
+        """True where the same would be seen again: no device was lost, no memory was short."""
+        return all(isinstance(one, REFUSALS) for one in self.failures)
+
+
+def timing_order(device: Capabilities) -> tuple[str, ...]:
+    """Return the backends' names in the order in which they are timed beside `device`."""
+    return SOFTWARE_LAST if device.software else GPU_FIRST
+
+
+def time_backends(
+    names: Sequence[str],
+    prepare: Callable[[str], Callable[[], object]],
+    device: Capabilities,
+    clock: Clock,
+) -> Timings:
+    """Time each backend of `names`, as far as that is worth it.
+
+    Args:
+        names: The backends in their order.
+        prepare: Gives, for a backend's name, a function that runs the work once on it.
+        device: The device that all but the cpu are for.
+        clock: Returns seconds.
+
+    Raises:
+        GlnnError, MemoryError: The error of the first run, unless a backend refuses the work; the
+            first refusal where all refuse it.
+    """
+    found, answered = Timings(), None
+    run: Callable[[], object] | None = None
+    for name in names:
+        if answered is not None and (reason := _reason_to_skip(name, found, device)):
+            found.why[name] = reason
+            continue
+        if answered is not None and (spent := clock() - answered) > BOUND:
+            found.why[name] = f"measuring had taken {spent:.0f} s by then"
+            continue
+        best = min(found.seconds.values(), default=None)
+        run = None  # with the memory that it holds, before the next backend takes some
+        try:
+            with report_work("timing", name):
+                run = prepare(name)
+                start = clock()
+                run()
+                first = clock() - start
+                answered = clock() if answered is None else answered
+                left = BOUND - (clock() - answered)
+                found.seconds[name], short = warm_seconds(run, first, best, clock, left)
+        except (GlnnError, MemoryError) as error:
+            if answered is None and not isinstance(error, REFUSALS):
+                raise  # a wrong input, or the device was reset: nothing was seen
+            found.failures.append(error)
+            short = first_line(error)
+        if short:
+            found.why[name] = short
+    if answered is None:
+        raise found.failures[0]
+    return found
+
+
+def _reason_to_skip(name: str, found: Timings, device: Capabilities) -> str:
+    """Return why `name` cannot be the fastest, by the GPU's architecture; empty where it may be."""
+    slower = pace(architecture(device)).feedback > TIE
+    if name == "feedback" and "compute" in found.seconds and slower:
+        return "transform feedback is slower than compute shaders on such a GPU"
+    return ""
+
+
+def warm_seconds(
+    run: Callable[[], object], first: float, best: float | None, clock: Clock, left: float = BOUND
+) -> tuple[float, str]:
+    """Return the least seconds of a run after the first, and why it was not run longer, if so.
+
+    The driver compiles in the first run, which may take a thousand times as long as the next: it
+    decides nothing, unless it took longer than what is left.
+
+    Args:
+        run: Runs the model once.
+        first: Seconds of the run before, the backend's first.
+        best: Seconds of the fastest other backend, None where there is none.
+        clock: Returns seconds.
+        left: Seconds that a further run may take.
+    """
+    if first > left:
+        return first, f"its first run took {first:.0f} s and was not repeated"
+    times: list[float] = []
+    while len(times) < RUNS and (len(times) < LEAST or sum(times) < ENOUGH):
+        start = clock()
+        run()
+        times.append(max(clock() - start, 1e-9))
+        settled = len(times) > 1 or times[-1] > LONG
+        if settled and best is not None and min(times) > FAR * best:
+            return min(times), "far behind"
+        if sum(times) > LONG:
+            break
+    return min(times), ""
+
+
+class Fastest:
+    """A graph on whichever of `backends` runs it the fastest; what it can do, `Executor` says.
+
+    backends: two or more that are open, by name. options: those of `Executor`. clock: tells
+    seconds.
+
+    While one thread measures, others run on the first backend. Any thread may use it.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        backends: Mapping[str, Backend],
+        options: Mapping[str, Any],
+        clock: Clock = perf_counter,
+    ) -> None:
+        self.graph, self._options, self._clock = graph, options, clock
+        gl = next(one for one in backends.values() if isinstance(one, GlBackend))
+        self._offers, self._answers = gl.device.capabilities, gl.answers
+        self.on: Device = gl.device
+        """What those of them run on that are for a GPU."""
+        self._names = [name for name in timing_order(self._offers) if name in backends]
+        self._executors: dict[str, Executor] = {}
+        self._choices: dict[str, Choice] = {}  # by class of shapes
+        self._measuring = threading.Lock()
+        self._disturbed = False  # whether other threads ran while one measured
+        self.saved = next(name for name in BACKENDS if name in backends)
+        """The one backend whose plans may be kept on disk."""
+        self._saving: Saving | None = None
+        self._latest: tuple[dict[str, Shape], Executor, Choice] | None = None
+        self._said_software(self._answers)
+
+    def _said_software(self, answers: Answers) -> None:
+        """Say once that the device is none."""
+        if self._offers.software and not answers.warned:
+            answers.warned = True
+            name = self._offers.renderer
+            LOG.warning("%s is a software renderer: OpenGL ES runs on the CPU here", name)
+
+    @property
+    def backend(self) -> Backend:
+        """Return the backend of the last run; before a run, the first to be tried."""
+        return self._executor.backend
+
+    @property
+    def device(self) -> Device | None:
+        """See `Executor`."""
+        return self._executor.device
+
+    @property
+    def choice(self) -> Choice | None:
+        """Return the backend chosen for the last run's shapes, None before a run."""
+        return None if self._latest is None else self._latest[2]
+
+    @property
+    def hosted(self) -> tuple[Hosted, ...]:
+        """Return the steps that the host computes, of the plan that ran last."""
+        return self._executor.hosted
+
+    @property
+    def _executor(self) -> Executor:
+        return self._of(self._names[0]) if self._latest is None else self._latest[1]
+
+    def _of(self, name: str) -> Executor:
+        """The executor on a backend, which lives from its first use on until it is dropped."""
+        found = self._executors.get(name)
+        if found is None:
+            own = self._options
+            if name == "cpu":
+                own = {**own, "device": None, "gpu": None, "limits": None}
+            made = Executor(self.graph, name, **own)
+            made.saving = self._saving if name == self.saved else None
+            found = self._executors.setdefault(name, made)
+        return found
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """See `Executor`; the first run of inputs of a class of shapes is measured."""
+        executor = self._known(feeds)
+        if executor is not None:
+            return executor.run(feeds, outputs, out)
+        names = None if outputs is None else tuple(outputs)
+        if self._measuring.acquire(blocking=False):  # who waits may be whom the other waits for
+            try:
+                self._disturbed = False
+                return self._kept(lambda: self._measured(feeds, names, out))
+            finally:
+                self._measuring.release()
+        return self._of(self._names[0]).run(feeds, names, out)
+
+    def save_by(self, writer: PlanWriter) -> None:
+        """Have `writer` keep plans of the backend `saved` from now on, where that is chosen."""
+        self._saving = Saving(writer, self.graph)
+
+    def _kept(self, measure: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+        """Call `measure` and return its result; store the plan on disk if it is the fastest
+        backend's.
+        """
+        saving = self._saving
+        if saving is None:
+            return measure()
+        saving.paused, before = True, self._latest
+        try:
+            return measure()
+        finally:
+            taken = self._latest if self._latest is not before else None
+            if taken is None or taken[2].backend != self.saved:
+                saving.drop()
+            saving.paused = False
+            if saving.waiting and taken is not None:
+                taken[1].perform(saving.settle)
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """See `Executor`."""
+        return self._executor.perform(work)
+
+    def begin(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+    ) -> Run:
+        """See `Executor`; of inputs that nothing is known of it returns when the run is done."""
+        executor = self._known(feeds)
+        if executor is None:
+            return FinishedRun(self.run(feeds, outputs, out))
+        begun = executor.perform(lambda: executor.begin(feeds, outputs, out))
+        return begun if isinstance(begun, FinishedRun) else ThreadSafeRun(executor, begun)
+
+    def settle(self) -> None:
+        """See `Executor`; the device of the last run need not be the one that is held here."""
+        self._executor.perform(self._executor.settle)
+
+    def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
+        """See `Executor`; nothing is measured."""
+        return (self._known(feeds) or self._executor).values(feeds, wanted)
+
+    def plan(
+        self,
+        shapes: Mapping[str, Shape],
+        *,
+        keep: bool = False,
+        feeds: Mapping[str, Array] | None = None,
+    ) -> Plan:
+        """See `Executor`; on the backend that was chosen for such shapes, else the first."""
+        return self._on(shapes).plan(shapes, keep=keep, feeds=feeds)
+
+    def executor_for(self, feeds: Mapping[str, Array]) -> Executor:
+        """Return what such inputs are run on; where that was not seen yet, they are run now."""
+        if self._known(feeds) is None:
+            self.run(feeds)
+        return self._known(feeds) or self._executor
+
+    def _on(self, shapes: Mapping[str, Shape]) -> Executor:
+        choice = self._found(shape_class(shapes))
+        return self._of(self._names[0] if choice is None else choice.backend)
+
+    def _known(self, feeds: Mapping[str, Array]) -> Executor | None:
+        """Return the executor chosen for inputs of these shapes, None before it is measured."""
+        if self._measuring.locked():
+            self._disturbed = True
+        if "cpu" in self._names and beyond_int32(feeds):
+            wide = Choice("cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE))
+            self._latest = {}, self._of("cpu"), wide
+            return self._latest[1]
+        shapes = {name: array.shape for name, array in feeds.items()}
+        latest = self._latest
+        if latest is not None and latest[0] == shapes:
+            return latest[1]
+        choice = self._found(shape_class(shapes))
+        if choice is None:
+            return None
+        executor = self._of(choice.backend)
+        self._latest = shapes, executor, choice
+        return executor
+
+    def _found(self, shapes: str) -> Choice | None:
+        """The choice for shapes of that class, of this session or another."""
+        choice = self._choices.get(shapes)
+        if choice is None:
+            choice = self._answers.find(self._key(shapes))
+            if choice is None or choice.backend not in self._names:
+                return None
+            self._choices[shapes] = choice
+            LOG.info("%s for %s: auto takes %s", self.graph.name, shapes, choice)
+        return choice
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        precision, without = self._options["precision"], sorted(self._options["without"])
+        asked = f"{precision.value} {','.join(map(str, without))} {','.join(sorted(self._names))}"
+        return f"{fingerprint(self.graph)} {asked}"
+
+    def _key(self, shapes: str) -> str:
+        return Answers.key(self._fingerprint, shapes)
+
+    def _measured(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array] | None,
+    ) -> dict[str, Array]:
+        """Run each backend on `feeds`, choose one for later runs, and return the outputs."""
+        feeds = unaliased(feeds, out) if out else feeds  # it is run again
+        answers: list[dict[str, Array]] = []
+
+        def prepared(name: str) -> Callable[[], object]:
+            executor = self._of(name)
+            executor.ready(feeds)
+
+            def run() -> None:
+                found = executor.run(feeds, outputs, None if answers else out)
+                answers[:] = answers or [found]
+
+            return run
+
+        timings = time_backends(self._names, prepared, self._offers, self._clock)
+        if timings.seconds:  # else each was lost when it ran again
+            lasting = timings.is_lasting and not self._disturbed
+            self._take(timings.choice, feeds, lasting)
+        return answers[0]
+
+    def _take(self, choice: Choice, feeds: Mapping[str, Array], lasting: bool) -> None:
+        """Run such inputs by `choice` from now on, and let go of what no inputs are run on.
+
+        lasting: whether it is kept for other sessions: not where others ran in the meantime, which
+        lengthens times, nor where a device was lost, which may be there again.
+        """
+        shapes = {name: array.shape for name, array in feeds.items()}
+        alike = shape_class(shapes)
+        LOG.info("%s for %s: auto takes %s", self.graph.name, alike, choice)
+        self._choices[alike] = choice
+        self._latest = shapes, self._of(choice.backend), choice
+        if lasting:
+            self._answers.keep(self._key(alike), choice, self.graph.name, alike)
+        used = {one.backend for one in self._choices.values()}
+        for name in self._names:
+            if name not in used:
+                self._executors.pop(name, None)
+
+
+def shape_class(shapes: Mapping[str, Shape]) -> str:
+    """Return a key that shapes share whose sizes are in the same planned ranges."""
+    return ",".join(
+        f"{name}={'x'.join(map(range_name, shape))}" for name, shape in sorted(shapes.items())
+    )
+
+
+def executor_of(
+    graph: Graph,
+    backend: str | Backend,
+    prefer: str = "fastest",
+    *,
+    kernels: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Executor | Fastest:
+    """Return what runs `graph` on `backend`: with "auto" on the fastest, where several open.
+
+    prefer: "fastest", or "gpu" to keep the CPU free where there is a GPU. The others are those of
+    `Executor`. Raises DeviceError where nothing opens.
+    """
+    asked = {name: options.get(name) for name in ("device", "gpu", "limits")}
+    found = candidates(backend, kernels or {}, prefer, **asked)
+    if len(found) > 1:
+        return Fastest(graph, found, options)
+    return Executor(graph, backend, kernels=kernels, **options)
+
+
+def candidates(
+    backend: str | Backend,
+    kernels: Mapping[str, str],
+    prefer: str = "fastest",
+    *,
+    device: Device | None = None,
+    gpu: int | str | None = None,
+    limits: str | None = None,
+) -> dict[str, Backend]:
+    """Return the backends that are timed against one another, by name; none where none is chosen.
+
+    Nothing is chosen where a backend or kernels are named, `GLNN_BACKEND` names backends, or only
+    one opens. Raises DeviceError where nothing opens.
+    """
+    if backend != "auto" or kernels or Settings.from_environment().backends:
+        return {}
+    first = open_backend("auto", device, gpu=gpu, limits=limits)
+    found = {first.name: first}
+    if first.device is None:
+        return {}  # nothing else opens
+    offers = first.device.capabilities
+    keeps_free = prefer == "gpu" and offers.software is None
+    for name in tried(device, gpu):
+        if name in found or (name == "cpu" and keeps_free):
+            continue
+        own = None if name == "cpu" else device
+        with suppress(DeviceError):
+            found[name] = open_backend(name, own, gpu=None if name == "cpu" else gpu, limits=limits)
+    if found.keys() == {"compute", "feedback"} and pace(architecture(offers)).feedback > TIE:
+        del found["feedback"]
+    return found if len(found) > 1 else {}

@@ -1,0 +1,101 @@
+"""Tensors that are stored as halves though they are computed as float32.
+
+With weights of float16, what one step writes and others read takes half the bytes, too: a kernel
+rounds each number as it stores it, after its sums, its epilogue and all else, and widens it as it
+loads it. Which kernel computes what, and in which layout, is decided before and stays, and so is
+what lies among others in one memory (`concat_aliasing.py`): all of a memory is stored alike. It is
+halves where everyone who writes it can store halves and everyone who reads it can load them; inputs
+and outputs of the graph, and what the host reads or writes, stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import replace
+
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.task import Entry
+from glnn.errors import UnsupportedOpError
+from glnn.kernels.kernel import Kernel
+from glnn.layout import alone
+from glnn.layout.layout import CHANNELS_LAST
+from glnn.types import DType, TensorType
+
+
+def store_halves(schedule: Schedule, kept: Iterable[str]) -> None:
+    """Have the tensors of `schedule` that can be stored as float16 be so. kept: those that stay."""
+    taken = {schedule.tensors[name].memory for name in kept if name in schedule.tensors}
+    found = _made(schedule) - taken
+    for entry in schedule.entries:
+        found -= _memories(schedule, entry) - _able(schedule, entry)
+    refused = True
+    while refused:  # a step that cannot takes its tensors from others
+        refused = False
+        for entry in schedule.entries:
+            names = _names(schedule, entry, found)
+            if names and not _takes(schedule, entry, names):
+                found -= _memories(schedule, entry)
+                refused = True
+    for i, entry in enumerate(schedule.entries):
+        if names := _names(schedule, entry, found):
+            schedule.entries[i] = replace(entry, problem=entry.problem.stored(names))
+    for name, tensor in schedule.tensors.items():
+        if tensor.memory in found:
+            type = TensorType(tensor.type.dims, DType.float16)
+            schedule.tensors[name] = replace(tensor, type=type)
+
+
+def _made(schedule: Schedule) -> set[str]:
+    """The memories of float32 that steps make: inputs are made by none."""
+    made = {schedule.tensors[entry.task.output].memory for entry in schedule.entries}
+    others = {
+        tensor.memory
+        for tensor in schedule.tensors.values()
+        if tensor.type.dtype is not DType.float32 or tensor.offset is not None
+    }
+    return made - others
+
+
+def _memories(schedule: Schedule, entry: Entry) -> set[str]:
+    """All that `entry` reads and writes."""
+    return {schedule.tensors[name].memory for name in entry.tensors if name in schedule.tensors}
+
+
+def _tensors(entry: Entry) -> dict[str, str]:
+    """The tensor of each operand of `entry` that is computed, and of `out`."""
+    return {**entry.task.operands, "out": entry.task.output}
+
+
+def _able(schedule: Schedule, entry: Entry) -> set[str]:
+    """The memories of `entry` that its kernel reads and writes as halves in their layouts."""
+    if entry.host or entry.task.more or not isinstance(entry.choice, Kernel):
+        return set()
+    halves = entry.choice.as_halves(entry.problem.extents)
+    unable = {
+        schedule.tensors[tensor].memory
+        for name, tensor in _tensors(entry).items()
+        if name not in halves or not _lies(entry, name)
+    }
+    return _memories(schedule, entry) - unable
+
+
+def _lies(entry: Entry, name: str) -> bool:
+    """Return True where operand `name` has the layout channels last, or a row-major one."""
+    layout = alone(entry.layouts[name])
+    return layout.name == CHANNELS_LAST or layout.name in ("R", "R4")
+
+
+def _names(schedule: Schedule, entry: Entry, memories: Container[str]) -> frozenset[str]:
+    """The operands of `entry`, and `out`, that lie in one of `memories`."""
+    tensors = _tensors(entry).items()
+    return frozenset(k for k, v in tensors if schedule.tensors[v].memory in memories)
+
+
+def _takes(schedule: Schedule, entry: Entry, names: Container[str]) -> bool:
+    """Return True where the kernel of `entry` can read and write `names` as float16 in their
+    layouts.
+    """
+    try:
+        return schedule.backend.takes(entry.choice, entry.problem.stored(names))
+    except UnsupportedOpError:
+        return False

@@ -1,0 +1,237 @@
+"""Cost model that decides whether fusing operators into one step pays on a backend and device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from glnn.backends.backend import Backend, Choice
+from glnn.compiler.task import Tensor, can_reorder
+from glnn.graph.operator import Operands, Operator
+from glnn.graph.operators import (
+    Attention,
+    Conv2d,
+    Matmul,
+    Perceptron,
+    Pool2d,
+    PooledConv2d,
+    Recurrence,
+    SeparableConv2d,
+)
+from glnn.graph.passes.recurrences import Worth
+from glnn.graph.prologued import prologue_of
+from glnn.kernels import kernels_for
+from glnn.kernels.architecture import architecture
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.predict import HOST, Ask, Pace, pace, stages_of
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import names_of
+from glnn.layout.layout import DENSE
+from glnn.symint import hint
+from glnn.types import DType
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operator that is made of several, or may be, and the kernel that would compute it.
+
+    of: the architecture's pace. ask: chooses for what it would be otherwise.
+    """
+
+    problem: Problem
+    kernel: Kernel
+    of: Pace
+    ask: Ask
+
+
+Rule = Callable[[Case], bool]
+
+
+def separable_pays(case: Case) -> bool:
+    """Return True where a fused separable convolution is faster: where recomputing depthwise
+    results in each workgroup along the channels takes less time than a launch of their own, and
+    writing and reading them.
+    """
+    problem, kernel, of = case.problem, case.kernel, case.of
+    sizes, functions = problem.sizes(kernel), problem.prologue
+    across = kernel.launch.groups(sizes, kernel.defaults)[0]
+    taps = prod(problem.shape("depthwise")[2:]) * 2
+    flops = taps if functions is None else taps + functions.expr.flops
+    between = sizes["pixels"] * sizes["c"]
+    spared = of.launch + 8 * between / of.bytes
+    return (across - 1) * between * flops / of.others <= spared
+
+
+def pool_pays(case: Case) -> bool:
+    """Return True where the kernel takes x in its layout, and would convolve unpooled, too."""
+    problem = case.problem
+    assert isinstance(problem.op, PooledConv2d)
+    given = dict(problem.operands), dict(problem.given)
+    alone = Problem.of(problem.op.convolution, *given, problem.epilogue)
+    return problem.fits(case.kernel) and case.kernel.like(case.ask(alone, None))
+
+
+def perceptron_pays(case: Case) -> bool:
+    """Return True where running all layers in one workgroup per sample takes less time than the
+    launches that it saves.
+
+    Weights count as float32, as it is not known here whether they will be stored as halves.
+    """
+    problem, of = case.problem, case.of
+    assert isinstance(problem.op, Perceptron)
+    nbytes = 4 * prod(problem.shape("weights"))
+    time = max(nbytes / of.lone, problem.output[0] * nbytes) / of.bytes
+    spared = (len(problem.op.widths) - 1) * of.launch
+    return time <= spared
+
+
+def fits(case: Case) -> bool:
+    """Return True where the kernel takes x in its layout."""
+    return case.problem.fits(case.kernel)
+
+
+def prologue_pays(case: Case) -> bool:
+    """Return True where the kernel takes x in its layout, and recomputing the prologue at each read
+    of x takes less time than a launch of its own, which reads x and writes as much.
+
+    Its functions are counted as the additions of a product are: what is read waits for them. It
+    does not where another kernel would be taken without it.
+    """
+    problem, of = case.problem, case.of
+    if problem.prologue is None:
+        return True
+    if not problem.fits(case.kernel):
+        return False
+    inner = _multiplied(case)
+    for one in (case, inner):
+        if not one.kernel.like(case.ask(_without_prologue(one.problem), None)):
+            return False
+    flops, x = problem.prologue.expr.flops, prod(problem.shape("x"))
+    alone = of.launch + 8 * x / of.bytes + flops * x / of.others
+    op, shapes, sizes = inner.problem.op, inner.problem.own, inner.problem.sizes(inner.kernel)
+    rows, _ = op.product(shapes) or (1, 1)
+    reads = rows * op.depth(shapes) * sizes.get("groups", 1)
+    parameters = inner.kernel.defaults
+    times = (along.invocations(sizes, parameters) for along in inner.kernel.prologue or ())
+    return 2 * flops * reads * prod(times) / of.products <= alone
+
+
+def _multiplied(case: Case) -> Case:
+    """Return the case that computes the prologue: `case` itself, or a stage of its kernel."""
+    for stage, operands, _ in stages_of(case.problem, case.kernel):
+        if prologue_of(stage.op) is not None:
+            own = Problem.of(stage.op, operands, {})
+            return _multiplied(replace(case, problem=own, kernel=case.ask(own, stage.kernel)))
+    return case
+
+
+def _without_prologue(problem: Problem) -> Problem:
+    """The same of an x that nothing is done to."""
+    assert isinstance(problem.op, Conv2d | Matmul)
+    beside = problem.op.beside
+    types = {name: one for name, one in problem.operands if name not in beside}
+    layouts = {name: lies for name, lies in problem.given if name not in beside}
+    return Problem.of(replace(problem.op, prologue=None), types, layouts, problem.epilogue)
+
+
+@dataclass(frozen=True)
+class Joining:
+    """Rules that decide whether several operators are fused into one.
+
+    instead: the ops whose place it takes: where a kernel is asked for one of these, it is not made.
+    made: whether to make it where a kernel is meant for it. kept: whether it is left so, once it
+    is known how its operands lie. None: always. host: whether NumPy gains by it, too.
+    """
+
+    instead: tuple[str, ...] = ()
+    made: Rule | None = None
+    kept: Rule | None = None
+    host: bool = True
+
+
+JOININGS: Mapping[str, Joining] = {
+    Attention.name: Joining(),
+    SeparableConv2d.name: Joining((Conv2d.name,), made=separable_pays),
+    PooledConv2d.name: Joining((Conv2d.name, Pool2d.name), kept=pool_pays),
+    Perceptron.name: Joining((Conv2d.name, Matmul.name), perceptron_pays, fits, host=False),
+    Conv2d.name: Joining(kept=prologue_pays),
+    Matmul.name: Joining(kept=prologue_pays),
+}
+"""By the operator's name; convolutions and products are of several where they have a prologue."""
+
+
+def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types: Operands) -> bool:
+    """Return True where a pass is to make the fused `operator`, with operands of these types by
+    name: a kernel is requested or suited for it, and none is requested for the operators that it
+    replaces.
+
+    kernels: those asked for, by the name of the op.
+    """
+    problem, asked = (
+        Problem.of(operator, types, {}).hinted,
+        names_of(kernels.get(operator.name, "")),
+    )
+    joining = JOININGS[operator.name]
+    if asked:
+        later = joining.made is None and joining.kept is not None  # `stays` decides
+        return later or any(backend.suits(problem, kernel) for kernel in asked)
+    if backend.device is None and not joining.host:
+        return False
+    if kernels.keys() & joining.instead or not backend.suits(problem):
+        return False
+    return _holds(joining.made, backend, problem, backend.choose(problem))
+
+
+def stays(backend: Backend, kernels: Mapping[str, str], problem: Problem, choice: Choice) -> bool:
+    """Return True where a fused operator stays fused when `choice` computes it: its kernel was
+    requested by name, other than for a convolution or a product with a prologue, or its rule holds.
+    """
+    joining = JOININGS.get(problem.op.name, Joining())
+    asked = problem.op.name in kernels and problem.prologue is None
+    return asked or _holds(joining.kept, backend, problem, choice)
+
+
+def _holds(rule: Rule | None, backend: Backend, problem: Problem, choice: Choice) -> bool:
+    """Return True where `rule` holds for `choice` on `problem`, or there is no rule."""
+    if rule is None or backend.device is None or not isinstance(choice, Kernel):
+        return True
+
+    def ask(other: Problem, name: str | None) -> Kernel:
+        taken = backend.choose(other, name)
+        assert isinstance(taken, Kernel)
+        return taken
+
+    of = pace(architecture(backend.device.capabilities))
+    return rule(Case(problem.hinted, choice, of, ask))
+
+
+def device_reorders(backend: Backend, tensor: Tensor) -> bool:
+    """Return True where a launch reorders `tensor` to rows faster than NumPy, by which the host
+    would reorder it.
+
+    Only of devices with memory of their own: what others write number by number takes as long as
+    NumPy does, on llvmpipe longer, and memory that they share with the host is short.
+    """
+    if backend.device is None or not backend.device.capabilities.own_memory:
+        return False
+    if tensor.layout.in_rows or tensor.type.dtype is not DType.float32:
+        return False
+    of, moved = pace(architecture(backend.device.capabilities)), 8 * hint(prod(tensor.shape))
+    sooner = of.launch + moved / of.bytes < moved / HOST.bytes
+    return sooner and can_reorder(backend, tensor.type, tensor.layout, DENSE)
+
+
+def worth(backend: Backend) -> Worth | None:
+    """Return a function that tells whether saving so many launches outweighs so many additional
+    operations per sample, beyond those of a matrix product; None where the backend has no kernel
+    for recurrences.
+
+    On the host all steps of a layer are one operator, and layers stay apart.
+    """
+    if backend.device is None:
+        return lambda launches, flops: False
+    if not kernels_for(Recurrence.name, backend.name):
+        return None
+    of = pace(architecture(backend.device.capabilities))
+    return lambda launches, flops: launches * of.launch > flops / of.others - flops / of.products

@@ -1,0 +1,605 @@
+"""Outlines: plans before anything is allocated, made to fit the memory that there is.
+
+Which kernels a plan gives up where memory is short: those that cost the most bytes for the time
+that they save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+from glnn.backends import Backend, Choice
+from glnn.backends.backend import Alternative
+from glnn.compiler.concat_aliasing import lay_strips
+from glnn.compiler.cpu_fallback import Hosted
+from glnn.compiler.fp16_storage import store_halves
+from glnn.compiler.lower import lowered
+from glnn.compiler.memory_planner import Arena
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.states import (
+    NO_STATES,
+    Carried,
+    Held,
+    carried,
+    group,
+    on_device,
+    placed,
+    with_turns,
+)
+from glnn.compiler.step import Step
+from glnn.compiler.step import held as held_by
+from glnn.compiler.task import Decision
+from glnn.compiler.weights import Weight, Weights
+from glnn.errors import UnsupportedOpError
+from glnn.graph.constant import constant
+from glnn.graph.graph import Graph, Value
+from glnn.graph.operators.control import Control
+from glnn.graph.passes import Pass, samples_of
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.select import names_of
+from glnn.layout import parse
+from glnn.symint import hint
+from glnn.types import DType, Shape, widened
+
+TRIES = 8  # plans that are looked at in each way where memory is short
+Taken = Mapping[int, int]
+"""The place of an option, by the place of its decision."""
+SMALL = 1 << 14  # floats of what shares no memory where launches may change places
+Key = tuple[str, str]
+"""What goes before the names of a body, as `Outline.walk` has it, and a tensor there."""
+
+
+class Needing(Protocol):
+    """Protocol of objects that need a number of bytes."""
+
+    @property
+    def need(self) -> int: ...
+
+
+T = TypeVar("T", bound=Needing)
+
+
+@dataclass(frozen=True)
+class Open:
+    """A decision that memory may change.
+
+    options: the kernels that there are, first the one that was chosen. arena: the place of the
+    arena that its tensors lie in. levels: bytes there that are needed at the same time, by option.
+    """
+
+    options: tuple[Alternative, ...]
+    arena: int
+    levels: tuple[int, ...]
+
+    def seconds(self, option: int) -> float:
+        """Return the seconds of `option`, but no less than those of the option chosen first."""
+        return max(one.takes.seconds for one in (self.options[0], self.options[option]))
+
+    def weights(self, option: int) -> int:
+        """Bytes of the weights."""
+        return self.options[option].takes.weights
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Estimate of the bytes that a plan needs, for each choice of its kernels.
+
+    decisions: those that memory may change. floors: bytes of each arena that are needed at the same
+    time whatever is decided. rest: bytes of all else.
+    """
+
+    decisions: Sequence[Open]
+    floors: Sequence[int]
+    rest: int
+
+    @classmethod
+    def of(cls, need: int, decisions: Sequence[Open], floors: Sequence[int]) -> Budget:
+        """Return the budget of a plan that needs `need` bytes as it was decided."""
+        estimate = cls(decisions, floors, 0).need({})
+        return cls(decisions, floors, need - estimate)
+
+    def need(self, taken: Taken) -> int:
+        """Bytes that are needed with what is `taken`, else with what was chosen."""
+        levels, weights = list(self.floors), 0
+        for i, decision in enumerate(self.decisions):
+            option = taken.get(i, 0)
+            levels[decision.arena] = max(levels[decision.arena], decision.levels[option])
+            weights += decision.weights(option)
+        return self.rest + weights + sum(levels)
+
+    def within(self, nbytes: int) -> Taken | None:
+        """Return choices for which `nbytes` suffice; None where there are none."""
+        taken: dict[int, int] = {}
+        while (missing := self.need(taken) - nbytes) > 0:
+            best = max(self._moves(taken), key=lambda m: self._worth(taken, m, missing), default={})
+            if self._worth(taken, best, missing) <= 0:
+                break
+            taken |= best
+        least = taken if missing <= 0 else self.least()
+        return self.returned(least, nbytes) if self.need(least) <= nbytes else None
+
+    def least(self) -> Taken:
+        """Return the choices that need the fewest bytes."""
+        found: dict[int, int] = {}
+        for arena, floor in enumerate(self.floors):
+            here = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
+            levels = {floor, *(level for i in here for level in self.decisions[i].levels)}
+            able = (self._below(here, most) for most in levels)
+            ways: list[Taken] = [way for way in able if way is not None]
+            best = min(ways, key=self.need)
+            found |= best
+        return found
+
+    def _below(self, here: Sequence[int], most: int) -> dict[int, int] | None:
+        """Return options of the decisions `here` with the fewest weights and levels up to `most`,
+        or None.
+        """
+        found = {}
+        for i in here:
+            decision = self.decisions[i]
+            able = [o for o in range(len(decision.options)) if decision.levels[o] <= most]
+            if not able:
+                return None
+            found[i] = min((decision.weights(o), decision.seconds(o), o) for o in able)[-1]
+        return found
+
+    def _saved(self, taken: Taken, move: Taken) -> int:
+        """Bytes."""
+        return self.need(taken) - self.need({**taken, **move})
+
+    def _worth(self, taken: Taken, move: Taken, missing: int) -> float:
+        """Bytes saved, of those that are missing, for each second lost."""
+        saved = min(self._saved(taken, move), missing)
+        lost = sum(
+            self.decisions[i].seconds(option) - self.decisions[i].seconds(taken.get(i, 0))
+            for i, option in move.items()
+        )
+        return saved / max(lost, 1e-9) if saved > 0 else saved
+
+    def _moves(self, taken: Taken) -> Iterator[dict[int, int]]:
+        """Yield changes that save memory: one decision to an option of fewer weights, or all that
+        fill an arena the most to options that fill it less.
+        """
+        for i, decision in enumerate(self.decisions):
+            now = decision.weights(taken.get(i, 0))
+            for option in range(len(decision.options)):
+                if decision.weights(option) < now:
+                    yield {i: option}
+        for arena, floor in enumerate(self.floors):
+            here = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
+            level = max((self.decisions[i].levels[taken.get(i, 0)] for i in here), default=0)
+            if level > floor:
+                full = [i for i in here if self.decisions[i].levels[taken.get(i, 0)] == level]
+                lower = {i: self._lower(i, level) for i in full}
+                found = {i: option for i, option in lower.items() if option is not None}
+                if len(found) == len(full):
+                    yield found
+
+    def _lower(self, i: int, level: int) -> int | None:
+        """The fastest option of a decision that needs less than `level`."""
+        decision = self.decisions[i]
+        able = [o for o in range(len(decision.options)) if decision.levels[o] < level]
+        return min(able, key=lambda option: (decision.seconds(option), option), default=None)
+
+    def based(self, taken: Taken, need: int) -> Budget:
+        """The same, `need` bytes being needed with what is `taken`."""
+        return replace(self, rest=self.rest + need - self.need(taken))
+
+    def returned(self, taken: Taken, nbytes: int, some: Iterable[int] | None = None) -> Taken:
+        """`taken` with what need not have been given up for `nbytes`; of all or `some` of it."""
+        found = dict(taken)
+        for i in self.lost(taken) if some is None else some:
+            decision = self.decisions[i]
+            for option in sorted(range(len(decision.options)), key=decision.seconds):
+                faster = decision.seconds(option) < decision.seconds(found[i])
+                if faster and self.need({**found, i: option}) <= nbytes:
+                    found[i] = option
+                    break
+        return found
+
+    def lost(self, taken: Taken) -> list[int]:
+        """The decisions in `taken`, those first that lose the most time."""
+
+        def seconds(i: int) -> float:
+            return self.decisions[i].seconds(taken[i]) - self.decisions[i].seconds(0)
+
+        return sorted(taken, key=seconds, reverse=True)
+
+
+def fitted(budget: Budget, decided: Callable[[Taken], T], available: int) -> T:
+    """Return the result of `decided` for the choices that need at most `available` bytes, or else
+    the fewest.
+
+    decided: gives what really comes of what is taken. It tells what the budget does not know, how
+    memories of several sizes share blocks.
+    """
+    taken, found = _descended(budget, decided, available)
+    tries = TRIES if found.need <= available else 0
+    for some in (None, *((i,) for i in budget.lost(taken))):
+        more = budget.based(taken, found.need).returned(taken, available, some)
+        if more != taken and tries:
+            tries -= 1
+            tried = decided(more)
+            if tried.need <= available:
+                taken, found = more, tried
+    return found
+
+
+def _descended(budget: Budget, decided: Callable[[Taken], T], available: int) -> tuple[Taken, T]:
+    """The first that fits, of what is taken for fewer and fewer bytes; else the least."""
+    aim, never, least = available, 0, available
+    for _ in range(TRIES):
+        taken = budget.within(aim)
+        if taken is None:
+            never = max(never, aim)
+        else:
+            found = decided(taken)
+            if found.need <= available:
+                return taken, found
+            least = min(least, aim)
+            aim -= found.need - available
+        if taken is None or aim <= never:
+            if never >= least:
+                break
+            aim = (least + never) // 2
+    return (taken := budget.least()), decided(taken)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Options of an outline beside its graph and shapes.
+
+    samples: of a batch. instead: what to take for chosen kernels, by the tensor of the result.
+    """
+
+    backend: Backend
+    kernels: Mapping[str, str]
+    without: frozenset[Pass]
+    keep: bool
+    weights: Weights | None
+    precision: DType
+    samples: int
+    states: Held = NO_STATES
+    instead: Mapping[Key, Choice] = field(default_factory=dict)
+
+    def having(self, keys: Sequence[Key], budget: Budget, taken: Taken) -> _Asked:
+        """The same with what is `taken` of the decisions so called."""
+        found = {keys[i]: budget.decisions[i].options[o].choice for i, o in taken.items()}
+        return replace(self, instead=found)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A plan before anything is allocated.
+
+    graph: what is computed, its pointwise work joined. blocks: bytes of each block of memory that
+    tensors share. held: bytes of the parameters that are on the device already. bodies: by the
+    first result of each step that runs graphs, the outlines of these; they have blocks of their
+    own. outputs: the tensor that has each output that runs change, by its name. constants: of
+    a body, those of its outputs that no run changes. carried: the states.
+    """
+
+    graph: Graph
+    schedule: Schedule
+    arena: Arena
+    steps: tuple[Step, ...]
+    blocks: tuple[int, ...]
+    held: int
+    bodies: Mapping[str, tuple[Outline, ...]]
+    outputs: Mapping[str, str]
+    constants: Mapping[Value, Weight]
+    carried: tuple[Carried, ...]
+    tight: bool = False
+    """True where it was made for less memory than the fastest kernels need."""
+
+    def walk(self, within: str = "") -> Iterator[tuple[str, Outline]]:
+        """Itself and all bodies in it, each behind those before it, and what it is called.
+
+        So `loop/body/` is the body of `loop`, whose steps' names that goes before.
+        """
+        yield within, self
+        for step in self.steps:
+            for body in self.bodies.get(step.output, ()):
+                yield from body.walk(f"{within}{step.name}/{body.graph.name}/")
+
+    @property
+    def every(self) -> Iterator[Step]:
+        """The steps, those of bodies too."""
+        return (step for _, outline in self.walk() for step in outline.steps)
+
+    @cached_property
+    def hosted(self) -> tuple[Hosted, ...]:
+        """Return the steps that the host computes, of a plan for a GPU."""
+        return tuple(Hosted(step.layer, step.op.label, step.why) for step in self.every if step.why)
+
+    @property
+    def tensors(self) -> int:
+        """Bytes of all blocks of memory."""
+        return sum(sum(outline.blocks) for _, outline in self.walk())
+
+    @property
+    def parameters(self) -> int:
+        """Bytes of all parameters."""
+        handed = sum(outline.handed for _, outline in self.walk())
+        return handed + sum(step.nbytes[1] for step in self.every)
+
+    @property
+    def handed(self) -> int:
+        """Bytes of `constants`, which are kept as weights are."""
+        backend, rows = self.schedule.backend, parse("R")
+        shapes = (tuple(map(hint, weight.shape)) for weight in self.constants.values())
+        return sum(4 * backend.capacity(rows.size(shape)) for shape in shapes)
+
+    @property
+    def saved(self) -> int:
+        """Bytes that parameters which are stored as float16 or int8 would take more as float32."""
+        return sum(step.saved for step in self.every)
+
+    @property
+    def copies(self) -> int:
+        """Bytes of the textures that hold copies of operands."""
+        return sum(step.nbytes[2] for step in self.every)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory that the plan takes."""
+        return self.tensors + self.parameters + self.copies
+
+    @property
+    def peak(self) -> int:
+        """Bytes that it takes at the most, which may be while it is made ready."""
+        taken = most = 0
+        for step in self.every:  # weights come first, one after the other
+            taken += step.nbytes[1] + step.fixed_copies
+            most = max(most, taken + step.passing)
+        return max(most, self.nbytes)
+
+    @property
+    def need(self) -> int:
+        """Bytes of `peak` that are not there yet."""
+        return self.peak - self.held
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        backend: Backend,
+        shapes: Mapping[str, Shape],
+        kernels: Mapping[str, str] | None = None,
+        *,
+        without: frozenset[Pass] = frozenset(),
+        keep: bool = False,
+        weights: Weights | None = None,
+        precision: DType = DType.float32,
+        available: int | None = None,
+        samples: int | None = None,
+        states: Held = NO_STATES,
+    ) -> Outline:
+        """The outline of `graph`; the arguments are those of Plan, which raises the same.
+
+        available: the bytes that it should need at the most. Where the fastest kernels need more,
+        others are taken instead, until it does or nothing helps.
+        """
+        kernels, count = dict(kernels or {}), samples or samples_of(graph, shapes)
+        asked = _Asked(backend, kernels, without, keep, weights, precision, count, states)
+        made = cls._of(graph, shapes, asked)
+        if available is not None and made.need > available:
+            # What is updated at once is there at once, few kernels pool, no output needs a copy.
+            asked = replace(asked, without=asked.without | {Pass.GROUP, Pass.POOLED, Pass.ROWS})
+            made = cls._of(graph, shapes, asked)
+            if made.need > available:
+                made = cls._fitted(made, graph, shapes, asked, available)
+            made = replace(made, tight=True)
+        schedules = [outline.schedule for _, outline in made.walk()]
+        entries = [entry for schedule in schedules for entry in schedule.entries]
+        taken = {name for e in entries for name in (e.choice.name, e.task.via)}
+        for name, kernel in kernels.items():
+            if not any(name in schedule.ops for schedule in schedules):
+                raise UnsupportedOpError(f"kernel for {name}: {graph.name} has no op of that name")
+            for one in names_of(kernel) or (kernel,):
+                if one not in taken:
+                    raise UnsupportedOpError(f"kernel {name}={one} can compute no step of it")
+        return made
+
+    @classmethod
+    def _fitted(
+        cls,
+        made: Outline,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        asked: _Asked,
+        available: int,
+    ) -> Outline:
+        """`made` with other kernels, such that it needs what is `available`; as little as it can
+        where that is not enough.
+        """
+        keys, budget = made._budget()
+
+        def decided(taken: Taken) -> Outline:
+            return cls._of(graph, shapes, asked.having(keys, budget, taken))
+
+        return fitted(budget, decided, available)
+
+    def _budget(self) -> tuple[list[Key], Budget]:
+        """Return the decisions that memory may change: their keys, and the budget made of them."""
+        keys: list[Key] = []
+        decisions: list[Open] = []
+        floors: list[int] = []
+        for number, (within, outline) in enumerate(self.walk()):
+            others = set(range(len(outline.schedule.entries)))
+            for decision, options in outline.open:
+                levels = tuple(outline.level(decision, option) for option in options)
+                decisions.append(Open(options, number, levels))
+                keys.append((within, decision.task.output))
+                others -= set(decision.entries)
+            floors.append(4 * outline.arena.floor(others))
+        return keys, Budget.of(self.need, decisions, floors)
+
+    @property
+    def most(self) -> int:
+        """Bytes that share blocks and are needed at the same time."""
+        return 4 * self.arena.floor(set(range(len(self.schedule.entries))))
+
+    def level(self, decision: Decision, option: Alternative) -> int:
+        """Bytes that share blocks and are needed at the same time where that option is taken."""
+        tensors, entries = self.schedule.tensors, decision.entries
+        ending = {
+            name: 4 * self.arena.ending(tensors[tensor].memory, entries)
+            for name, tensor in decision.task.operands.items()
+        }
+        return 4 * self.arena.beside(entries) + option.takes.level(ending)
+
+    @property
+    def open(self) -> list[tuple[Decision, tuple[Alternative, ...]]]:
+        """The decisions that memory may change, each with the kernels that there are for it, first
+        the one that was chosen. Not those where a kernel was asked for, nor those for stages.
+        """
+        backend, decisions = self.schedule.backend, self.schedule.decisions
+        asked = [one for one in decisions if one.task.via is None and one.entries]
+        alike = {(one.choice, one.problem): one for one in asked}
+        found = {key: tuple(backend.alternatives(*key)) for key in alike}
+        options = [(one, found[one.choice, one.problem]) for one in asked]
+        return [(one, some) for one, some in options if len(some) > 1]
+
+    @classmethod
+    def _of(
+        cls, graph: Graph, shapes: Mapping[str, Shape], asked: _Asked, within: str = ""
+    ) -> Outline:
+        """within: what goes before the names of what is in a body; empty where it is none."""
+        backend, body = asked.backend, bool(within)
+        states = NO_STATES if body else asked.states
+        graph, schedule = lowered(
+            graph,
+            backend,
+            shapes,
+            asked.kernels,
+            without=asked.without,
+            precision=asked.precision,
+            samples=asked.samples,
+            body=body,
+            instead={name: choice for (at, name), choice in asked.instead.items() if at == within},
+            states=states.types,
+            updates=states.updates,
+        )
+        there = carried(schedule, graph, states)
+        own = states.updates.values()
+        changing = [v for v in graph.outputs if graph.changes(v) and v.name not in own]
+        outputs = schedule.for_host(changing, body, Pass.ROWS not in asked.without)
+        fixed = [value for value in graph.outputs if body and value.name not in outputs]
+        types = graph.bind(graph.input_types(shapes)) if fixed else {}
+        constants = {
+            value: Weight(constant(graph, value, {}), widened(types.get(value, value.type)))
+            for value in fixed
+        }
+        bodies: dict[str, tuple[Outline, ...]] = {}
+        wholes = placed(schedule, there, states)
+        ends = (name for one in there for name in (one.before, one.after) if name is not None)
+        kept = [*outputs.values(), *ends]
+        if Pass.STRIPS not in asked.without and not {"concat", "move"} & asked.kernels.keys():
+            lay_strips(schedule, kept)
+        if asked.precision is DType.float16 and not (body or there or Pass.HALVES in asked.without):
+            store_halves(schedule, kept)
+        if Pass.GROUP not in asked.without:
+            group(schedule, wholes, kept)
+        for entry in schedule.entries:
+            if isinstance(op := entry.task.op, Control):
+                taken = op.given(op.positional(dict(entry.problem.operands)))
+                given = ({k: one.shape for k, one in some.items()} for some in taken)
+                bodies[entry.task.output] = tuple(
+                    cls._of(one, own_shapes, asked, f"{within}{entry.task.name}/{one.name}/")
+                    for one, own_shapes in zip(op.bodies, given, strict=True)
+                )
+                kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
+        share, least = backend.shares and not asked.keep, SMALL if there else 0
+        arena = Arena.of(schedule, kept, share=share, least=least)
+        hinted = schedule.hinted  # what people are told, and memory, are of the sizes at hand
+        steps = with_turns(Step.all_of(hinted, arena), there, schedule, arena)
+        blocks = tuple(4 * size for size in arena.sizes)
+        held = held_by(hinted, asked.weights) if asked.weights else 0
+        held += sum(one.held for some in bodies.values() for one in some)
+        held += on_device(there, states, schedule, arena)
+        return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs, constants, there)
+
+    def examine(self) -> bool:
+        """See whether its kernels are right here; whether some are not, so that it is made anew."""
+        return any(outline.schedule.examine() for _, outline in self.walk())
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why one kernel was chosen.
+
+    name: of what it computes. kernel: what it is called, with the parts that it works in. other:
+    the kernel it is held against: one that computes all at once, else what was given up. times: how
+    often as fast it is by prediction. weights, workspace: bytes that it takes more, of weights and
+    of what is there at the same time. given_up: what would have been chosen had there been memory;
+    None where it was. lacking: bytes that there would have to be more for that, as far as that can
+    be told.
+    """
+
+    name: str
+    op: str
+    kernel: str
+    other: str
+    times: float
+    weights: int
+    workspace: int
+    given_up: str | None
+    lacking: int
+
+
+def reasons(outline: Outline, available: int | None) -> Iterator[Reason]:
+    """Yield the reasons for all decisions of `outline` and its bodies that change the size of
+    weights.
+
+    available: bytes that it was to need at the most; None for as many as it likes.
+    """
+    room = None if available is None else available - outline.need
+    for within, part in outline.walk():
+        for decision, options in part.open:
+            if len({option.takes.weights for option in options}) > 1:
+                yield _reason(part, within, decision, options, room)
+
+
+def _reason(
+    outline: Outline,
+    within: str,
+    decision: Decision,
+    options: tuple[Alternative, ...],
+    room: int | None,
+) -> Reason:
+    """room: bytes that there are still."""
+    chosen, backend = options[0], outline.schedule.backend
+    first = backend.choose(decision.problem)
+    wanted = next((option for option in options if option.choice == first), chosen)
+    whole = next((option for option in options[1:] if not _staged(option)), None)
+    held = [*filter(None, [whole]), wanted, *options[1:]]
+    other = next(option for option in held if option is not chosen)
+    weights, levels = chosen.takes.weights, outline.level
+    above = max(levels(decision, wanted) - outline.most, 0)
+    return Reason(
+        within + decision.task.name,
+        decision.task.op.name,
+        _called(chosen),
+        _called(other),
+        other.takes.seconds / chosen.takes.seconds,
+        weights - other.takes.weights,
+        levels(decision, chosen) - levels(decision, other),
+        None if wanted is chosen or room is None else _called(wanted),
+        wanted.takes.weights - weights + above - (room or 0),
+    )
+
+
+def _staged(option: Alternative) -> bool:
+    return isinstance(option.choice, Kernel) and bool(option.choice.stages)
+
+
+def _called(option: Alternative) -> str:
+    """The kernel's name, with the parts that it works in."""
+    kernel = option.choice
+    # Of kernels without stages PARTS is no count.
+    parts = kernel.defaults.get("PARTS", 1) if isinstance(kernel, Kernel) and kernel.stages else 1
+    return kernel.name if parts == 1 else f"{kernel.name} in {parts} parts"

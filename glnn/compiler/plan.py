@@ -1,0 +1,483 @@
+"""Plan: a graph compiled to an executable for one backend, and the runner of that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain
+from operator import ge, le
+from weakref import ref
+
+import numpy as np
+
+from glnn.backends import Backend, Launch
+from glnn.backends.launch import GlLaunch, Sending
+from glnn.compiler.cpu_fallback import Hosted
+from glnn.compiler.emit import Domain, Emitted, EntryStep, emit, wanted
+from glnn.compiler.memory_budget import Outline
+from glnn.compiler.states import Held, States, check_read
+from glnn.compiler.step import Step
+from glnn.compiler.weights import Kept, Weights
+from glnn.errors import LimitError, ModelError, NoRoomError
+from glnn.graph.constant import Made, constant, depends_on_sizes, evaluated
+from glnn.graph.graph import Graph
+from glnn.graph.operators.identity import Identity
+from glnn.graph.passes import Pass
+from glnn.graph.passes.index_bounds import index_bounds
+from glnn.graph.passes.small import named_small
+from glnn.graph.result_memory import described
+from glnn.host_memory import check_memory, readable_bytes
+from glnn.progress_bar import report_work
+from glnn.runtime.buffer_set import SLACK, BufferSet, Resources
+from glnn.runtime.executable import Executable, Input, IOSpec, Output
+from glnn.runtime.runner import Runner
+from glnn.settings import Settings
+from glnn.size_table import compiled
+from glnn.span import Span, Spans, duration
+from glnn.symint import Substitution, SymInt, hint
+from glnn.types import Array, DType, Shape, widened
+
+LOG = logging.getLogger(__name__)
+EXACT = Domain()
+
+
+def check(outline: Outline, available: int | None) -> None:
+    """Raise LimitError where `outline` needs more than the `available` bytes.
+
+    It is a NoRoomError where these are what others leave.
+    """
+    need = outline.need
+    if available is None or need <= available:
+        return
+    steps = {f"{at}{one.name}": one for at, part in outline.walk() for one in part.steps}
+    sizes = {f"the result of {name}": step.nbytes[0] for name, step in steps.items()}
+    sizes |= {f"the parameters of {name}": step.nbytes[1] for name, step in steps.items()}
+    sizes |= {f"the textures of {name}": step.nbytes[2] for name, step in steps.items()}
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
+    named = ", ".join(f"{name} ({readable_bytes(sizes[name])})" for name in largest)
+    said = readable_bytes(need), readable_bytes(available)
+    if said[0] == said[1]:  # then all that tells the two from each other
+        said = f"{need} B", f"{available} B"
+    allowed = Settings.from_environment().memory == available
+    kind = LimitError if allowed else NoRoomError
+    raise kind(
+        f"the model needs {said[0]} of device memory, "
+        f"{'GLNN_MEMORY allows ' if allowed else ''}{said[1]}"
+        f"{'' if allowed else ' are free'}; the largest tensors are {named}"
+    )
+
+
+def check_host(outline: Outline, weights: Weights) -> None:
+    """Raise LimitError where the host has too little memory for a plan of the `cpu` backend.
+
+    All tensors of a run are there until the next one, inputs are the caller's, and outputs are
+    copied; weights that are made of others or widened are kept beside these.
+    """
+    nbytes = sum(hint(value.type.nbytes) for value in outline.graph.outputs)
+    for within, part in outline.walk():
+        own = {value.name for value in part.graph.inputs} if not within else set()
+        memories: dict[str, int] = {}
+        for tensor in part.schedule.tensors.values():
+            taken = memories.get(tensor.memory, 0)
+            memories[tensor.memory] = max(taken, hint(tensor.type.nbytes))
+        nbytes += sum(taken for memory, taken in memories.items() if memory not in own)
+    for weight, layout, copied in dict.fromkeys(wanted(outline)):
+        made = isinstance(weight.constant, Made) or weight.type.dtype is DType.float16
+        if made and (weight, layout, copied) not in weights:
+            nbytes += hint(weight.type.nbytes)
+    check_memory(nbytes, lambda: f"a run of {outline.graph.name} on cpu, of which {_most(outline)}")
+
+
+def _most(outline: Outline) -> str:
+    """Return the text by which errors name the step with the largest result."""
+    tensors = [
+        (entry, part.schedule.tensors[name].type)
+        for _, part in outline.walk()
+        for entry in part.schedule.entries
+        for name in (entry.task.output, *entry.task.more)
+    ]
+    if not tensors:
+        return "no step is known,"
+    entry, type = max(tensors, key=lambda one: hint(one[1].nbytes))
+    return f"{described(entry.task.layer, entry.task.op, type)} takes {hint(type.nbytes)},"
+
+
+class Plan(Runner):
+    """Compile a graph for one backend, and run it for all shapes that `domain` admits.
+
+    graph: what to compute. backend: where. shapes: each input's shape, by its name.
+    kernels: the kernel to take for an op, by the op's name; others are chosen.
+    without: the passes that are left out.
+    keep: whether every tensor keeps its memory, so that `value` can be asked for any.
+    weights: those that several plans share; None has its own. precision: as what the weights of
+    contractions and tables that are looked up are stored, float32, float16 or int8. samples: of
+    the batch; None where `graph` says by symbols of its inputs.
+    states: what stays on the device from run to run. An input called as one of them is not given
+    in a run: it is that state. updates: by a state's name the name of the output that is its
+    content from the next run on; whatever a run computes, it computes of the content before. Such
+    an output is not read back: the state is.
+    own: the inputs whose indices a run checks, each with its name in errors; None for all. Where
+    `graph` is a part of another graph, or a body, only some inputs are the model's own; the others
+    were computed.
+    domain: the symbols of the SymInts in `shapes`, and the guards; none where all sizes are known.
+
+    Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
+    has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        backend: Backend,
+        shapes: Mapping[str, Shape],
+        kernels: Mapping[str, str] | None = None,
+        *,
+        without: frozenset[Pass] = frozenset(),
+        keep: bool = False,
+        weights: Weights | None = None,
+        precision: DType = DType.float32,
+        samples: int | None = None,
+        states: States | None = None,
+        updates: Mapping[str, str] | None = None,
+        own: Mapping[str, str] | None = None,
+        domain: Domain = EXACT,
+    ) -> None:
+        self.graph, self.backend, self._sizes = graph, backend, domain.sizes
+        self._weights = Weights(backend) if weights is None else weights
+        held = Held.of(states, updates or {}, graph, backend)
+        shapes = {**shapes, **held.shapes(graph)}
+        made = Spans()
+
+        def outlined(available: int | None) -> Outline:
+            return Outline.of(
+                graph,
+                backend,
+                shapes,
+                kernels,
+                without=without,
+                keep=keep,
+                weights=self._weights,
+                precision=precision,
+                samples=samples,
+                available=available,
+                states=held,
+            )
+
+        def io(outline: Outline) -> IOSpec:
+            bounds = index_bounds(graph, shapes)
+            if own is not None:
+                bounds = {name: sizes for name, sizes in bounds.items() if name in own}
+            return _io(graph, outline, held, bounds, own or {})
+
+        own_ref = ref(self)  # no circle: whoever drops it gets its device memory back at once
+
+        def fixed(name: str, buffers: BufferSet) -> Array:
+            plan = own_ref()
+            assert plan is not None  # it is what runs
+            return plan._constant(name, buffers)
+
+        def make() -> None:
+            self.outline, self._emitted = self._make(outlined, io, domain, states, made)
+            taken = self.outline.nbytes
+            if states is not None:
+                taken -= sum(states[one.name].nbytes for one in self.outline.carried)
+            resources = Resources(
+                backend.device,
+                self._emitted.programs,
+                self._emitted.weights,
+                (states or backend).available,
+                {one.name: states[one.name] for one in self.outline.carried} if states else {},
+            )
+            executable = self._emitted.executable
+            self.chosen_for = domain.sizes
+            """The sizes of the symbols that kernels were chosen for."""
+            Runner.__init__(
+                self,
+                executable,
+                backend,
+                resources,
+                domain.sizes,
+                fixed=fixed,
+                taken=taken,
+                lock=None if states is None else states.lock,
+            )
+
+        with made.of("plan"), report_work("planning", f"{graph.name} on {backend.name}"):
+            backend.perform(make)
+        self.made: tuple[Span, ...] = tuple(made)
+        """When it was planned, the last of them as a whole: outlined, its kernels examined, then
+        its memory and programs prepared."""
+        planned = {value.name: value for value in self.outline.graph.outputs}
+        self._constants = {
+            name: Made(Identity(), (constant(self.outline.graph, planned[name], {}),), None, (), 0)
+            for name in self.executable.io.fixed()
+        }
+        self._fixed_types = {name: planned[name].type.dtype for name in self._constants}
+        self.sized_outputs = any(map(depends_on_sizes, self._constants.values()))
+        """Whether an output that no run changes is another one for other sizes."""
+        self._types = _dtypes_for_users(graph)
+        self._log(shapes)
+
+    def _make(
+        self,
+        outlined: Callable[[int | None], Outline],
+        io: Callable[[Outline], IOSpec],
+        domain: Domain,
+        states: States | None,
+        made: Spans,
+    ) -> tuple[Outline, Emitted]:
+        """Make the outline, for the memory that is free, and its executable.
+
+        Where the examination finds a kernel wrong on this driver, both are made again without it.
+        Raises what Plan raises.
+        """
+        while True:
+            available = (states or self.backend).available()
+            with made.of("outline"):
+                outline = outlined(available)
+            check(outline, available)
+            if self.backend.device is None:
+                check_host(outline, self._weights)
+            with self._weights.ahead(wanted(outline)):
+                with made.of("examine"):
+                    again = outline.examine()
+                if not again:
+                    with made.of("prepare"):
+                        return outline, emit(outline, self._weights, io(outline), domain)
+
+    def _log(self, shapes: Mapping[str, Shape]) -> None:
+        given = ", ".join(f"{name} {tuple(map(hint, shape))}" for name, shape in shapes.items())
+        where = f"{self.graph.name} for {given} on {self.backend.name}"
+        took = duration(self.made[-1].seconds)
+        LOG.info("planned %s: %d steps, %d bytes, %s", where, len(self.steps), self.nbytes, took)
+
+    def right_for(self, sizes: tuple[int, ...]) -> bool:
+        """Return True where its kernels are right for these sizes of its symbols: see `Seen`."""
+        return sizes == self._sizes or self.seen.covers(sizes)
+
+    @property
+    def is_open(self) -> bool:
+        """Return True where the plan serves a range of sizes."""
+        return bool(self.executable.symbols)
+
+    def admits(self, feeds: Mapping[str, Array]) -> bool:
+        """Return True where it can run inputs such as `feeds`, and its kernels are right there."""
+        executable = self.executable
+        return executable.admits(feeds) and self.right_for(executable.sizes(feeds))
+
+    def was_chosen_for_others(self, feeds: Mapping[str, Array]) -> bool:
+        """Return True where its kernels were chosen for other sizes than those of `feeds`."""
+        return self.executable.sizes(feeds) != self.chosen_for
+
+    @cached_property
+    def seen(self) -> Seen:
+        """The sizes for which its kernels were seen to be right."""
+        return Seen(self.executable, self.outline, self._sizes)
+
+    @property
+    def uploaded(self) -> tuple[Span, ...]:
+        """When each weight was uploaded, those of all plans that share them."""
+        return tuple(self._weights.uploaded)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps in order, for people to look at; `launches` has what performs each."""
+        return self.outline.steps
+
+    @property
+    def hosted(self) -> tuple[Hosted, ...]:
+        """The operators that the host computes in a plan for a GPU."""
+        return self.outline.hosted
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """Calls that perform one step each, on the memory and with the sizes of the last run."""
+        return self.backend.perform(lambda: tuple(map(self._alone, self._emitted.launches)))
+
+    def _alone(self, launch: Launch) -> Launch:
+        buffers, device = self.buffers, self.backend.device
+        if isinstance(launch, EntryStep):
+            return buffers.host(launch)
+        assert isinstance(launch, GlLaunch) and device is not None
+        encoder = self._emitted.encoder.again()
+        encoder.step(launch.name)
+        launch.record(encoder, Sending(device))
+        return buffers.alone(encoder.finish())
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """The weights that it holds, without those of bodies and those that depend on sizes."""
+        return tuple(one for one in self._emitted.weights if isinstance(one, Kept))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors and packed parameters."""
+        return self.outline.nbytes
+
+    def refresh(self) -> None:
+        """Upload the weights that were assigned since the last run."""
+        self.backend.perform(self._weights.refresh)
+
+    def _before(self, names: Sequence[str]) -> None:
+        check_read(names, self.outline.carried)
+        self._weights.refresh()
+
+    def _constant(self, name: str, buffers: BufferSet) -> Array:
+        """Return the output of that name, which follows from weights and sizes, as they are now."""
+        made = self._constants[name]
+        if self.sized_outputs:
+            made = Made(made.operator, (buffers.change(made.operands[0]),), None, (), 0)
+        return np.array(evaluated(made, self._fixed_types[name]))
+
+    def value(self, name: str) -> Array:
+        """Return the tensor called `name` as the last run left it: a new array of its type.
+
+        It is float32 where the device stores it as float16, and it is neither input nor output.
+
+        Raises ModelError where the plan has no such tensor: it may have been fused away, its
+        memory may serve others by now (`keep` prevents that), or it is a state.
+        """
+        if name in self._constants:
+            return self.fixed(name)
+        check_read((name,), self.outline.carried)
+        tensor = self.outline.schedule.tensors.get(self.outline.outputs.get(name, name))
+        if tensor is not None and tensor.memory in self.outline.arena.overwritten:
+            raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
+        _ = self._inner(name)
+        found = self.backend.perform(lambda: self._in_flight(self.buffers, (name,), {}).results())
+        return found[name]
+
+    def _inner(self, name: str) -> Output:
+        tensor = self.outline.schedule.tensors.get(name)
+        if tensor is None:
+            raise ModelError(f"the plan of {self.graph.name} keeps no tensor {name!r}")
+        return Output(name, self._types.get(name, widened(tensor.type).dtype), tensor.shape)
+
+
+class Seen:
+    """The sizes for which the kernels of a plan were seen to be right.
+
+    sizes: those of the symbols that they were examined for.
+    """
+
+    def __init__(self, executable: Executable, outline: Outline, sizes: tuple[int, ...]) -> None:
+        self._executable, self._largest = executable, sizes
+        self._schedules = [part.schedule for _, part in outline.walk()]
+        every = chain.from_iterable(one.measures for one in self._schedules)
+        measures = dict.fromkeys(n.expr for n in every if isinstance(n, SymInt))
+        symbols = [one.name for one in executable.symbols]
+        self._measure = compiled(tuple(measures), symbols)
+        self._most: tuple[int, ...] | None = None if measures else ()
+        self.on_growth: Callable[[], None] = lambda: None
+        """Called when larger sizes were seen to be right, so that what is on disk is for them."""
+        self._note(sizes)
+
+    def _note(self, sizes: tuple[int, ...]) -> None:
+        """Take smaller sizes for right, too, unless groups of threads may divide these.
+
+        Then nothing was seen of groups that are cut short.
+        """
+        pairs = zip(sizes, self._executable.symbols, strict=True)
+        cut = all(size % 2 or one.low == one.high for size, one in pairs)
+        if cut and all(map(ge, sizes, self._largest)):
+            self._largest, self._most = sizes, self._measure(sizes)
+
+    def covers(self, sizes: tuple[int, ...]) -> bool:
+        """Return True where they are right for these sizes; they are looked at where need be.
+
+        Raises NoRoomError where there is no memory to do that.
+        """
+        if self._most is not None and all(map(le, self._measure(sizes), self._most)):
+            return True
+        with suppress(LimitError):  # less may do
+            if self._look(self._larger(sizes)):
+                return True
+        return self._look(sizes)
+
+    def _larger(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return odd sizes within the symbols' bounds, larger than these where possible."""
+        each = zip(sizes, self._largest, self._executable.symbols, strict=True)
+        return tuple(
+            one.high
+            if one.low == one.high
+            else max(most, n, (min(n + n // SLACK, one.high) - 1) | 1)
+            for n, most, one in each
+        )
+
+    def _look(self, sizes: tuple[int, ...]) -> bool:
+        if not self._executable.holds(sizes) or not self._right(sizes):
+            return False
+        self._note(sizes)
+        self.on_growth()
+        return True
+
+    def _right(self, sizes: tuple[int, ...]) -> bool:
+        names = [one.name for one in self._executable.symbols]
+        change = Substitution.of(dict(zip(names, sizes, strict=True)))
+        return all(one.right(change) for one in self._schedules)
+
+    @property
+    def executable(self) -> Executable:
+        """The executable for no other sizes than were seen, or are covered by these."""
+        if self._most == ():  # nothing need be seen
+            return self._executable
+        if self._most is None:
+            with suppress(LimitError):
+                self._look(self._larger(self._largest))
+        pairs = zip(self._executable.symbols, self._largest, strict=True)
+        exact = self._most is None
+        symbols = (
+            replace(one, low=most if exact else one.low, high=min(one.high, most))
+            for one, most in pairs
+        )
+        return replace(self._executable, symbols=tuple(symbols))
+
+
+def _io(
+    graph: Graph,
+    outline: Outline,
+    states: Held,
+    below: Mapping[str, tuple[int, ...]],
+    called: Mapping[str, str],
+) -> IOSpec:
+    """Return the inputs and outputs of the plan of `graph`.
+
+    below: sizes of the tables that each input has indices of (`index_bounds`). called: see Input.
+    """
+    given = {value.name: value for value in graph.inputs}
+    carried = {one.name for one in outline.carried}
+    small = named_small(graph)
+    tensors = outline.schedule.tensors
+    takes = tuple(
+        Input(
+            name,
+            given[name].type.dtype,
+            tensors[name].shape,
+            tensors[name].type.dtype,
+            name in small,
+            below.get(name, ()),
+            called.get(name, ""),
+        )
+        for name in (value.name for value in outline.graph.inputs if value.name not in carried)
+    )
+    planned = {value.name: value for value in outline.graph.outputs}
+    gives = []
+    for value in graph.outputs:
+        if value.name not in states.updates.values():
+            here = planned[value.name]
+            fixed = here.name not in outline.outputs
+            shape = here.type.shape if fixed else tensors[value.name].shape
+            gives.append(Output(value.name, value.type.dtype, shape, fixed))
+    return IOSpec(takes, tuple(gives))
+
+
+def _dtypes_for_users(graph: Graph) -> dict[str, DType]:
+    """Return the dtypes that users see of tensors which have another one on the device, by name."""
+    ends = (*graph.inputs, *graph.outputs)
+    found = {v.name: v.type.dtype for v in ends if v.type.dtype is DType.float16}
+    # Whatever stands for them in the plan.
+    computed = (*graph.inputs, *(value for node in graph.nodes for value in node.outputs))
+    return found | {v.name: DType.int64 for v in computed if v.type.dtype is DType.int64}

@@ -1,0 +1,200 @@
+"""The plans of a graph that serve a range of sizes each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from glnn.compiler.emit import Domain
+from glnn.errors import DeviceError, LimitError, ShapeError
+from glnn.graph.graph import Graph, Value
+from glnn.process import COLLECTOR
+from glnn.runtime.executable import Symbol
+from glnn.symint import Trace
+from glnn.types import UNKNOWN, Array, Shape, TensorType
+
+FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
+FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on
+LOG = logging.getLogger(__name__)
+MOST_REGIMES = 32
+"""Plans of one graph that are kept: two open dimensions up to 511 have 25 ranges."""
+MOST_PINNED = 2
+"""Plans that failed with SymInts, or hold for little but one size: then no more are made."""
+
+
+def _name(value: Value, axis: int, dim: str) -> str:
+    """Return the name of an open dimension's symbol; each without a name in the model differs."""
+    return f"{value.name}.{axis}" if dim == UNKNOWN else dim
+
+
+def open_shape(value: Value, dims: Mapping[str, int]) -> Shape:
+    """Return the shape of an input, with the sizes `dims` of its open dimensions, by symbol."""
+    pairs = enumerate(value.type.dims)
+    return tuple(dims[_name(value, i, d)] if isinstance(d, str) else d for i, d in pairs)
+
+
+def _sizes(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int] | None:
+    """Return the sizes of the open dimensions of inputs of `shapes`, by symbol.
+
+    None where an input has another rank, a symbol stands for two sizes, or a known size is another
+    one, as in parts of a graph whose types say of min(length, 3) that it is 3.
+    """
+    found: dict[str, int] = {}
+    for value in graph.inputs:
+        if len(value.type.dims) != len(shapes[value.name]):  # only a run tells its rank
+            return None
+        for axis, (dim, size) in enumerate(zip(value.type.dims, shapes[value.name], strict=True)):
+            if isinstance(dim, str):
+                dim = found.setdefault(_name(value, axis, dim), size)
+            if dim != size:
+                return None
+    return found
+
+
+def bounds_of(size: int) -> tuple[int, int]:
+    """Return the ends of the range that `size` is in: 1, 2 to 7, 8 to 31, 32 to 127, ..."""
+    low = 2
+    while size >= FACTOR * low:
+        low *= FACTOR
+    return (1, 1) if size == 1 else (low, FACTOR * low - 1)
+
+
+def range_name(size: int) -> str:
+    """Return what people are told of the range that `size` is in: 1, 2-7, 8-31, ..."""
+    low, high = bounds_of(size)
+    return str(size) if size < low or low == high else f"{low}-{high}"
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSizes:
+    """The open dimensions of a graph's inputs as SymInts, and the trace that collects guards."""
+
+    symbols: tuple[Symbol, ...]
+    sizes: tuple[int, ...]
+    """The sizes of the symbols in the run that the plan is made for: their hints."""
+    shapes: Mapping[str, Shape]
+    """The inputs' shapes, with a SymInt for each open dimension."""
+    told: Mapping[str, Array]
+    """Inputs whose numbers decide sizes, with SymInts for these."""
+    trace: Trace
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        told: Mapping[str, Array],
+    ) -> OpenSizes | None:
+        """Return those for inputs of `shapes`; None where these do not fit or gain nothing.
+
+        A range gains nothing where no number decides and a size is 0, or all are 1.
+        told: the inputs whose numbers decide sizes or branches.
+        """
+        if any(array.dtype.kind not in "iu" for array in told.values()):
+            return None
+        sizes = _sizes(graph, shapes)
+        if sizes is None:
+            return None
+        single = 0 in sizes.values() or all(size == 1 for size in sizes.values())
+        if single and not told:
+            return None
+        exact = {
+            _name(value, axis, dim)
+            for value in graph.inputs
+            for axis, dim in enumerate(value.type.dims)
+            if isinstance(dim, str) and value.name in told  # so many numbers have symbols
+        }
+        trace, found = Trace(), dict[str, Symbol]()
+        dims: dict[str, int] = {}
+        for name, size in sizes.items():
+            ends = (size, size) if single or name in exact else bounds_of(size)
+            dims[name] = trace.symbol(name, size, ends)
+        for value in graph.inputs:
+            for axis, dim in enumerate(value.type.dims):
+                name = _name(value, axis, dim) if isinstance(dim, str) else ""
+                if name in dims:
+                    found.setdefault(name, Symbol(name, value.name, axis, *trace.bounds[name]))
+        open_shapes = {v.name: open_shape(v, dims) for v in graph.inputs}
+        numbers: dict[str, Array] = {}
+        for name, array in told.items():
+            made = numbers[name] = np.empty(array.shape, object)
+            for place, one in enumerate(int(one) for one in array.flat):
+                symbol = f"{name}[{place}]"
+                ends = (0, FEW - 1) if one < FEW else bounds_of(one)
+                ends = (one, one) if one < 0 else ends  # from the end, or what is left, as -1 is
+                made.flat[place] = trace.symbol(symbol, one, ends)
+                found[symbol] = Symbol(symbol, name, place, *ends, is_number=True)
+                sizes[symbol] = one
+        own = tuple(sizes[name] for name in found)
+        return cls(tuple(found.values()), own, open_shapes, numbers, trace)
+
+    @property
+    def domain(self) -> Domain:
+        """The sizes for which a plan with these symbols holds."""
+        return Domain(self.symbols, self.sizes, lambda: tuple(self.trace.guards))
+
+
+class OfRange(Protocol):
+    """A plan, or a graph in parts, that serves a range of sizes."""
+
+    def admits(self, feeds: Mapping[str, Array]) -> bool:
+        """Return True where it is for inputs such as `feeds`."""
+
+
+P = TypeVar("P", bound=OfRange)
+
+
+class Regimes(Generic[P]):
+    """A list of plans that serve a range of sizes each, the one used last first.
+
+    Not for several threads at once.
+    """
+
+    def __init__(self) -> None:
+        self.plans: list[P] = []
+        self._pinned = 0
+
+    def find(self, feeds: Mapping[str, Array]) -> P | None:
+        """Return the plan whose guards admit inputs such as `feeds`, if there is one."""
+        for i, plan in enumerate(self.plans):
+            if plan.admits(feeds):
+                if i:
+                    self.plans.insert(0, self.plans.pop(i))
+                return plan
+        return None
+
+    @COLLECTOR.relaxed()
+    def add(
+        self,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        told: Mapping[str, Array],
+        make: Callable[[Mapping[str, TensorType], Mapping[str, Array], Domain], P],
+    ) -> P | None:
+        """Return a new plan for a range of sizes around those of inputs of `shapes`.
+
+        None where the graph has no open sizes, or cannot be planned with SymInts. told: the inputs
+        whose numbers decide sizes. make: makes the plan for types and numbers with SymInts.
+        """
+        exhausted = self._pinned >= MOST_PINNED
+        sizes = None if exhausted else OpenSizes.of(graph, shapes, told)
+        if sizes is None:
+            return None
+        try:
+            plan = make(graph.input_types(sizes.shapes), sizes.told, sizes.domain)
+        except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
+            LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
+            # Sizes that do not fit, or are too large, are so without SymInts, too.
+            passing = (ShapeError, LimitError, DeviceError, MemoryError)
+            self._pinned += not isinstance(error, passing)
+            return None
+        trace = sizes.trace
+        LOG.debug("%s: a regime of %s, %d guards", graph.name, trace.bounds, len(trace.guards))
+        self._pinned += trace.pinned
+        self.plans.insert(0, plan)
+        del self.plans[MOST_REGIMES:]
+        return plan

@@ -1,0 +1,669 @@
+"""Schedule: the entries of a plan in order, each with its kernel and its tensors' layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from itertools import chain
+from math import prod
+from typing import Any
+
+from glnn.backends.backend import Backend, Choice
+from glnn.backends.cpu import NumpyKernel
+from glnn.compiler.fusion_cost_model import device_reorders, stays
+from glnn.compiler.task import Decision, Entry, Task, Tensor, can_reorder, reorder, unpacked
+from glnn.compiler.weights import Weight
+from glnn.errors import LimitError, UnsupportedOpError
+from glnn.graph.contraction import Contraction
+from glnn.graph.decompose import Lowered
+from glnn.graph.expression import Arg
+from glnn.graph.graph import Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Identity, Reshape, Transpose
+from glnn.graph.operators.move import Move
+from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
+from glnn.graph.passes.factors import Chain
+from glnn.kernels import kernels_for
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import names_of
+from glnn.layout import Layout, Morton, parse
+from glnn.layout.bytes import PACKED_ROWS, PackedTiles
+from glnn.layout.layout import (
+    CHANNELS_LAST,
+    DENSE,
+    PACKED,
+    PADDED,
+    ROW_ALIGNMENT,
+    Blocked,
+    RowMajor,
+)
+from glnn.symint import Substitution, divides, hint, same
+from glnn.types import DType, Shape, TensorType
+
+COLUMNS = parse("C")
+
+
+class Schedule:
+    """Tasks in the order in which they run, with the reorders between kernels that disagree.
+
+    kernels: the kernel to take for an op, by the op's name; others are chosen. instead: what to
+    take in the place of what would be chosen, by the tensor of the result. reserved: names that
+    copies must not have. rows: how results of pointwise work are to lie, in rows, of which that is
+    not left open. left: the results of tasks that the host computes though there are kernels.
+    hosts: memories that are the host's alone. decisions: what was chosen, the stages of a kernel
+    before the op that it computes. ops: the names of all ops that it has, also in stages.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        kernels: Mapping[str, str] | None = None,
+        reserved: Iterable[str] = (),
+        instead: Mapping[str, Choice] | None = None,
+        rows: Mapping[str, RowMajor] | None = None,
+        left: Container[str] = (),
+    ) -> None:
+        self.backend = backend
+        self.tensors: dict[str, Tensor] = {}
+        self._reserved = set(reserved)
+        self._rows = rows or {}
+        self._copies: dict[tuple[str, Layout], str] = {}
+        self._padded: dict[str, Layout] = {}  # memories of what is copied to such rows, or was to
+        self._moved_from: dict[str, tuple[str, Operator]] = {}  # what views and moves are made of
+        self._waiting: dict[str, Callable[[], None]] = {}  # moves by the memories that they make
+        self.entries: list[Entry] = []
+        self.decisions: list[Decision] = []
+        self.ops: set[str] = set()
+        self._kernels = dict(kernels or {})
+        self._instead = instead or {}
+        self._inputs: set[str] = set()
+        self._left = left
+        self.hosts: frozenset[str] = frozenset()
+
+    def examine(self) -> bool:
+        """See whether its kernels are right here; whether some are not, so that it is made anew."""
+        return self.backend.examine(
+            (entry.choice, entry.problem) for entry in self.hinted.entries if not entry.host
+        )
+
+    def right(self, change: Substitution) -> bool:
+        """Return True where its kernels are right here for the sizes that `change` puts in."""
+        return self.backend.right(
+            (one.choice, one.problem.at(change)) for one in self.entries if not one.host
+        )
+
+    @property
+    def measures(self) -> Sequence[Any]:
+        """Return the sizes of the launches; see `Backend.measures`."""
+        each = (self.backend.measures(e.choice, e.problem) for e in self.entries if not e.host)
+        return list(chain.from_iterable(each))
+
+    @property
+    def hinted(self) -> Schedule:
+        """The same of the sizes at hand, which differs where some are SymInts."""
+        change = Substitution(hint)
+        tensors = {name: change(tensor) for name, tensor in self.tensors.items()}
+        if all(tensors[name] is tensor for name, tensor in self.tensors.items()):
+            return self
+        found = copy(self)
+        found.tensors = tensors
+        found.entries = [
+            replace(
+                one,
+                task=change(one.task),
+                problem=one.problem.at_hand,
+                layouts=change(one.layouts),
+            )
+            for one in self.entries
+        ]
+        return found
+
+    def _layer(self, name: str) -> str:
+        """The layer whose step has made the tensor `name`; that name where none has."""
+        made = self.tensors[name].memory
+        tasks = (entry.task for entry in reversed(self.entries))
+        return next((task.layer for task in tasks if task.output == made), name)
+
+    def apart(self, name: str) -> str:
+        """The name of a copy of the tensor `name`, which is row major, in memory of its own."""
+        return self._written(name, {"x0": name}, {})
+
+    def made(self, name: str, weight: Weight) -> str:
+        """The name of a tensor that holds what `weight` does, which is called `name`."""
+        return self._written(name, {}, {"x0": weight})
+
+    def _written(self, name: str, operands: dict[str, str], parameters: dict[str, Weight]) -> str:
+        copy = self.free(f"{name}: copy")
+        self.add(Task(name, Pointwise(Arg(0)), operands, parameters, copy, name))
+        return copy
+
+    def arrange(self, order: Sequence[int]) -> None:
+        """Have only those entries that `order` names by their numbers, in that order."""
+        place = {number: at for at, number in enumerate(order)}
+        self.entries = [self.entries[number] for number in order]
+        for i, decision in enumerate(self.decisions):
+            left = [place[number] for number in decision.entries if number in place]
+            entries = range(min(left), max(left) + 1) if left else range(0)
+            self.decisions[i] = replace(decision, entries=entries)
+
+    def replace(self, others: Mapping[int, Sequence[Entry]]) -> None:
+        """Have `others` in the place of the entries that they are given for by their numbers."""
+        ends, entries = [0], list[Entry]()
+        for number, entry in enumerate(self.entries):
+            entries += others.get(number, (entry,))
+            ends.append(len(entries))
+        self.entries = entries
+        for i, decision in enumerate(self.decisions):
+            before = decision.entries
+            first, last = ends[before.start], ends[before.stop]
+            if (first, last) != (before.start, before.stop):
+                self.decisions[i] = replace(decision, entries=range(first, last))
+
+    def add_input(
+        self, name: str, type: TensorType, layout: str = "R", *, fed: bool = True
+    ) -> None:
+        """A tensor that is there before the first task. fed: whether it comes from the host."""
+        self.tensors[name] = Tensor(type, parse(layout).at(type.shape), name)
+        if fed:
+            self._inputs.add(name)
+
+    @property
+    def padded(self) -> dict[str, Layout]:
+        """The inputs that are given rows of whole vec4 or texels, as they have none, and which."""
+        return {name: layout for name, layout in self._padded.items() if name in self._inputs}
+
+    def add(self, task: Task) -> None:
+        """Append `task`, in stages if its kernel has some, and before it the reorders it needs.
+
+        What no kernel does at once is taken apart; what has no kernel here at all the host does.
+        Raises UnsupportedOpError or LimitError where the backend cannot compute it.
+        """
+        self.ops.add(task.op.name)
+        if task.problem:
+            self._add_host(task, task.problem)
+            return
+        if task.parameters and not task.operands:
+            self._add_host(task, self._problem(task))  # see Graph.fixed
+            return
+        if task.op.view:
+            self._view(task)
+            return
+        if self._turned(task):
+            return
+        task = self._with_vectors(task)
+        problem = self._problem(task)
+        if 0 in problem.output and not task.more:
+            self.tensors[task.output] = Tensor(problem.results[0], DENSE, task.output)
+            return
+        if task.more or task.output in self._left:
+            self._add_host(task, problem, left=not task.more)
+            return
+        forced = self._forced(task, problem)
+        try:
+            choice = self._other(task) or self.backend.choose(problem, forced)
+        except (UnsupportedOpError, LimitError):
+            if task.apart:
+                self._add_all(task.apart())
+            elif forced is None and not self._has_kernels(problem):
+                self._add_host(task, problem)
+            else:
+                raise
+            return
+        if task.apart and not self._stays(task, choice, problem):
+            self._add_all(task.apart())
+        elif isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
+            self._wait(task, choice, problem)
+        else:
+            self._make(task, choice, problem, forced)
+
+    def _stays(self, task: Task, choice: Choice, problem: Problem) -> bool:
+        """Return True where the fused `task` is to be one step, computed by `choice`."""
+        if self._reorders(task, choice, problem):
+            return False
+        return stays(self.backend, self._kernels, problem, choice)
+
+    def _add_all(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            self.add(task)
+
+    def _wait(self, task: Task, choice: Choice, problem: Problem) -> None:
+        """Move once somebody wants what comes of it as it lies."""
+        layouts = self.backend.layouts(choice, problem)
+        self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], task.output)
+        self._moved_from[task.output] = task.operands["x"], task.op
+
+        def moved() -> None:
+            seen = self.tensors[task.output]  # maybe in another shape and layout: see `_packed`
+            self._make(task, choice, problem, None)
+            self.tensors[task.output] = seen
+
+        self._waiting[task.output] = moved
+
+    def _make(self, task: Task, choice: Choice, problem: Problem, forced: str | None) -> None:
+        """Append what computes `task` by `choice`."""
+        first = len(self.entries)
+        if isinstance(choice, Kernel) and choice.stages:
+            self._add_stages(task, choice, problem.lowered(choice))
+        else:
+            self._add_whole(task, choice, problem)
+        if forced is None:
+            entries = range(first, len(self.entries))
+            self.decisions.append(Decision(task, problem, choice, entries))
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Return the problems that kernels were chosen for, a kernel's stages before the op they
+        compute.
+        """
+        return [decision.problem for decision in self.decisions]
+
+    def _other(self, task: Task) -> Choice | None:
+        """Return the choice that overrides the backend's for `task`, None for stages and without
+        one.
+        """
+        return self._instead.get(task.output) if task.via is None else None
+
+    def _view(self, task: Task) -> None:
+        """The result of `task` is the memory of its operand, where that lies as it is to."""
+        operand = self.tensors[task.operands["x"]]
+        (type,) = task.op.results({"x": operand.type})
+        lies = operand.layout
+        wants, gives = map(parse, self.backend.view_layouts(task.op, lies.unpacked.name))
+        alike = isinstance(lies, RowMajor) and same(lies.rows(operand.shape), lies.rows(type.shape))
+        if (alike or lies == PACKED) and wants == gives == DENSE:
+            wants = gives = lies  # the same rows, padded or not
+        self._moved_from[task.output] = task.operands["x"], task.op
+        source = self.tensors[self._lying(task.operands["x"], wants, task)]
+        type = TensorType(type.dims, source.type.dtype)
+        self.tensors[task.output] = Tensor(type, gives.at(type.shape), source.memory)
+
+    def _add_whole(self, task: Task, choice: Choice, problem: Problem) -> None:
+        layouts = self.backend.layouts(choice, problem)
+        operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
+        updated = operands.get(task.op.updates or "")
+        memory = self.tensors[updated].memory if updated else task.output
+        self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], memory)
+        task = replace(task, operands=operands)
+        known = (*operands, "out") if "out" in problem.layouts else operands
+        lying = problem.lying({name: layouts[name].name for name in known})
+        self.entries.append(Entry(task, choice, lying, layouts))
+
+    def _add_host(self, task: Task, problem: Problem, left: bool = False) -> None:
+        """`task` by NumPy, between transfers where others are not the host's."""
+        layouts: dict[str, Layout] = dict.fromkeys((*problem.shapes, "out"), DENSE)
+        for name, tensor in task.operands.items():
+            lies = self.tensors[tensor].layout
+            taken = isinstance(lies, RowMajor) and not task.op.control  # which copies as it lies
+            layouts[name] = lies if taken else DENSE
+        operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
+        for name, type in zip((task.output, *task.more), problem.results, strict=True):
+            self.tensors[name] = Tensor(type, DENSE, name)
+        task = replace(task, operands=operands)
+        choice = NumpyKernel("host") if task.op.control else NumpyKernel()
+        self.entries.append(Entry(task, choice, problem, layouts, host=True, left=left))
+
+    def _by_host(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of a copy of `name` in `layout`, where the host makes that."""
+        self._there(name)
+        tensor, label = self.tensors[name], f"{name} to {layout.name}"
+        self._padded |= {tensor.memory: layout} if layout == PACKED_ROWS else {}
+        copy, op = self.free(f"{name} as {layout.name}"), Identity()
+        self.tensors[copy] = Tensor(tensor.type, layout, copy)
+        moved = Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via)
+        problem = Problem.of(op, {"x": tensor.type}, {"x": tensor.layout.name})
+        layouts = {"x": tensor.layout, "out": layout}
+        self.entries.append(Entry(moved, NumpyKernel(), problem, layouts, host=True))
+        return copy
+
+    def _forced(self, task: Task, problem: Problem) -> str | None:
+        """The kernel that `task` must take: of several that were asked for, the first that can.
+
+        What was asked for an op binds a stage if it can.
+        """
+        asked = names_of(self._kernels.get(task.op.name, ""))
+        if task.kernel or not asked:
+            return task.kernel
+        if len(asked) == 1 and task.via is None:
+            return asked[0]
+        known = {k.name for k in kernels_for(task.op.name, self.backend.name)}
+        for kernel in asked:
+            if kernel not in known or self._can(problem, kernel):
+                return kernel  # one that is not known is refused, by name
+        return None if task.via else asked[0]
+
+    def _can(self, problem: Problem, kernel: str) -> bool:
+        """Return True where `kernel` can compute `problem` with its operands reordered for it."""
+        try:
+            choice = self.backend.choose(problem, kernel)
+        except (UnsupportedOpError, LimitError):
+            return False
+        wanted, given = self.backend.layouts(choice, problem), problem.layouts
+        return all(
+            can_reorder(self.backend, problem.types[name], parse(lies), wanted[name])
+            for name, lies in given.items()
+        )
+
+    def _add_stages(self, task: Task, kernel: Kernel, lowered: Lowered) -> None:
+        names = dict(task.operands)
+        parameters = dict(task.parameters)
+        for name, made in lowered.derived.items():
+            if made.source in task.parameters:
+                parameters[name] = task.parameters[made.source].made(made)
+                continue
+            names[name] = self.free(f"{task.output}: {name}")
+            label, reads = f"{task.name}: {name}", {"x": names[made.source]}
+            self.add(
+                Task(label, made.operator, reads, {}, names[name], task.layer, via=kernel.name)
+            )
+        last = lowered.stages[-1].name
+        for stage in lowered.stages:
+            own = self.free(f"{task.output}: {stage.name}")
+            names[stage.name] = task.output if stage.name == last else own
+            epilogue = task.epilogue if stage.finishes else None
+            reads = dict(stage.operands)
+            if epilogue:
+                reads |= {name: name for name in epilogue.names}
+            self.add(
+                Task(
+                    f"{task.name}: {stage.name}",
+                    stage.op,
+                    {k: names[v] for k, v in reads.items() if v in names},
+                    {k: parameters[v] for k, v in reads.items() if v in parameters},
+                    names[stage.name],
+                    task.layer,
+                    stage.kernel,
+                    kernel.name,
+                    epilogue,
+                )
+            )
+
+    def _with_vectors(self, task: Task) -> Task:
+        """`task` with operands of its epilogue that are a number for each channel, or one in all,
+        seen as vectors, whatever shape they were spread from.
+        """
+        extents = {} if task.epilogue is None else task.epilogue.named_extents
+        spread = {k: v for k, v in task.operands.items() if extents.get(k) in ("channel", "one")}
+        seen = {k: self._as_vector(v, task) for k, v in spread.items()}
+        return replace(task, operands={**task.operands, **seen}) if seen else task
+
+    def _problem(self, task: Task) -> Problem:
+        tensors = unpacked(task.op, {k: self.tensors[v] for k, v in task.operands.items()})
+        types = {name: tensor.type for name, tensor in tensors.items()}
+        types |= {name: weight.type for name, weight in task.parameters.items()}
+        extents = {} if task.epilogue is None else task.epilogue.named_extents
+        one = {name for name, extent in extents.items() if extent != "full"}
+        layouts = {name: tensor.layout.name for name, tensor in tensors.items() if name not in one}
+        if isinstance(task.op, Pointwise) and task.output in self._rows:
+            layouts = {k: v if parse(v).in_rows else DENSE.name for k, v in layouts.items()}
+            layouts["out"] = self._rows[task.output].name
+        if isinstance(task.op, Contraction):  # which take what is turned as it lies
+            own = (name for name in task.operands if name in types and name not in extents)
+            layouts |= {name: self.lying(task.operands[name]).unpacked.name for name in own}
+        return Problem.of(task.op, types, layouts, task.epilogue)
+
+    def _has_kernels(self, problem: Problem) -> bool:
+        """Return True where a kernel exists for the operator on operands of these types."""
+        if self.backend.device is None:
+            return True
+        for kernel in kernels_for(problem.op.name, self.backend.name):
+            if kernel.document:
+                continue  # never chosen but by name
+            try:
+                problem.generated(kernel)
+                return True
+            except UnsupportedOpError:
+                continue
+        return False
+
+    def _reorders(self, task: Task, choice: Choice, problem: Problem) -> bool:
+        """Return True where `choice` needs the epilogue's operands and its result reordered."""
+        wanted = self._rows.get(task.output)
+        if wanted is None or "full" not in problem.extents.values():
+            return False
+        lies = self.backend.layouts(choice, problem)["out"]
+        return lies.at(problem.output) != wanted.at(problem.output)
+
+    def finish(self, wanted: Iterable[str]) -> None:
+        """Have the tensors `wanted` be there, and leave out what nobody came to want."""
+        for name in wanted:
+            if name in self.tensors:
+                self._there(name)
+        gone = self._waiting.keys()
+        self.tensors = {k: v for k, v in self.tensors.items() if v.memory not in gone}
+
+    def _there(self, name: str) -> None:
+        """Have the tensor `name` be there, which may have to be moved yet."""
+        if (waiting := self._waiting.pop(self.tensors[name].memory, None)) is not None:
+            waiting()
+
+    def in_rows(self, name: str) -> str:
+        """The name of the tensor `name` in row major: itself, or a reordered copy."""
+        layer = self._layer(name)
+        return self._in_layout(name, DENSE, Task(layer, Identity(), {}, {}, name, layer))
+
+    def for_host(self, outputs: Iterable[Value], always: bool, gains: bool) -> dict[str, str]:
+        """By the names of `outputs`, the tensors that the host takes them from: themselves, or
+        copies in row major, `always`, or if that `gains` where a launch is sooner than NumPy.
+        """
+        tensors, found = self.tensors, {value.name: value.name for value in outputs}
+        for name in found:
+            if always or (gains and device_reorders(self.backend, tensors[name])):
+                found[name] = self.in_rows(name)
+        return found
+
+    def _turned(self, task: Task) -> bool:
+        """Return True where a transpose is only a view, channels last seen as rows or rows as
+        channels last, and add its result to the tensors.
+        """
+        op = task.op
+        if not isinstance(op, Transpose) or self.backend.device is None:
+            return False
+        x = self.tensors[task.operands["x"]]
+        rank = len(x.shape)
+        order = tuple(axis % rank for axis in op.perm)
+        (type,) = op.results({"x": x.type})
+        if order == (0, 2, 3, 1) and x.layout == parse(CHANNELS_LAST) and divides(4, x.shape[1]):
+            layout: Layout = DENSE
+        elif order == (0, 3, 1, 2) and x.layout == DENSE and divides(4, x.shape[3]):
+            layout = parse(CHANNELS_LAST)
+        else:
+            return False
+        if type.dtype is not DType.float32 or not prod(type.shape):
+            return False
+        self.tensors[task.output] = Tensor(type, layout, x.memory)
+        return True
+
+    def _in_layout(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of the tensor `name` in `layout`, which is there then: itself, or a reordered
+        copy made once.
+        """
+        found = self._lying(name, layout, task)
+        self._there(found)
+        return found
+
+    def _lying(self, name: str, layout: Layout, task: Task) -> str:
+        """The same, which may have to be moved yet."""
+        tensor = self.tensors[name]
+        layout = layout.at(tensor.shape)
+        if tensor.layout == layout or not prod(tensor.shape):
+            return name
+        if (name, layout) not in self._copies:
+            there = name if tensor.layout.seen_as(layout, tensor.shape) else None
+            if there is None and layout == COLUMNS:
+                there = self._turned_rows(name)
+            if there is None:
+                found = self._copied(name, layout, task)
+            else:
+                found = self._seen(name, layout, there)
+            self._copies[name, layout] = found
+        return self._copies[name, layout]
+
+    def lying(self, name: str) -> Layout:
+        """The layout in which a tensor is there, or in which it can be had where it is not yet."""
+        return COLUMNS if self._turned_rows(name) is not None else self.tensors[name].layout
+
+    def _turned_rows(self, name: str) -> str | None:
+        """Return the name of the tensor whose transpose `name` is, while `name` is not computed
+        yet.
+
+        None where nothing has.
+        """
+        tensor = self.tensors[name]
+        if tensor.memory not in self._waiting or len(tensor.shape) not in (2, 3):
+            return None
+        if tensor.type.dtype is not DType.float32:
+            return None
+        *stack, n, k = tensor.shape
+        swapped = Transpose((*range(len(stack)), len(stack) + 1, len(stack)))
+        for source, ops in self._made_from(name):
+            rows = self.tensors[source]
+            padded = rows.layout == PADDED and same(rows.shape, (k, n))
+            if not padded and rows.layout != DENSE:
+                continue
+            whole = padded or (same(k, 1) and not stack) or divides(ROW_ALIGNMENT, n)
+            if whole and _reshaped(_moved(rows.shape, (*ops, swapped)), (*stack, k, n)):
+                return source
+        return None
+
+    def _made_from(self, name: str) -> Iterator[tuple[str, tuple[Operator, ...]]]:
+        """Yield the tensors that `name` is a view or move of, the last first, with the operators
+        between.
+        """
+        ops: tuple[Operator, ...] = ()
+        while name in self._moved_from:
+            name, op = self._moved_from[name]
+            ops = (op, *ops)
+            yield name, ops
+
+    def _seen(self, name: str, layout: Layout, there: str) -> str:
+        """The name of `name` in a layout in which it is the memory of the tensor `there`."""
+        seen = self.free(f"{name} as {layout.name}")
+        self.tensors[seen] = Tensor(self.tensors[name].type, layout, self.tensors[there].memory)
+        return seen
+
+    def _as_vector(self, name: str, task: Task) -> str:
+        """The name of the tensor `name`, row major, as one of a single dimension."""
+        source = self._in_layout(name, DENSE, task)
+        tensor = self.tensors[source]
+        if len(tensor.shape) == 1:
+            return source
+        seen = self.free(f"{name} as a vector")
+        type = TensorType((prod(tensor.shape),), tensor.type.dtype)
+        self.tensors[seen] = Tensor(type, DENSE, tensor.memory)
+        return seen
+
+    def _copied(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of a new copy of `name` in another layout."""
+        tensor = self.tensors[name]
+        if layout in (PACKED, PACKED_ROWS) or isinstance(tensor.layout, PackedTiles):
+            return self._by_host(name, layout, task)
+        if tensor.layout in (PACKED, PACKED_ROWS):
+            return self._unpacked(name, layout, task)
+        if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
+            return self._repadded(name, tensor.layout, layout, task)
+        floats = tensor.type.dtype is DType.float32
+        if not floats or self.backend.why_not(reorder(tensor.type, tensor.layout, layout)):
+            if isinstance(layout, Morton | Blocked):
+                return self._packed(name, layout, task)
+            if isinstance(tensor.layout, Morton | Blocked):
+                return self._spread(name, tensor.layout, layout, task)
+        op = Reorder(tensor.layout.name, layout.name)
+        label, copy = f"{name} to {layout.name}", self.free(f"{name} as {layout.name}")
+        self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
+        return copy
+
+    def _unpacked(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of a copy of `name`, which is packed, each number of which takes a word."""
+        if layout != DENSE:
+            self._padded |= {self.tensors[name].memory: layout} if layout == PADDED else {}
+            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
+        label, copy = f"{name} to {layout.name}", self.free(f"{name} as {layout.name}")
+        self.add(Task(label, Pointwise(Arg(0)), {"x0": name}, {}, copy, task.layer, via=task.via))
+        return copy
+
+    def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, task: Task) -> str:
+        """The name of a copy of `name`, which lies in `lies`, with rows padded as in `layout`."""
+        tensor, label = self.tensors[name], f"{name} to {layout.name}"
+        self._padded |= {tensor.memory: layout} if layout == PADDED else {}
+        source, copy = self.free(f"{name} by rows"), self.free(f"{name} as {layout.name}")
+        matrix, op = repadding(tensor.shape, lies, layout)
+        self.tensors[source] = Tensor(TensorType(matrix, tensor.type.dtype), DENSE, tensor.memory)
+        self.add(Task(label, op, {"x": source}, {}, copy, task.layer, via=task.via))
+        self.tensors[copy] = Tensor(tensor.type, layout, self.tensors[copy].memory)
+        return copy
+
+    def _packed(self, name: str, layout: Morton | Blocked, task: Task) -> str:
+        """The name of a copy of `name` in `layout` where no kernel makes one at once: by moves."""
+        tensor, ops = self.tensors[name], packing(self.tensors[name].shape, layout)
+        if isinstance(task.op, Move):  # by moves that may ask for the same: it would not end
+            why: str | None = f"it is {tensor.type}"
+            if tensor.type.dtype is DType.float32:
+                why = self.backend.why_not(reorder(tensor.type, tensor.layout, layout))
+            raise UnsupportedOpError(f"{task.name!r} needs {name!r} in {layout.name}: {why}")
+        if (made := self._from_before(name, ops, layout, task)) is None:
+            source = self._in_layout(name, DENSE, task)
+            made = self._moved(name, source, ops, layout, task)
+        self.tensors[made] = Tensor(tensor.type, layout, self.tensors[made].memory)
+        return made
+
+    def _from_before(
+        self, name: str, ops: tuple[Operator, ...], layout: Layout, task: Task
+    ) -> str | None:
+        """The name of what `ops` make of `name` in one move of what that was moved from."""
+        found: tuple[str, Operator] | None = None
+        for source, behind in self._made_from(name):
+            tensor = self.tensors[source]
+            if not isinstance(tensor.layout, RowMajor) or tensor.layout == PACKED:
+                continue
+            operators = _moved(tensor.shape, (*behind, *ops))
+            if len(operators) == 1:
+                found = source, operators[0]
+        if found is None:
+            return None
+        made = self.free(f"{name} as {layout.name}: move")
+        label = f"{name} to {layout.name}"
+        self.add(Task(label, found[1], {"x": found[0]}, {}, made, task.layer, via=task.via))
+        return made
+
+    def _spread(self, name: str, lies: Morton | Blocked, layout: Layout, task: Task) -> str:
+        """The name of a copy of `name`, which lies in `lies`, in rows: by moves, too."""
+        if layout != DENSE:
+            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
+        tensor, source = self.tensors[name], self.free(f"{name} as stored")
+        shape, ops = unpacking(tensor.shape, lies)
+        self.tensors[source] = Tensor(TensorType(shape, tensor.type.dtype), DENSE, tensor.memory)
+        return self._moved(name, source, ops, layout, task)
+
+    def _moved(
+        self, name: str, made: str, ops: Iterable[Operator], layout: Layout, task: Task
+    ) -> str:
+        """The name of what `ops`, one after another, make of `made`, to have `name` in `layout`."""
+        for op in ops:
+            label, source = f"{name} to {layout.name}: {op.name}", made
+            made = self.free(f"{name} as {layout.name}: {op.name}")
+            self.add(Task(label, op, {"x": source}, {}, made, task.layer, via=task.via))
+        return made
+
+    def free(self, name: str) -> str:
+        """`name`, marked where somebody else's tensor is called so."""
+        while name in self._reserved or name in self.tensors:
+            name += "'"
+        return name
+
+
+def _moved(shape: Shape, ops: Iterable[Operator]) -> tuple[Operator, ...]:
+    """Return operators that do at once what `ops` do with a tensor of `shape`, or () where none
+    can.
+    """
+    chain: Chain | None = Chain.of(shape) if 0 not in shape else None
+    for op in ops:
+        chain = None if chain is None else chain.then(op)
+    return () if chain is None else chain.operators()
+
+
+def _reshaped(ops: tuple[Operator, ...], shape: Shape) -> bool:
+    """Return True where `ops` only reshape a tensor to `shape`."""
+    return len(ops) == 1 and isinstance(ops[0], Reshape) and same(ops[0].shape, shape)

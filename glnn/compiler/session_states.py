@@ -1,0 +1,542 @@
+"""States of a session: inputs that stay on the device from run to run, updated by outputs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from glnn.backends import Backend
+from glnn.compiler.cut import Cut
+from glnn.compiler.executor import Executor
+from glnn.compiler.fastest import Fastest
+from glnn.compiler.plan import Plan
+from glnn.compiler.states import States
+from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError, shown
+from glnn.gl import Device
+from glnn.graph.expression import Arg, call
+from glnn.graph.graph import Graph, Kind, Node, Value
+from glnn.graph.operators import Pointwise
+from glnn.host_memory import out_of_memory
+from glnn.process import THIS, process_lock
+from glnn.runtime.requests import Request, Requests
+from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun
+from glnn.runtime.store import T
+from glnn.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
+from glnn.types import UNKNOWN, Array, DType, TensorType, narrowed
+
+R = TypeVar("R")
+DTYPES = {
+    DType.float32: DType.float32,
+    DType.float16: DType.float32,
+    DType.int32: DType.int32,
+    DType.int64: DType.int32,
+    DType.int8: DType.int32,
+    DType.uint8: DType.int32,
+    DType.bool: DType.int32,
+}
+"""The dtypes that a state may have, and as what a device keeps each."""
+
+
+def kept_dtype(dtype: DType, backend: Backend) -> DType:
+    """Return the dtype by which `backend` keeps a state of `dtype`: the host has int64."""
+    return dtype if dtype is DType.int64 and backend.device is None else DTYPES[dtype]
+
+
+class SessionStates:
+    """Tensors of one stream of runs: inputs of a model that no run is fed, and what updates them.
+
+    `InferenceSession.make_states` makes them, `run` and `run_async` take them. They are on the
+    device from the first run on: neither fed nor read back. Several of one session are several
+    streams: they share plans and memory, and change places on the device. Any thread may use them.
+
+    executor: runs the model. pairs: by the names of inputs,
+    those of the outputs that update them. initial: the arrays that they begin with; zeros for those
+    that it leaves out. shared: the plans of all streams of the session.
+    """
+
+    def __init__(
+        self,
+        executor: Executor | Fastest,
+        model: ModelInfo,
+        pairs: Mapping[str, str] | None,
+        initial: Mapping[str, Array] | None,
+        shared: SharedPlans,
+    ) -> None:
+        self.updates = checked_pairs(model.name, model.inputs, model.outputs, pairs)
+        """By the names of the inputs that are states, those of the outputs that update them."""
+        self._initial = _initial(model.inputs, self.updates, {} if initial is None else initial)
+        self.shapes = {name: array.shape for name, array in self._initial.items()}
+        """The shape of each."""
+        self._executor, self._model = executor, model.name
+        self.shared, self._lock = shared, shared.lock
+        self._pending = dict(self._initial)  # what is to be written before the next run
+        self._plans: Plans | None = None
+        self._torn = False
+        """True where the last run was stopped while it updated them."""
+        self.parked: States | None = None  # the content, while another stream runs
+        self._asked_for: dict[int, list[Future[list[Array]]]] = {}  # by process: none in a fork
+        self._asking = process_lock()  # held while that is changed
+
+    def __repr__(self) -> str:
+        """Each state with its shape and the output that updates it."""
+        said = (f"{name} {self.shapes[name]} <- {out}" for name, out in self.updates.items())
+        return f"SessionStates({self._model}: {', '.join(said)})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the inputs that are states."""
+        return tuple(self.updates)
+
+    def read(self) -> dict[str, Array]:
+        """Return copies of the states by their inputs' names, as the last run left them.
+
+        Waits for the runs that were begun. Raises DeviceError where they were lost with the device.
+        """
+
+        def read() -> dict[str, Array]:
+            with self._lock:
+                self._check_lost()
+                found = {name: np.array(array) for name, array in self._pending.items()}
+                rest = [name for name in self.names if name not in found]
+                if rest and self._plans is not None:
+                    there = self._plans.content(self)
+                    for name in rest:
+                        array = there[name].read()
+                        found[name] = array.astype(self._initial[name].dtype, copy=False)
+                return {name: found[name] for name in self.names}
+
+        with self._lock:
+            self._check_lost()
+            plans = self._plans
+            if plans is None:  # nothing is on a device yet
+                return read()
+        return plans.backend.perform(read)
+
+    def write(self, arrays: Mapping[str, Array]) -> None:
+        """Have the states so called be copies of `arrays` from the next run on.
+
+        Raises ModelError where there is no state of a name, ShapeError on another shape or dtype.
+        """
+        if not isinstance(arrays, Mapping):
+            raise ShapeError(f"arrays must map states to arrays, got {shown(arrays)}")
+        for name, array in arrays.items():
+            if name not in self.updates:
+                raise ModelError(f"there is no state {shown(name)}: there are {self.names}")
+            first = self._initial[name]
+            like = isinstance(array, np.ndarray) and array.dtype == first.dtype
+            if not like or array.shape != first.shape:
+                got = shown(array)
+                if isinstance(array, np.ndarray):
+                    got = f"a {array.dtype} array of shape {array.shape}"
+                raise ShapeError(f"state {name!r} is {TensorType.of(first)}, got {got}")
+        copies = {name: np.array(array) for name, array in arrays.items()}
+        self._wait_for_requests()
+        with self._lock:
+            self._pending.update(copies)
+
+    def reset(self) -> None:
+        """Have the states be what they were at first from the next run on."""
+        self._wait_for_requests()
+        with self._lock:
+            self._pending = dict(self._initial)
+
+    # What `InferenceSession` and `Requests` ask of them.
+
+    def submit(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+    ) -> Future[list[Array]]:
+        """Ask for a run; see `Requests.submit`."""
+        request = Request(feeds, outputs, out, self._requests)
+        try:  # noted first: a run that nobody knows of would be waited for by nobody
+            with self._asking:
+                before = self._asked_for.get(THIS.id, [])
+                self._asked_for[THIS.id] = [*(f for f in before if not f.done()), request.future]
+            self._requests.put(request)
+        except BaseException:
+            request.future.cancel()
+            raise
+        return request.future
+
+    def _wait_for_requests(self) -> None:
+        """Wait for what was asked for by `submit`: a stream goes on in the order of its calls.
+
+        Not in the thread that does it, as in a callback of a future: there the call goes first.
+        """
+        if self._asked_for and not self._requests.served_here:
+            wait([one for one in self._asked_for.get(THIS.id, ()) if not one.done()])
+
+    @cached_property
+    def _requests(self) -> Requests:
+        """Made when it is first asked for: it is a circle, which keeps memory for a while."""
+        return Requests(self)
+
+    @property
+    def device(self) -> Device | None:
+        """See `Executing`."""
+        return self._executor.device
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """Run the model once, updating the states; see `Executing`."""
+        self._wait_for_requests()
+        names = None if outputs is None else tuple(outputs)
+        executor = self._chosen(feeds)
+        try:
+            return executor.perform(
+                lambda: self._updating(executor, feeds, lambda plan: plan.inside(feeds, names, out))
+            )
+        except MemoryError as error:
+            raise out_of_memory(error) from None
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """See `Executing`."""
+        return self._executor.perform(work)
+
+    def begin(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+    ) -> Run:
+        """See `Executing`."""
+        executor = self._chosen(feeds)
+
+        def begin(plan: Plan) -> Run:
+            if plan.backend.device is None:
+                return FinishedRun(plan.inside(feeds, outputs, out))
+            return plan.begin(feeds, outputs, out)
+
+        begun = executor.perform(lambda: self._updating(executor, feeds, begin))
+        return begun if isinstance(begun, FinishedRun) else ThreadSafeRun(executor, begun)
+
+    def settle(self) -> None:
+        """See `Executing`."""
+
+    def _chosen(self, feeds: Mapping[str, Array]) -> Executor:
+        """Return what runs it; with `auto` measured by the first run, for all of its runs."""
+        found = self._executor
+        if isinstance(found, Fastest):
+            chosen = found.executor_for({**feeds, **self._initial})
+            with self._lock:  # of several first runs at once the first one's choice is all's
+                if isinstance(self._executor, Fastest):
+                    self._executor = chosen
+                found = self._executor
+            assert not isinstance(found, Fastest)
+        return found
+
+    def _updating(
+        self, executor: Executor, feeds: Mapping[str, Array], run: Callable[[Plan], R]
+    ) -> R:
+        """Do `run` by the plan for `feeds`, with these states on the device.
+
+        Where it raises they are as before, or torn, or of the run, whose results could not be had.
+        Only inside `perform`.
+        """
+        with self._lock:
+            self._check_lost()
+            if self._plans is None or self._plans.backend is not executor.backend:
+                self._plans = self.shared.plans_for(executor, self.updates, self._initial)
+            plans = self._plans
+            plan = plans.plan(feeds)
+            plans.load(self, self._pending)
+            self._pending = {}
+            # A step of the host's may raise when others have updated states already.
+            before = plans.copied() if plan.backend.device and plan.hosted else None
+            try:
+                return run(plan)
+            except BaseException:
+                self._torn = before is not None or plan.torn
+                if before is not None and plan.backend.device and not plan.backend.device.lost:
+                    plans.restore(before)
+                    self._torn = False
+                raise
+
+    def _check_lost(self) -> None:
+        """Raise DeviceError where the content of some went with a device or a run."""
+        device = None if self._plans is None else self._plans.backend.device
+        lost = device is not None and (device.lost or device.closed)
+        if not lost and not self._torn:
+            return
+        if gone := [name for name in self.names if name not in self._pending]:
+            why = device.lost or "the device was closed" if device and lost else "a run was stopped"
+            raise DeviceError(
+                f"{why}; with it went the states {', '.join(map(repr, gone))} of {self._model}: "
+                "reset() or write() them"
+            )
+        self._torn = False
+        if lost:
+            self._plans, self.parked = None, None
+
+
+class SharedPlans:
+    """The plans of the streams of one session, by what their states are."""
+
+    def __init__(self) -> None:
+        self.lock = process_lock()
+        """Held while the states of a stream are looked at, changed, or updated by a run."""
+        self._found: weakref.WeakValueDictionary[tuple[object, ...], Plans]
+        self._found = weakref.WeakValueDictionary()
+
+    def plans_for(
+        self, executor: Executor, updates: Mapping[str, str], arrays: Mapping[str, Array]
+    ) -> Plans:
+        """Return the plans for states like `arrays`. They live as long as a stream uses them."""
+        types = tuple((name, TensorType.of(arrays[name]), out) for name, out in updates.items())
+        key = (id(executor.backend), types)
+        found = self._found.get(key)
+        if found is None or found.backend is not executor.backend:
+            found = self._found[key] = Plans(executor, updates, arrays)
+        return found
+
+
+class Plans:
+    """Plans that update the same states, and the stream whose content is in these.
+
+    Only inside `perform`.
+    """
+
+    def __init__(
+        self, executor: Executor, updates: Mapping[str, str], arrays: Mapping[str, Array]
+    ) -> None:
+        self.backend = executor.backend
+        self._types = {
+            name: TensorType(one.shape, kept_dtype(DType.of(one), self.backend))
+            for name, one in arrays.items()
+        }
+        self._outputs = updates
+        graph, self._updates = with_states(executor.graph, updates, self._types)
+        if wrong := graph.deciding({name: type.shape for name, type in self._types.items()}):
+            raise UnsupportedOpError(
+                f"input {wrong[0]!r} of {graph.name} cannot be a state: its numbers decide sizes, "
+                "which the host must know"
+            )
+        self._states = self._empty()
+        self._executor = executor.with_states(graph, self._states, self._updates)
+        self._owner: weakref.ref[SessionStates] | None = None
+
+    def _empty(self) -> States:
+        found = States(self.backend)
+        for name, type in self._types.items():
+            found.add(name, np.zeros(type.shape, type.dtype.numpy))
+        return found
+
+    def plan(self, feeds: Mapping[str, Array]) -> Plan:
+        """Return the plan for inputs like `feeds`, made now unless it is there."""
+
+        def reserved(plan: Plan | Cut) -> Plan:
+            assert isinstance(plan, Plan)  # with states no graph is planned in parts
+            plan.reserve(feeds)  # now: a run that has begun is not done again
+            return plan
+
+        try:
+            return self._executor.with_room(feeds, self.backend, reserved)
+        except ShapeError:
+            self._check_updates(feeds)
+            raise
+
+    def _check_updates(self, feeds: Mapping[str, Array]) -> None:
+        """Raise ShapeError where an output is of another type than the state that it updates."""
+        graph = self._executor.graph
+        shapes = {name: array.shape for name, array in feeds.items()}
+        shapes |= {name: type.shape for name, type in self._types.items()}
+        found, _ = graph.settled(graph.input_types(shapes), graph.told(feeds))
+        for name, output in self._updates.items():
+            type = next(found.get(value) for value in graph.outputs if value.name == output)
+            if type is not None and not _fits(type, self._types[name]):
+                raise _other_type(name, self._types[name], self._outputs[name], type)
+
+    def load(self, stream: SessionStates, arrays: Mapping[str, Array]) -> None:
+        """Have the content of `stream` be in the states; then `arrays`, which take their place."""
+        values = {
+            name: narrowed(f"state {name!r}", array)
+            if self._types[name].dtype is DType.int32
+            else array
+            for name, array in arrays.items()
+        }
+        owner = None if self._owner is None else self._owner()
+        if owner is not stream:
+            if owner is not None:
+                owner.parked = self.copied(owner.parked)
+            self._owner = None  # nobody's, where this is interrupted
+            if stream.parked is not None:
+                self.restore(stream.parked)
+            self._owner = weakref.ref(stream)
+        for name, array in values.items():
+            self._states[name].set(np.array(array, self._types[name].dtype.numpy))
+
+    def content(self, stream: SessionStates) -> States:
+        """Return the states that have the content of `stream`."""
+        owner = None if self._owner is None else self._owner()
+        return self._states if owner is stream or stream.parked is None else stream.parked
+
+    def copied(self, into: States | None = None) -> States:
+        """Return copies on the device, `into` where it is given."""
+        found = self._empty() if into is None else into
+        for name in self._types:
+            found[name].copy_from(self._states[name])
+        return found
+
+    def restore(self, before: States) -> None:
+        """Have the states be what `before` are."""
+        for name in self._types:
+            self._states[name].copy_from(before[name])
+
+
+def with_states(
+    graph: Graph, updates: Mapping[str, str], types: Mapping[str, TensorType]
+) -> tuple[Graph, dict[str, str]]:
+    """Return `graph` with states of `types` for inputs, and the outputs that update these.
+
+    A state that is kept as another dtype than the input's is cast on its way in and out.
+    """
+    here: dict[Value, Value] = {}
+    before: list[Node] = []
+    inputs: list[Value] = []
+    sizes = {
+        dim: size
+        for value in graph.inputs
+        if value.name in types
+        for dim, size in zip(value.type.dims, types[value.name].shape, strict=False)
+        if isinstance(dim, str) and dim != UNKNOWN
+    }
+    for value in graph.inputs:
+        type = types.get(value.name)
+        if type is None:  # what has a size of a state's has no open size there
+            type = value.type.bound(sizes)
+        kept = Value(value.name, type, Kind.INPUT)
+        inputs.append(kept)
+        here[value] = kept
+        if type.dtype is not value.type.dtype:
+            here[value] = Value(f"{value.name} as {value.type.dtype.value}", value.type)
+            before.append(_cast(kept, here[value]))
+    names = {output: name for name, output in updates.items()}
+    after: list[Node] = []
+    outputs: list[Value] = []
+    found = dict(updates)
+    for value in graph.outputs:
+        own = here.get(value, value)
+        name = names.get(value.name)
+        if name is not None and types[name].dtype is not value.type.dtype:
+            dtype = types[name].dtype
+            kept = Value(f"{value.name} as {dtype.value}", TensorType(own.type.dims, dtype))
+            after.append(_cast(own, kept))
+            found[name], own = kept.name, kept
+        outputs.append(own)
+    nodes = (*before, *(node.with_values(here) for node in graph.nodes), *after)
+    return Graph(nodes, tuple(inputs), tuple(outputs), graph.name), found
+
+
+def _cast(value: Value, result: Value) -> Node:
+    function = call(f"cast_{result.type.dtype.value}", Arg(0))
+    return Node(result.name, Pointwise(function), (value,), (result,))
+
+
+def _fits(open_type: TensorType, type: TensorType) -> bool:
+    """Return whether a tensor of `open_type`, which may have open sizes, can be of `type`."""
+    if not open_type.ranked:
+        return open_type.dtype is type.dtype
+    pairs = zip(open_type.dims, type.dims, strict=False)
+    alike = all(isinstance(a, str) or isinstance(b, str) or a == b for a, b in pairs)
+    return alike and open_type.dtype is type.dtype and len(open_type.dims) == len(type.dims)
+
+
+def _other_type(name: str, type: TensorType, output: str, got: TensorType) -> ShapeError:
+    return ShapeError(
+        f"state {name!r}, {type}, cannot be updated by output {output!r}, {got}: "
+        "a state keeps its shape and dtype"
+    )
+
+
+def checked_pairs(
+    model: str,
+    inputs: Sequence[TensorInfo],
+    outputs: Sequence[TensorInfo],
+    pairs: Mapping[str, str] | None,
+) -> dict[str, str]:
+    """Return `pairs`, None for those of `past_pairs`. Raises ModelError or ShapeError where bad."""
+    taken, given = {one.name: one for one in inputs}, {one.name: one for one in outputs}
+    if pairs is None:
+        pairs = past_pairs(model, tuple(taken), tuple(given))
+    if not isinstance(pairs, Mapping) or not pairs:
+        raise ModelError(f"states must map inputs to the outputs that update them: {shown(pairs)}")
+    by_output: dict[str, str] = {}
+    for name, output in pairs.items():
+        for what, wanted, there in (("input", name, taken), ("output", output, given)):
+            if wanted not in there:
+                raise ModelError(
+                    f"state {shown(name)}, updated by {shown(output)}: {model} has no {what} "
+                    f"{shown(wanted)}, it has {', '.join(map(repr, there))}"
+                )
+        if output in by_output:
+            raise ModelError(
+                f"output {output!r} cannot update both states {by_output[output]!r} and {name!r}"
+            )
+        by_output[output] = name
+        for one in (taken[name], given[output]):
+            if one.holds or one.dtype not in DTYPES:
+                raise ShapeError(
+                    f"state {name!r}, updated by {output!r}: {one.name!r} is {one.type}, and a "
+                    f"state is of {', '.join(dtype.value for dtype in DTYPES)}"
+                )
+        type, got = taken[name].tensor_type, given[output].tensor_type
+        if got.dtype is not type.dtype or (type.ranked and not _fits(got, type)):
+            raise _other_type(name, type, output, got)
+    return dict(pairs)
+
+
+def past_pairs(model: str, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
+    """Return the pairs of a key-value cache by their names: `past…` and `present…`.
+
+    `past_key_values.3.key` goes with `present.3.key` or `present_key_values.3.key`, `past_3` with
+    `present_3`. Raises ModelError where an input `past…` has no output, or there is none.
+    """
+    found: dict[str, str] = {}
+    for name in inputs:
+        if not name.startswith("past"):
+            continue
+        rest = name.removeprefix("past")
+        wanted = (f"present{rest}", f"present{rest.removeprefix('_key_values')}")
+        fits = [one for one in dict.fromkeys(wanted) if one in outputs]
+        if len(fits) != 1:
+            raise ModelError(
+                f"input {name!r} of {model} goes with no one output "
+                f"({', '.join(map(repr, dict.fromkeys(wanted)))}): say which pairs are states"
+            )
+        found[name] = fits[0]
+    if not found:
+        raise ModelError(
+            f"{model} has no inputs 'past…' with outputs 'present…': say which pairs are states, "
+            "as {'state': 'stateN'}"
+        )
+    return found
+
+
+def _initial(
+    inputs: Sequence[TensorInfo], updates: Mapping[str, str], initial: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Return the arrays that states begin with: copies of `initial`, else zeros."""
+    if not isinstance(initial, Mapping):
+        raise ShapeError(f"initial must map states to arrays, got {shown(initial)}")
+    for name in initial:
+        if name not in updates:
+            raise ModelError(f"initial: there is no state {shown(name)}, only {tuple(updates)}")
+    found: dict[str, Array] = {}
+    states = [info for info in inputs if info.name in updates]
+    for info in states:
+        if info.name in initial:
+            found[info.name] = np.array(info.fitting(initial[info.name]))
+            continue
+        if any(isinstance(size, str) for size in info.shape):
+            raise ShapeError(
+                f"state {info.name!r} is {info.tensor_type}, which is open: say how it begins, "
+                f"initial={{{info.name!r}: array}}"
+            )
+        found[info.name] = np.zeros(info.with_batch(0), info.dtype.numpy)
+    check_shared_sizes(shared_sizes(states), {name: one.shape for name, one in found.items()})
+    return {name: found[name] for name in updates}

@@ -1,0 +1,188 @@
+"""A step of a plan: what one launch does, and the memory that it takes, for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+
+from glnn.backends import Backend
+from glnn.compiler.cpu_fallback import LARGE, LEFT, why
+from glnn.compiler.memory_planner import Arena
+from glnn.compiler.schedule import Schedule
+from glnn.compiler.task import Entry
+from glnn.compiler.weights import Weight, Weights
+from glnn.graph.operator import Cost, Operator, Shapes
+from glnn.kernels.problem import Problem
+from glnn.layout import Layout, alone
+from glnn.types import DType, Shape, TensorType
+
+Kept = tuple[Weight, Layout, bool]
+"""What `Weights` has a parameter by."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Description of a launch of a plan.
+
+    layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is
+    whole. layouts: of each operand and of `out`. reads: by what the kernel reads each operand
+    (see `Backend.reads`). memory: where the result lies, a block's number; None with the host.
+    nbytes: of the result, of the step's parameters, and of copies of its operands, in textures;
+    what an earlier step of the plan has already is not counted again. host: whether the host
+    computes it, so that its operands are read back and its results uploaded, or runs its
+    bodies. why: why it computes it, beside a GPU; empty where it does not. passing: bytes of
+    the parameters that go into textures, until they are there. halves: the parameters that are
+    stored as float16, bytes: those that are as int8, four in a word. saved: bytes that these would
+    take more as float32. joins: where it makes
+    several tensors at once, these, which lie one behind the other in its result. fixed_copies:
+    bytes of the copies of parameters, which are among `nbytes`.
+    """
+
+    name: str
+    layer: str
+    op: Operator
+    kernel: str
+    via: str | None
+    inputs: tuple[str, ...]
+    output: str
+    shapes: Shapes
+    shape: Shape
+    layouts: Mapping[str, str]
+    reads: Mapping[str, str]
+    memory: int | None
+    nbytes: tuple[int, int, int]
+    passing: int
+    cost: Cost
+    host: bool
+    why: str
+    halves: tuple[str, ...]
+    bytes: tuple[str, ...]
+    saved: int
+    joins: tuple[str, ...] = ()
+    fixed_copies: int = 0
+
+    @classmethod
+    def all_of(cls, schedule: Schedule, arena: Arena) -> tuple[Step, ...]:
+        """Return the steps of all entries of `schedule`."""
+        there: set[Kept] = set()
+        return tuple(cls.of(schedule, arena, entry, there) for entry in schedule.entries)
+
+    @classmethod
+    def of(cls, schedule: Schedule, arena: Arena, entry: Entry, there: set[Kept]) -> Step:
+        """Return the step of `entry`. there: parameters of earlier steps; those of `entry` are
+        added.
+        """
+        task = entry.task
+        out = schedule.tensors[task.output]
+        backend = schedule.backend
+        copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
+        kept = {
+            name: _kept(backend, weight.type)
+            for name, weight in task.parameters.items()
+            if not entry.host or (task.op.control and name not in task.op.host)
+        }
+        keys = _keys(entry, copies)
+        again = {name for name in kept if name in keys and keys[name] in there}
+        there |= set(keys.values())
+        kept = {name: one for name, one in kept.items() if name not in again}
+        copies = {name: nbytes for name, nbytes in copies.items() if name not in again}
+        packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in kept.items()}
+        halves = {name: one for name, one in kept.items() if one.dtype is DType.float16}
+        small = {name: kept[name] for name in entry.problem.bytes if name in kept}
+        return cls(
+            name=task.name,
+            layer=task.layer,
+            op=task.op,
+            kernel=entry.choice.name,
+            via=task.via,
+            inputs=tuple(task.operands.values()),
+            output=task.output,
+            shapes=entry.shapes,
+            shape=out.shape,
+            layouts={name: layout.name for name, layout in entry.layouts.items()},
+            reads={} if entry.host else backend.reads(entry.choice, entry.problem),
+            memory=arena.block.get(out.memory),
+            nbytes=(
+                4 * alone(out.layout).words(out.type) if out.memory in arena.block else 0,
+                sum(nbytes for name, nbytes in packed.items() if name not in copies),
+                sum(copies.values()),
+            ),
+            passing=_passing(packed, copies),
+            cost=entry.problem.cost,
+            host=entry.host,
+            why=_why(entry, backend),
+            halves=tuple(halves),
+            bytes=tuple(small),
+            saved=_wide(backend, entry, halves | small)
+            - sum(copies.get(n, packed[n]) for n in halves | small),
+            joins=task.joins,
+            fixed_copies=sum(n for name, n in copies.items() if name in task.parameters),
+        )
+
+
+def _why(entry: Entry, backend: Backend) -> str:
+    """Why the host computes `entry`; empty where it does not, or where there is no GPU."""
+    if not entry.host or entry.task.op.control or backend.device is None:
+        return ""
+    if entry.left:
+        return LEFT
+    if entry.task.parameters and not entry.task.operands:
+        return LARGE
+    types = (type for _, type in entry.problem.operands)
+    return why(entry.task.op, (*types, *entry.problem.results), backend)
+
+
+def _keys(entry: Entry, copies: Container[str]) -> dict[str, Kept]:
+    """Return the key in Weights of each parameter of `entry`. copies: those in textures."""
+    return {
+        name: (weight, entry.layouts[name], name in copies)
+        for name, weight in entry.task.parameters.items()
+        if not entry.host
+    }
+
+
+def _kept(backend: Backend, type: TensorType) -> TensorType:
+    """A parameter's type as `backend` has it."""
+    return TensorType(type.dims, backend.stored(type.dtype))
+
+
+def _bytes(backend: Backend, layout: Layout, type: TensorType) -> int:
+    """Bytes of a parameter's buffer."""
+    return 4 * backend.capacity(layout.words(type))
+
+
+def _wide(backend: Backend, entry: Entry, small: Mapping[str, TensorType]) -> int:
+    """Bytes that the parameters `small` would take as float32."""
+    if not small:
+        return 0
+    problem, types = entry.problem, {name: TensorType(one.dims) for name, one in small.items()}
+    operands = {**dict(problem.operands), **types}
+    wide = Problem.of(problem.op, operands, problem.layouts, problem.epilogue)
+    copies = backend.copies(entry.choice, wide)
+    sizes = {name: _bytes(backend, entry.layouts[name], one) for name, one in types.items()}
+    return sum(copies.get(name, nbytes) for name, nbytes in sizes.items())
+
+
+def held(schedule: Schedule, weights: Weights) -> int:
+    """Bytes of the parameters of `schedule` that `weights` has on the device already."""
+    backend, found = schedule.backend, dict[Kept, int]()
+    for entry in schedule.entries:
+        copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
+        for name, key in _keys(entry, copies).items():
+            if key in weights:
+                size = _bytes(backend, key[1], _kept(backend, key[0].type))
+                found[key] = copies.get(name, size)
+    return sum(found.values())
+
+
+def _passing(packed: Mapping[str, int], copies: Mapping[str, int]) -> int:
+    """Bytes beside the textures `copies`, at the most, while they are filled from buffers.
+
+    packed: bytes of each parameter's buffer, which goes when it was copied.
+    """
+    taken = most = sum(nbytes for name, nbytes in packed.items() if name in copies)
+    for name, nbytes in copies.items():
+        taken += nbytes
+        most = max(most, taken)
+        taken -= packed.get(name, 0)
+    return most - sum(copies.values())

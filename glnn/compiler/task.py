@@ -1,0 +1,136 @@
+"""Tasks, their kernels, and the tensors that they read and make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from glnn.backends.backend import Backend, Choice
+from glnn.compiler.weights import Weight
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.operator import Operator, Shapes
+from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.reorder import Reorder
+from glnn.kernels.problem import Problem
+from glnn.layout import Layout
+from glnn.layout.layout import RowMajor
+from glnn.types import DType, Shape, TensorType, widened
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor: several share the memory called `memory` where an operator is only a view.
+
+    offset: the word of that memory that it begins at, where others lie beside it; None else.
+    """
+
+    type: TensorType
+    layout: Layout
+    memory: str
+    offset: int | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape."""
+        return self.type.shape
+
+    @property
+    def unpacked(self) -> Tensor:
+        """Return the tensor with each number in a word of its own, as kernels compute with it."""
+        if self.layout == self.layout.unpacked:
+            return self
+        return replace(self, type=widened(self.type), layout=self.layout.unpacked)
+
+
+def unpacked(op: Operator, operands: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The tensors that `operands` must be for kernels of `op`: packed ones some cannot take."""
+    rows = all(tensor.layout.in_rows for tensor in operands.values())
+    if isinstance(op, Pointwise) and rows:
+        return operands
+    return {name: tensor.unpacked for name, tensor in operands.items()}
+
+
+def reorder(type: TensorType, source: Layout, target: Layout) -> Problem:
+    """The problem of moving a tensor from one layout to another."""
+    return Problem.of(Reorder(source.name, target.name), {"x": type}, {"x": source.name})
+
+
+def can_reorder(backend: Backend, type: TensorType, lies: Layout, wanted: Layout) -> bool:
+    """Return True where launches can reorder a tensor from `lies` to `wanted`: always other than
+    float32, by moves.
+    """
+    if lies == wanted or (isinstance(lies, RowMajor) and isinstance(wanted, RowMajor)):
+        return True
+    if type.dtype is not DType.float32:
+        return True  # by moves
+    return backend.why_not(reorder(type, lies, wanted)) is None
+
+
+@dataclass(frozen=True)
+class Task:
+    """An operator on tensors."""
+
+    name: str
+    """The name of the layer, for people."""
+    op: Operator
+    """The operator to compute."""
+    operands: Mapping[str, str]
+    """The tensor of each operand that is computed; those of the epilogue too."""
+    parameters: Mapping[str, Weight]
+    """The operands that no run changes."""
+    output: str
+    """The tensor of its first result."""
+    layer: str
+    """The layer it belongs to."""
+    kernel: str | None = None
+    """The kernel to take; None leaves the choice open."""
+    via: str | None = None
+    """The kernel whose stage it is."""
+    epilogue: Epilogue | None = None
+    """The epilogue of the first result."""
+    more: tuple[str, ...] = ()
+    """The tensors of its other results: only the host makes them."""
+    problem: Problem | None = None
+    """What control flow computes: the types of its operands do not tell those of its results."""
+    joins: tuple[str, ...] = ()
+    """The tensors that it makes at once, as they lie one behind the other."""
+    apart: Callable[[], Iterable[Task]] | None = None
+    """Gives tasks that compute the same, where no kernel does all of it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A task with the kernel chosen for it."""
+
+    task: Task
+    choice: Choice
+    problem: Problem
+    """The problem for the kernel to compute."""
+    layouts: Mapping[str, Layout]
+    """The layout of each operand and of `out`."""
+    host: bool = False
+    """True where the host computes it, though the backend's tensors are elsewhere."""
+    left: bool = False
+    """True where the host computes it though there is a kernel (see `cpu_fallback.py`)."""
+
+    @property
+    def tensors(self) -> Iterable[str]:
+        """The tensors that it reads and writes."""
+        return (*self.task.operands.values(), self.task.output, *self.task.more)
+
+    @property
+    def shapes(self) -> Shapes:
+        """The shape of each operand."""
+        return self.problem.shapes
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A kernel that was chosen for a task, where another might have been."""
+
+    task: Task
+    problem: Problem
+    """The problem for the kernel to compute."""
+    choice: Choice
+    entries: range
+    """The entries of the schedule that it became, with the reorders before them."""

@@ -1,0 +1,106 @@
+"""Limits that a driver states and does not keep: what holds in their place, kept by device.
+
+What `glnn doctor` found so is read whenever such a device opens, and its capabilities are lowered
+to what holds. It is the driver that is wrong, so that another version of glnn believes it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from glnn.gl.capabilities import Capabilities, Triple
+from glnn.gl.device_file import DeviceFile
+
+FORM = 1  # of the file; one of another form is not used
+TABLE = "limits"
+UPWARD = frozenset({"shader_storage_buffer_offset_alignment"})
+"""Limits of which a larger number asks for less of the driver."""
+Limit = int | Triple
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A limit that a driver does not keep."""
+
+    said: Limit
+    """The limit that the driver states."""
+    holds: Limit
+    """The largest value seen to work."""
+    why: str
+    """The failure beyond it, in a few words."""
+
+    def __post_init__(self) -> None:
+        for number in (self.said, self.holds):
+            numbers = number if isinstance(number, tuple) else (number,)
+            if len(numbers) not in (1, 3) or not all(type(n) is int and n >= 0 for n in numbers):
+                raise ValueError(f"a limit is a count or three of them, got {number!r}")
+        if isinstance(self.said, tuple) != isinstance(self.holds, tuple):
+            raise ValueError(f"{self.said!r} and {self.holds!r} are no two numbers of one limit")
+
+
+@dataclass
+class BrokenLimits:
+    """The limits that one device's driver does not keep, by GL's names as `Capabilities` has them.
+
+    file: what keeps them.
+    """
+
+    file: DeviceFile
+    found: dict[str, Broken] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: Path | None, device: Capabilities) -> BrokenLimits:
+        """Load the limits in `folder` found broken on `device`, whether or not its limits were
+        lowered.
+        """
+        file = DeviceFile.of(folder, TABLE, FORM, replace(device, minimum=False), "any")
+        known = device.limits()
+        kept = file.read(_broken)
+        return cls(file, {name: one for name, one in kept.items() if name in known})
+
+    def lowered(self, device: Capabilities) -> Capabilities:
+        """`device` with the limits that hold, where these are the lesser ones."""
+        if not self.found:
+            return device
+        limits: dict[str, Any] = {
+            name: _lesser(name, getattr(device, name), one.holds)
+            for name, one in self.found.items()
+        }
+        return replace(device, **limits)
+
+    def keep(self, found: Mapping[str, Broken]) -> None:
+        """Take the limits `found`, and write the file, where it may be written."""
+        for name, one in found.items():
+            known = self.found.get(name)
+            holds = one.holds if known is None else _lesser(name, known.holds, one.holds)
+            said = one.said if known is None else known.said
+            self.found[name] = Broken(said, holds, one.why)
+        kept = {**self.file.again(_broken), **self.found}  # another process may have kept some
+        with suppress(OSError):  # what is not kept is found again
+            self.file.write({name: asdict(one) for name, one in kept.items()})
+
+    def forget(self) -> None:
+        """Drop all, and the file. Raises OSError where it cannot be removed."""
+        self.found.clear()
+        self.file.remove()
+
+
+def _lesser(name: str, one: Any, other: Any) -> Any:
+    """The number of the limit called `name` that asks for less, along each axis."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return tuple(_lesser(name, a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, tuple) or isinstance(other, tuple):
+        return one  # of a file that is not for this
+    return max(one, other) if name in UPWARD else min(one, other)
+
+
+def _broken(value: Any) -> Broken:
+    said, holds = (
+        tuple(number) if isinstance(number, list) else number
+        for number in (value["said"], value["holds"])
+    )
+    return Broken(said, holds, str(value["why"]))

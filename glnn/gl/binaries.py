@@ -1,0 +1,162 @@
+"""Programs as the driver compiled them, kept on disk for the next process."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+from collections.abc import Sequence
+from ctypes import byref, c_int, c_uint, c_void_p
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from glnn.disk import Disk, digest
+from glnn.errors import DeviceError
+from glnn.gl.capabilities import Capabilities
+from glnn.gl.functions import Functions
+from glnn.version import VERSION
+
+LOG = logging.getLogger(__name__)
+FORM = 1  # of the entries
+LINKED, LENGTH, FORMATS = 0x8B82, 0x8741, 0x87FE
+CAPTURED = 0x8C83
+MOST = 32 << 20  # bytes of a binary
+KIND = "programs"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A program that was kept."""
+
+    name: str
+    """The program's name for people: its shader."""
+    program: int
+    """GL's name of it."""
+    varyings: tuple[str, ...]
+    """The varyings that it captures; none for a compute program."""
+
+
+class Binaries:
+    """The binaries of one device's programs on `disk`.
+
+    A driver takes its own alone: what it refuses, as after an update, is removed and compiled anew.
+    """
+
+    def __init__(self, gl: Functions, offers: Capabilities, disk: Disk) -> None:
+        self._gl, self._offers, self._disk = gl, offers, disk
+
+    @cached_property
+    def possible(self) -> bool:
+        """Return True where program binaries are cached and the driver supports getting and loading
+        them.
+        """
+        if not self._disk.keeps:
+            return False
+        try:
+            for name in ("glGetProgramBinary", "glProgramBinary", "glProgramParameteri"):
+                self._gl.slow(name, None)
+        except DeviceError:
+            return False
+        found = c_int()  # what GL does not know it leaves at 0
+        self._gl.slow("glGetIntegerv", None, c_uint, c_void_p)(FORMATS, byref(found))
+        self._drain()
+        return found.value > 0
+
+    def key(self, stage: str, text: str, varyings: Sequence[str] = ()) -> str | None:
+        """The name of what is made of a shader's text; None where nothing is kept."""
+        if not self.possible:
+            return None
+        offers = self._offers
+        driver = offers.vendor, offers.renderer, offers.api, offers.version_text, offers.glsl_text
+        return digest(FORM, *driver, VERSION, stage, text, *varyings)
+
+    def load(self, key: str, stage: str | None = None) -> Loaded | None:
+        """The linked program kept by `key`; None where there is none or the driver refuses it.
+
+        stage: what it has to be. To be called where GL may be used, as all below.
+        """
+        kept = self._disk.read(f"{KIND}/{key}") if self.possible else None
+        if kept is None:
+            return None
+        try:
+            known = json.loads(kept["known"])
+            name, form, varyings = str(known["name"]), int(known["form"]), tuple(known["varyings"])
+            if stage not in (None, known["stage"]) or not 0 <= form < 1 << 32:
+                raise ValueError("another stage, or no number")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self._refuse(key, str(error))
+            return None
+        if not self._offers.compute and known["stage"] == "compute":
+            return None
+        program = self._linked(form, kept.get("binary", b""))
+        if program is None:
+            self._refuse(key, "the driver refuses it")
+            return None
+        if self._asked(program, CAPTURED) != len(varyings):
+            self._delete(program)
+            self._refuse(key, "it captures something else")
+            return None
+        return Loaded(name, program, varyings)
+
+    def _refuse(self, key: str, why: str) -> None:
+        LOG.debug("the program %s is not used: %s", key, why)
+        self._disk.remove(f"{KIND}/{key}")
+
+    def _linked(self, form: int, binary: bytes) -> int | None:
+        """A program made of `binary`; None where that is refused."""
+        program: int = self._gl.slow("glCreateProgram", c_uint)()
+        try:
+            put = self._gl.slow("glProgramBinary", None, c_uint, c_uint, c_void_p, c_int)
+            put(program, form, ctypes.create_string_buffer(binary, len(binary)), len(binary))
+            if self._asked(program, LINKED):
+                return program
+        except BaseException:
+            self._delete(program)
+            raise
+        self._delete(program)
+        self._drain()  # some drivers say so
+        return None
+
+    def keep(
+        self, key: str, stage: str, name: str, program: int, varyings: Sequence[str] = ()
+    ) -> bool:
+        """Keep what was linked, and had been asked to be kept; whether that was possible."""
+        size = self._asked(program, LENGTH)
+        if not 0 < size <= MOST:
+            return False
+        length, form = c_int(), c_uint()
+        binary = ctypes.create_string_buffer(size)
+        get = self._gl.slow("glGetProgramBinary", None, c_uint, c_int, *[c_void_p] * 3)
+        get(program, size, byref(length), byref(form), binary)
+        if self._drain() or not 0 < length.value <= size:
+            return False
+        known: dict[str, Any] = {"name": name, "stage": stage, "form": form.value}
+        known["varyings"] = list(varyings)
+        content = {
+            "known": json.dumps(known).encode(),
+            "binary": memoryview(binary)[: length.value],
+        }
+        offers = self._offers
+        device = f"{offers.vendor} {offers.renderer} {offers.version_text}"
+        about = {"what": name, "device": device, "glnn": VERSION}
+        return self._disk.write(f"{KIND}/{key}", content, **about)
+
+    def _asked(self, program: int, what: int) -> int:
+        found = c_int()
+        ask: Any = self._gl.slow("glGetProgramiv", None, c_uint, c_uint, c_void_p)
+        ask(program, what, byref(found))
+        return found.value
+
+    def _delete(self, program: int) -> None:
+        self._gl.slow("glDeleteProgram", None, c_uint)(program)
+
+    def _drain(self) -> bool:
+        """Clear GL's error flags; return True where an error was set. Nothing depends on the
+        errors.
+        """
+        ask = self._gl.slow("glGetError", c_uint)
+        errors = 0
+        while errors < 8 and ask():  # a lost context repeats
+            errors += 1
+        return errors > 0

@@ -1,0 +1,326 @@
+"""Device memory that mirrors host arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import DeviceError, ShapeError
+from glnn.gl.copying import copied_in_parts, packed, parts_in_words
+from glnn.gl.copying import copy as copied
+from glnn.gl.device import Device
+from glnn.gl.memory import LEAST, SharedMemory
+from glnn.gl.staging import allocated
+from glnn.gl.timeline import Fence
+from glnn.layout import Layout
+from glnn.process import alone
+from glnn.types import DType
+
+if TYPE_CHECKING:
+    import moderngl
+
+Shape = tuple[int, ...]
+
+
+class Buffer:
+    """An array on the host and its copy on a device, brought up to date only when stale.
+
+    shape, dtype: the array's. layout: how it lies on the device, where each number takes a word of
+    32 bits, uint8, int8 and bool too, and float16 half of one, unless they are packed. capacity:
+    words to allocate at least, for readers that take more than the layout holds. Before anything is
+    set, all is zero.
+    memory: where the copy lies, on that device only; it is as it is before anything is set, and
+    whoever shares it may overwrite this array. offset: the word of `memory` that it begins at,
+    where others lie beside it; None where it has all of that. fixed: set by who knows that the
+    content never changes.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        layout: Layout,
+        *,
+        capacity: int | None = None,
+        memory: SharedMemory | None = None,
+        dtype: DType = DType.float32,
+        offset: int | None = None,
+    ) -> None:
+        if not dtype.on_gpu:
+            raise DeviceError(f"a GPU's memory holds no {dtype.value} numbers")
+        self.shape = shape
+        self.dtype: DType = dtype
+        self.layout = layout
+        self._number = layout.number(dtype)  # what each is there
+        self._used = layout.size(shape)
+        self.words = -(-self._used * self._number.itemsize // 4)
+        """The words of its memory that the array takes."""
+        self.size = max(self.words, capacity or 0, LEAST)
+        self.nbytes = 4 * self.size
+        self.pushes = 0
+        self.pulls = 0
+        self._count = prod(shape)
+        self._cuts = parts_in_words(self._count, self._number.itemsize)  # in which it is copied
+        self._dense = layout.name in ("R", "packed")  # padding is behind the last number only
+        self.shared = memory is not None
+        self.fixed = False
+        self._host: NDArray[Any] | None = None  # None: zeros, or on the device only
+        self._device: Device | None = None
+        self._copy: moderngl.Buffer | None = None
+        self._memory = memory
+        self._view: NDArray[Any] | None = None  # of mapped memory, where it lies there as here
+        self._due = 0  # the stretch of the device's work after which the host sees its content
+        self._arrivals: list[Fence] = []  # behind each part that is on its way to the host
+        self._part = (0, -1) if offset is None else (4 * offset, self.nbytes)
+        if memory is not None:
+            if memory.size < (offset or 0) + self.size:
+                raise DeviceError(f"{self.nbytes} bytes do not fit into {memory.nbytes}")
+            if offset is not None and memory.host is not None:
+                raise DeviceError("what the host sees of a memory begins where that does")
+            self._device, self._copy = memory.device, memory.copy
+            if memory.host is not None and self._dense:
+                flat = memory.host[: self.words].view(self._number)
+                self._view = flat[: self._count].reshape(shape)
+        self._host_newer = False
+        self._device_newer = False
+
+    def set(self, array: object) -> None:
+        """Take `array` (of `shape` and `dtype`) as the content; it is kept, and not copied here.
+
+        Raises ShapeError on another shape or dtype.
+        """
+        if not isinstance(array, np.ndarray) or array.dtype != self.dtype.numpy:
+            got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
+            raise ShapeError(f"a buffer takes a {self.dtype.value} NumPy array, got {got}")
+        if array.shape != self.shape:
+            raise ShapeError(f"a buffer of shape {self.shape} was given shape {array.shape}")
+        self._host = array
+        self._host_newer = True
+        self._device_newer = False
+
+    def put(self, array: NDArray[Any]) -> None:
+        """`set`, and have it on the device, where that is known. Only inside `Device.perform`."""
+        self.set(array)
+        device, copy = self._device, self._copy
+        if device is not None and copy is not None and not device.closed:
+            self._write(device, copy)
+
+    def push(self, device: Device, words: NDArray[np.uint32] | None = None) -> moderngl.Buffer:
+        """The copy on `device`, made where there is none and written only if stale.
+
+        words: what was set, as `packed` has it, where that is known for a new copy. Raises
+        DeviceError where the newest content was on a device that is now closed, or memory runs out.
+        """
+        copy = self._copy
+        if copy is None or self._device is not device or device.closed:
+            return self._mirror(device, words)
+        if self._host_newer:
+            device.activate()
+            self._write(device, copy)
+        return copy
+
+    @property
+    def key(self) -> Hashable:
+        """Return the object that identifies the buffer's memory; views of one memory share it."""
+        return self if self._memory is None else self._memory
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """The first byte of its memory that it has, and how many; -1 for all that follow."""
+        return self._part
+
+    @property
+    def copied(self) -> int | None:
+        """GL's name of the copy on its device, where there is one."""
+        return None if self._copy is None else self._copy.glo
+
+    @property
+    def first(self) -> int:
+        """The byte of the copy on its device that it begins at."""
+        return self._part[0]
+
+    def _mirror(self, device: Device, content: NDArray[np.uint32] | None) -> moderngl.Buffer:
+        """A new copy on `device`."""
+        if self._device_newer:
+            self.pull()
+        device.activate()
+        self.release()
+        if content is None and self._host is not None:
+            content = packed(self.layout, self._host)
+        self.pushes += content is not None
+        copy = allocated(device, self.size, content)
+        self._host_newer = False
+        self._device, self._copy = device, copy
+        return copy
+
+    def _write(self, device: Device, copy: moderngl.Buffer) -> None:
+        if self._used and self._host is not None:
+            if self._memory is not None and self._memory.host is not None:
+                self._place(self._memory, self._memory.host, self._host)
+            elif self._dense:
+                copy.write(np.ascontiguousarray(self._host, self._number), offset=self.first)
+            else:
+                copy.write(self.layout.pack(self._host), offset=self.first)
+            device.check(f"write {4 * self.words} bytes")
+            self.pushes += 1
+        self._host_newer = False
+
+    def _place(self, memory: SharedMemory, words: NDArray[np.uint32], array: NDArray[Any]) -> None:
+        """Write `array` to `memory`, which the host sees as `words`."""
+        view, cuts = self._view, self._cuts
+        if view is None:
+            self.layout.fill(words[: self.words].view(self._number), array)
+        elif len(cuts) == 1 or not memory.device.timeline.idle:
+            copied(view, array)
+        elif copied_in_parts(view, array, done=lambda part: memory.to_device(*cuts[part])):
+            return  # the device began with the first part
+        else:
+            copied(view, array)
+        memory.to_device(0, self.words)
+
+    def copy_from(self, other: Buffer, device: Device) -> None:
+        """Take the content of `other`, a buffer of the same layout and shape, on the device."""
+        target, source = self.push(device), other.push(device)
+        if self._used and (target is not source or self.first != other.first):
+            copy = device.context.copy_buffer
+            size = 4 * self.words
+            copy(target, source, size, read_offset=other.first, write_offset=self.first)
+            device.check(f"copy {4 * self.words} bytes")
+        self.wrote()
+
+    def copy_row(self, row: int, other: Buffer, device: Device) -> None:
+        """Take the content of `other` as place `row` along the first dimension, on the device.
+
+        Both are row major. What is padded within goes by way of the host.
+        """
+        target, count = self.push(device), other._count
+        start = self.first + 4 * row * self.layout.dims(self.shape)[0].stride
+        if count and (other._dense):
+            source, copy = other.push(device), device.context.copy_buffer
+            copy(target, source, 4 * count, read_offset=other.first, write_offset=start)
+        elif count:
+            target.write(np.ascontiguousarray(other.pull(), self._number), offset=start)
+        device.check(f"copy {4 * count} bytes")
+        self.wrote()
+
+    def wrote(self) -> None:
+        """Note that a kernel wrote the device's copy: the host's is stale now."""
+        self._device_newer = True
+        self._host_newer = False
+        self._host = None
+        self._due = 0
+
+    def ask(self) -> None:
+        """Have what a kernel wrote on its way to the host. Only inside `Device.perform`.
+
+        `fetch` waits for that, and need not wait where the device is known to be done.
+        """
+        memory, device = self._memory, self._device
+        if memory is None or memory.host is None or device is None or device.closed:
+            return
+        if self._device_newer and not self._due:
+            for fence in self._arrivals:
+                fence.drop()
+            self._arrivals = memory.to_host(self._cuts if self._dense else [(0, self.words)])
+            fences = self._arrivals
+            self._due = fences[-1].stretch if fences else device.timeline.now
+
+    def pull(self) -> NDArray[Any]:
+        """The array, fetched from the device only if that has a newer one.
+
+        It stays the buffer's own: whoever changes it must `set` it again. Raises DeviceError
+        where the newest content was on a device that is now closed or reset, or another thread
+        has the device.
+        """
+        if self._device_newer:
+            if self._device is not None and not self._device.closed:
+                self._device.activate()
+            self._host = self._read()
+            self._device_newer = False
+        if self._host is None:
+            self._host = np.zeros(self.shape, self.dtype.numpy)
+        return self._host
+
+    def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The array as `pull` gives it, but the caller's own: `out`, where given, or a new one.
+
+        out: of this shape; what its dtype does not hold is rounded. Only inside `Device.perform`.
+        """
+        if self._device_newer:
+            return self._read(out)
+        found = np.empty(self.shape, self.dtype.numpy) if out is None else out
+        copied(found, self.pull())
+        return found
+
+    def _read(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Read the buffer's content from the device into `out`, or into a new array."""
+        device, copy = self._device, self._copy
+        if copy is None or device is None or device.closed:
+            raise DeviceError(
+                "a buffer's content is lost: its device was closed before it was read"
+            )
+        words = None if self._memory is None else self._memory.host
+        if words is not None:
+            return self._arrived(device, words, out)
+        flat = self._mapped(device, copy)
+        if out is None and self._dense and flat.dtype == self.dtype.numpy:
+            return flat[: self._count].reshape(self.shape)
+        found = np.empty(self.shape, self.dtype.numpy) if out is None else out
+        if self._dense:
+            copied(found, flat[: self._count].reshape(self.shape))
+        else:
+            found[...] = self.layout.unpack(flat, self.shape)
+        return found
+
+    def _arrived(
+        self, device: Device, words: NDArray[np.uint32], out: NDArray[Any] | None
+    ) -> NDArray[Any]:
+        """Wait for the copy to host-visible memory, `words`, and return its content in `out` or a
+        new array.
+        """
+        self.ask()
+        arrivals, self._arrivals = self._arrivals, []
+        self.pulls += 1
+        view = self._view
+        found = np.empty(self.shape, self.dtype.numpy) if out is None else out
+        if (
+            len(arrivals) > 1
+            and view is not None
+            and copied_in_parts(found, view, ready=lambda part: arrivals[part].wait(checked=False))
+        ):
+            device.check_reset(f"read {found.nbytes} bytes")  # only now that nobody reads
+            return found
+        for fence in arrivals:
+            fence.wait()
+        if device.timeline.done < self._due:
+            device.wait()
+        if view is None:
+            flat = words[: self.words].view(self._number)[: self._used]
+            found[...] = self.layout.unpack(flat, self.shape)
+        else:
+            copied(found, view)
+        return found
+
+    def _mapped(self, device: Device, copy: moderngl.Buffer) -> NDArray[Any]:
+        """The device's words, copied by GL."""
+        flat = np.empty(self._used, self._number)
+        if self._used:
+            if not alone():
+                device.finish()  # else Python's other threads wait, too
+            step = f"read {flat.nbytes} bytes"
+            try:
+                copy.read_into(flat, size=flat.nbytes, offset=self.first)
+            finally:
+                device.check_reset(step)
+            device.check(step)
+            self.pulls += 1
+        return flat
+
+    def release(self) -> None:
+        """Give the device's copy up; the host's stays. GL frees it on the device's next use."""
+        self._copy = self._device = self._memory = self._view = None
+        self._part = (0, -1)
+        self._host_newer = self._host is not None

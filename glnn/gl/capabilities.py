@@ -1,0 +1,275 @@
+"""Capabilities of a GL context: queried once, then immutable."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_char_p, c_int, c_int64, c_uint
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from glnn.gl.context import Context
+
+COMPUTE_ES, COMPUTE_GL = (3, 1), (4, 3)
+BUFFERS_ES = (3, 2)  # textures that are buffers; GL has them from 3.1 on
+FEEDBACK_ES, FEEDBACK_GL = (3, 0), (3, 3)
+PRECISION = "".join(f"precision highp {kind};\n" for kind in ("float", "int", "sampler2D"))
+BARRIER = "#define BARRIER_SUFFICES 1\n"  # for common/wait.glsl
+
+VENDOR, RENDERER, VERSION, GLSL_VERSION, EXTENSION = 0x1F00, 0x1F01, 0x1F02, 0x8B8C, 0x1F03
+MAJOR_VERSION, MINOR_VERSION, NUM_EXTENSIONS = 0x821B, 0x821C, 0x821D
+MAX_COMPUTE_WORK_GROUP_COUNT, MAX_COMPUTE_WORK_GROUP_SIZE = 0x91BE, 0x91BF
+MAX_SHADER_STORAGE_BLOCK_SIZE = 0x90DE
+LIMITS = {
+    "max_vertex_texture_image_units": 0x8B4C,
+    "max_texture_size": 0x0D33,
+    "max_transform_feedback_interleaved_components": 0x8C8A,
+    "max_transform_feedback_separate_attribs": 0x8C8B,
+    "max_array_texture_layers": 0x88FF,
+    "max_vertex_uniform_components": 0x8B4A,
+}
+MAX_TEXTURE_BUFFER_SIZE = 0x8C2B
+COMPUTE_LIMITS = {
+    "max_compute_work_group_invocations": 0x90EB,
+    "max_compute_shared_memory_size": 0x8262,
+    "max_compute_shader_storage_blocks": 0x90DB,
+    "shader_storage_buffer_offset_alignment": 0x90DF,
+    "max_compute_uniform_components": 0x8263,
+}
+SM_COUNT_NV = 0x933B  # of NV_shader_thread_group, which driver 580's ES answers but does not list
+Triple = tuple[int, int, int]
+MINIMUM: dict[str, int | Triple] = {  # what OpenGL ES 3.1 guarantees, tables 20.40 to 20.48
+    "max_compute_work_group_invocations": 128,
+    "max_compute_work_group_size": (128, 128, 64),
+    "max_compute_work_group_count": (65535, 65535, 65535),
+    "max_compute_shared_memory_size": 16384,
+    "max_compute_shader_storage_blocks": 4,
+    "max_shader_storage_block_size": 2**27,
+    "max_vertex_texture_image_units": 16,
+    "max_texture_size": 2048,
+    "max_transform_feedback_interleaved_components": 64,
+    "max_transform_feedback_separate_attribs": 4,
+    "max_array_texture_layers": 256,
+    "max_texture_buffer_size": 0,  # from ES 3.2 on
+    "max_vertex_uniform_components": 1024,
+    "max_compute_uniform_components": 512,
+}
+MINIMUM_ALIGNMENT = 256
+SOFTWARE = {  # what the names of renderers have in them that compute on the CPU
+    "swiftshader": "SwiftShader",
+    "llvmpipe": "llvmpipe",
+    "lavapipe": "lavapipe",
+    "softpipe": "softpipe",
+    "software rasterizer": "swrast",
+    "swrast": "swrast",
+    "basic render driver": "WARP",
+    "apple software renderer": "Apple's software renderer",
+}
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """A context's version, names and limits.
+
+    `api` is "es" or "gl". Limits bear GL's names, in bytes where they are sizes of memory, and
+    are 0 where the version has no such limit. `minimum` tells that they were lowered on purpose.
+    """
+
+    api: str
+    version: tuple[int, int]
+    vendor: str
+    renderer: str
+    version_text: str
+    glsl_text: str
+    platform: str
+    max_compute_work_group_invocations: int = 0
+    max_compute_work_group_size: Triple = (0, 0, 0)
+    max_compute_work_group_count: Triple = (0, 0, 0)
+    max_compute_shared_memory_size: int = 0
+    max_compute_shader_storage_blocks: int = 0
+    max_shader_storage_block_size: int = 0
+    shader_storage_buffer_offset_alignment: int = 0
+    max_vertex_texture_image_units: int = 0
+    max_texture_size: int = 0
+    max_transform_feedback_interleaved_components: int = 0
+    max_transform_feedback_separate_attribs: int = 0
+    max_array_texture_layers: int = 0
+    max_texture_buffer_size: int = 0
+    max_vertex_uniform_components: int = 0
+    max_compute_uniform_components: int = 0
+    timer_query: bool = False
+    buffer_storage: bool = False
+    """True where buffers may stay mapped while they are used: EXT_buffer_storage."""
+    own_memory: bool = False
+    """True where the GPU is known to have memory of its own, and not to share the host's."""
+    multiprocessors: int = 0
+    """The multiprocessors that share a launch's workgroups; 0 where the driver does not tell."""
+    minimum: bool = False
+
+    def __post_init__(self) -> None:
+        if self.api not in ("es", "gl"):
+            raise ValueError(f"api must be es or gl, got {self.api!r}")
+
+    def __hash__(self) -> int:  # often asked for
+        return hash((self.renderer, self.version, self.minimum))
+
+    @property
+    def compute(self) -> bool:
+        """Return True where the context has compute shaders."""
+        return self.version >= (COMPUTE_ES if self.api == "es" else COMPUTE_GL)
+
+    @property
+    def feedback(self) -> bool:
+        """Return True where the context has transform feedback of the version that glnn uses."""
+        return self.version >= (FEEDBACK_ES if self.api == "es" else FEEDBACK_GL)
+
+    @property
+    def software(self) -> str | None:
+        """Return the name of the CPU renderer, as "llvmpipe", also behind zink or ANGLE; None for a
+        GPU.
+        """
+        name = self.renderer.lower()
+        return next((called for part, called in SOFTWARE.items() if part in name), None)
+
+    def why_no_compute(self) -> str | None:
+        """Why there are no compute shaders, None where there are."""
+        if self.compute:
+            return None
+        major, minor = self.version
+        return (
+            f"compute shaders need OpenGL ES 3.1 or OpenGL 4.3; {self.renderer} offers "
+            f"OpenGL {'ES ' if self.api == 'es' else ''}{major}.{minor}"
+        )
+
+    @property
+    def barrier_suffices(self) -> bool:
+        """Return True where barrier() alone orders accesses to shared memory, as GLSL specifies.
+
+        NVIDIA's own driver is (seen on an H200, 580), others are given memoryBarrierShared(), too:
+        Mesa's for NVIDIA's GPUs among them, whose vendor is another.
+        """
+        return self.vendor.startswith("NVIDIA")
+
+    def header(self, stage: str, buffers: bool = False) -> str:
+        """The first lines of a shader's source; `stage` is "compute" or "feedback".
+
+        buffers: whether a compute shader fetches from texture buffers, which that of feedback does
+        wherever there are some.
+        """
+        if stage not in ("compute", "feedback"):
+            raise ValueError(f"stage must be compute or feedback, got {stage!r}")
+        barrier = BARRIER if stage == "compute" and self.barrier_suffices else ""
+        if self.api == "gl":
+            return f"#version {430 if stage == 'compute' else 330} core\n{barrier}"
+        buffers = (buffers or stage == "feedback") and self.max_texture_buffer_size > 0
+        number = 320 if buffers else 310 if stage == "compute" else 300
+        return f"#version {number} es\n{PRECISION}{barrier}"
+
+    def with_minimum(self) -> Capabilities:
+        """The same with every limit lowered to what OpenGL ES 3.1 guarantees."""
+        lowered = {name: _least(getattr(self, name), most) for name, most in MINIMUM.items()}
+        alignment = self.compute * MINIMUM_ALIGNMENT
+        return replace(
+            self, minimum=True, shader_storage_buffer_offset_alignment=alignment, **lowered
+        )
+
+    def limits(self) -> dict[str, int | Triple]:
+        """The limits by name."""
+        names = [f.name for f in fields(self) if f.name.startswith(("max_", "shader_storage_"))]
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def ask(cls, context: Context) -> Capabilities:
+        """The capabilities of `context`, which must be current."""
+        gl = _Questions(context)
+        text = gl.string(VERSION)
+        version = (gl.integer(MAJOR_VERSION), gl.integer(MINOR_VERSION))
+        extensions = {gl.string(EXTENSION, i) for i in range(gl.integer(NUM_EXTENSIONS))}
+        limits: dict[str, Any] = {name: gl.integer(key) for name, key in LIMITS.items()}
+        asked = cls(
+            api="es" if text.startswith("OpenGL ES") else "gl",
+            version=version,
+            vendor=gl.string(VENDOR),
+            renderer=gl.string(RENDERER),
+            version_text=text,
+            glsl_text=gl.string(GLSL_VERSION),
+            platform=context.what,
+            **limits,
+        )
+        timer = asked.api == "gl" or "GL_EXT_disjoint_timer_query" in extensions
+        if asked.api == "gl" or version >= BUFFERS_ES:
+            buffers = gl.integer(MAX_TEXTURE_BUFFER_SIZE)
+            asked = replace(asked, max_texture_buffer_size=buffers)
+        storage = "GL_EXT_buffer_storage" in extensions
+        # Its extension that tells how much there is, GL_NVX_gpu_memory_info, is not ES's.
+        own = "nvidia" in asked.vendor.lower() and "tegra" not in asked.renderer.lower()
+        multiprocessors = gl.offered(SM_COUNT_NV) if own else 0
+        asked = replace(
+            asked,
+            timer_query=timer,
+            buffer_storage=storage,
+            own_memory=own,
+            multiprocessors=multiprocessors,
+        )
+        if not asked.compute:
+            return asked
+        limits = {name: gl.integer(key) for name, key in COMPUTE_LIMITS.items()}
+        return replace(
+            asked,
+            max_compute_work_group_size=gl.triple(MAX_COMPUTE_WORK_GROUP_SIZE),
+            max_compute_work_group_count=gl.triple(MAX_COMPUTE_WORK_GROUP_COUNT),
+            max_shader_storage_block_size=gl.long(MAX_SHADER_STORAGE_BLOCK_SIZE),
+            **limits,
+        )
+
+
+class _Questions:
+    """glGet* of the current context, which moderngl does not ask of ES."""
+
+    def __init__(self, context: Context) -> None:
+        def load(name: str, result: Any, *arguments: Any) -> Any:
+            address = context.load_opengl_function(name)
+            return ctypes.CFUNCTYPE(result, *arguments)(address)
+
+        self._string = load("glGetString", c_char_p, c_uint)
+        self._string_at = load("glGetStringi", c_char_p, c_uint, c_uint)
+        self._integer = load("glGetIntegerv", None, c_uint, ctypes.c_void_p)
+        self._integer_at = load("glGetIntegeri_v", None, c_uint, c_uint, ctypes.c_void_p)
+        self._long = load("glGetInteger64v", None, c_uint, ctypes.c_void_p)
+        self._error = load("glGetError", c_uint)
+
+    def string(self, key: int, index: int | None = None) -> str:
+        text = self._string(key) if index is None else self._string_at(key, index)
+        return (text or b"").decode("utf-8", "replace")
+
+    def integer(self, key: int) -> int:
+        value = c_int()
+        self._integer(key, byref(value))
+        return value.value
+
+    def offered(self, key: int) -> int:
+        """The integer `key`, 0 where the driver does not know it."""
+        self._error()  # of before
+        value = self.integer(key)
+        return 0 if self._error() else value
+
+    def long(self, key: int) -> int:
+        value = c_int64()
+        self._long(key, byref(value))
+        return value.value
+
+    def triple(self, key: int) -> Triple:
+        values = [c_int() for _ in range(3)]
+        for index, value in enumerate(values):
+            self._integer_at(key, index, byref(value))
+        x, y, z = (_unsigned(value.value) for value in values)
+        return x, y, z
+
+
+def _unsigned(value: int) -> int:
+    return value if value >= 0 else 2**31 - 1  # a driver's 2^32 - 1, read into a signed integer
+
+
+def _least(limit: Any, most: Any) -> Any:
+    if isinstance(limit, tuple):
+        return tuple(min(a, b) for a, b in zip(limit, most, strict=True))
+    return min(limit, most)

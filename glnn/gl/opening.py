@@ -1,0 +1,219 @@
+"""The ways to a GL context, tried in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from glnn.errors import DeviceError, shown
+from glnn.gl import cuda
+from glnn.gl.capabilities import Capabilities
+from glnn.gl.context import (
+    ES_VERSIONS,
+    WINDOW_VERSIONS,
+    Attempt,
+    Context,
+    NoDeviceError,
+    StepError,
+    Version,
+)
+from glnn.gl.egl import DEFAULT, DEVICE, SURFACELESS, Egl, remember
+from glnn.gl.triton import load_triton
+from glnn.gl.window import WindowContext
+from glnn.process import GL_PROCESS, step_back
+
+WINDOW = "window"
+PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
+LOG = logging.getLogger(__name__)
+MINIMUM_LIMITS = "es31-minimum"
+
+Way = tuple[str, Callable[[Sequence[Version]], Context]]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that EGL offers."""
+
+    index: int
+    """EGL's number."""
+    renderer: str = ""
+    """The GPU's name by its driver (GL_RENDERER)."""
+    vendor: str = ""
+    """The driver's vendor (GL_VENDOR)."""
+    error: str | None = None
+    """Why it does not open; None where it does."""
+    cuda: int | None = None
+    """CUDA's number, None if it has none."""
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that EGL offers, by index; none where EGL cannot list them.
+
+    Raises DeviceError in a fork of a process that used GL.
+    """
+    GL_PROCESS.opening()
+    load_triton()
+    found: list[Gpu] = []
+    try:
+        with elsewhere():
+            egl = Egl()
+            ways = zip(egl.ways(DEVICE), cuda.numbers(egl), strict=True)
+            for index, ((_, way), number) in enumerate(ways):
+                try:
+                    context = way(ES_VERSIONS)
+                except StepError as failed:
+                    found.append(Gpu(index, error=str(failed), cuda=number))
+                    continue
+                asked = Capabilities.ask(context)
+                context.release()
+                found.append(Gpu(index, asked.renderer, asked.vendor, cuda=number))
+    except StepError:
+        pass
+    GL_PROCESS.opened(any=any(gpu.error is None for gpu in found))
+    return tuple(found)
+
+
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """Let the thread's current context be in the end what it was before.
+
+    Raises DeviceError in a fork of a process that used GL.
+    """
+    GL_PROCESS.check()
+    try:
+        egl = Egl()
+    except StepError:
+        egl = None
+    restore = remember(egl)
+    try:
+        yield
+    finally:
+        if restore is not None:
+            restore()
+
+
+def check_limits(limits: str | None) -> None:
+    """Raise DeviceError unless `limits` is one that a device can be given."""
+    if limits is not None and not (isinstance(limits, str) and limits == MINIMUM_LIMITS):
+        raise DeviceError(f"limits must be {MINIMUM_LIMITS!r} or None, got {shown(limits)}")
+
+
+def check_gpu(gpu: object) -> None:
+    """Raise DeviceError unless `gpu` is an index, a text or None."""
+    cuda.number_asked(gpu)
+    if isinstance(gpu, bool) or not isinstance(gpu, (int, str, type(None))):
+        raise DeviceError(f"gpu must be an index or a part of a name, got {shown(gpu)}")
+
+
+def check_arguments(
+    limits: str | None, version: tuple[int, int] | None, platform: str | None
+) -> None:
+    check_limits(limits)
+    if platform not in (None, *PLATFORMS):
+        raise DeviceError(f"platform must be one of {PLATFORMS} or None, got {platform!r}")
+    known = [(v.major, v.minor) for v in WINDOW_VERSIONS]
+    if version not in (None, *known):
+        raise DeviceError(f"version must be one of {sorted(known)} or None, got {version!r}")
+
+
+def gpu_asked(gpu: int | str | None) -> int | str | None:
+    """`gpu` with numbers in text, as from the environment, made indices."""
+    return int(gpu) if isinstance(gpu, str) and gpu.isdecimal() else gpu
+
+
+def open_context(
+    gpu: int | str | None,
+    version: tuple[int, int] | None,
+    platform: str | None,
+    low: bool = False,
+) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
+    """The first context that fits, its capabilities, and the attempts that failed before it.
+
+    low: whether others are to go first. It is current. Raises NoDeviceError.
+    """
+    GL_PROCESS.opening()
+    load_triton()
+    attempts: list[Attempt] = []
+    for what, way in _ways(gpu, platform, low, attempts):
+        default = WINDOW_VERSIONS if way is WindowContext else ES_VERSIONS
+        versions = [v for v in WINDOW_VERSIONS if (v.major, v.minor) == version] or default
+        try:
+            context = way(versions)
+        except StepError as failed:
+            attempts.append(Attempt(what, failed.step, failed.error))
+            continue
+        asked = Capabilities.ask(context)
+        named = isinstance(gpu, str) and cuda.number_asked(gpu) is None
+        if named and str(gpu).lower() not in f"{asked.renderer}\n{asked.vendor}".lower():
+            attempts.append(Attempt(what, "its name", f"{asked.renderer} by {asked.vendor}"))
+            context.release()
+            continue
+        GL_PROCESS.opened(any=True)
+        before = "".join(f"; this had failed: {attempt}" for attempt in attempts)
+        LOG.info("opened %s, %s, by %s%s", asked.renderer, asked.version_text, what, before)
+        return context, asked, tuple(attempts)
+    GL_PROCESS.opened(any=False)
+    message = "no usable OpenGL ES context" if gpu is None else f"no usable GPU {gpu!r}"
+    raise NoDeviceError(message, tuple(attempts))
+
+
+def open_behind(
+    gpu: int | str | None, version: tuple[int, int] | None, platform: str | None
+) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
+    """A context that lets others go first, as `open_context` gives it.
+
+    It is made in a thread that steps back, as those do that the driver starts there.
+    """
+
+    def work() -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
+        step_back()
+        found = open_context(gpu, version, platform, low=True)
+        found[0].leave_thread()
+        return found
+
+    try:
+        with ThreadPoolExecutor(1, "glnn opening") as pool:
+            found = pool.submit(work).result()
+        found[0].make_current()
+    except NoDeviceError:
+        if platform not in (None, WINDOW):
+            raise
+        found = open_context(gpu, version, platform, low=True)  # windows are this thread's
+    return found
+
+
+def _ways(
+    gpu: int | str | None, platform: str | None, low: bool, attempts: list[Attempt]
+) -> Iterator[Way]:
+    """The ways to a context in the order to try them; those that cannot begin go to `attempts`."""
+    platforms = PLATFORMS if platform is None else (platform,)
+    number = cuda.number_asked(gpu)
+    if isinstance(gpu, int) or number is not None:
+        platforms = (DEVICE,)
+    try:
+        egl = Egl(low) if set(platforms) - {WINDOW} else None
+    except StepError as failed:
+        attempts.append(Attempt("EGL", failed.step, failed.error))
+        egl = None
+    for name in platforms:
+        if name == WINDOW:
+            yield WindowContext.what, WindowContext
+        elif egl is not None:
+            try:
+                ways = list(egl.ways(name))
+                if number is not None:
+                    gpu = cuda.index_of(egl, number)
+            except StepError as failed:
+                attempts.append(Attempt(f"EGL {name}", failed.step, failed.error))
+                continue
+            if isinstance(gpu, int):
+                offered = f"the indices are 0 to {len(ways) - 1}" if ways else "there are none"
+                if not 0 <= gpu < len(ways):
+                    attempts.append(Attempt(f"EGL device {gpu}", "eglQueryDevicesEXT", offered))
+                ways = ways[gpu : gpu + 1] if gpu >= 0 else []
+            elif not ways:
+                attempts.append(Attempt(f"EGL {name}", "eglQueryDevicesEXT", "there are none"))
+            yield from ways

@@ -1,0 +1,121 @@
+"""Faults of drivers that are asked for by a small computation, never by a driver's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glnn.errors import DeviceError
+from glnn.gl.building import feedback_program
+from glnn.gl.device import Device
+from glnn.gl.mapping import mapped
+from glnn.gl.program import Program
+from glnn.gl.source import Source
+
+if TYPE_CHECKING:
+    import moderngl
+
+BODY = """layout(local_size_x = 1) in;
+layout(std430, binding = 0) buffer Out {{ float result[]; }};
+uniform int count;
+void main() {{
+    float sum = {start}.0;
+    for (int i = 0; i < count; ++i) sum += result[1];
+    result[0] = sum;
+}}
+"""
+FAULT = "confuses values"
+CAPTURED = "flat out highp int result;\nvoid main() { result = gl_VertexID + 7; }\n"
+REFUSAL = "captures into no mapped buffer"
+MOVED = "moves mapped buffers"
+VERTICES = WORDS = 4
+STARTS = (100, 200)  # what tells the two programs apart
+DISPATCHES = ((0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2))  # program, count
+
+
+def confuses_values(device: Device) -> bool:
+    """Return True where a program may run with the uniform values of an earlier dispatch.
+
+    zink over a CPU's Vulkan (Mesa 25.0.7) builds the values that loops end at into the code, and
+    takes the wrong one of a program's codes from the cache where the program is run with the values
+    it had last, another having run between, once for one set of values and then for another.
+    A device is asked once. Raises DeviceError where it has no compute shaders.
+    """
+    if FAULT not in device.faults:
+        device.faults[FAULT] = _confuses_values(device)
+    return device.faults[FAULT]
+
+
+def _confuses_values(device: Device) -> bool:
+    device.activate()
+    out = device.context.buffer(np.ones(4, np.float32))
+    programs = [_program(device, start) for start in STARTS]
+    answers = [_run(device, programs[which], out, count) for which, count in DISPATCHES]
+    return answers != [STARTS[which] + count for which, count in DISPATCHES]
+
+
+def _program(device: Device, start: int) -> Program:
+    text = device.capabilities.header("compute") + BODY.format(start=start)
+    origin = tuple(("probe", line) for line, _ in enumerate(text.splitlines(), 1))
+    return Program.compute(device, Source("probe", text, origin))
+
+
+def _run(device: Device, program: Program, out: moderngl.Buffer, count: int) -> float:
+    """Run `program` with its uniform `count` and return the first float of `out`."""
+    out.bind_to_storage_buffer(0)
+    program.set({"count": count})
+    program.dispatch((1, 1, 1))
+    device.barrier()
+    return float(np.frombuffer(out.read(4), np.float32)[0])
+
+
+def refuses_mapped_captures(device: Device) -> bool:
+    """Return True where transform feedback fails into a buffer that stays mapped.
+
+    EXT_buffer_storage allows it. ANGLE (2.1) takes OpenGL ES 3.0's older rule for all maps and
+    raises GL_INVALID_OPERATION. A device is asked once. Raises DeviceError where it is lost.
+    """
+    if REFUSAL not in device.faults:
+        device.faults[REFUSAL] = _refuses_mapped_captures(device)
+    return device.faults[REFUSAL]
+
+
+def _refuses_mapped_captures(device: Device) -> bool:
+    device.activate()
+    text = device.capabilities.header("feedback") + CAPTURED
+    origin = tuple(("probe", line) for line, _ in enumerate(text.splitlines(), 1))
+    made = feedback_program(device, Source("probe", text, origin), ("result",))
+    program = Program(device, "probe", made, ("result",))
+    out, words = mapped(device, 4 * VERTICES)
+    try:
+        program.capture(program.vertices(), VERTICES, 1, out)
+    except DeviceError:
+        if device.lost is not None:
+            raise
+        return True
+    device.finish()
+    return not np.array_equal(words, np.arange(7, 7 + VERTICES))
+
+
+def moves_mapped_buffers(device: Device) -> bool:
+    """Return True where a copy into a mapped buffer that is in use is lost to the host.
+
+    EXT_buffer_storage keeps such a buffer where it is mapped. ANGLE (2.1) gives it other memory
+    where the device is not done with it, and the map shows what was there before. A device is asked
+    once. Raises DeviceError where it is lost.
+    """
+    if MOVED not in device.faults:
+        device.faults[MOVED] = _moves_mapped_buffers(device)
+    return device.faults[MOVED]
+
+
+def _moves_mapped_buffers(device: Device) -> bool:
+    device.activate()
+    target, words = mapped(device, 4 * WORDS)
+    copy = device.context.copy_buffer
+    sources = [device.context.buffer(np.full(WORDS, number, np.uint32)) for number in range(1, 5)]
+    for source in sources:  # the second finds the first one's copy unfinished, not even sent off
+        copy(target, source, 4 * WORDS, read_offset=0, write_offset=0)
+    device.wait()
+    return bool((words != len(sources)).any())

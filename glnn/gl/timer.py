@@ -1,0 +1,191 @@
+"""GPU time by timer queries, believed only after they have proved themselves on that very work."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from time import perf_counter
+
+import numpy as np
+
+from glnn.gl.device import Device
+from glnn.span import duration
+
+LEAST_WALL = 20e-3  # seconds: below, what drivers collect before they begin weighs too much
+MOST_WALL = 4.0  # seconds: queries count 32-bit nanoseconds
+SHARE = 0.1  # of the wall time: what the timer may miss
+AHEAD = 0.01  # of the wall time: what two clocks may differ by
+ASKING = 16  # queries of nothing: what asking for one piece of work takes at most
+TRIES = 3  # something else may have kept the machine busy
+GPU_DISJOINT = 0x8FBB
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Seconds of the same work, from asking for it to its end: by the wall clock, by the timer.
+
+    runs: by the timer, where they are medians of several runs, of each that counts.
+    """
+
+    wall: float
+    gpu: float
+    runs: tuple[float, ...] = field(default=(), compare=False)
+
+
+class Timer:
+    """Measures the GPU time of work, where the driver's timer can be believed.
+
+    One that was caught is believed no more, whatever the work: drivers that count all but the first
+    of several commands, or nothing of some, are right now and then.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._proved = False
+        self._doubt = None if device.capabilities.timer_query else "no timer query"
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the timer is not believed, in a few words; None while it is."""
+        return "not proved yet" if self._doubt is None and not self._proved else self._doubt
+
+    @cached_property
+    def rest(self) -> float:
+        """Seconds by which a run's wall time may exceed its GPU time, however short it is.
+
+        That is asking for a piece of work and hearing of its end, as a query of nothing shows them.
+        """
+        waited, asked = [], []
+        for _ in range(9):
+            sample, _, asking = self._run(lambda: None, 1)
+            waited.append(sample.wall - sample.gpu)
+            asked.append(asking)
+        return _median(waited) + ASKING * _median(asked)
+
+    def prove(self, work: Callable[[], None]) -> str | None:
+        """Return why the timer cannot be trusted for repeated `work`, in a few words; None if it
+        can.
+
+        Repeats `work` (GL commands, nothing that waits) for at least 20 ms, then twice as often:
+        the timer must agree with the wall clock on both and on what the second took more.
+        """
+        if self._doubt is not None:
+            return self._doubt
+        return self._device.perform(partial(self._prove, work))
+
+    def _prove(self, work: Callable[[], None]) -> str | None:
+        self._run(work, 1)  # compiles, allocates
+        for _ in range(TRIES):
+            found = self._contradiction(work)
+            if found is None:
+                self._proved = True
+                return None
+        self._doubt = found
+        return found
+
+    def measure(self, work: Callable[[], None], repeat: int = 1) -> Sample | None:
+        """Median seconds of a run of `work`; None where the timer is not believed.
+
+        Both times are of the same `repeat` runs and the timer's is the shorter one in each. What
+        the wall clock shows besides must be no more than asking and waiting take: this is the proof
+        at the length that is measured. `work` is to be `prove`d first.
+        """
+        if self.doubt is not None:
+            return None
+        return self._device.perform(partial(self._measure, work, repeat))
+
+    def _measure(self, work: Callable[[], None], repeat: int) -> Sample | None:
+        kept = []
+        for _ in range(repeat):
+            sample, disturbed, _ = self._run(work, 1)
+            if not disturbed and sample.wall <= MOST_WALL and not above(sample):
+                kept.append(Sample(sample.wall, min(sample.gpu, sample.wall)))
+        if len(kept) <= repeat // 2:
+            self._doubt = "the timer was disturbed or above the wall clock in most runs"
+            return None
+        runs = tuple(s.gpu for s in kept)
+        sample = Sample(_median([s.wall for s in kept]), _median(runs), runs)
+        self._doubt = self._missing(sample)
+        return sample if self._doubt is None else None
+
+    def contradiction(self, sample: Sample) -> str | None:
+        """Why the two times in `sample` cannot both be right; None where they can."""
+        if above(sample):
+            return f"{_says(sample)}; it cannot be more"
+        return self._missing(sample)
+
+    def _contradiction(self, work: Callable[[], None]) -> str | None:
+        """Return how timer and wall clock disagree on repeated `work`; None where they agree."""
+        repeats = 1
+        while True:
+            once, disturbed, _ = self._run(work, repeats)
+            if once.wall >= LEAST_WALL or repeats >= 2**20:
+                break
+            repeats *= 2
+        if once.wall > MOST_WALL:
+            return f"it takes {duration(once.wall)}, the timer counts to {duration(MOST_WALL)}"
+        if 2 * once.wall > MOST_WALL:
+            twice, again = Sample(2 * once.wall, 2 * once.gpu), False
+        else:
+            twice, again, _ = self._run(work, 2 * repeats)
+        if disturbed or again:
+            return "the timer was disturbed, as by a GPU that changes its speed"
+        for sample in (once, twice):
+            if reason := self.contradiction(sample):
+                return reason
+        more = Sample(twice.wall - once.wall, twice.gpu - once.gpu)
+        if abs(more.wall - more.gpu) > SHARE * twice.wall:
+            most = f"they may differ by {duration(SHARE * twice.wall)}"
+            return f"of twice the work, {_says(more)} more; {most}"
+        return None
+
+    def _missing(self, sample: Sample) -> str | None:
+        """Return a message where the timer has less than the wall clock beyond the tolerance, else
+        None.
+        """
+        most = self.rest + SHARE * sample.wall
+        if sample.wall - sample.gpu <= most:
+            return None
+        return f"{_says(sample)}; at most {duration(most)} may be missing"
+
+    def _run(self, work: Callable[[], None], repeats: int) -> tuple[Sample, bool, float]:
+        """Time `repeats` calls: return the sample, True if the timer was disturbed, and seconds to
+        submit.
+        """
+        device = self._device
+        query = device.timer_query
+        device.finish()
+        self.disturbed()  # asking resets it
+        start = perf_counter()
+        with query:
+            for _ in range(repeats):
+                work()
+        asked = perf_counter() - start
+        device.finish()
+        wall = perf_counter() - start
+        return Sample(wall, 1e-9 * query.elapsed), self.disturbed(), asked
+
+    def disturbed(self) -> bool:
+        """Return True where the driver reports that timings since the last call are invalid."""
+        if self._device.capabilities.api != "es":
+            return False
+        value = ctypes.c_int()
+        ask = self._device.load("glGetIntegerv", None, ctypes.c_uint, ctypes.c_void_p)
+        ask(GPU_DISJOINT, ctypes.byref(value))
+        return bool(value.value)
+
+
+def above(sample: Sample) -> bool:
+    """Return True where the GPU timer exceeds the wall clock by more than its tolerance."""
+    return sample.gpu > (1 + AHEAD) * sample.wall
+
+
+def _says(sample: Sample) -> str:
+    timer, clock = (duration(seconds) for seconds in (sample.gpu, sample.wall))
+    return f"the timer says {timer} where the clock on the wall says {clock}"
+
+
+def _median(seconds: Sequence[float]) -> float:
+    return float(np.median(seconds))  # Python's brings fractions and decimals to each start

@@ -1,0 +1,260 @@
+"""Commands: what is left out, what is not, and that others between two runs do no harm."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.backends.launch import Shown
+from glnn.errors import DeviceError
+from glnn.gl import Buffer, Device, Program
+from glnn.gl.bound_commands import BoundCommands, Replaced
+from glnn.gl.command_encoder import CommandEncoder, place
+from glnn.layout import parse
+from glnn.size_table import compiled
+from glnn.symint import SymFloat, Trace
+
+MakeProgram = Callable[[Device], Program]
+NOTHING = Replaced(frozenset(), frozenset(), frozenset())
+
+
+class Work:
+    """Buffers of four numbers, and launches that put `factor` times one into another."""
+
+    def __init__(self, device: Device, program: Program) -> None:
+        self.device, self.program = device, program
+        self.encoder = CommandEncoder()
+        self.buffers: dict[str, Buffer] = {}
+
+    def buffer(self, name: str) -> Buffer:
+        if name not in self.buffers:
+            self.buffers[name] = Buffer((4,), parse("R"))
+            self.buffers[name].set(np.zeros(4, np.float32))
+        return self.buffers[name]
+
+    def scale(self, source: str, target: str, factor: float, count: int = 4) -> None:
+        read, written = self.buffer(source), self.buffer(target)
+        self.encoder.step(f"{source} to {target}")
+        self.encoder.uses([place(read), place(written)], [place(written)])
+        self.encoder.bind(read, 0)
+        self.encoder.bind(written, 1)
+        self.encoder.uniforms(self.program, {"count": count, "factor": factor})
+        self.encoder.dispatch(self.program, (1, 1, 1))
+
+    def bound(self, *host: Callable[[], None], numbers: tuple[int, ...] = ()) -> BoundCommands:
+        """What was asked for until now, to be run."""
+        commands, parts = self.encoder.finish(), list(self.encoder.parts.values())
+        buffers = [part for part in parts if isinstance(part, Buffer)]
+        device, programs = self.device, tuple(self.encoder.programs)
+        found = BoundCommands(
+            device, commands, programs, lambda place: buffers[place].push(device), Shown()
+        )
+        found.bind(numbers, host)
+        return found
+
+    def value(self, name: str) -> float:
+        self.buffers[name].wrote()
+        return float(self.buffers[name].pull()[0])
+
+    def start(self, name: str, value: float) -> None:
+        self.buffer(name).set(np.full(4, value, np.float32))
+        self.buffer(name).push(self.device)
+
+
+@pytest.fixture
+def work(device: Device, scale: MakeProgram) -> Work:
+    return Work(device, scale(device))
+
+
+def names(commands: BoundCommands) -> Counter[str]:
+    return Counter(function.__name__ for function, _ in commands._calls)
+
+
+def test_a_chain_has_a_barrier_a_step(work: Work) -> None:
+    for source, target in ("ab", "bc", "cd"):
+        work.scale(source, target, 2.0)
+    commands = work.bound()
+    assert names(commands)["memory_barrier"] == 3
+    for value in (1.0, 5.0):
+        work.start("a", value)
+        commands()
+        assert work.value("d") == 8 * value
+
+
+def test_what_writes_nothing_has_no_barrier(device: Device) -> None:
+    """OpenGL ES 3.0 has none."""
+    encoder = CommandEncoder()
+    encoder.step("nothing")
+    encoder.host(0)
+    commands = BoundCommands(device, encoder.finish(), (), lambda place: None, Shown())
+    commands.bind((), [lambda: None])
+    assert not names(commands)["memory_barrier"]
+
+
+def test_zero_has_a_sign(work: Work) -> None:
+    """Uniforms are compared when they are left out, and 0 == -0."""
+    for target, factor in (("b", 0.0), ("c", -0.0)):
+        work.scale("a", target, factor)
+    commands = work.bound()
+    for _ in range(3):
+        work.start("a", 1.0)
+        commands()
+        assert [np.signbit(work.value(name)) for name in "bc"] == [False, True]
+
+
+def test_branches_have_one_barrier_together(work: Work) -> None:
+    for target, factor in (("b", 2.0), ("c", 3.0), ("d", 5.0)):
+        work.scale("a", target, factor)
+    commands = work.bound()
+    assert names(commands)["memory_barrier"] == 1
+    assert names(commands)["bind_to_storage_buffer"] == 1 + 3, "a is bound once"
+    work.start("a", 1.0)
+    commands()
+    assert [work.value(name) for name in "bcd"] == [2, 3, 5]
+
+
+@pytest.mark.parametrize("second", ["cb", "ca"], ids=["written again", "read before"])
+def test_what_overwrites_waits(work: Work, second: str) -> None:
+    work.scale("a", "b", 2.0)
+    work.scale(*second, 3.0)
+    assert names(work.bound())["memory_barrier"] == 2
+
+
+def test_a_copy_waits_for_what_it_reads(work: Work) -> None:
+    work.scale("a", "b", 2.0)
+    work.encoder.copy(work.buffer("c"), work.buffer("b"))
+    work.scale("c", "d", 3.0)
+    commands = work.bound()
+    work.start("a", 7.0)
+    commands()
+    order = [getattr(function, "func", function).__name__ for function, _ in commands._calls]
+    assert order.index("memory_barrier") < order.index("copy_buffer")
+    assert work.value("d") == 42
+
+
+def test_uniforms_that_are_so_already_are_not_written(work: Work) -> None:
+    for source, target in ("ab", "bc", "cd"):
+        work.scale(source, target, 2.0)
+    work.scale("d", "e", 3.0)
+    commands = work.bound()
+    assert names(commands)["glUniform1fv"] == 1, "the factor, not the count"
+    work.start("a", 1.0)
+    for _ in range(3):
+        commands()
+        assert work.value("e") == 24
+
+
+def test_two_commandss_share_a_program(work: Work, device: Device) -> None:
+    work.scale("a", "b", 2.0)
+    work.scale("b", "c", 3.0)
+    first = work.bound()
+    work.encoder = CommandEncoder()
+    work.scale("a", "d", 5.0)
+    second = work.bound()
+    work.start("a", 1.0)
+    for run in (first, second, second, first, first, second):
+        run()
+        name, expected = ("c", 6) if run is first else ("d", 5)
+        assert work.value(name) == expected
+        work.start(name, 0.0)
+
+
+def test_what_comes_between_may_change_all(work: Work, device: Device) -> None:
+    work.scale("a", "b", 2.0)
+
+    def others() -> None:
+        work.program.set({"count": 1, "factor": 100.0})
+        Buffer((4,), parse("R")).push(device).bind_to_storage_buffer(0)
+
+    work.encoder.host(0)
+    work.scale("a", "c", 2.0)
+    work.scale("a", "d", 3.0)
+    commands = work.bound(others)
+    work.start("a", 1.0)
+    for _ in range(2):
+        commands()
+        assert [work.value(name) for name in "bcd"] == [2, 2, 3]
+
+
+def test_uniforms_of_sizes_are_written_by_lists_made_once(
+    work: Work, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A binding compares no sets of uniforms, whatever is between them."""
+    w: Any = Trace().symbol("W", 7, (1, 99))
+    for source, target, factor in (("a", "b", w), ("b", "c", 2), ("c", "d", w + 1), ("d", "e", 3)):
+        work.scale(source, target, SymFloat.of(factor), count=4 * w)
+    numbers = compiled(work.encoder.sizes.expressions, ["W"])
+    commands = work.bound(numbers=numbers((7,)))
+    compared: list[Any] = []
+    changes = Program.changes
+    monkeypatch.setattr(
+        Program, "changes", lambda *given: compared.append(given) or changes(*given)
+    )
+    for size in (7, 2, 2, 5, 3):
+        commands.bind(numbers((size,)), replaced=NOTHING)
+        for _ in range(2):
+            work.start("a", 1.0)
+            commands()
+            assert work.value("e") == size * 2 * (size + 1) * 3
+    other = {"count": 1, "factor": 100.0}
+    for size in (4, 4, 6):
+        work.program.set({**other})
+        assert compared.pop()[2] == other and not compared
+        commands.bind(numbers((size,)), replaced=NOTHING)
+        commands()
+        assert work.value("e") == size * 2 * (size + 1) * 3
+    assert not compared
+    commands.bind(numbers((8,)), replaced=NOTHING)
+    commands.bind(numbers((9,)), replaced=NOTHING)  # which no run was between
+    commands()
+    assert work.value("e") == 9 * 2 * 10 * 3
+
+
+def test_a_uniform_that_no_int_holds_is_refused(work: Work) -> None:
+    w: Any = Trace().symbol("W", 7, (1, 1 << 20))
+    work.scale("a", "b", 2.0, count=w * 4096)
+    numbers = compiled(work.encoder.sizes.expressions, ["W"])
+    commands = work.bound(numbers=numbers((7,)))
+    with pytest.raises(struct.error):
+        commands.bind(numbers((1 << 20,)), replaced=NOTHING)
+
+
+def test_after_an_interruption_all_is_set_again(work: Work) -> None:
+    interrupted = True
+
+    def interrupt() -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+
+    work.scale("a", "b", 2.0)
+    work.scale("b", "c", 3.0)
+    work.encoder.flush()  # where uniforms are between two values
+    work.scale("c", "d", 5.0)
+    commands = work.bound()
+    asked = [function.__name__ for function, _ in commands._calls]
+    commands._calls[asked.index("flush")] = (interrupt, ())
+    work.start("a", 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        commands()
+    interrupted = False
+    commands()
+    assert work.value("d") == 30
+
+
+def test_the_step_that_goes_wrong_is_named(work: Work) -> None:
+    work.scale("a", "b", 2.0)
+    work.scale("b", "c", 2.0)
+    use = work.device.load("glUseProgram", None, ctypes.c_uint)
+    work.encoder.flush()
+    work.scale("c", "d", 2.0)
+    commands = work.bound()
+    asked = [function.__name__ for function, _ in commands._calls]
+    commands._calls[asked.index("flush")] = (use, (0xFFFFFF,))  # GL knows no such program
+    with pytest.raises(DeviceError, match=r"^b to c: GL_INVALID_VALUE"):
+        commands()

@@ -1,0 +1,178 @@
+"""Ways to wait for a device, and devices that let other programs go first."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.errors import DeviceError, GlnnError
+from glnn.gl import Device, waiting
+from glnn.gl.display import Display
+from glnn.gl.egl import EglContext
+from glnn.gl.shared import SHARED
+from glnn.gl.window import WindowContext
+from glnn.session import InferenceSession
+from glnn.settings import Settings
+
+FEEDS = {"input": np.random.default_rng(3).random((2, 1, 28, 28), np.float32)}
+
+
+class Clock:
+    """A time that passes by sleeping, and by `step` each time it is asked for."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self.step = 0.0, step
+        self.slept: list[float] = []
+
+    def perf_counter(self) -> float:
+        self.now += self.step
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.mark.parametrize("how", ["spin", "sleep"])
+def test_it_is_asked_until_it_is_over_or_the_time_is(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(1e-6)
+    monkeypatch.setattr(waiting, "time", clock)
+    assert waiting.polled(lambda: clock.now > 0.05, how, float("inf"))
+    if how == "spin":
+        assert not clock.slept
+    else:  # late by a quarter of the time or 1 ms, whichever is less
+        assert clock.slept[0] == 5e-5 and max(clock.slept) == 1e-3 and clock.now < 0.0511
+        assert clock.slept == sorted(clock.slept)
+    begun = clock.now
+    assert not waiting.polled(lambda: False, how, 0.01)
+    assert 0.01 <= clock.now - begun < 0.0101
+    assert waiting.polled(lambda: True, how, 0.0)
+
+
+@pytest.mark.parametrize("wait", ["spin", "sleep"])
+def test_devices_wait_as_they_are_asked_to(wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways: list[str] = []
+    polled = waiting.polled
+
+    def noted(over: Callable[[], bool], how: str, seconds: float) -> bool:
+        ways.append(how)
+        return polled(over, how, seconds)
+
+    monkeypatch.setattr("glnn.gl.timeline.polled", noted)
+    right = InferenceSession("lenet", "cpu").run(None, FEEDS)[0]
+    with Device(wait=wait) as device:
+        for backend in ("compute", "feedback"):
+            session = InferenceSession("lenet", backend, device=device)
+            np.testing.assert_allclose(session.run(None, FEEDS)[0], right, atol=1e-5)
+            found = session.run_async(None, FEEDS).result(60)[0]
+            np.testing.assert_allclose(found, right, atol=1e-5)
+        fence = device.perform(device.fence)
+        assert device.perform(lambda: fence.wait(10.0)) and fence.over
+        device.finish()
+        assert device.timeline.idle and set(ways) == {wait}
+
+
+@pytest.fixture
+def low() -> Device:
+    """A device of low priority, the one that sessions share."""
+    device = SHARED.open(priority="low")
+    if device.capabilities.platform == WindowContext.what:
+        pytest.skip("windows are the main thread's")
+    return device
+
+
+def test_a_low_priority_is_that_of_its_threads(low: Device) -> None:
+    assert low.low and SHARED.open(priority="low") is low is not SHARED.open()
+    found: list[Any] = low.perform(lambda: [threading.current_thread().name])
+    assert found == ["glnn device"]  # not this thread, which keeps its own
+    if sys.platform == "linux":
+        nice = low.perform(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        assert nice == max(10, os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+
+def test_a_low_priority_sends_each_launch_off_by_itself(
+    low: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glnn.gl.device.give_way", lambda: given.append(1))
+    given: list[int] = []
+    session = InferenceSession("lenet", "compute", priority="low")
+    right = InferenceSession("lenet", "cpu").run(None, FEEDS)[0]
+    assert session.backend.device is low
+    np.testing.assert_allclose(session.run(None, FEEDS)[0], right, atol=1e-5)
+    steps = len(session.plan({"input": (2, 1, 28, 28)}).steps)
+    given.clear()
+    session.run(None, FEEDS)
+    assert len(given) >= steps - 1
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_context_is_asked_for_with_its_priority(known: bool, wanted: bool) -> None:
+    given: list[list[int]] = []
+
+    def create(display: int, config: Any, shared: Any, attributes: Any) -> int:
+        given.append(list(attributes))
+        return 7
+
+    offers = {"EGL_KHR_surfaceless_context", "EGL_KHR_no_config_context"}
+    offers |= {"EGL_IMG_context_priority"} if known else set()
+    egl: Any = SimpleNamespace(
+        low=wanted,
+        display=lambda display: Display("1.5", frozenset(offers)),
+        eglBindAPI=lambda api: 1,
+        eglCreateContext=create,
+        eglMakeCurrent=lambda *arguments: 1,
+        address=lambda name: 1,
+    )
+    EglContext(egl, "test", 1, [SimpleNamespace(api="es", major=3, minor=2)])  # type: ignore[list-item]
+    (attributes,) = given
+    asked = dict(zip(attributes[:-1:2], attributes[1::2], strict=True))
+    assert asked.get(0x3100) == (0x3103 if known and wanted else None)
+
+
+@pytest.mark.parametrize("name", ["priority", "wait"])
+@pytest.mark.parametrize("value", ["", "LOW", 5, ["low"]])
+def test_what_is_no_priority_or_way_to_wait(name: str, value: Any) -> None:
+    with pytest.raises(DeviceError, match=f"{name} must be one of "):
+        Device(**{name: value})
+
+
+def test_the_environment_says_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings.from_environment({}).wait == "block"
+    found = Settings.from_environment({"GLNN_WAIT": "spin", "GLNN_PRIORITY": "low"})
+    assert (found.wait, found.priority) == ("spin", "low")
+    for name in ("GLNN_WAIT", "GLNN_PRIORITY"):
+        with pytest.raises(GlnnError, match=f"{name}: expected .*, got 'fast'"):
+            Settings.from_environment({name: "fast"})
+    monkeypatch.setenv("GLNN_WAIT", "spin")
+    assert SHARED.open().timeline.how == "spin"
+    assert SHARED.open(wait="block").timeline.how == "block"
+
+
+def test_they_are_not_for_a_device_that_is_given(low: Device) -> None:
+    with pytest.raises(GlnnError, match="priority and wait are for the Device that"):
+        InferenceSession("lenet", device=low, wait="spin")
+    assert InferenceSession("lenet", "cpu", priority="low").backend.device is None
+
+
+def test_a_driver_without_fences_is_waited_for_all_the_same() -> None:
+    """There glFinish is what is left."""
+    with Device() as device:
+        finish, finished = device._finish, []
+        device._finish = lambda: finished.append(device._gl.is_current()) or finish()
+        device.finish()
+        assert not finished and device.timeline.idle
+        functions = device.timeline._functions
+        assert functions is not None
+        device.timeline._functions = (lambda *arguments: None, *functions[1:])
+        device.finish()
+        assert finished == [True] and device.timeline.idle
