@@ -9,7 +9,7 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from glnn.front_ends import register
+from glnn.registry import register
 from glnn.version import VERSION
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ __all__ = [
 
 register(
     {
+        "run graphs": "glnn.compiler",
         "read onnx": "glnn.model.onnx_format",
         "write glnn": "glnn.model.json_writing",
         "write onnx": "glnn.model.onnx_writing",

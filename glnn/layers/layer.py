@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.arrays import as_one_of, of_tensor
-from glnn.compiler import run
 from glnn.errors import ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Value
@@ -23,6 +22,7 @@ from glnn.layers.arguments import index
 from glnn.layers.parameter import read_only
 from glnn.layers.read_only import Fixed, ReadOnly
 from glnn.layers.scope import Scope
+from glnn.registry import module_for
 from glnn.types import DType, Shape, TensorType
 
 Array = NDArray[Any]
@@ -178,8 +178,8 @@ class Layer(ReadOnly, ABC):
             for name, x in zip(names, inputs, strict=True)
         }
         graph = self._graph(**{name: TensorType.of(x) for name, x in given.items()})
-        found = run(graph, given, backend)
-        return tuple(found[value.name] for value in graph.outputs)
+        results = module_for("run graphs").run(graph, given, backend)
+        return tuple(results[value.name] for value in graph.outputs)
 
     def _graph(self, **types: TensorType) -> Graph:
         """The layer by itself, for inputs of such names and types."""

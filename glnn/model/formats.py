@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from glnn.errors import ModelError, shown
-from glnn.front_ends import front_end
 from glnn.model.node import Content
+from glnn.registry import module_for
 
 FORMATS: Mapping[str, str] = {"glnn": ".json", "onnx": ".onnx", "rovder": ".json"}
 """Endings of files by format; the first format of an ending is its usual one."""
@@ -33,4 +33,4 @@ def find(path: str | os.PathLike[str], format: str | None) -> str:
 
 def save(path: str | os.PathLike[str], format: str | None, content: Content) -> None:
     """Write `content` to `path`: see `Model.save`."""
-    front_end(f"write {find(path, format)}").save(Path(path), content)
+    module_for(f"write {find(path, format)}").save(Path(path), content)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from glnn import data
 from glnn.errors import ModelError, shown
-from glnn.front_ends import front_end
 from glnn.model import json_format, rovder
 from glnn.model.builders import BUILDERS
 from glnn.model.files import parse_json, read
@@ -16,6 +15,7 @@ from glnn.model.model import Model
 from glnn.model.weight_files import is_weights
 from glnn.process import COLLECTOR
 from glnn.progress_bar import report_work
+from glnn.registry import module_for
 
 NEAR = 0.85
 """The least likeness of a name to a known one that it may be meant for; 1 is the same."""
@@ -49,7 +49,7 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
     if path.suffix in (".json", ".onnx") and not path.exists() and (meant := _meant(path)):
         raise ModelError(f"{path}: no such file: {meant}")
     if path.suffix == ".onnx":
-        found: Model = front_end("read onnx").load(path)
+        found: Model = module_for("read onnx").load(path)
         return found
     if path.suffix != ".json":
         names = ", ".join([*data.MODELS, *BUILDERS])
@@ -102,7 +102,7 @@ def _meant(path: Path) -> str:
 def load_bytes(content: bytes) -> Model:
     """The model of `content`, that of a .json or .onnx file; it can refer to no files."""
     if content[:1] != b"{" and not content.lstrip().startswith(b"{"):
-        found: Model = front_end("read onnx").load_bytes(content)
+        found: Model = module_for("read onnx").load_bytes(content)
         return found
     return _parse(content, "model given as bytes", None)
 

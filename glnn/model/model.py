@@ -14,7 +14,6 @@ from typing import Any
 from glnn.arrays import of_tensor, to_float32
 from glnn.compiler import Executor
 from glnn.errors import GlnnError, ModelError, ShapeError, extra, shown
-from glnn.front_ends import front_end
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
 from glnn.layers import Layer
@@ -25,6 +24,7 @@ from glnn.model.node import Content, Node, chain, check_graph, parameters, to_li
 from glnn.model.state import LoadedKeys, ModelParameters
 from glnn.model.summary import of_layers, summary
 from glnn.model.weight_files import load_weights, state_dict_of
+from glnn.registry import module_for
 from glnn.tensor_info import (
     BATCH,
     ModelInfo,
@@ -256,7 +256,7 @@ class Model(ModelBase):
         the module computes; it names that.
         """
         try:
-            importing = front_end("import torch")
+            importing = module_for("import torch")
         except ImportError as error:
             raise ModelError(
                 f"Model.from_torch needs {error.name}, which is not installed: {extra('torch')}"

@@ -11,9 +11,9 @@ import numpy as np
 
 from glnn.arrays import of_tensor
 from glnn.errors import ModelError, ShapeError, shown
-from glnn.front_ends import front_end
 from glnn.model import safetensors_format
 from glnn.model.npz import open_npz, save_arrays
+from glnn.registry import module_for
 from glnn.types import Array
 
 TORCH = (".pt", ".pth")
@@ -135,7 +135,7 @@ def _npz(file: Path) -> dict[str, Array]:
 def _torch(file: Path, what: str) -> Any:
     """Return the front end that reads and writes PyTorch's files, which imports torch."""
     try:
-        return front_end("read and write torch weights")
+        return module_for("read and write torch weights")
     except ImportError as error:
         raise ModelError(
             f"{file}: to {what} it PyTorch is needed, and {error.name} is not installed: pip "

@@ -1,7 +1,7 @@
-"""Registry of front ends: modules that read, write and import models, imported on first use.
+"""Registry of modules that are imported on first use, by what they do.
 
-They are named in one place, `glnn/__init__.py`: what reads ONNX or imports PyTorch takes long to
-import, and PyTorch may not be installed. So a part of glnn may ask for a front end above it.
+`glnn/__init__.py` names them, in one place. So layers build graphs without importing the compiler,
+and no model has to import what reads ONNX or PyTorch, which takes long or may not be installed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _MODULES: dict[str, str] = {}
 
 
 def register(modules: Mapping[str, str]) -> None:
-    """Add front ends: the names of their modules, by what they do, as "read onnx"."""
+    """Add modules: their names by what they do, as "read onnx"."""
     _MODULES.update(modules)
 
 
-def front_end(task: str) -> Any:
+def module_for(task: str) -> Any:
     """Import the module that does `task`, and return it.
 
     Raises ImportError where a package that it needs is not installed, KeyError for an unknown task.
