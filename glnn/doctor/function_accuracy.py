@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -16,13 +15,13 @@ from glnn.errors import ShaderError, first_line, raised
 from glnn.gl import Buffer, Source
 from glnn.glsl import included, shaders_folder
 from glnn.graph.expression import Arg, Call, call
+from glnn.graph.function import Accuracy, Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.kernels.generate.expression import function
 from glnn.layout import parse
 from glnn.types import Array, DType
 
 LARGEST = 3.4028234663852886e38
-_erf = np.frompyfunc(math.erf, 1, 1)
 
 SPECIAL = np.array(
     [
@@ -35,221 +34,23 @@ SPECIAL = np.array(
 )
 
 
-@dataclass(frozen=True)
-class FunctionCase:
-    """A function against float64.
-
-    expected: of the arguments in float64. ulps: how many units in the last place it may be off, of
-    the result or of `least`, whichever is larger. over: the domain of each argument; all floats and
-    special values are tried besides, unless the case is `bounded` to it.
-    """
-
-    name: str
-    expected: Callable[..., Any]
-    ulps: float = 0.5
-    over: tuple[tuple[float, float], ...] = ((-20.0, 20.0),)
-    least: float = 0.0
-    bounded: bool = False
-
-
-def erf(x: Any) -> Any:
-    """Return the error function in float64, which NumPy does not have."""
-    return np.asarray(_erf(x), np.float64)
-
-
-def _half(x: Any) -> Any:
-    return np.asarray(x, np.float32).astype(np.float16)
-
-
-def _saturate(low: int, high: int) -> Callable[[Any], Any]:
-    return lambda x: np.clip(np.trunc(np.where(np.isnan(x), 0, x)), low, high)
-
-
-def _log_sigmoid(x: Any) -> Any:
-    return np.where(np.isnan(x), x, -np.logaddexp(0, -x))
-
-
-TWO = ((-20.0, 20.0), (-20.0, 20.0))
-POSITIVE = ((0.01, 20.0),)
-UNIT = ((-1.0, 1.0),)
-ONE_AND_SLOPE = ((-20.0, 20.0), (0.1, 2.0))
-CASES = (
-    FunctionCase("add", lambda a, b: a + b, 1, TWO),
-    FunctionCase("sub", lambda a, b: a - b, 1, TWO),
-    FunctionCase("mul", lambda a, b: a * b, 1, TWO),
-    FunctionCase("div", lambda a, b: a / b, 3, TWO, bounded=True),
-    FunctionCase("quotient", lambda a, b: a / b, 0.5, TWO, bounded=True),
-    FunctionCase("fmod", np.fmod, 0.5, TWO),
-    FunctionCase("remainder", np.remainder, 1, TWO, 1e-29),  # what is less may be 0 to a driver
-    FunctionCase("neg", lambda a: -a),
-    FunctionCase("abs", np.abs),
-    FunctionCase("sign", np.sign),
-    FunctionCase("reciprocal", lambda a: 1 / a, 3),
-    FunctionCase("square", lambda a: a * a, 1),
-    FunctionCase("sqrt", np.sqrt, 3, POSITIVE),
-    FunctionCase("rsqrt", lambda a: 1 / np.sqrt(a), 3, POSITIVE),
-    FunctionCase("pow", np.power, 3, ((0.0, 20.0), (-20.0, 20.0))),
-    FunctionCase("maximum", np.maximum, 0.5, TWO),
-    FunctionCase("minimum", np.minimum, 0.5, TWO),
-    FunctionCase(
-        "clip", lambda a, b, c: np.minimum(np.maximum(a, b), c), 0.5, (*TWO, (-5.0, 20.0))
-    ),
-    FunctionCase("ceil", np.ceil),
-    FunctionCase("floor", np.floor),
-    FunctionCase("trunc", np.trunc),
-    FunctionCase("round", np.round),
-    FunctionCase("lerp", lambda a, b, c: a + c * (b - a), 4, (*TWO, (0.0, 1.0)), 20.0, True),
-    FunctionCase("exp", np.exp, 3, ((-104.0, 89.0),)),
-    FunctionCase("exp2", np.exp2, 3, ((-150.0, 128.0),)),
-    FunctionCase("expm1", np.expm1, 4, ((-20.0, 89.0),)),
-    FunctionCase("log", np.log, 3, POSITIVE),
-    FunctionCase("log2", np.log2, 3, POSITIVE),
-    FunctionCase("log1p", np.log1p, 3, ((-1.0, 20.0),)),
-    FunctionCase("sin", np.sin, 3, ((-400.0, 400.0),)),
-    FunctionCase("cos", np.cos, 3, ((-400.0, 400.0),)),
-    FunctionCase("tan", np.tan, 5, ((-400.0, 400.0),)),
-    FunctionCase("asin", np.arcsin, 4, UNIT),
-    FunctionCase("acos", np.arccos, 4, UNIT),
-    FunctionCase("atan", np.arctan, 4),
-    FunctionCase("atan2", np.arctan2, 4, TWO),
-    FunctionCase("sinh", np.sinh, 6, ((-90.0, 90.0),)),
-    FunctionCase("cosh", np.cosh, 6, ((-90.0, 90.0),)),
-    FunctionCase("tanh", np.tanh, 8),
-    FunctionCase("asinh", np.arcsinh, 4),
-    FunctionCase("acosh", np.arccosh, 4, ((1.0, 20.0),)),
-    FunctionCase("atanh", np.arctanh, 4, UNIT),
-    FunctionCase("erf", lambda a: erf(a), 3, ((-5.0, 5.0),)),
-    FunctionCase("sigmoid", lambda a: 1 / (1 + np.exp(-a)), 200),  # the built-in exp: 3 + 2 |x|
-    FunctionCase("equal", lambda a, b: a == b, 0, TWO),
-    FunctionCase("not_equal", lambda a, b: a != b, 0, TWO),
-    FunctionCase("less", lambda a, b: a < b, 0, TWO),
-    FunctionCase("less_equal", lambda a, b: a <= b, 0, TWO),
-    FunctionCase("greater", lambda a, b: a > b, 0, TWO),
-    FunctionCase("greater_equal", lambda a, b: a >= b, 0, TWO),
-    FunctionCase("isnan", np.isnan, 0),
-    FunctionCase("isinf", np.isinf, 0),
-    FunctionCase("isfinite", np.isfinite, 0),
-    FunctionCase("cast_float32", lambda a: a),
-    FunctionCase("cast_float16", _half, 0),
-    FunctionCase("cast_int32", _saturate(-(2**31), 2**31 - 1)),
-    FunctionCase("cast_int8", _saturate(-128, 127), 0),
-    FunctionCase("cast_uint8", _saturate(0, 255), 0),
-    FunctionCase("cast_bool", lambda a: a != 0, 0),
-    FunctionCase("relu", lambda a: np.maximum(a, 0)),
-    FunctionCase("leaky_relu", lambda a, b: np.where(a > 0, a, a * b), 1, ONE_AND_SLOPE),
-    FunctionCase("relu6", lambda a: np.minimum(np.maximum(a, 0), 6)),
-    FunctionCase(
-        "hardtanh", lambda a, b, c: np.minimum(np.maximum(a, b), c), 0.5, (*TWO, (-5.0, 20.0))
-    ),
-    FunctionCase("thresholded_relu", lambda a, b: np.where(a <= b, 0, a), 0.5, ONE_AND_SLOPE),
-    FunctionCase("elu", lambda a, b: np.where(a > 0, a, b * np.expm1(a)), 4, ONE_AND_SLOPE),
-    FunctionCase(
-        "celu", lambda a, b: np.where(a > 0, a, b * np.expm1(a / b)), 20, ONE_AND_SLOPE, 0.1, True
-    ),
-    FunctionCase(
-        "selu",
-        lambda a: 1.0507009873554805 * np.where(a > 0, a, 1.6732632423543772 * np.expm1(a)),
-        *(4, ((-20.0, 20.0),)),
-    ),
-    FunctionCase("gelu", lambda a: a * (1 + erf(a / 2**0.5)) / 2, 4, least=2.0),
-    FunctionCase(
-        "gelu_tanh",
-        lambda a: a / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (a + 0.044715 * a**3))),
-        *(8, ((-20.0, 20.0),), 1.0, True),
-    ),
-    FunctionCase("silu", lambda a: a / (1 + np.exp(-a)), 10, ((-40.0, 40.0),), 1e-3, True),
-    FunctionCase(
-        "mish", lambda a: a * np.tanh(np.logaddexp(0, a)), 10, ((-40.0, 40.0),), 0.1, True
-    ),
-    FunctionCase(
-        "softplus",
-        lambda a, b, c: np.where(a * b > c, a, np.log1p(np.exp(a * b)) / b),
-        *(12, ((-20.0, 20.0), (0.5, 2.0), (20.0, 30.0)), 0.1, True),
-    ),
-    FunctionCase("softsign", lambda a: a / (1 + np.abs(a)), 4, bounded=True),
-    FunctionCase("log_sigmoid", _log_sigmoid, 6, ((-80.0, 80.0),), bounded=True),
-    FunctionCase(
-        "hardsigmoid",
-        lambda a, b, c: np.clip(a * b + c, 0, 1),
-        *(4, ((-20.0, 20.0), (0.1, 0.3), (0.3, 0.6)), 2.0, True),
-    ),
-    FunctionCase("hardswish", lambda a: a * np.clip(a / 6 + 0.5, 0, 1), 6, least=3.0, bounded=True),
-    FunctionCase("tanhshrink", lambda a: a - np.tanh(a), 6, least=1.0, bounded=True),
-    FunctionCase("hardshrink", lambda a, b: np.where(np.abs(a) <= b, 0, a), 0.5, ONE_AND_SLOPE),
-    FunctionCase("softshrink", lambda a, b: a - np.clip(a, -b, b), 1, ONE_AND_SLOPE, bounded=True),
-)
-
-
 INTS = np.array(
     [*range(-9, 10), 31, 32, 33, 100, 127, 128, 255, 256, 46341, 2**31 - 1, -(2**31), -(2**31) + 1],
     np.int64,
 )
-INTEGER: Mapping[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: np.where(b == 0, 0, np.sign(a * b) * (abs(a) // np.maximum(abs(b), 1))),
-    "fmod": lambda a, b: np.where(b == 0, 0, np.sign(a) * (abs(a) % np.maximum(abs(b), 1))),
-    "remainder": lambda a, b: np.where(
-        b == 0, 0, a - b * np.floor(a / np.where(b, b, 1)).astype(int)
-    ),
-    "pow": lambda a, b: np.array(
-        [
-            pow(int(x), int(y), 2**32) if y >= 0 else int(x) ** abs(int(y)) if abs(x) == 1 else 0
-            for x, y in zip(a, b)
-        ]
-    ),
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "bitwise_and": lambda a, b: a & b,
-    "bitwise_or": lambda a, b: a | b,
-    "bitwise_xor": lambda a, b: a ^ b,
-    "left_shift": lambda a, b: np.where((b < 0) | (b > 31), 0, a << np.clip(b, 0, 31)),
-    "right_shift": lambda a, b: a >> np.where((b < 0) | (b > 31), 31, b),
-    "equal": lambda a, b: a == b,
-    "less": lambda a, b: a < b,
-    "greater_equal": lambda a, b: a >= b,
-    "not_equal": lambda a, b: a != b,
-    "less_equal": lambda a, b: a <= b,
-    "greater": lambda a, b: a > b,
-    "clip": lambda a, b: np.minimum(np.maximum(a, b), 0),  # nothing is the third
-    "neg": lambda a: -a,
-    "abs": abs,
-    "sign": np.sign,
-    "square": lambda a: a * a,
-    "bitwise_not": lambda a: -1 - a,
-    "cast_float32": lambda a: a.astype(np.float32).view(np.int32),
-    "cast_bool": lambda a: a != 0,
-    "cast_int32": lambda a: a,
-    "cast_int8": lambda a: a,
-    "cast_uint8": lambda a: a,
-}
-"""The values of functions of integers, in unbounded integers: the type's own bits are kept."""
-BOOLS: Mapping[str, Callable[..., Any]] = {
-    "logical_and": lambda a, b, c: a & b,
-    "logical_or": lambda a, b, c: a | b,
-    "logical_xor": lambda a, b, c: a ^ b,
-    "logical_not": lambda a, b, c: 1 - a,
-    "equal": lambda a, b, c: a == b,
-    "not_equal": lambda a, b, c: a != b,
-    "where": lambda a, b, c: np.where(a, b, c),
-    "cast_int32": lambda a, b, c: a,
-    "cast_bool": lambda a, b, c: a,
-    "cast_float32": lambda a, b, c: a,
-    "cast_int8": lambda a, b, c: a,
-    "cast_uint8": lambda a, b, c: a,
-}
-"""The values of functions of bools, 0 and 1."""
 
 
-def points(case: FunctionCase, arguments: int) -> list[np.ndarray[Any, Any]]:
+def points(row: Function) -> list[np.ndarray[Any, Any]]:
     """Return the arguments that a function is tested with, float32, one array each."""
-    generator = np.random.default_rng(len(case.name))
-    inside = [np.linspace(*over, 8191) for over in case.over]
+    assert row.accuracy is not None
+    arguments = row.arity
+    generator = np.random.default_rng(len(row.name))
+    domain = row.accuracy.domain or ((-20.0, 20.0),) * arguments
+    inside = [np.linspace(*ends, 8191) for ends in domain]
     found = [
         np.asarray(generator.permutation(i) if n else i, np.float32) for n, i in enumerate(inside)
     ]
-    if case.bounded:
+    if row.accuracy.bounded:
         return found
     signed = np.concatenate([SPECIAL, -SPECIAL])
     if arguments == 1:
@@ -280,7 +81,7 @@ class FunctionCheck:
     """(n, 4), float32: the bits of its arguments."""
     expected: tuple[Array, ...]
     """(n,) each: any of these may be; of floats the second is of subnormal arguments taken as 0."""
-    case: FunctionCase | None = None
+    accuracy: Accuracy | None = None
     """The tolerances of floats; None where every bit counts."""
 
     @property
@@ -306,19 +107,27 @@ class FunctionCheck:
 
 def function_checks(names: Sequence[str] | None = None) -> list[list[FunctionCheck]]:
     """Return the checks to run, one list for each program. names: of these functions alone."""
+    rows = [row for row in FUNCTIONS.values() if row.accuracy is not None]
+    integers = [row for row in rows if takes(row, "int")]
     kinds = (
-        [_of_floats(case) for case in CASES],
-        *([_of_integers(n, dtype) for n in INTEGER] for dtype in INTEGERS),
-        [_of_bools(name) for name in BOOLS],
+        [_of_floats(row.name) for row in rows if takes(row, "float")],
+        *([_of_integers(row.name, dtype) for row in integers] for dtype in INTEGERS),
+        [_of_bools(row.name) for row in rows if takes(row, "bool")],
     )
     found = ([look for look in kind if names is None or look.name in names] for kind in kinds)
     return [looks[i : i + SOME] for looks in found for i in range(0, len(looks), SOME)]
 
 
-def unchecked_functions() -> Iterator[str]:
-    """Return the functions of the table that no check covers."""
-    known = {case.name for case in CASES} | set(INTEGER) | set(BOOLS)
-    yield from (name for name in FUNCTIONS if name not in known)
+def takes(row: Function, kind: str) -> bool:
+    """Return True where a function is checked with arguments of a kind: "float", "int" or "bool".
+
+    A function of a condition is checked with bools alone. A cast to float16 is checked with floats
+    alone, since NumPy rounds integers once and a GPU twice.
+    """
+    if row.body is not None:
+        return kind == "float"
+    alone = "bool" if row.condition else "float" if row.gives == "float16" else kind
+    return kind in row.forms and kind == alone
 
 
 def _call(name: str) -> Call:
@@ -326,19 +135,17 @@ def _call(name: str) -> Call:
 
 
 @cache
-def _of_floats(case: FunctionCase) -> FunctionCheck:
-    arity = FUNCTIONS[case.name].arity
-    some = points(case, arity)
+def _of_floats(name: str) -> FunctionCheck:
+    row = FUNCTIONS[name]
+    some = points(row)
     given = np.zeros((len(some[0]), 4), np.float32)
     for i, one in enumerate(some):
         given[:, i] = one
     flushed = np.where(np.abs(given) < LEAST, np.copysign(0, given), given)
+    call, doubles = _call(name), (one.T[: row.arity].astype(np.float64) for one in (given, flushed))
     with np.errstate(all="ignore"):
-        exact, other = (
-            np.asarray(case.expected(*rows.T[:arity].astype(np.float64)), np.float64)
-            for rows in (given, flushed)
-        )
-    return FunctionCheck(case.name, DType.float32, given, (exact, other), case)
+        exact, other = (np.asarray(call.evaluate(*one), np.float64) for one in doubles)
+    return FunctionCheck(name, DType.float32, given, (exact, other), row.accuracy)
 
 
 @cache
@@ -348,10 +155,8 @@ def _of_integers(name: str, dtype: DType) -> FunctionCheck:
     a, b = (grid.reshape(-1) for grid in np.meshgrid(inside, inside))
     given = np.zeros((len(a), 4), np.int32)
     given[:, 0], given[:, 1] = a, b
-    result = _call(name).infer([dtype] * FUNCTIONS[name].arity)
-    exact = np.asarray(INTEGER[name](*(a, b)[: FUNCTIONS[name].arity])).astype(np.int64)
-    width = result.numpy if result.kind == "int" else np.dtype(np.int32)
-    expected = exact.astype(width).astype(np.int32)
+    result = _evaluate(name, given, dtype)
+    expected = result.view(np.int32) if result.dtype == np.float32 else result.astype(np.int32)
     return FunctionCheck(name, dtype, given.view(np.float32), (expected,))
 
 
@@ -359,8 +164,13 @@ def _of_integers(name: str, dtype: DType) -> FunctionCheck:
 def _of_bools(name: str) -> FunctionCheck:
     bits = [[i & 1, (i >> 1) & 1, (i >> 2) & 1, 0] for i in range(8)]
     given = np.array(bits, np.int32)
-    expected = np.asarray(BOOLS[name](*given.T[:3])).astype(np.int32)
+    expected = _evaluate(name, given, DType.bool).astype(np.int32)
     return FunctionCheck(name, DType.bool, given.view(np.float32), (expected,))
+
+
+def _evaluate(name: str, given: Array, dtype: DType) -> Array:
+    """Return the function's values by NumPy for the rows of `given`, integers (n, 4)."""
+    return _call(name).evaluate(*given.T[: FUNCTIONS[name].arity].astype(dtype.numpy))
 
 
 GROUP = 64  # invocations
@@ -540,22 +350,22 @@ def _source(backend: GlBackend, functions: Sequence[tuple[str, str]], prelude: s
 
 def _judge(backend: str, look: FunctionCheck, got: Array) -> FunctionResult:
     """Compare the values `got` with the expected ones."""
-    if look.case is None:
+    if look.accuracy is None:
         bits = got.astype(np.int32) if look.dtype is DType.bool else got.view(np.int32)
         wrong = bits != look.expected[0]
         return _result(backend, look, 0.0, False, _first(look, bits, wrong))
     exact, flushed = look.expected
-    case = look.case
-    own, other = ulp_error(got, exact, case.least), ulp_error(got, flushed, case.least)
+    accuracy = look.accuracy
+    own, other = ulp_error(got, exact, accuracy.least), ulp_error(got, flushed, accuracy.least)
     away = np.minimum(own, other)
     close = np.zeros(len(got), bool)
-    if case.ulps >= 1:  # of what is rounded or compared every bit counts
+    if accuracy.ulps >= 1:  # of what is rounded or compared every bit counts
         for one in look.expected:
             with np.errstate(all="ignore"):
-                scale = np.maximum(np.abs(one), max(case.least, LEAST))
+                scale = np.maximum(np.abs(one), max(accuracy.least, LEAST))
                 close |= np.isfinite(got) & (np.abs(got - one) <= CLOSE * scale)
-    wrong = (away > case.ulps) & ~close
-    flushes = bool(((own > case.ulps) & (other <= case.ulps)).any())
+    wrong = (away > accuracy.ulps) & ~close
+    flushes = bool(((own > accuracy.ulps) & (other <= accuracy.ulps)).any())
     ulps = float(away[~wrong].max(initial=0.0))
     return _result(backend, look, ulps, flushes, _first(look, got, wrong, away))
 
@@ -568,7 +378,7 @@ def _result(
     fault: FunctionFault | None,
     failure: str | None = None,
 ) -> FunctionResult:
-    allowed = look.case.ulps if look.case else 0.0
+    allowed = look.accuracy.ulps if look.accuracy else 0.0
     own = look.name, look.dtype.value, len(look.given)
     return FunctionResult(backend, *own, ulps, allowed, flushes, fault, failure)
 

@@ -1,9 +1,9 @@
-"""A scalar function: what it is to NumPy, to a shader and to a gradient."""
+"""A row of the table of scalar functions: GLSL, NumPy, gradient, interval, layer, ONNX operator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,40 @@ ARRAYS = np.ndarray, np.generic
 INTEGER_CASTS = "cast_int32", "cast_int64"
 
 
+@dataclass(frozen=True)
+class Accuracy:
+    """The error that a function may have on a GPU, and the arguments at which that is checked."""
+
+    ulps: float = 0.5
+    """The greatest error in units in the last place of the result, or of `least` if it is larger.
+    """
+    domain: tuple[tuple[float, float], ...] = ()
+    """The least and the greatest number of each argument; -20 to 20 where it is empty."""
+    least: float = 0.0
+    bounded: bool = False
+    """True where only `domain` is checked, and not also all floats and special values."""
+
+
+@dataclass(frozen=True)
+class OnnxForm:
+    """The ONNX operator that computes a function."""
+
+    name: str
+    attributes: Mapping[str, float] = field(default_factory=dict)
+    """Attributes with their defaults: the numbers behind the operands, in order."""
+    formula: str | None = None
+    """The formula of operands and attributes that ONNX defines, where it is not this function of
+    them: another result for NaN, or other arguments."""
+    legacy_broadcast: bool = False
+    """True where before version 7 only the second operand broadcasts."""
+
+
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A function of scalars: either `numpy` and `glsl` say what it is, or `body`.
+    """A function of scalars: either `numpy` and `glsl` define it, or `body`.
 
-    In texts the arguments are a, b, c and d, and their derivatives da, db, dc and dd.
+    In texts the arguments are a, b, c and d, and their derivatives da, db, dc and dd. Layers, the
+    import and export of ONNX, gradients, intervals and the doctor's check all read this row.
     """
 
     name: str
@@ -53,12 +82,39 @@ class Function:
     """Floating-point operations, approximately."""
     interval: Rule | None = None
     """Rule for the interval of the value, as unbounded integers; None where any number may come."""
+    accuracy: Accuracy | None = Accuracy()
+    """The error allowed on GPUs; None where the function is not checked there."""
+    layer: str | None = None
+    """The class of `glnn.layers` that computes it; it has PyTorch's name."""
+    onnx: OnnxForm | None = None
+    """The ONNX operator; None where ONNX has none."""
+    onnx_formula: str | None = None
+    """The formula that is exported where `onnx` is None, or where its attributes would be tensors.
+    """
 
     def __post_init__(self) -> None:
         if (self.body is None) == (self.numpy is None or self.glsl is None):
             raise ShapeError(f"{self.name}: expected numpy and glsl, or else a body")
         if not 1 <= self.arity <= 4:
             raise ShapeError(f"{self.name}: expected 1 to 4 arguments, got {self.arity}")
+
+    @property
+    def attributes(self) -> Mapping[str, float]:
+        """ONNX attributes that are the arguments after the first, with defaults; empty for none."""
+        if self.onnx is None or self.arity != 1 + len(self.onnx.attributes):
+            return {}
+        return self.onnx.attributes
+
+    @property
+    def onnx_import(self) -> str:
+        """The formula of the ONNX operator's operands and attributes."""
+        assert self.onnx is not None
+        return self.onnx.formula or self.call
+
+    @property
+    def call(self) -> str:
+        """The formula that calls the function: `clip(a, b, c)`."""
+        return f"{self.name}({', '.join('abcd'[: self.arity])})"
 
     @property
     def forms(self) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """Activation layers: PyTorch's, softmaxes and gates.
 
-Those of one function of every element are formulas of FUNCTIONS; any other function of the table is
-`Pointwise`'s.
+A layer that computes one function of every element has the name that its row of FUNCTIONS gives it;
+a function without such a layer is `Pointwise`'s.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from glnn.layers.parameter import Parameter
 from glnn.layers.read_only import Fixed
 from glnn.layers.scope import Scope
 
+_FORMULAS = {row.layer: row.call for row in FUNCTIONS.values() if row.layer}
+
 
 class Activation(Layer):
     """A function of every element of x of any shape.
 
-    A subclass says which, and its constructor's arguments with their defaults, `...` where there is
-    none: `class ELU(Activation, formula="elu(a, b)", alpha=1.0, inplace=False)`. In the formula
-    (see `expression.formula`) a is x, and b, c are the arguments but for `inplace`, which changes
-    nothing here, where memory is planned.
+    A subclass declares its constructor's arguments with their defaults, `...` where there is none:
+    `class ELU(Activation, alpha=1.0, inplace=False)`. It computes the function whose row names it
+    (`Function.layer`), or its own `formula` (see `expression.formula`): a is x, and b, c are the
+    arguments without `inplace`, which changes nothing here, where memory is planned.
     """
 
     __signature__: ClassVar[Signature]
@@ -42,8 +44,10 @@ class Activation(Layer):
 
     def __init_subclass__(cls, *, formula: str | None = None, **defaults: Any) -> None:
         super().__init_subclass__()
+        if formula is None and cls.__base__ is Activation:
+            formula = _FORMULAS.get(cls.__name__)
         if formula is None:
-            return  # a layer of somebody's own, which computes what the one above does
+            return  # a user's subclass, which computes what its base class does
         cls.formula = formula
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         cls.__signature__ = Signature(
@@ -79,15 +83,15 @@ class Activation(Layer):
         return with_unusual(self._numbers, inplace=(self.inplace, False))
 
 
-class CELU(Activation, formula="celu(a, b)", alpha=1.0, inplace=False):
+class CELU(Activation, alpha=1.0, inplace=False):
     """max(x, 0) + min(alpha (exp(x / alpha) - 1), 0)."""
 
 
-class ELU(Activation, formula="elu(a, b)", alpha=1.0, inplace=False):
+class ELU(Activation, alpha=1.0, inplace=False):
     """x where it is positive, alpha (exp(x) - 1) where it is not."""
 
 
-class Hardshrink(Activation, formula="hardshrink(a, b)", lambd=0.5):
+class Hardshrink(Activation, lambd=0.5):
     """0 from -lambd to lambd, x elsewhere."""
 
 
@@ -97,23 +101,23 @@ class Hardsigmoid(
     """x / 6 + 1 / 2, but at least 0 and at most 1."""
 
 
-class Hardswish(Activation, formula="hardswish(a)", inplace=False):
+class Hardswish(Activation, inplace=False):
     """x Hardsigmoid(x)."""
 
 
-class Hardtanh(Activation, formula="hardtanh(a, b, c)", min_val=-1.0, max_val=1.0, inplace=False):
+class Hardtanh(Activation, min_val=-1.0, max_val=1.0, inplace=False):
     """x, but at least min_val and at most max_val."""
 
 
-class LeakyReLU(Activation, formula="leaky_relu(a, b)", negative_slope=0.01, inplace=False):
+class LeakyReLU(Activation, negative_slope=0.01, inplace=False):
     """x where it is positive, negative_slope x where it is not."""
 
 
-class LogSigmoid(Activation, formula="log_sigmoid(a)"):
+class LogSigmoid(Activation):
     """log(1 / (1 + exp(-x)))."""
 
 
-class Mish(Activation, formula="mish(a)", inplace=False):
+class Mish(Activation, inplace=False):
     """x tanh(log(1 + exp(x)))."""
 
 
@@ -127,43 +131,43 @@ class RReLU(
     """x where it is positive, else x times the mean of lower and upper, also in training."""
 
 
-class ReLU(Activation, formula="relu(a)", inplace=False):
+class ReLU(Activation, inplace=False):
     """max(x, 0); NaN stays NaN."""
 
 
-class ReLU6(Activation, formula="relu6(a)", inplace=False):
+class ReLU6(Activation, inplace=False):
     """x, but at least 0 and at most 6."""
 
 
-class SELU(Activation, formula="selu(a)", inplace=False):
+class SELU(Activation, inplace=False):
     """ELU with the scale and the alpha of Klambauer et al. 2017, Self-Normalizing Networks."""
 
 
-class SiLU(Activation, formula="silu(a)", inplace=False):
+class SiLU(Activation, inplace=False):
     """x / (1 + exp(-x))."""
 
 
-class Sigmoid(Activation, formula="sigmoid(a)"):
+class Sigmoid(Activation):
     """1 / (1 + exp(-x))."""
 
 
-class Softplus(Activation, formula="softplus(a, b, c)", beta=1.0, threshold=20.0):
+class Softplus(Activation, beta=1.0, threshold=20.0):
     """log(1 + exp(beta x)) / beta, or x where beta x is above the threshold."""
 
 
-class Softshrink(Activation, formula="softshrink(a, b)", lambd=0.5):
+class Softshrink(Activation, lambd=0.5):
     """0 from -lambd to lambd, elsewhere x moved towards 0 by lambd."""
 
 
-class Softsign(Activation, formula="softsign(a)"):
+class Softsign(Activation):
     """x / (1 + |x|)."""
 
 
-class Tanh(Activation, formula="tanh(a)"):
+class Tanh(Activation):
     """tanh(x)."""
 
 
-class Tanhshrink(Activation, formula="tanhshrink(a)"):
+class Tanhshrink(Activation):
     """x - tanh(x)."""
 
 

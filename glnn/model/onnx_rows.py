@@ -12,6 +12,8 @@ import numpy as np
 from glnn import layers as nn
 from glnn.errors import UnsupportedOpError
 from glnn.graph.compose.resample import Places
+from glnn.graph.function import Function
+from glnn.graph.functions import FUNCTIONS
 from glnn.layers import Layer
 from glnn.layers.conv import same
 from glnn.onnx.node import OnnxOperator
@@ -464,17 +466,23 @@ def _gelu(node: OnnxNode) -> Layer:
     return nn.GELU(node.get("approximate", "none"))
 
 
-def _hardsigmoid(node: OnnxNode) -> Layer:
-    return nn.Pointwise("hardsigmoid", (node.get("alpha", 0.2), node.get("beta", 0.5)))
+def _pointwise(row: Function) -> Row:
+    """Return a function that makes the layer of a row of FUNCTIONS."""
+
+    if row.layer is None:
+        return _numbers(lambda *numbers: nn.Pointwise(row.name, numbers), **row.attributes)
+    kind: Callable[..., Layer] = nn.BY_NAME[row.layer]
+    return _numbers(kind, **row.attributes)
 
 
-PLAIN: Mapping[str, Callable[[], Layer]] = {
-    **{"Relu": nn.ReLU, "Sigmoid": nn.Sigmoid, "Tanh": nn.Tanh, "Softsign": nn.Softsign},
-    **{"HardSwish": nn.Hardswish, "Mish": nn.Mish, "Identity": nn.Identity},
-    **{"Softplus": nn.Softplus, "Dropout": nn.Dropout},
-}
 ROWS: Mapping[str, Row] = {
-    **{name: _plain(make) for name, make in PLAIN.items()},
+    **{
+        row.onnx.name: _pointwise(row)
+        for row in FUNCTIONS.values()
+        if row.onnx and (row.attributes or (row.layer and not row.onnx.attributes))
+        if not (row.attributes and row.onnx.formula)
+    },
+    **{"Identity": _plain(nn.Identity), "Dropout": _plain(nn.Dropout)},
     **WINDOWS,
     **{"Gemm": _gemm, "MatMul": _matmul, "Add": _add, "LRN": _lrn},
     **{"BatchNormalization": _batch_norm, "InstanceNormalization": _instance_norm},
@@ -482,9 +490,5 @@ ROWS: Mapping[str, Row] = {
     **{"Flatten": _flatten, "Reshape": _reshape, "Concat": _concat, "PRelu": _prelu},
     "ReduceMean": _reduce_mean,
     **{"Softmax": _softmax(nn.Softmax), "LogSoftmax": _softmax(nn.LogSoftmax), "Clip": _clip},
-    "LeakyRelu": _numbers(nn.LeakyReLU, alpha=0.01),
-    "Elu": _numbers(nn.ELU, alpha=1.0),
-    "Celu": _numbers(nn.CELU, alpha=1.0),
-    "HardSigmoid": _hardsigmoid,
 }
 """Functions that make layers, by ONNX operator."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
 
-from glnn.doctor.function_accuracy import CASES, points
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr, Scalar, call, formula
 from glnn.graph.function import Function
@@ -22,64 +20,6 @@ FLOAT, INT, BOOL = DType.float32, DType.int32, DType.bool
 
 def of(name: str) -> Call:
     return call(name, *(Arg(i) for i in range(FUNCTIONS[name].arity)))
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_values_by_numpy(case) -> None:
-    """In float64 to its precision and in float32 to that; without a warning."""
-    arguments = points(case, FUNCTIONS[case.name].arity)[: FUNCTIONS[case.name].arity]
-    for dtype in (np.float32, np.float64):
-        with np.errstate(all="ignore"):
-            given = [one.astype(dtype) for one in arguments]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            got = of(case.name).evaluate(*given)
-        with np.errstate(all="ignore"):
-            exact = np.asarray(case.expected(*(one.astype(np.float64) for one in arguments)))
-            exact = exact.astype(got.dtype).astype(np.float64)
-            got64 = got.astype(np.float64)
-            relative, tiny = (2e-6, 2.0**-125) if dtype == np.float32 else (1e-13, 0.0)
-            close = np.isclose(
-                got64, exact, relative, 4 * relative * case.least + tiny, equal_nan=True
-            )
-            close |= np.isinf(exact) & (np.abs(got64) > 3e38)
-        assert got.dtype == of(case.name).infer([DType(given[0].dtype.name)] * len(given)).numpy
-        assert close.all(), [one[~close][:3] for one in (*arguments, got, exact)]
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_gradients(case) -> None:
-    """Against differences in float64, where the function has no corner."""
-    if (
-        of(case.name).infer([FLOAT] * FUNCTIONS[case.name].arity) is not FLOAT
-        or "cast" in case.name
-    ):
-        return
-    generator = np.random.default_rng(3)
-    given = [generator.uniform(*over, 200) for over in case.over]
-    if case.name in ("exp", "expm1", "cosh", "sinh", "exp2"):
-        given = [one / 20 for one in given]
-    for index in range(len(given)):
-        if case.name in ("softplus", "thresholded_relu", "hardshrink") and index == len(given) - 1:
-            continue  # a threshold
-        step = 1e-6
-        values = []
-        for sign in (-1, 1):
-            there = [one + sign * step * (i == index) for i, one in enumerate(given)]
-            values.append(of(case.name).evaluate(*there))
-        middle = of(case.name).evaluate(*given)
-        slopes = (values[1] - values[0]) / (2 * step)
-        smooth = np.abs(values[1] + values[0] - 2 * middle) <= 1e-8 * (1 + np.abs(middle))
-        derivative = gradient(of(case.name), index)
-        got = np.zeros_like(middle) if derivative is None else derivative.evaluate(*given)
-        if derivative is not None:
-            assert derivative.infer([FLOAT] * len(given)) is FLOAT
-        close = np.isclose(np.broadcast_to(got, middle.shape), slopes, 1e-5, 1e-6)
-        assert smooth.mean() > 0.5 or case.name in ("pow", "tan"), smooth.mean()
-        assert (close | ~smooth).all(), (
-            index,
-            [one[~close & smooth][:2] for one in (*given, slopes)],
-        )
 
 
 def test_gradients_of_whole_expressions() -> None:

@@ -15,43 +15,6 @@ from glnn.onnx.export.writer import LayerWriter
 from glnn.onnx.operators.dtypes import CODES
 from glnn.types import DType
 
-NAMES = {
-    **{"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "neg": "Neg", "abs": "Abs"},
-    **{"sign": "Sign", "reciprocal": "Reciprocal", "sqrt": "Sqrt", "pow": "Pow", "exp": "Exp"},
-    **{"maximum": "Max", "minimum": "Min", "ceil": "Ceil", "floor": "Floor", "round": "Round"},
-    **{"log": "Log", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos"},
-    **{"atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh", "asinh": "Asinh"},
-    **{"acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "sigmoid": "Sigmoid", "relu": "Relu"},
-    **{"equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater"},
-    **{"greater_equal": "GreaterOrEqual", "logical_and": "And", "logical_or": "Or"},
-    **{"logical_xor": "Xor", "logical_not": "Not", "bitwise_and": "BitwiseAnd"},
-    **{"bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor", "bitwise_not": "BitwiseNot"},
-    **{"isnan": "IsNaN", "isinf": "IsInf", "where": "Where", "selu": "Selu", "gelu": "Gelu"},
-    **{"mish": "Mish", "hardswish": "HardSwish", "softsign": "Softsign"},
-}
-"""ONNX's operators that are functions of FUNCTIONS, of the same operands."""
-ATTRIBUTES = {
-    "leaky_relu": ("LeakyRelu", "alpha"),
-    "elu": ("Elu", "alpha"),
-    "celu": ("Celu", "alpha"),
-    "thresholded_relu": ("ThresholdedRelu", "alpha"),
-    "hardsigmoid": ("HardSigmoid", "alpha", "beta"),
-    "hardshrink": ("Shrink", "lambd"),
-}
-"""Operators whose numbers behind the first operand are attributes."""
-FORMULAS = {
-    "square": "a * a",
-    "rsqrt": "reciprocal(sqrt(a))",
-    "trunc": "where(a < 0.0, ceil(a), floor(a))",
-    "exp2": "pow(2.0, a)",
-    "expm1": "2.0 * sinh(0.5 * a) * exp(0.5 * a)",
-    "log2": "log(a) * 1.4426950408889634",
-    "not_equal": "logical_not(equal(a, b))",
-    "isfinite": "logical_not(logical_or(isnan(a), isinf(a)))",
-    "leaky_relu": "where(a > 0.0, a, b * a)",
-    "log_sigmoid": "-softplus(-a, 1.0, 20.0)",
-}
-"""Formulas of others for functions that ONNX has no operator for."""
 LARGE = 20.0  # softplus(x) is x from there on, in float32
 
 
@@ -104,22 +67,20 @@ def _call(out: LayerWriter, function: str, operands: tuple[Operand, ...]) -> Ope
         value = Call(function, tuple(map(Scalar, numbers))).evaluate().item()
         return Operand(gives or "float", value=value)
     first, behind = operands[0], [one.value for one in operands[1:]]
-    if function in ATTRIBUTES and first.name and None not in behind:
-        op_type, *names = ATTRIBUTES[function]
+    if row.onnx and row.attributes and first.name and None not in behind:
+        names = row.attributes
         floats = {name: float(value or 0) for name, value in zip(names, behind, strict=True)}
-        return Operand(first.dtype, out(op_type, first.name, **floats))
-    if function in OWN and (found := OWN[function](out, *operands)):
-        return Operand(first.dtype, found)
-    if function in FORMULAS or row.body is not None:
-        body = FORMULAS.get(function) or row.body
-        assert body is not None
+        return Operand(first.dtype, out(row.onnx.name, first.name, **floats))
+    if function in WRITERS and (name := WRITERS[function](out, *operands)):
+        return Operand(first.dtype, name)
+    if body := row.onnx_formula or row.body:
         return _write_expression(out, formula(body), *operands)
     dtype = DType(gives) if not isinstance(gives, DType) else gives
     if function.startswith("cast_"):
         return Operand(dtype, out("Cast", first.name, to=CODES[dtype]))
-    if function not in NAMES:
+    if row.onnx is None:
         raise UnsupportedOpError(f"ONNX has no operator for {function}")
-    return Operand(dtype, out(NAMES[function], *_tensors(out, operands)))
+    return Operand(dtype, out(row.onnx.name, *_tensors(out, operands)))
 
 
 def _tensors(out: LayerWriter, operands: tuple[Operand, ...]) -> list[str]:
@@ -157,6 +118,12 @@ def _softplus(out: LayerWriter, x: Operand, beta: Operand, threshold: Operand) -
     return out("Where", above, x.name, found)
 
 
+def _hardshrink(out: LayerWriter, x: Operand, lambd: Operand) -> str | None:
+    if not x.name or lambd.value is None:
+        return None
+    return out("Shrink", x.name, lambd=float(lambd.value))
+
+
 def _softshrink(out: LayerWriter, x: Operand, lambd: Operand) -> str | None:
     if lambd.value is None or lambd.value < 0:
         return None
@@ -177,12 +144,15 @@ def _gelu_tanh(out: LayerWriter, x: Operand) -> str | None:
     return out("Gelu", x.name, approximate="tanh")
 
 
-OWN: Mapping[str, Callable[..., str | None]] = {
+WRITERS: Mapping[str, Callable[..., str | None]] = {
     "clip": _clip,
     "softplus": _softplus,
+    "hardshrink": _hardshrink,
     "softshrink": _softshrink,
     "remainder": _remainder,
     "fmod": _fmod,
     "gelu_tanh": _gelu_tanh,
 }
-"""Writers of functions that need their own; None for a function that is written as any other."""
+"""Writers of functions that are more than one operator; they return None where the function is
+written as any other.
+"""

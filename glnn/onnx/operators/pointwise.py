@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial, reduce
 
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Value
 from glnn.graph.operators import Unsqueeze
 from glnn.onnx.operators.call import Call, Converter
@@ -45,10 +46,6 @@ def _formula(
     return call.pointwise(formula, *operands, *numbers)
 
 
-def _row(name: str, formula: str, since: int = 1, **attributes: float) -> Converter:
-    return Converter(name, since, partial(_formula, formula=formula, attributes=attributes))
-
-
 def _legacy(call: Call, a: Value, b: Value, *, formula: str) -> Value:
     """Before version 7 only b broadcasts, to a from `axis` on, and only where it is said."""
     if call.get("broadcast", 0) and "axis" in call.attributes:
@@ -59,12 +56,15 @@ def _legacy(call: Call, a: Value, b: Value, *, formula: str) -> Value:
     return call.pointwise(formula, a, b)
 
 
-def _binary(name: str, formula: str) -> tuple[Converter, ...]:
-    """Return the entries of a binary operator: that of version 7, and that with the older
-    broadcasting.
-    """
-    row = partial(_formula, formula=formula)
-    return Converter(name, 1, partial(_legacy, formula=formula)), Converter(name, 7, row)
+def _of_functions(others: Collection[str]) -> Iterator[Converter]:
+    """Return the converters of operators that are rows of FUNCTIONS, except for `others`."""
+    for row in FUNCTIONS.values():
+        if row.onnx is None or row.onnx.name in others:
+            continue
+        convert = partial(_formula, formula=row.onnx_import, attributes=row.onnx.attributes)
+        if row.onnx.legacy_broadcast:
+            yield Converter(row.onnx.name, 1, partial(_legacy, formula=row.onnx_import))
+        yield Converter(row.onnx.name, 7 if row.onnx.legacy_broadcast else 1, convert)
 
 
 def _variadic(call: Call, *operands: Value, formula: str) -> Value:
@@ -177,80 +177,18 @@ LIMITS = {
 """The least and the greatest number of each type of floats that is no infinity."""
 CAST = frozenset((DType.int16, DType.uint16, DType.uint32, DType.uint64, DType.bfloat16))
 _SHRINK = "where(a < -c, a + b, where(a > c, a - b, 0.0))"
-ENTRIES = (
-    *_binary("Add", "a + b"),
-    *_binary("Sub", "a - b"),
-    *_binary("Mul", "a * b"),
-    *_binary("Div", "a / b"),
-    *_binary("And", "logical_and(a, b)"),
-    *_binary("Or", "logical_or(a, b)"),
-    *_binary("Xor", "logical_xor(a, b)"),
-    *_binary("Equal", "equal(a, b)"),
-    *_binary("Less", "a < b"),
-    *_binary("Greater", "a > b"),
+_OWN = (
     Converter("Pow", 1, partial(_legacy, formula="pow(a, b)")),
     Converter("Pow", 7, _pow),
-    _row("LessOrEqual", "a <= b"),
-    _row("GreaterOrEqual", "a >= b"),
-    _row("BitwiseAnd", "bitwise_and(a, b)"),
-    _row("BitwiseOr", "bitwise_or(a, b)"),
-    _row("BitwiseXor", "bitwise_xor(a, b)"),
-    _row("BitwiseNot", "bitwise_not(a)"),
     Converter("BitShift", 11, _shift),
     Converter("Mod", 10, _mod),
     Converter("Sum", 1, partial(_variadic, formula="a + b")),
     Converter("Max", 1, partial(_variadic, formula="maximum(a, b)")),
     Converter("Min", 1, partial(_variadic, formula="minimum(a, b)")),
     Converter("Mean", 1, _mean),
-    _row("Where", "where(a, b, c)"),
-    _row("Not", "logical_not(a)"),
-    *(
-        _row(name, f"{function}(a)")
-        for name, function in {
-            "Abs": "abs",
-            "Acos": "acos",
-            "Acosh": "acosh",
-            "Asin": "asin",
-            "Asinh": "asinh",
-            "Atan": "atan",
-            "Atanh": "atanh",
-            "Ceil": "ceil",
-            "Cos": "cos",
-            "Cosh": "cosh",
-            "Erf": "erf",
-            "Exp": "exp",
-            "Floor": "floor",
-            "HardSwish": "hardswish",
-            "IsNaN": "isnan",
-            "Log": "log",
-            "Mish": "mish",
-            "Neg": "neg",
-            "Reciprocal": "reciprocal",
-            "Round": "round",
-            "Sigmoid": "sigmoid",
-            "Sign": "sign",
-            "Sin": "sin",
-            "Sinh": "sinh",
-            "Softsign": "softsign",
-            "Sqrt": "sqrt",
-            "Tan": "tan",
-            "Tanh": "tanh",
-        }.items()
+    Converter(
+        "Shrink", 1, partial(_formula, formula=_SHRINK, attributes={"bias": 0.0, "lambd": 0.5})
     ),
-    _row("Elu", "elu(a, b)", alpha=1.0),
-    _row("Celu", "celu(a, b)", alpha=1.0),
-    _row("LeakyRelu", "leaky_relu(a, b)", alpha=0.01),
-    _row("ThresholdedRelu", "where(a > b, a, 0.0)", alpha=1.0),
-    _row("HardSigmoid", "hardsigmoid(a, b, c)", alpha=0.2, beta=0.5),
-    _row(
-        "Selu",
-        "b * where(a > 0.0, a, c * expm1(a))",
-        gamma=1.0507009873554805,
-        alpha=1.6732632423543772,
-    ),
-    _row("Softplus", "softplus(a, 1.0, 20.0)"),
-    _row("Swish", "a * sigmoid(a * b)", alpha=1.0),
-    _row("Shrink", _SHRINK, bias=0.0, lambd=0.5),
     Converter("Clip", 1, _clip, halves=True, dtypes=frozenset(HALVES)),
     Converter("PRelu", 1, _prelu),
     Converter("Relu", 1, _relu),
@@ -261,3 +199,5 @@ ENTRIES = (
     Converter("SwiGLU", 28, _swiglu),
     Converter("BitCast", 26, _bit_cast, halves=True),
 )
+"""Converters of operators that are more than one function of the table."""
+ENTRIES = (*_OWN, *_of_functions({one.name for one in _OWN}))

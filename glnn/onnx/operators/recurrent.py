@@ -13,25 +13,31 @@ from glnn.graph.compose.cells import Activation
 from glnn.graph.compose.directions import Operands, Results, run
 from glnn.graph.compose.recurrent import Phase
 from glnn.graph.expression import Scalar, formula
+from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Concat, Expand, Pad, Slice, Transpose
 from glnn.onnx.operators.call import Call, Converter
 from glnn.types import DType
 
-FORMULAS: Mapping[str, tuple[str, float | None, float | None]] = {
-    "affine": ("b * a + c", 1.0, 0.0),
-    "elu": ("elu(a, b)", 1.0, None),
-    "hardsigmoid": ("hardsigmoid(a, b, c)", 0.2, 0.5),
-    "leakyrelu": ("leaky_relu(a, b)", 0.01, None),
-    "relu": ("relu(a)", None, None),
-    "scaledtanh": ("b * tanh(c * a)", 1.0, 1.0),
-    "sigmoid": ("sigmoid(a)", None, None),
-    "softplus": ("softplus(a, 1.0, 20.0)", None, None),
-    "softsign": ("softsign(a)", None, None),
-    "tanh": ("tanh(a)", None, None),
-    "thresholdedrelu": ("thresholded_relu(a, b)", 1.0, None),
+_FUNCTIONS = (
+    *("elu", "hardsigmoid", "leaky_relu", "relu", "sigmoid", "softplus", "softsign", "tanh"),
+    "thresholded_relu",
+)
+FORMULAS: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    "affine": ("b * a + c", (1.0, 0.0)),
+    "scaledtanh": ("b * tanh(c * a)", (1.0, 1.0)),
+    **{
+        row.onnx.name.lower(): (
+            row.call if row.attributes else row.onnx_import,
+            tuple(row.attributes.values()),
+        )
+        for row in map(FUNCTIONS.__getitem__, _FUNCTIONS)
+        if row.onnx
+    },
 }
-"""Functions of a number, alpha and beta, and the defaults of these, by the name in lower case."""
+"""Activation functions by ONNX's names in lower case: a formula of a number, alpha and beta, and
+the defaults of these.
+"""
 
 
 def activations(call: Call, defaults: tuple[str, ...], directions: int) -> list[list[Activation]]:
@@ -60,11 +66,10 @@ def _activation(
 ) -> Activation:
     if name.lower() not in FORMULAS:
         raise ShapeError(f"{call.name}: the activation {name!r} is not known")
-    text, *defaults = FORMULAS[name.lower()]
+    text, defaults = FORMULAS[name.lower()]
     numbers = [
-        Scalar(float(next(given, default)))
-        for default, given in zip(defaults, (alphas, betas), strict=True)
-        if default is not None
+        Scalar(float(next(values, default)))
+        for default, values in zip(defaults, (alphas, betas), strict=False)
     ]
     return lambda x: formula(text)(x, *numbers)
 
