@@ -117,9 +117,9 @@ class Backend(ABC):
     def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         """Return the layout in which `choice` wants each operand and leaves `out`."""
 
-    def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
-        """Return the layouts of the input, now in `given`, and of the result of the view `op`."""
-        return op.view_layouts(given)
+    def view_layouts(self, op: Operator, layout: str) -> tuple[str, str]:
+        """Return the layouts of the input, now in `layout`, and of the result of the view `op`."""
+        return op.view_layouts(layout)
 
     def holds(self, dtype: DType) -> bool:
         """Return True where its memory stores `dtype`; other tensors stay in host memory."""

@@ -76,7 +76,7 @@ class Cpu(Backend):
     def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         return dict.fromkeys((*problem.shapes, "out"), parse("R"))
 
-    def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
+    def view_layouts(self, op: Operator, layout: str) -> tuple[str, str]:
         return "R", "R"
 
     def stored(self, dtype: DType) -> DType:

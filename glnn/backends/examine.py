@@ -153,7 +153,7 @@ def wrong_again(
     """
     small = sum(map(prod, problem.shapes.values())) + prod(problem.output) <= CONFIRMED
     looks = [problem]
-    if small and problem.op.along(problem.own):
+    if small and problem.op.sample_operands(problem.own):
         few = problem.output[0]
         more = problem.of_samples(max(2 * few, min(CONFIRMED // prod(problem.output[1:]), MORE)))
         offers = backend.device.capabilities
@@ -189,7 +189,7 @@ def _seen(
         """Return True where it does so in a launch at least as large as `launch`."""
         return fits(other) and within(launch, backend.launched(kernel, other))
 
-    whole, own = problem.op.undivided(problem.own)
+    whole, own = problem.op.whole_problem(problem.own)
     if whole is not problem.op and enough(one := replace(problem, op=whole).resized(own)):
         problem = one
     op, shapes = problem.op, problem.own
@@ -201,9 +201,9 @@ def _seen(
         return
     few: dict[str, Shape] = dict(shapes)
     if problem.output[:1] > (PERIOD,):
-        few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
+        few |= {name: (PERIOD, *shapes[name][1:]) for name in op.sample_operands(shapes)}
     deep = [op.of_depth(few, one, few=True) for one in (upper(depth), depth)]
-    small = next(filter(fits, map(problem.resized, chain(map(op.smaller, deep), deep))), problem)
-    if spoilable(problem) or (op.deepens and small != large):  # else it would tell nothing more
+    small = next(filter(fits, map(problem.resized, chain(map(op.shrink, deep), deep))), problem)
+    if spoilable(problem) or (op.has_depth and small != large):  # else it would tell nothing more
         yield small, True
     yield large, False

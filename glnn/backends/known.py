@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from glnn.graph.error import ULP, nudged
-from glnn.graph.operator import Few, Operator
+from glnn.graph.operator import Operator, SampleSubset
 from glnn.kernels.problem import Problem
 from glnn.kernels.reference import computed
 from glnn.layout.layout import PACKED
@@ -157,7 +157,7 @@ def _condition(
     order = (*range(0, draws, 2), *range(1, draws, 2))  # those nudged alike in all operands first
     for done, draw in enumerate(order):
         near = {
-            name: nudged(array, draw, name if draw % 2 and name not in op.compared else "")
+            name: nudged(array, draw, name if draw % 2 and name not in op.compared_operands else "")
             for name, array in operands.items()
         }
         with np.errstate(all="ignore"):
@@ -185,10 +185,10 @@ def _varies(result: Array) -> bool:
     return result.size < 2 or bool((few != first).any() or (result != first).any())
 
 
-def _few(problem: Problem, spoiled: bool) -> Few | None:
+def _few(problem: Problem, spoiled: bool) -> SampleSubset | None:
     """Return `problem` with few samples; None where it has no more. spoiled: see `Known.of`."""
     for count in (PERIOD, FEWER):
-        few = problem.op.few(problem.own, count)
+        few = problem.op.reduce_samples(problem.own, count)
         if few is None:
             return None
         full = (name for name, extent in problem.extents.items() if extent == "full")
@@ -204,7 +204,7 @@ def _few(problem: Problem, spoiled: bool) -> Few | None:
 
 def spoilable(problem: Problem) -> list[str]:
     """Return the names of the operands that may contain special values."""
-    names = (*problem.op.spoiled, *problem.extents)
+    names = (*problem.op.nan_operands, *problem.extents)
     return [n for n in names if n in problem.shapes and problem.types[n].dtype.kind == "float"]
 
 

@@ -86,7 +86,7 @@ def plan(
     loaded = load(model)
     read, shapes = read_sized(loaded, files_of(loaded, inputs), batch, shapes)
     types = loaded.graph.input_types(shapes)
-    told = loaded.graph.told(read)
+    told = loaded.graph.shape_input_arrays(read)
     try:
         graph = single(loaded.graph, types, told)
     except ShapeError as error:

@@ -234,7 +234,7 @@ class Plans:
     def _plan(self, feeds: Mapping[str, Array], *, exact: bool = False) -> Plan | Cut:
         """The plan for such inputs. exact: whether it must be for just their sizes."""
         types = {value.name: _type(value, feeds[value.name]) for value in self._graph.inputs}
-        told = self._graph.told(feeds)
+        told = self._graph.shape_input_arrays(feeds)
         sizes = tuple(types.values())
         numbers = tuple((n, content(array)) for n, array in told.items())
         with self._lock:
@@ -403,7 +403,7 @@ def _late(
     graph: Graph, given: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
 ) -> list[Node]:
     """The nodes that no plan can have before others have run, for inputs of types `given`."""
-    types, known = graph.settled(given, told)
+    types, known = graph.propagate_constants(given, told)
     late: list[Node] = []
     made: set[Value] = set()
     for node in graph.nodes:
@@ -419,8 +419,10 @@ def _tells(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
         return True
     if not isinstance(op := node.operator, Control):
         return False
-    given = op.given([None if value is None else types[value] for value in node.inputs])
-    numbers = op.numbers([None if value is None else known.get(value) for value in node.inputs])
+    given = op.body_types([None if value is None else types[value] for value in node.inputs])
+    numbers = op.body_constants(
+        [None if value is None else known.get(value) for value in node.inputs]
+    )
     return any(
         _late(opened(body, kinds, arrays), kinds, arrays)
         for body, kinds, arrays in zip(op.bodies, given, numbers, strict=True)
@@ -457,10 +459,10 @@ def _ready(
 def _planned_next(graph: Graph, node: Node, known: frozenset[str]) -> bool:
     """Return True where the sizes of the node's results are known once its operands' values are."""
     operator = node.operator
-    if isinstance(operator, Control) or not operator.told:
+    if isinstance(operator, Control) or not operator.shape_inputs:
         return False
     named = operator.named(node.inputs)
-    values = [named[name] for name in operator.told if name in named]
+    values = [named[name] for name in operator.shape_inputs if name in named]
     return any(graph.changes(value) and value.name not in known for value in values)
 
 

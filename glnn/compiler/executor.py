@@ -54,7 +54,8 @@ REPEATS = 32
 Known = tuple[dict[str, Any], bool, int]
 """What a plan is for beside shapes.
 
-The numbers of inputs that decide sizes (`Graph.told`), by name; whether int64 inputs are small
+The numbers of inputs that decide sizes (`Graph.shape_input_arrays`), by name; whether int64 inputs
+are small
 (`arrays.all_small`); the revision of the kernels that there are.
 """
 HELD = 256 << 20  # bytes of packed weights that are held until they are stored
@@ -92,7 +93,7 @@ def missing_numbers(graph: Graph, types: Types, told: Mapping[str, Array] | None
     Empty where all are among `told`. The arguments are those of `nearby_sizes`.
     """
     shapes = {name: type.shape for name, type in types.items()}
-    missing = [name for name in graph.deciding(shapes) if name not in (told or {})]
+    missing = [name for name in graph.shape_input_names(shapes) if name not in (told or {})]
     if not missing:
         return ""
     names = ", ".join(map(repr, missing))
@@ -102,7 +103,7 @@ def missing_numbers(graph: Graph, types: Types, told: Mapping[str, Array] | None
 def _fits(graph: Graph, types: Types, told: Mapping[str, Array] | None) -> bool:
     """Return whether the types of all values follow from those of the inputs."""
     try:
-        graph.settled(types, told)
+        graph.propagate_constants(types, told)
     except GlnnError:
         return False
     return True
@@ -401,7 +402,7 @@ class Executor:
         Only inside `perform`. exact: whether it must be for exactly these sizes.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
-        told = self.graph.told(feeds)
+        told = self.graph.shape_input_arrays(feeds)
         small = backend.device is not None and all_small(feeds)
         latest = self._latest
         if latest is not None and latest[0] == shapes and latest[2].backend is backend:
@@ -426,9 +427,9 @@ class Executor:
         backend, names = self._open(), tuple(value.name for value in wanted)
         outputs = tuple(dict.fromkeys((*self.graph.outputs, *wanted)))
         return backend.perform(
-            lambda: self._plan(backend, shapes, False, outputs, told=self.graph.told(feeds)).inside(
-                feeds, names
-            )
+            lambda: self._plan(
+                backend, shapes, False, outputs, told=self.graph.shape_input_arrays(feeds)
+            ).inside(feeds, names)
         )
 
     def plan(
@@ -446,7 +447,7 @@ class Executor:
         """
         backend = self._open()
         small = backend.device is not None and has_wide_inputs(self.graph)
-        told = self.graph.told(feeds or {})
+        told = self.graph.shape_input_arrays(feeds or {})
         found = within_memory(
             backend,
             lambda: self._plan(backend, shapes, keep, told=told, small=small),
@@ -595,5 +596,5 @@ def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dic
     """Run `graph` once and return its outputs. Raises what `Plan` raises."""
     chosen = opened(backend)
     types = graph.input_types({name: array.shape for name, array in feeds.items()})
-    told = graph.told(feeds)
+    told = graph.shape_input_arrays(feeds)
     return chosen.perform(lambda: planned(graph, chosen, types, told=told).inside(feeds, None))

@@ -506,7 +506,7 @@ class Outline:
             group(schedule, wholes, kept)
         for entry in schedule.entries:
             if isinstance(op := entry.task.op, Control):
-                taken = op.given(op.positional(dict(entry.problem.operands)))
+                taken = op.body_types(op.positional(dict(entry.problem.operands)))
                 given = ({k: one.shape for k, one in some.items()} for some in taken)
                 bodies[entry.task.output] = tuple(
                     cls._of(one, own_shapes, asked, f"{within}{entry.task.name}/{one.name}/")

@@ -311,7 +311,9 @@ class Plans:
         }
         self._outputs = updates
         graph, self._updates = with_states(executor.graph, updates, self._types)
-        if wrong := graph.deciding({name: type.shape for name, type in self._types.items()}):
+        if wrong := graph.shape_input_names(
+            {name: type.shape for name, type in self._types.items()}
+        ):
             raise UnsupportedOpError(
                 f"input {wrong[0]!r} of {graph.name} cannot be a state: its numbers decide sizes, "
                 "which the host must know"
@@ -345,7 +347,9 @@ class Plans:
         graph = self._executor.graph
         shapes = {name: array.shape for name, array in feeds.items()}
         shapes |= {name: type.shape for name, type in self._types.items()}
-        found, _ = graph.settled(graph.input_types(shapes), graph.told(feeds))
+        found, _ = graph.propagate_constants(
+            graph.input_types(shapes), graph.shape_input_arrays(feeds)
+        )
         for name, output in self._updates.items():
             type = next(found.get(value) for value in graph.outputs if value.name == output)
             if type is not None and not _fits(type, self._types[name]):

@@ -550,7 +550,7 @@ def _other_sizes(problem: Problem, counts: Sequence[int]) -> Iterator[Problem]:
     for count in counts:
         if problem.op.samples and problem.along:
             yield problem.of_samples(count)
-        if problem.op.deepens:
+        if problem.op.has_depth:
             shapes: Shapes = problem.op.of_depth(problem.shapes, count)
             yield problem.resized(shapes)
 

@@ -20,18 +20,18 @@ def of_expression(expr: Expr, given: Sequence[Interval], dtypes: Sequence[DType]
     whole = expr.expanded
     types = iter(whole.infer_parts(dtypes))
 
-    def between(part: Expr, arguments: tuple[Interval, ...]) -> Interval:
+    def interval_of(part: Expr, arguments: tuple[Interval, ...]) -> Interval:
         dtype = next(types)
         if isinstance(part, Arg):
             return given[part.index]
         if isinstance(part, Call):
             if part.function == "sub" and dtype.kind == "int" and len(set(part.arguments)) == 1:
                 return Interval(0, 0)
-            return part.row.between(arguments, dtype)
+            return part.row.value_range(arguments, dtype)
         assert isinstance(part, Scalar | Constant)
         return Interval.of_number(part.value)
 
-    return whole.fold(between)
+    return whole.fold(interval_of)
 
 
 def narrow_expression(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from glnn.errors import ModelError
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
 from glnn.graph.marks import Marks
-from glnn.graph.operator import Known, Operator
+from glnn.graph.operator import Constants, Operator
 from glnn.types import UNKNOWN, UNRANKED, Array, Dim, TensorType
 
 SAMPLES = (1, 2)  # what the first symbol stands for where types are inferred, the next one more
@@ -145,7 +145,7 @@ class Builder:
 
     def _results(
         self, operator: Operator, inputs: Sequence[Value | None]
-    ) -> tuple[list[TensorType], list[tuple[TensorType, ...]], list[Known]]:
+    ) -> tuple[list[TensorType], list[tuple[TensorType, ...]], list[Constants]]:
         """The results' types, and for each sample their types and the numbers that are known."""
         varies = any(v and (v.type.symbols or len(self._numbers.get(v, ())) > 1) for v in inputs)
         count = len(SAMPLES) if varies else 1
@@ -157,7 +157,7 @@ class Builder:
 
     def _infer(
         self, operator: Operator, inputs: Sequence[Value | None], sample: int
-    ) -> tuple[tuple[TensorType, ...], Known]:
+    ) -> tuple[tuple[TensorType, ...], Constants]:
         """The results' types and numbers where symbols stand for the sizes number `sample`."""
         types: list[TensorType | None] = []
         known: list[Array | None] = []
@@ -171,7 +171,7 @@ class Builder:
                 types.append(sampled[min(sample, len(sampled) - 1)])
             else:
                 types.append(value.type.bound(self._sizes(sample)))
-        return operator.sampled(types, known, strict=not self._is_guessed(inputs))
+        return operator.infer_open_sizes(types, known, strict=not self._is_guessed(inputs))
 
     def _is_guessed(self, inputs: Sequence[Value | None]) -> bool:
         """Return True where samples stand for sizes of `inputs`, or of what these are made of.

@@ -25,7 +25,7 @@ class CompiledExpression:
         whole = expr.expanded
         empty: list[Any] = []  # each part of arrays without numbers, which tells its type
         self._fixed, self._steps = list[Any](), list[Step]()
-        parts = list(enumerate(whole._listed))
+        parts = list(enumerate(whole._part_list))
         with np.errstate(all="ignore"):
             for _, (part, given) in parts:
                 if isinstance(part, Arg):
@@ -37,7 +37,7 @@ class CompiledExpression:
                     empty.append(part.row.evaluate(*(empty[place] for place in given)))
         numbers = [i for i, one in enumerate(empty) if not isinstance(one, np.ndarray)]
         calls = [i for i, (part, _) in parts if isinstance(part, Call) and i not in numbers]
-        uses = [(i, place) for i in calls for place in whole._listed[i][1] if place in numbers]
+        uses = [(i, place) for i in calls for place in whole._part_list[i][1] if place in numbers]
         slots: dict[object, int] = {}
         for use in uses:  # a number takes the type of what it is used with
             slots[use] = len(dtypes) + len(self._fixed)
@@ -46,7 +46,7 @@ class CompiledExpression:
         own = {i: first + n for n, i in enumerate(calls)}
         own |= {i: part.index for i, (part, _) in parts if isinstance(part, Arg)}
         for i in calls:
-            part, given = whole._listed[i]
+            part, given = whole._part_list[i]
             assert isinstance(part, Call)
             places = [slots.get((i, place), own.get(place, 0)) for place in given]
             self._steps.append(_step(part, [empty[place] for place in given], places))
@@ -75,7 +75,7 @@ class CompiledExpression:
 
 def _typed(whole: Expr, empty: Sequence[Any], call: int, place: int) -> Any:
     """The number at `place` as the function called at `call` is given it."""
-    part, given = whole._listed[call]
+    part, given = whole._part_list[call]
     assert isinstance(part, Call)
     rest = [empty[one] for one in given[part.row.condition :]]
     dtypes = {one.dtype for one in rest if isinstance(one, np.ndarray)}

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Graph, Kind, Value
-from glnn.graph.operator import SMALL, Cost, Known, Operator, Types
+from glnn.graph.operator import SMALL, Constants, Cost, Operator, Types
 from glnn.types import Array, TensorType, content
 
 KEPT = 4  # graphs of an operator, by the types that it was last given
 
 
 @dataclass(frozen=True, eq=False)
-class _Made:
+class _Expansion:
     """A composite's graph, and what is known of its results."""
 
     graph: Graph
@@ -30,7 +30,7 @@ class _Made:
         found: Mapping[Value, Array] = {}
         if self.opens:
             given = {value.name: value.type for value in self.graph.inputs}
-            _, found = self.graph.settled(given)
+            _, found = self.graph.propagate_constants(given)
         return tuple(found.get(value, _small(value)) for value in self.graph.outputs)
 
 
@@ -46,10 +46,12 @@ class Composite(Operator):
     variadic: ClassVar[bool] = True
     opens: ClassVar[bool] = False
     """True where the graph is one of a model's own, whose nodes are planned by themselves."""
-    _made: OrderedDict[Any, _Made] = field(default_factory=OrderedDict, init=False, repr=False)
+    _expansions: OrderedDict[Any, _Expansion] = field(
+        default_factory=OrderedDict, init=False, repr=False
+    )
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def required(self) -> tuple[str, ...]:
         return ()  # it says itself what is missing
 
     @property
@@ -57,57 +59,57 @@ class Composite(Operator):
         return str(self)
 
     @abstractmethod
-    def express(self, given: Sequence[Value | None]) -> Graph:
+    def expand(self, operands: Sequence[Value | None]) -> Graph:
         """A graph of operators that computes the results.
 
-        given: a value for each operand, of a type with all sizes known, and a constant where the
+        operands: a value for each operand, of a type with all sizes known, and a constant where the
         numbers are known. The inputs of the graph are those of them that are no constants. Raises
         ShapeError where they do not fit, UnsupportedOpError where nothing computes this.
         """
 
-    def graph(self, types: Types, known: Known = ()) -> Graph:
+    def graph(self, types: Types, constants: Constants = ()) -> Graph:
         """Return the graph of `express` for operands of such types and numbers, the same one for
         the same.
         """
-        return self._of(types, known).graph
+        return self._expansion(types, constants).graph
 
-    def _of(self, types: Types, known: Known) -> _Made:
-        arrays = (*known, *(None,) * (len(types) - len(known)))
+    def _expansion(self, types: Types, constants: Constants) -> _Expansion:
+        arrays = (*constants, *(None,) * (len(types) - len(constants)))
         key = tuple(
             (type, None if array is None else content(array))
             for type, array in zip(types, arrays, strict=True)
         )
-        found = self._made.get(key)
+        found = self._expansions.get(key)
         if found is None:
             given = [_value(i, t, a) for i, (t, a) in enumerate(zip(types, arrays, strict=True))]
-            found = self._made[key] = _Made(self.express(given), self.opens)
-            while len(self._made) > KEPT:
-                self._made.popitem(last=False)
+            found = self._expansions[key] = _Expansion(self.expand(given), self.opens)
+            while len(self._expansions) > KEPT:
+                self._expansions.popitem(last=False)
         return found
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        return tuple(value.type for value in self.graph(types, known).outputs)
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        return tuple(value.type for value in self.graph(types, constants).outputs)
 
-    def settle(
-        self, types: Types, known: Known = (), results: Sequence[TensorType] | None = None
+    def propagate_constants(
+        self, types: Types, constants: Constants = (), results: Sequence[TensorType] | None = None
     ) -> tuple[Array | None, ...]:
-        return self._of(types, known).numbers
+        return self._expansion(types, constants).numbers
 
     @abstractmethod
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         """The results' types where too little is known of the operands: dtypes without sizes."""
 
-    def sampled(
-        self, types: Types, known: Known, *, strict: bool
-    ) -> tuple[tuple[TensorType, ...], Known]:
-        named = dict(zip(self.names(len(types)), zip(types, known, strict=True), strict=False))
-        asked = (named[name] for name in self.told if name in named)
+    def infer_open_sizes(
+        self, types: Types, constants: Constants, *, strict: bool
+    ) -> tuple[tuple[TensorType, ...], Constants]:
+        named = dict(zip(self.names(len(types)), zip(types, constants, strict=True), strict=False))
+        asked = (named[name] for name in self.shape_inputs if name in named)
         late = any(type is not None and array is None for type, array in asked)
         if late or any(type is not None and not type.ranked for type in types):
             found = self.unknown(types)
             return found, (None,) * len(found)
         try:
-            return self.infer(types, known), self.settle(types, known)
+            return self.infer(types, constants), self.propagate_constants(types, constants)
         except (ShapeError, UnsupportedOpError):  # some refuse so many steps
             if strict:
                 raise
@@ -118,7 +120,7 @@ class Composite(Operator):
         types = [None if array is None else TensorType.of(array) for array in arrays]
         return self.evaluate(types, arrays)
 
-    def evaluate(self, types: Types, arrays: Known) -> tuple[Array, ...]:
+    def evaluate(self, types: Types, arrays: Constants) -> tuple[Array, ...]:
         """Return the results of operands of such types, which say what single objects hold."""
         graph = self.graph(types, arrays)
         if graph.inputs:
@@ -134,7 +136,7 @@ class Composite(Operator):
         try:
             graph, flops, nbytes = self.graph(types), 0, 0
         except (ShapeError, UnsupportedOpError):
-            if not self.told:
+            if not self.shape_inputs:
                 raise
             return Cost(0, 0)
         found = graph.bind({value.name: value.type for value in graph.inputs})

@@ -185,7 +185,7 @@ def _moved(part: Made, given: Sequence[Array]) -> Array:
     """Apply an operator that only moves numbers to arrays, in any order of memory."""
     read = iter(given)
     check_results(part.node, part.operator, part.types)
-    return part.operator.moved_views(
+    return part.operator.reference_views(
         *(None if one is None else next(read) for one in part.operands)
     )[part.index]
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operands, Operator, Shapes, Types, typed
+from glnn.graph.operator import Constants, Cost, Operands, Operator, Shapes, Types, typed
 from glnn.types import Array, DType, Shape, TensorType, as_float
 
 FLOATS = (DType.float32, DType.float16)
@@ -29,7 +29,7 @@ class Contraction(Operator):
     def operands(self) -> tuple[str, ...]:
         return (*self.inputs[:1], *self.parameters, *self.inputs[1:])
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         for name, one in given.items():
             able = FLOATS + (DType.int8,) * (name in self.bytes)
@@ -39,9 +39,9 @@ class Contraction(Operator):
         return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        return (self.compute(self.given(arrays)),)
+        return (self.compute(self.float_operands(arrays)),)
 
-    def given(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
+    def float_operands(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
         """The operands' `arrays` by name, as floats."""
         given = {name: as_float(array) for name, array in self.named(arrays).items()}
         for name in self.bytes:
@@ -68,7 +68,7 @@ class Contraction(Operator):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         if not self.samples:
             return ()
         n = self.shape_of(shapes)[0]

@@ -33,14 +33,14 @@ class Expr:
 
     def parts(self) -> Iterator[Expr]:
         """All parts, each once, arguments of a call before the call, the whole last."""
-        return (part for part, _ in self._listed)
+        return (part for part, _ in self._part_list)
 
     def fold(self, visit: Callable[[Expr, tuple[T, ...]], T]) -> list[T]:
         """Return the value of `visit` for each of `parts`, called with the part and its arguments'
         values.
         """
         found: list[T] = []
-        for part, places in self._listed:
+        for part, places in self._part_list:
             found.append(visit(part, tuple([found[place] for place in places])))
         return found
 
@@ -48,7 +48,7 @@ class Expr:
         """The value by NumPy for these arguments, which broadcast. Never warns."""
         whole, found = self.expanded, list[Any]()
         with np.errstate(all="ignore"):
-            for (part, places), spent in zip(whole._listed, whole._spent, strict=True):
+            for (part, places), spent in zip(whole._part_list, whole._last_uses, strict=True):
                 if isinstance(part, Call):
                     found.append(part.row.evaluate(*[found[place] for place in places]))
                 else:
@@ -133,8 +133,8 @@ class Expr:
 
         A call that is needed more than once stands before: `t0 = exp(#0); mul(t0, t0)`.
         """
-        uses = [0] * len(self._listed)
-        for _, places in self._listed:
+        uses = [0] * len(self._part_list)
+        for _, places in self._part_list:
             for place in places:
                 uses[place] += 1
         names: dict[int, str] = {
@@ -205,7 +205,7 @@ class Expr:
         return [NUMBERS[o] if isinstance(o, str) else o for o in self.fold(typed)]
 
     @cached_property
-    def _listed(self) -> tuple[tuple[Expr, tuple[int, ...]], ...]:
+    def _part_list(self) -> tuple[tuple[Expr, tuple[int, ...]], ...]:
         """Each part with the places of its arguments; equal calls are one, and Scalars by identity.
 
         By identity, since whether two numbers happen to be equal must not make another program.
@@ -215,27 +215,27 @@ class Expr:
             return ((self, ()),)
 
         def key(part: Expr) -> Any:
-            return id(part) if isinstance(part, Scalar) else part._own
+            return id(part) if isinstance(part, Scalar) else part._identity
 
         return parts_of(self, lambda part: part.arguments, key)
 
     @cached_property
-    def _spent(self) -> tuple[tuple[int, ...], ...]:
+    def _last_uses(self) -> tuple[tuple[int, ...], ...]:
         """For each part, the places of parts that nothing reads after it."""
-        last = {place: i for i, (_, places) in enumerate(self._listed) for place in places}
-        spent: list[list[int]] = [[] for _ in self._listed]
+        last = {place: i for i, (_, places) in enumerate(self._part_list) for place in places}
+        spent: list[list[int]] = [[] for _ in self._part_list]
         for place, i in last.items():
             spent[i].append(place)
         return tuple(map(tuple, spent))
 
     @property
-    def _own(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[Any, ...]:
         """Return the attributes that tell this expression from others, except for its arguments."""
         raise NotImplementedError
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
-        return tuple((part._own, places) for part, places in self._listed)
+        return tuple((part._identity, places) for part, places in self._part_list)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Expr) and self._key == other._key)
@@ -258,7 +258,7 @@ class Arg(Expr):
         return f"#{self.index}"
 
     @property
-    def _own(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[Any, ...]:
         return ("argument", self.index)
 
 
@@ -269,7 +269,7 @@ class Scalar(Expr):
     value: Number
 
     @property
-    def _own(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[Any, ...]:
         return ("number", kind_of(self.value), repr(self.value))
 
 
@@ -283,7 +283,7 @@ class Constant(Expr):
         return repr(self.value)
 
     @property
-    def _own(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[Any, ...]:
         return ("constant", kind_of(self.value), repr(self.value))
 
 
@@ -308,7 +308,7 @@ class Call(Expr):
         return FUNCTIONS[self.function]
 
     @property
-    def _own(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[Any, ...]:
         return ("call", self.function)
 
 

@@ -121,19 +121,19 @@ class Function:
         """GLSL of the function for each kind of arguments that it takes."""
         return {"float": self.glsl} if isinstance(self.glsl, str) else self.glsl or {}
 
-    def infer(self, given: tuple[DType | str, ...]) -> DType | str:
+    def infer(self, dtypes: tuple[DType | str, ...]) -> DType | str:
         """The type of the result for arguments of these types, or kinds where they are numbers.
 
         Raises ShapeError where it does not take such.
         """
         if self.condition:
-            if NUMBERS.get(str(given[0]), given[0]) is not DType.bool:
-                raise ShapeError(f"{self.name}: expected a bool first, got {_name(given[0])}")
-            given = given[1:]
-        types = [one for one in given if isinstance(one, DType)]
-        common: DType | str = types[0] if types else given[0]
+            if NUMBERS.get(str(dtypes[0]), dtypes[0]) is not DType.bool:
+                raise ShapeError(f"{self.name}: expected a bool first, got {_name(dtypes[0])}")
+            dtypes = dtypes[1:]
+        types = [one for one in dtypes if isinstance(one, DType)]
+        common: DType | str = types[0] if types else dtypes[0]
         kind = common.kind if isinstance(common, DType) else common
-        for one in given:
+        for one in dtypes:
             if one is not common and one != kind:
                 pair = f"{_name(common)} and {_name(one)}"
                 raise ShapeError(f"{self.name}: expected arguments of one type, got {pair}")
@@ -142,11 +142,11 @@ class Function:
             raise ShapeError(f"{self.name}: expected arguments of {takes}, got {_name(common)}")
         return common if self.gives is None else DType(self.gives)
 
-    def check_numbers(self, given: Sequence[DType | str], numbers: Iterable[Number]) -> None:
+    def check_numbers(self, dtypes: Sequence[DType | str], numbers: Iterable[Number]) -> None:
         """Raise ShapeError where one of `numbers`, among arguments of these types, is not a number
         of its type.
         """
-        dtype = next((one for one in given if isinstance(one, DType)), DType.int32)
+        dtype = next((one for one in dtypes if isinstance(one, DType)), DType.int32)
         if dtype.kind != "int":
             return
         bounds = np.iinfo(dtype.numpy)
@@ -154,11 +154,11 @@ class Function:
             if kind_of(number) == "int" and not bounds.min <= number <= bounds.max:
                 raise ShapeError(f"{self.name}: {number} is no {dtype.value}")
 
-    def between(self, given: Sequence[Interval], dtype: DType) -> Interval:
+    def value_range(self, arguments: Sequence[Interval], dtype: DType) -> Interval:
         """Return the interval of the value, of type `dtype`, for arguments that lie within
-        `given`.
+        `arguments`.
         """
-        found = None if self.interval is None else self.interval(*given)
+        found = None if self.interval is None else self.interval(*arguments)
         return Interval.of_type(dtype) if found is None else found.stored(dtype)
 
     def evaluate(self, *arguments: Any) -> Any:

@@ -141,32 +141,34 @@ class Node:
         return replace(self, inputs=inputs, outputs=outputs, extras=extras)
 
     def infer(
-        self, types: Mapping[Value, TensorType], known: Mapping[Value, Array]
+        self, types: Mapping[Value, TensorType], constants: Mapping[Value, Array]
     ) -> tuple[TensorType, ...]:
         """The results' types where the values have `types`. Raises ShapeError that names it."""
         given = [None if value is None else types[value] for value in self.inputs]
-        arrays = [None if value is None else known.get(value) for value in self.inputs]
+        arrays = [None if value is None else constants.get(value) for value in self.inputs]
         try:
             return self.operator.infer(given, arrays)
         except ShapeError as error:
             raise ShapeError(f"layer {self.name!r}: {error}") from None
 
-    def asks(self, known: Mapping[Value, Array]) -> bool:
-        """Return True where the results are unknown because `known` lacks numbers that they depend
-        on.
-        """
-        named = self.operator.named(self.inputs) if self.operator.told else {}
-        return any(name in named and named[name] not in known for name in self.operator.told)
+    def lacks_shape_inputs(self, constants: Mapping[Value, Array]) -> bool:
+        """Return True where `constants` lacks numbers that the results' types depend on."""
+        named = self.operator.named(self.inputs) if self.operator.shape_inputs else {}
+        return any(
+            name in named and named[name] not in constants for name in self.operator.shape_inputs
+        )
 
-    def settle(
-        self, types: Mapping[Value, TensorType], known: Mapping[Value, Array]
+    def propagate_constants(
+        self, types: Mapping[Value, TensorType], constants: Mapping[Value, Array]
     ) -> dict[Value, Array]:
         """The results whose numbers are known where the values, these too, have `types`."""
         if self.epilogue is not None:
             return {}
         given = [None if value is None else types[value] for value in self.inputs]
-        arrays = [None if value is None else known.get(value) for value in self.inputs]
-        found = self.operator.settle(given, arrays, [types[value] for value in self.outputs])
+        arrays = [None if value is None else constants.get(value) for value in self.inputs]
+        found = self.operator.propagate_constants(
+            given, arrays, [types[value] for value in self.outputs]
+        )
         pairs = zip(self.outputs, found, strict=True)
         return {value: array for value, array in pairs if array is not None}
 
@@ -176,7 +178,9 @@ class Node:
         epilogue, extras = self.epilogue, [arrays[value] for value in self.extras]
         if epilogue is None:
             return self.operator.reference(*given)
-        return self.operator.concluded(lambda first: epilogue.evaluate(first, *extras), *given)
+        return self.operator.reference_with_epilogue(
+            lambda first: epilogue.evaluate(first, *extras), *given
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,62 +283,64 @@ class Graph:
         A size that only a run tells is UNKNOWN, as is every size of what is made of such a value.
         Raises ShapeError, which names the node, where they do not fit.
         """
-        return self.settled(types)[0]
+        return self.propagate_constants(types)[0]
 
-    def settled(
-        self, types: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
+    def propagate_constants(
+        self, types: Mapping[str, TensorType], shape_arrays: Mapping[str, Array] | None = None
     ) -> tuple[dict[Value, TensorType], dict[Value, Array]]:
         """Return `bind`, and the numbers of small values that are known before a run.
 
-        told: the numbers of inputs, by name, that are known already.
+        shape_arrays: the numbers of inputs, by name, that are known already.
         """
-        given = told or {}
+        given = shape_arrays or {}
         key = (
             ASSIGNMENTS.count,  # a variable's numbers may be read
             tuple(types[value.name] for value in self.inputs),
             tuple((name, content(array)) for name, array in sorted(given.items())),
         )
-        both = self._settled.get(key)  # several passes ask one after the other
+        both = self._last_propagated.get(key)  # several passes ask one after the other
         if both is None:
-            both = self._settle(types, deepcopy(dict(given)))  # they are the caller's to change
-            self._settled.clear()
-            self._settled[key] = both
+            both = self._propagate(types, deepcopy(dict(given)))  # they are the caller's to change
+            self._last_propagated.clear()
+            self._last_propagated[key] = both
         found, known = both
         return dict(found), dict(known)
 
     @cached_property
-    def _settled(self) -> dict[Any, tuple[dict[Value, TensorType], dict[Value, Array]]]:
-        """The last result of `settled`, by its arguments."""
+    def _last_propagated(self) -> dict[Any, tuple[dict[Value, TensorType], dict[Value, Array]]]:
+        """The last result of `propagate_constants`, by its arguments."""
         return {}
 
-    def _settle(
-        self, types: Mapping[str, TensorType], given: Mapping[str, Array]
+    def _propagate(
+        self, types: Mapping[str, TensorType], shape_arrays: Mapping[str, Array]
     ) -> tuple[dict[Value, TensorType], dict[Value, Array]]:
-        """Compute `settled`, node by node."""
+        """Compute `propagate_constants`, node by node."""
         found = {value: types[value.name] for value in self.inputs}
-        known = {value: given[value.name] for value in self.inputs if value.name in given}
+        known = {
+            value: shape_arrays[value.name] for value in self.inputs if value.name in shape_arrays
+        }
         for node in self.nodes:
             for value in node.reads:
                 if value.kind in (Kind.CONSTANT, Kind.VARIABLE):
                     found[value] = value.type
                     if value.kind is Kind.CONSTANT and value.data.size <= SMALL:  # type: ignore[union-attr]
                         known[value] = value.data  # type: ignore[assignment]
-            self._know(node, known)
-            if any(found[value].symbols for value in node.reads) or node.asks(known):
+            self._add_constants(node, known)
+            if any(found[value].symbols for value in node.reads) or node.lacks_shape_inputs(known):
                 found.update((value, value.type.unknown) for value in node.outputs)
                 continue
             found.update(zip(node.outputs, node.infer(found, known), strict=True))
             if not any(found[value].symbols for value in node.outputs):
-                known |= node.settle(found, known)
+                known |= node.propagate_constants(found, known)
         return found, known
 
     @cached_property
-    def _asked(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _shape_inputs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The inputs whose numbers operators read before a run, and those that they follow from."""
         inputs, first = set(self.inputs), set[Value]()
         behind: list[Value] = []
         for node in self.nodes:
-            asked, told = node.operator.asked, node.operator.told
+            asked, told = node.operator.all_shape_inputs, node.operator.shape_inputs
             named = node.operator.named(node.inputs) if asked else {}
             for name in (name for name in asked if name in named):
                 direct = name in told and named[name] in inputs
@@ -349,30 +355,30 @@ class Graph:
         wanted = tuple(v.name for v in self.inputs if v in first)
         return wanted, tuple(v.name for v in self.inputs if v in found and v not in first)
 
-    def told(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def shape_input_arrays(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return the arrays of `feeds`, by the inputs' names, whose numbers decide about sizes.
 
         What sizes may follow from is looked at where it is a few numbers in one dimension.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
-        return {name: feeds[name] for name in self.deciding(shapes)}
+        return {name: feeds[name] for name in self.shape_input_names(shapes)}
 
-    def deciding(self, shapes: Mapping[str, Shape]) -> tuple[str, ...]:
+    def shape_input_names(self, shapes: Mapping[str, Shape]) -> tuple[str, ...]:
         """The inputs of `shapes`, by name, whose numbers decide about sizes and branches."""
-        direct, behind = self._asked
+        direct, behind = self._shape_inputs
         few = (n for n in behind if n in shapes and len(shapes[n]) < 2 and prod(shapes[n]) <= FEW)
         return (*(name for name in direct if name in shapes), *few)
 
-    def _know(self, node: Node, known: dict[Value, Array]) -> None:
-        """Add to `known` the numbers that the types of the results of `node` depend on."""
+    def _add_constants(self, node: Node, constants: dict[Value, Array]) -> None:
+        """Add to `constants` the numbers that the types of the results of `node` depend on."""
         operator = node.operator
-        wanted = {*operator.host, *operator.told}
+        wanted = {*operator.host, *operator.shape_inputs}
         names = operator.names(len(node.inputs)) if wanted else ()
         for name, value in zip(names, node.inputs, strict=False):
-            if name in wanted and value is not None and value not in known:
+            if name in wanted and value is not None and value not in constants:
                 array = self.value_of(value)
                 if array is not None:
-                    known[value] = array
+                    constants[value] = array
 
     def value_of(self, value: Value) -> Array | None:
         """The numbers of a value that no run changes; None for any other."""

@@ -24,8 +24,8 @@ Types = Sequence[TensorType | None]
 """The type of each operand, in order; None where one is left out."""
 Reference = Callable[..., tuple[Array, ...]]
 """Function from the operands' arrays, None for each that is left out, to an operator's results."""
-Known = Sequence[Array | None]
-"""The numbers of each operand, None where they are not known yet; shorter where no more are."""
+Constants = Sequence[Array | None]
+"""The array of each operand that is known before a run, else None; shorter where no more are."""
 Intervals = Sequence[Interval | None]
 """Interval of each operand's numbers, in order; None where an operand is left out."""
 Shapes = Mapping[str, Shape]
@@ -47,7 +47,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Few:
+class SampleSubset:
     """`op` on operands of these `shapes`, few samples: what stands for as many as one likes.
 
     stacks: of each operand that has samples, and of `out`, how many runs of all samples lie behind
@@ -69,52 +69,55 @@ class _Kind(ABCMeta):
 class Operator(metaclass=_Kind):
     """Base class of operators. Subclasses are frozen dataclasses of the operator's attributes.
 
-    `name` is the operator's name in every folder. `operands` names its operands in order; those in
-    `optional` may be left out, and the last one of an operator that is `variadic` may be there any
-    number of times. Operands in `host` are those whose numbers decide about the results' types:
-    they must be known before anything is planned. `parameters` are operands fixed with the model.
-
-    What kernels ask of an operator has an answer for each; operands are asked about by name. A
-    `view` moves nothing: its result is its input's memory. The result of an op that `updates` an
-    input takes that one's place. The numbers of all results are some of those of the operands that
-    it `passes`, where there are such. One that `moves` gives the numbers of its first operand, and
-    no others. Of an op with `samples`, each sample, along the first dimension of its operands and
-    its result, is computed by itself. What is not finite in an
-    operand that is `spoiled` shows in every kernel's result where it shows in the reference's.
-    Numbers of the operands in `compared` are compared with each other. An op that `deepens` can be
-    given longer sums (`of_depth`). An operator that has an epilogue may have pointwise work done on
-    its first result before that is stored. One that is `control` runs graphs, its bodies
-    (`operators.control`), between which the host decides. One that is a `composite` is made of
-    others once the types are known (`graph.composite`). Operands in `halves` may be float16, which
-    are stored so and computed with as float32; those in `bytes` may be int8, four of them stored in
-    a word. One that is a `table` has no operands: its results follow from its attributes, among
-    them sizes, and are kept as weights are. `array_function` names the function of
-    `glnn.array_functions` that makes the result of the operands and `array_attributes`, behind
-    which it takes the number of the result where there are several; empty where there is none.
+    `name` is the operator's name in every folder. `operands` names its operands in order.
     """
 
     name: ClassVar[str]
     optional: ClassVar[tuple[str, ...]] = ()
+    """Operands that may be left out."""
     variadic: ClassVar[bool] = False
+    """True where the last operand may be there any number of times."""
     host: ClassVar[tuple[str, ...]] = ()
+    """Operands that the host reads, since their numbers decide about the results' types: they must
+    be known before anything is planned."""
     parameters: ClassVar[tuple[str, ...]] = ()
+    """Operands that are fixed with the model."""
     view: ClassVar[bool] = False
+    """True where nothing moves: the result is the memory of the input."""
     updates: ClassVar[str | None] = None
+    """The operand whose memory the result takes."""
     passes: ClassVar[tuple[str, ...]] = ()
+    """Operands of whose numbers all the results' are some; empty where others may come."""
     moves: ClassVar[bool] = False
+    """True where the results' numbers are those of the first operand, and no others."""
     samples: ClassVar[bool] = False
-    spoiled: ClassVar[tuple[str, ...]] = ()
-    compared: ClassVar[tuple[str, ...]] = ()
-    deepens: ClassVar[bool] = False
+    """True where each sample, along the first dimension of operands and result, is computed alone.
+    """
+    nan_operands: ClassVar[tuple[str, ...]] = ()
+    """Operands whose NaN and infinities show in every kernel's result where they do in the
+    reference's."""
+    compared_operands: ClassVar[tuple[str, ...]] = ()
+    """Operands whose numbers are compared with each other."""
+    has_depth: ClassVar[bool] = False
+    """True where sums can be made longer (`of_depth`)."""
     has_epilogue: ClassVar[bool] = False
+    """True where pointwise work may be done on the first result before that is stored."""
     control: ClassVar[bool] = False
+    """True where it runs graphs, its bodies, between which the host decides (`Control`)."""
     composite: ClassVar[bool] = False
+    """True where it is made of other operators once types are known (`Composite`)."""
     halves: ClassVar[tuple[str, ...]] = ()
+    """Operands that may be float16, which are computed with as float32."""
     bytes: ClassVar[tuple[str, ...]] = ()
+    """Operands that may be int8, of which a word stores four."""
     table: ClassVar[bool] = False
+    """True where there are no operands: the results follow from attributes, among them sizes, and
+    are kept as weights are."""
     array_function: ClassVar[str] = ""
+    """The function of `glnn.array_functions` that makes the result of the operands and
+    `array_attributes`, followed by the result's number where there are several; empty for none."""
     any_sizes: ClassVar[bool] = False
-    """True where what `specialized` returns takes arrays of other sizes, of as many dimensions."""
+    """True where what `specialize` returns takes arrays of other sizes, of as many dimensions."""
 
     @property
     def array_attributes(self) -> tuple[Any, ...]:
@@ -127,24 +130,24 @@ class Operator(metaclass=_Kind):
         return ("x",)
 
     @abstractmethod
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        """The results' types.
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        """Return the results' types.
 
-        types: of the operands, None for each that is left out. known: the operands' arrays where
-        those are known already. Raises ShapeError where the operands do not fit.
+        types: of the operands, None for each that is left out. constants: the operands' arrays that
+        are known before a run, None for others. Raises ShapeError where the operands do not fit.
         """
 
     @abstractmethod
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """The results by NumPy, of floats in the precision of the operands, 32 or 64 bits."""
 
-    def moved_views(self, *arrays: Array | None) -> tuple[Array, ...]:
+    def reference_views(self, *arrays: Array | None) -> tuple[Array, ...]:
         """Compute `reference` of an operator that `moves`, in whatever order of memory takes
         least.
         """
         return self.reference(*arrays)
 
-    def specialized(self, types: Types) -> Reference:
+    def specialize(self, types: Types) -> Reference:
         """Return a function that does what `reference` does with arrays of `types`.
 
         Whatever follows from types alone is found here, once. The function may be called within
@@ -152,10 +155,10 @@ class Operator(metaclass=_Kind):
         """
         return self.reference
 
-    def concluded(
+    def reference_with_epilogue(
         self, finish: Callable[[Array], Array], *arrays: Array | None
     ) -> tuple[Array, ...]:
-        """The results by NumPy where `finish`, an epilogue, is done on the first one's numbers."""
+        """Return the results by NumPy, the first one after `finish`, an epilogue's function."""
         first, *rest = self.reference(*arrays)
         return (finish(first), *rest)
 
@@ -169,14 +172,14 @@ class Operator(metaclass=_Kind):
         return self.name
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """The operands without whose numbers nothing can be said of the results."""
+    def shape_inputs(self) -> tuple[str, ...]:
+        """The operands whose numbers the results' types follow from, as the shape of a Reshape."""
         return ()
 
     @property
-    def asked(self) -> tuple[str, ...]:
-        """The operands whose numbers sizes follow from, those in graphs of its own, too."""
-        return self.told
+    def all_shape_inputs(self) -> tuple[str, ...]:
+        """The operands whose numbers sizes follow from, also sizes within the operator's bodies."""
+        return self.shape_inputs
 
     @property
     def type_only(self) -> tuple[str, ...]:
@@ -188,59 +191,59 @@ class Operator(metaclass=_Kind):
         """True where each run gives other results for the same operands."""
         return False
 
-    def settle(
-        self, types: Types, known: Known = (), results: Sequence[TensorType] | None = None
+    def propagate_constants(
+        self, types: Types, constants: Constants = (), results: Sequence[TensorType] | None = None
     ) -> tuple[Array | None, ...]:
-        """The numbers of each result that are known before a run; the arguments are `infer`'s.
+        """Return the array of each result that is known before a run, None for others.
 
-        results: what that gives, where it was asked already.
+        The arguments are those of `infer`. results: what that returned, where it was called before.
         """
         if results is None:
-            results = self.infer(types, known)
-        given = [array is not None for array in known]
+            results = self.infer(types, constants)
+        given = [array is not None for array in constants]
         there = [type is not None for type in types]
         if self.control or given != there or not any(given):
             return (None,) * len(results)
         if holds_symbols(vars(self).values()):  # the numbers of the result differ from size to size
             return (None,) * len(results)
         few = not any(t.symbols for t in results) and sum(prod(t.shape) for t in results) <= SMALL
-        return tuple(map(plain, self.reference(*known))) if few else (None,) * len(results)
+        return tuple(map(plain, self.reference(*constants))) if few else (None,) * len(results)
 
-    def sampled(
-        self, types: Types, known: Known, *, strict: bool
-    ) -> tuple[tuple[TensorType, ...], Known]:
-        """The results' types and numbers where samples stand for open sizes.
+    def infer_open_sizes(
+        self, types: Types, constants: Constants, *, strict: bool
+    ) -> tuple[tuple[TensorType, ...], Constants]:
+        """Return the results' types and constants where sample sizes stand for open ones.
 
-        strict: whether it is an error where operands do not fit, as they would not by any sizes.
-        Composites and control flow give results of unknown sizes else.
+        strict: True to raise an error where operands do not fit, since they would fit for no sizes.
+        Else composites and control flow return results of unknown sizes.
         """
-        results = self.infer(types, known)
-        return results, self.settle(types, known, results)
+        results = self.infer(types, constants)
+        return results, self.propagate_constants(types, constants, results)
 
-    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
-        """Return the interval of each result's numbers for operands that lie within `given`.
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        """Return the interval of each result's numbers for operands that lie within `intervals`.
 
-        Nothing where nobody knows.
+        Empty where they are unknown.
         """
         last = len(self.operands) - 1
-        named = ((self.operands[min(i, last)], lies) for i, lies in enumerate(given))
+        named = ((self.operands[min(i, last)], lies) for i, lies in enumerate(intervals))
         taken = [lies for name, lies in named if name in self.passes and lies is not None]
         return (joined(taken),) * len(self.infer(types)) if taken else ()
 
-    def narrow(self, given: Intervals, types: Types) -> Operator | None:
-        """The same for int32 in the place of int64, where operands and results are none but int32.
+    def narrow(self, intervals: Intervals, types: Types) -> Operator | None:
+        """Return the operator for int32 instead of int64, where operands and results fit it.
 
-        None where numbers between these may be others, or nobody knows. given: as in `between`.
+        None where a number on the way may not fit, or is unknown. intervals: of the operands.
         """
         return self if self.passes else None
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def required(self) -> tuple[str, ...]:
         """The operands that must be there."""
         return tuple(name for name in self.operands if name not in self.optional)
 
     @property
-    def each(self) -> tuple[Operator, ...]:
+    def single_result_operators(self) -> tuple[Operator, ...]:
         """Return an operator of one result for each of several results, on the same operands; empty
         where there are none.
         """
@@ -254,25 +257,25 @@ class Operator(metaclass=_Kind):
             names += [f"{last}{i}" for i in range(count - len(names))]
         return tuple(names)
 
-    def named(self, given: Sequence[T | None]) -> dict[str, T]:
-        """Return the items of `given` by their operands' names."""
-        names = self.names(len(given))
-        if len(given) > len(names):
-            raise ShapeError(f"{self.name}: expected operands {self.operands}, got {len(given)}")
-        found = {n: one for n, one in zip(names, given, strict=False) if one is not None}
+    def named(self, items: Sequence[T | None]) -> dict[str, T]:
+        """Return the items of `items` by their operands' names."""
+        names = self.names(len(items))
+        if len(items) > len(names):
+            raise ShapeError(f"{self.name}: expected operands {self.operands}, got {len(items)}")
+        found = {n: one for n, one in zip(names, items, strict=False) if one is not None}
         left = [n for n in names if n not in found] if len(found) < len(names) else ()
-        if left and (missing := [n for n in left if n in self.needed]):
+        if left and (missing := [n for n in left if n in self.required]):
             raise ShapeError(f"{self.name}: the operand {missing[0]} is missing")
         return found
 
-    def positional(self, given: Mapping[str, T]) -> list[T | None]:
-        """Return the item of `given` for each operand, in order. Raises ShapeError for unknown
+    def positional(self, items: Mapping[str, T]) -> list[T | None]:
+        """Return the item of `items` for each operand, in order. Raises ShapeError for unknown
         names.
         """
-        names = self.names(len(given) + sum(name not in given for name in self.optional))
-        if unknown := [name for name in given if name not in names]:
+        names = self.names(len(items) + sum(name not in items for name in self.optional))
+        if unknown := [name for name in items if name not in names]:
             raise ShapeError(f"{self.name}: expected operands {names}, got {unknown[0]}")
-        return [given.get(name) for name in names]
+        return [items.get(name) for name in names]
 
     def results(self, operands: Operands) -> tuple[TensorType, ...]:
         """The results' types for operands by name."""
@@ -329,7 +332,7 @@ class Operator(metaclass=_Kind):
         """The operands that are stacks of matrices, where a kernel may expect one matrix."""
         return ()
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         """The operands whose first dimension is the result's: each part by itself makes its own."""
         if not self.samples:
             return ()
@@ -340,23 +343,23 @@ class Operator(metaclass=_Kind):
             if name not in self.parameters and shape[:1] == first != ()
         )
 
-    def undivided(self, shapes: Shapes) -> tuple[Operator, Shapes]:
+    def whole_problem(self, shapes: Shapes) -> tuple[Operator, Shapes]:
         """Return an operator, and shapes, that do as much work as a whole by the same program,
         where this operator is a part of another computation.
         """
         return self, shapes
 
-    def few(self, shapes: Shapes, count: int) -> Few | None:
+    def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         """The same of `count` samples; None where it has none, or they are not of themselves."""
-        along = self.along(shapes)
+        along = self.sample_operands(shapes)
         if not along:
             return None
-        return self.few_of(shapes, along, count)
+        return self.reduce_samples_of(shapes, along, count)
 
-    def few_of(self, shapes: Shapes, names: Iterable[str], count: int) -> Few:
+    def reduce_samples_of(self, shapes: Shapes, names: Iterable[str], count: int) -> SampleSubset:
         """The same of so many of the samples that the operands `names` and the result have."""
         some = {name: (count, *shapes[name][1:]) for name in names}
-        return Few(self, {**shapes, **some}, dict.fromkeys((*some, "out"), 1))
+        return SampleSubset(self, {**shapes, **some}, dict.fromkeys((*some, "out"), 1))
 
     def depth(self, shapes: Shapes) -> int:
         """Return the most iterations of a kernel's loop for one result, where no attribute limits
@@ -365,14 +368,14 @@ class Operator(metaclass=_Kind):
         return 1
 
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
-        """Return operands' shapes of an op that `deepens` for loops of at least `depth`, by the
+        """Return operands' shapes of an op that `has_depth` for loops of at least `depth`, by the
         same program.
 
         few: of fewer results, where that program has them.
         """
         return shapes
 
-    def smaller(self, shapes: Shapes) -> Shapes:
+    def shrink(self, shapes: Shapes) -> Shapes:
         """Return operands' shapes of fewer results along long axes, as a rule by the same program.
 
         Their sums are as long as they were.
@@ -387,10 +390,8 @@ class Operator(metaclass=_Kind):
         """The layout of each operand and of `out` where the op itself says so."""
         return {}
 
-    def view_layouts(self, given: str) -> tuple[str, str]:
-        """Return the layout that a view needs of its input, which lies in `given`, and its result's
-        layout.
-        """
+    def view_layouts(self, layout: str) -> tuple[str, str]:
+        """Return the layouts that a view needs of its input, now in `layout`, and of its result."""
         return "R", "R"
 
 
@@ -413,7 +414,7 @@ def typed(operands: Operands) -> dict[str, TensorType]:
     }
 
 
-def fewer(size: int) -> int:
+def shrink_size(size: int) -> int:
     """Return a smaller number than `size`, where that is large, with its remainder by `UNIT`."""
     return min(size, MANY + (size - MANY) % UNIT)
 

@@ -155,7 +155,7 @@ class _Packing:
         """Number all parts of `expr`, equal ones of other expressions alike; return its own."""
 
         def visit(part: Expr, given: tuple[int, ...]) -> int:
-            key = part.value if isinstance(part, Scalar | Constant) else part._own
+            key = part.value if isinstance(part, Scalar | Constant) else part._identity
             number = self._numbered.setdefault(
                 (type(part).__name__, repr(key), given), len(self._numbered)
             )

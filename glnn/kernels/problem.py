@@ -140,7 +140,7 @@ class Problem:
 
     def of_samples(self, count: int) -> Problem:
         """Return this problem with `count` samples along the batch dimension."""
-        some = {name: (count, *self.shapes[name][1:]) for name in self.op.along(self.own)}
+        some = {name: (count, *self.shapes[name][1:]) for name in self.op.sample_operands(self.own)}
         return self.resized({**self.shapes, **some})
 
     @cached_property
@@ -161,7 +161,7 @@ class Problem:
     @property
     def along(self) -> tuple[str, ...]:
         """The operands that share the result's first dimension: the problem can be cut along it."""
-        own = self.op.along(self.own)
+        own = self.op.sample_operands(self.own)
         full = (name for name, extent in self.extents.items() if extent == "full")
         return (*own, *full) if own else ()
 

@@ -40,7 +40,7 @@ def computed(
         return epilogue.evaluate(first, *extra, in_place=fresh) if epilogue else first
 
     with np.errstate(all="ignore"):  # what overflows or is not defined is inf or NaN
-        return tuple(map(as_float, op.concluded(finish, *op.positional(floats))))
+        return tuple(map(as_float, op.reference_with_epilogue(finish, *op.positional(floats))))
 
 
 Compute = Callable[[Sequence[Array]], Array]
@@ -65,10 +65,10 @@ class Preparation:
         own = {name: one for name, one in types.items() if name not in extra}
         self._plain = (
             all(one.dtype in PLAIN for one in operands.values())
-            and type(op).concluded is Operator.concluded
+            and type(op).reference_with_epilogue is Operator.reference_with_epilogue
         )
         self.any_sizes = (
-            not self._plain or op.any_sizes or type(op).specialized is Operator.specialized
+            not self._plain or op.any_sizes or type(op).specialize is Operator.specialize
         )
         """True where one computation serves operands of any sizes."""
         self.types: tuple[TensorType | None, ...] = tuple(op.positional(own))
@@ -95,7 +95,7 @@ class Preparation:
         finish = self._finish if epilogue is self._epilogue else self._finished(epilogue)
         if not self._plain:
             return lambda arrays: computed(op, dict(zip(names, arrays, strict=True)), epilogue)[0]
-        compute = op.specialized(types)
+        compute = op.specialize(types)
         if finish is None:
             if order == [*range(len(names))]:
                 return lambda arrays: as_float(compute(*arrays)[0])

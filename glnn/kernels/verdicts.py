@@ -252,7 +252,7 @@ def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
     """
     op = problem.op
     depth = op.depth(problem.shapes)
-    return f"{program_key(kernel, problem, device)} depth={upper(depth) if op.deepens else depth}"
+    return f"{program_key(kernel, problem, device)} depth={upper(depth) if op.has_depth else depth}"
 
 
 def sizes_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:

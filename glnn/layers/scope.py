@@ -65,7 +65,7 @@ class Scope:
         """
         if any(value.type.symbols for value in inputs):
             return self._add_all(operator, inputs, len(operator.unknown([v.type for v in inputs])))
-        graph, here = operator.express(inputs), dict[Value, Value]()
+        graph, here = operator.expand(inputs), dict[Value, Value]()
         for node in graph.nodes:
             given = tuple(here.get(v, v) if v else None for v in node.inputs)
             found = self._add_all(node.operator, given, len(node.outputs))

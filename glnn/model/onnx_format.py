@@ -64,7 +64,7 @@ def weights(graph: Graph) -> tuple[Value, ...]:
     for node in graph.nodes:
         found |= dict.fromkeys(value for value in node.reads if _may_be(value))
         others.update(_statistics(node))
-        asked = node.operator.asked
+        asked = node.operator.all_shape_inputs
         named = node.operator.named(node.inputs) if asked else {}
         others.update(named[name] for name in asked if name in named)
     return tuple(value for value in found if value not in others)

@@ -69,7 +69,9 @@ class Block:
                 found.update(step.reads_numbers_of)
             elif step.operator is not None:
                 named = step.operator.named(step.inputs)
-                found.update(named[name] for name in step.operator.asked if name in named)
+                found.update(
+                    named[name] for name in step.operator.all_shape_inputs if name in named
+                )
         return frozenset(found)
 
     @cached_property

@@ -45,7 +45,7 @@ class SubgraphNode(Composite):
         return tuple(dict.fromkeys(name for block in self.blocks for name in block.free))
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def all_shape_inputs(self) -> tuple[str, ...]:
         names = frozenset[str]().union(*(block.size_names for block in self.blocks))
         return tuple(f"x{self.first + i}" for i, name in enumerate(self.free) if name in names)
 
@@ -54,13 +54,13 @@ class SubgraphNode(Composite):
         read = frozenset[str]().union(*(block.reads_numbers_of for block in self.blocks))
         return tuple(f"x{self.first + i}" for i, name in enumerate(self.free) if name not in read)
 
-    def express(self, given: Sequence[Value | None]) -> Graph:
+    def expand(self, operand_values: Sequence[Value | None]) -> Graph:
         builder = Builder(self.op_type)
-        for value in given:
+        for value in operand_values:
             if value is not None and value.kind is not Kind.CONSTANT:
                 builder.take(value)
-        operands = [*given[: self.first], *(None,) * (self.first - len(given))]
-        captured = {n: v for n, v in zip(self.free, given[self.first :], strict=True) if v}
+        operands = [*operand_values[: self.first], *(None,) * (self.first - len(operand_values))]
+        captured = {n: v for n, v in zip(self.free, operand_values[self.first :], strict=True) if v}
         found = self._results(builder, operands, captured)
         return builder.graph(found)
 
@@ -82,7 +82,7 @@ class SubgraphNode(Composite):
                 for i, type in enumerate(some)
             ]
             try:
-                return tuple(value.type.unknown for value in self.express(given).outputs)
+                return tuple(value.type.unknown for value in self.expand(given).outputs)
             except (ShapeError, UnsupportedOpError):
                 continue
         return (ANYTHING,) * sum(self.used_outputs)
@@ -108,11 +108,11 @@ class IfNode(SubgraphNode):
     op_type: ClassVar[str] = "If"
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def all_shape_inputs(self) -> tuple[str, ...]:
         """The operands whose numbers are read: the condition is one, as the branch that is not
         taken may be wrong for the inputs' shapes.
         """
-        return tuple(dict.fromkeys(("x0", *super().asked)))
+        return tuple(dict.fromkeys(("x0", *super().all_shape_inputs)))
 
     def _results(
         self, builder: Builder, operands: Sequence[Value | None], captured: dict[str, Value]

@@ -121,22 +121,22 @@ class FunctionNode(Composite):
     def __str__(self) -> str:
         return self.op_type
 
-    def express(self, given: Sequence[Value | None]) -> Graph:
-        count = len(given) - len(self.free)
+    def expand(self, operands: Sequence[Value | None]) -> Graph:
+        count = len(operands) - len(self.free)
         try:
-            block = self.block([None if v is None else v.type for v in given[:count]])
+            block = self.block([None if v is None else v.type for v in operands[:count]])
             builder = Builder(self.op_type)
-            for value in given:
+            for value in operands:
                 if value is not None and value.kind is not Kind.CONSTANT:
                     builder.take(value)
             names = (*block.inputs[:count], *self.free)
-            here = {n: v for n, v in zip(names, given, strict=True) if v is not None}
+            here = {n: v for n, v in zip(names, operands, strict=True) if v is not None}
             found = block.put(builder, here)
             return builder.graph(found)
         except (ShapeError, UnsupportedOpError) as error:
             if self.free:
                 raise
-            return self.delegate.graph(given, str(error))
+            return self.delegate.graph(operands, str(error))
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         return self.delegate.unknown(types[: len(types) - len(self.free)])

@@ -11,7 +11,7 @@ import numpy as np
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder
 from glnn.graph.graph import FOLDED, GROWTH, Graph, Kind, Node, Value
-from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.graph.passes.expand import expanded
 from glnn.onnx.operators.call import CONVERTED
@@ -37,7 +37,7 @@ class HostNode(HostOperator):
     def reason(self) -> str:
         return self.why
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return self.types
 
     def cost(self, types: Types) -> Cost:

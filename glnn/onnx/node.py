@@ -45,35 +45,35 @@ class OnnxOperator(Composite):
         return self.op_type
 
     @property
-    def told(self) -> tuple[str, ...]:
-        return () if self.entry is None else tuple(f"x{i}" for i in self.entry.told)
+    def shape_inputs(self) -> tuple[str, ...]:
+        return () if self.entry is None else tuple(f"x{i}" for i in self.entry.shape_inputs)
 
     @property
     def type_only(self) -> tuple[str, ...]:
         return () if self.entry is None else tuple(f"x{i}" for i in self.entry.type_only)
 
-    def express(self, given: Sequence[Value | None]) -> Graph:
+    def expand(self, operands: Sequence[Value | None]) -> Graph:
         builder = Builder(self.op_type)
-        for value in given:
+        for value in operands:
             if value is not None and value.kind is not Kind.CONSTANT:
                 builder.take(value)
-        why = "no kernel computes it" if self.entry is None else self._host_types(given)
+        why = "no kernel computes it" if self.entry is None else self._host_types(operands)
         error: Exception | None = None
         if not why and self.entry is not None:
             try:
-                results = self._convert_node(self.entry, builder, given)
+                results = self._convert_node(self.entry, builder, operands)
                 return builder.graph([_with_name(i, value) for i, value in enumerate(results)])
             except (ShapeError, UnsupportedOpError) as refused:
                 error, why = refused, str(refused)
-            if any(v and v.type.dtype is DType.float64 for v in given):
+            if any(v and v.type.dtype is DType.float64 for v in operands):
                 try:
-                    return self._float64_graph(self.entry, given)
+                    return self._float64_graph(self.entry, operands)
                 except (ShapeError, UnsupportedOpError) as refused:
                     error, why = refused, str(refused)
-        elif self.entry is not None and moves(self.op_type, self.attributes, given):
-            return move_graph(self.op_type, self._convert(self.entry), given, why)
+        elif self.entry is not None and moves(self.op_type, self.attributes, operands):
+            return move_graph(self.op_type, self._convert(self.entry), operands, why)
         try:
-            return self.delegate.graph(given, why)
+            return self.delegate.graph(operands, why)
         except (ShapeError, UnsupportedOpError) as refused:
             raise (error or refused) from None
 

@@ -65,7 +65,7 @@ def test_few_windows_with_padding(mode: str, counted: bool) -> None:
     x = np.random.default_rng(1).standard_normal((2, 3, 5, 7)).astype(np.float32)
     x[0, 0, 2, 3] = np.nan
     pool = Pool2d(mode, (3, 2), (2, 3), (1, 0, 1, 1), count_include_pad=counted)
-    (found,) = pool.specialized([TensorType(x.shape)])(x)
+    (found,) = pool.specialize([TensorType(x.shape)])(x)
     padded = np.full((2, 3, 7, 8), -np.inf if mode == "max" else np.nan)
     padded[:, :, 1:6, :7] = np.where(np.isnan(x), 1e9, x)
     expected = np.empty((2, 3, 3, 3))
@@ -86,7 +86,7 @@ def test_few_windows_with_padding(mode: str, counted: bool) -> None:
 def test_few_numbers_are_padded(fill: float) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     pad = Pad((1, -1), (0, 2), "constant", fill)
-    work = pad.specialized([TensorType(x.shape)])
+    work = pad.specialize([TensorType(x.shape)])
     expected = np.array([[fill] * 4, [1, 2, fill, fill], [4, 5, fill, fill]], np.float32)
     for factor in range(1, 12):
         (found,) = work(x * factor)
@@ -97,7 +97,7 @@ def test_few_numbers_are_padded(fill: float) -> None:
 def test_a_choice_between_two_numbers_is_float32() -> None:
     alike = Pointwise(call("where", call("equal", Arg(0), Arg(1)), 1.0, 0.0))
     x, y = (np.array(one, np.float32) for one in ([1, 2, 3], [1, 5, 3]))
-    (found,) = alike.specialized([TensorType((3,))] * 2)(x, y)
+    (found,) = alike.specialize([TensorType((3,))] * 2)(x, y)
     assert found.dtype == np.float32 and found.tolist() == [1, 0, 1]
 
 
@@ -135,7 +135,7 @@ def test_convolutions_are_alike_however_often_they_run(rng) -> None:
         op = operators.Conv2d(
             tuple(map(int, sides[2:])), tuple(map(int, padding)), groups=int(groups)
         )
-        work = op.specialized([TensorType(tuple(map(int, one))) for one in shapes])
+        work = op.specialize([TensorType(tuple(map(int, one))) for one in shapes])
         x, weight = map(rng, shapes)
         first, *others = (work(x, weight)[0] for _ in range(12))
         for one in others:
@@ -146,7 +146,7 @@ def test_moves_are_alike_however_often_they_run(rng) -> None:
     """Places are looked up once a move has run some times."""
     pad, turn = Pad((1, 0), (2, 1), "constant", 3), Slice((4, 0), (-9, 2), (0, 1), (-2, 1))
     for op in (pad, turn, Transpose((1, 0))):
-        work = op.specialized([TensorType((5, 3))])
+        work = op.specialize([TensorType((5, 3))])
         for _ in range(12):
             x = rng((5, 3))
             assert np.array_equal(work(x)[0], op.moved(x))
@@ -206,7 +206,7 @@ SUMMED = Pointwise(call("add", Arg(0), Arg(1)))
 def test_what_is_made_for_some_sizes_is_for_others(op, shapes, others, rng) -> None:
     """Also once it has run often, and back at the sizes it was made for."""
     assert op.any_sizes
-    work = op.specialized([TensorType(shape) for shape in shapes])
+    work = op.specialize([TensorType(shape) for shape in shapes])
     for some in [*[shapes] * 9, *[others] * 9, shapes]:
         arrays = [rng(shape) for shape in some]
         (found,), (expected,) = work(*arrays), op.reference(*arrays)

@@ -61,13 +61,13 @@ def test_bench(cli: Glnn) -> None:
 
 
 def test_a_wrong_node_is_named(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Pool2d.specialized
+    right = Pool2d.specialize
 
     def wrong(self: Pool2d, types: Any) -> Any:
         compute = right(self, types)
         return lambda *arrays: (compute(*arrays)[0] + np.float32(1),)
 
-    monkeypatch.setattr(Pool2d, "specialized", wrong)  # of the cpu backend, not what verify expects
+    monkeypatch.setattr(Pool2d, "specialize", wrong)  # of the cpu backend, not what verify expects
     shown = cli("verify", LENET, "--backend", "cpu", "--json")
     assert shown.code == 1
     assert json.loads(shown.out)["first_divergence"] == "/m/pool/AveragePool"

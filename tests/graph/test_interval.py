@@ -97,7 +97,7 @@ def test_what_is_narrowed_is_the_same(expr: Expr, a, b) -> None:
 )
 def test_rules(name, ends, expected) -> None:
     row, given_ends = FUNCTIONS[name], [Interval(*one) for one in ends]
-    assert row.between(given_ends, DType.int64) == Interval(*expected)
+    assert row.value_range(given_ends, DType.int64) == Interval(*expected)
 
 
 def test_floats_become_known_by_clip() -> None:
@@ -131,7 +131,7 @@ def test_floats_become_known_by_clip() -> None:
 )
 def test_operators(operator, operands, lies, expected) -> None:
     types = [TensorType(shape, DType.int64) for shape in operands]
-    assert operator.between([Interval(*one) for one in lies], types)[0] == Interval(*expected)
+    assert operator.value_ranges([Interval(*one) for one in lies], types)[0] == Interval(*expected)
 
 
 def test_an_interval_has_numbers() -> None:

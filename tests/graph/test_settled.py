@@ -17,7 +17,7 @@ def test_types_that_are_asked_for_again_follow_from_what_is_asked() -> None:
     (wide,) = builder.add(Flatten(0), x, name="flat")
     graph = builder.graph([wide])
     for size in (2, 2, 5, 2):
-        types, _ = graph.settled({"x": TensorType((size, 3))})
+        types, _ = graph.propagate_constants({"x": TensorType((size, 3))})
         assert types[wide].shape == (3 * size,)
         types.clear()
     builder = Builder()
@@ -26,10 +26,12 @@ def test_types_that_are_asked_for_again_follow_from_what_is_asked() -> None:
     graph = builder.graph([found])
     for number in (6, 6, 7):
         shape[0] = number
-        _, known = graph.settled({"shape": TensorType((1,), DType.int64)}, {"shape": shape})
+        _, known = graph.propagate_constants(
+            {"shape": TensorType((1,), DType.int64)}, {"shape": shape}
+        )
         assert known[found].tolist() == [2 * number]
         shape[0] = 0
-        _, known = graph.settled(
+        _, known = graph.propagate_constants(
             {"shape": TensorType((1,), DType.int64)}, {"shape": np.array([number])}
         )
         assert known[found].tolist() == [2 * number] and known[given].tolist() == [number]

@@ -7,7 +7,7 @@ from math import gcd
 import pytest
 
 from glnn.graph.expression import Arg, call
-from glnn.graph.operator import MANY, UNIT, fewer
+from glnn.graph.operator import MANY, UNIT, shrink_size
 from glnn.graph.operators import Conv2d, Gather, Matmul, Normalize, Pointwise, Pool2d, Resample
 
 OPERATORS = {
@@ -24,20 +24,20 @@ OPERATORS = {
 
 @pytest.mark.parametrize("size", [0, 1, 7, MANY, MANY + 1, 40, 41, 224, 6625])
 def test_fewer_has_the_same_powers_of_two(size) -> None:
-    assert fewer(size) == size if size <= MANY else MANY <= fewer(size) < MANY + UNIT
-    assert gcd(fewer(size), UNIT) == gcd(size, UNIT)
+    assert shrink_size(size) == size if size <= MANY else MANY <= shrink_size(size) < MANY + UNIT
+    assert gcd(shrink_size(size), UNIT) == gcd(size, UNIT)
 
 
 def test_a_table_is_smaller() -> None:
     shapes = {"x": (30522, 384), "index": (1, 128)}
-    assert Gather(0).smaller(shapes) == {"x": (fewer(30522), 384), "index": (1, 128)}
+    assert Gather(0).shrink(shapes) == {"x": (shrink_size(30522), 384), "index": (1, 128)}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_results_are_fewer(name) -> None:
     op, shapes = OPERATORS[name]
-    small = op.smaller(shapes)
+    small = op.shrink(shapes)
     before, after = op.shape_of(shapes), op.shape_of(small)
     assert len(before) == len(after) and op.depth(small) == op.depth(shapes)
     assert all(a == b or MANY <= a < b for a, b in zip(after, before, strict=True))
-    assert after != before and op.smaller(small) == small
+    assert after != before and op.shrink(small) == small

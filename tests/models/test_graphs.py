@@ -16,7 +16,7 @@ from glnn.errors import DeviceError, ModelError, ShapeError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.graph.operators import (
     Concat,
     Flip,
@@ -40,7 +40,7 @@ class Sorted(Operator):
 
     name: ClassVar[str] = "sorted"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
         return x, TensorType(x.dims, DType.int32)
 

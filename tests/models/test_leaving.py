@@ -16,7 +16,7 @@ from glnn.gl import Buffer
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.graph.operators import Matmul, Pointwise, Reshape, Softmax
 from glnn.graph.passes import Pass
 from glnn.runtime.store import HostStore, Store
@@ -31,7 +31,7 @@ class Backwards(Operator):
 
     name: ClassVar[str] = "backwards"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         (type,) = types
         assert type is not None
         return (type,)

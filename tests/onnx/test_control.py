@@ -109,7 +109,7 @@ def test_what_branches_compute_with_is_not_what_plans_are_made_by() -> None:
     model = load_bytes(parser.parse_model(HEAD + RATES).SerializeToString())
     x, state = np.zeros((1, 8), np.float32), np.zeros((1, 2), np.float32)
     feeds = {"x": x, "state": state, "rate": np.array(16000)}
-    assert set(model.graph.told(feeds)) == {"rate"}
+    assert set(model.graph.shape_input_arrays(feeds)) == {"rate"}
 
 
 def test_a_loop_that_grows_and_ends_itself(backend) -> None:

@@ -254,7 +254,7 @@ def test_numbers_are_looked_at_where_sizes_follow_from_them(line: str, asked: se
     <int64[1] rest = {{-1}}> {{ {line} }}"""
     model = load_bytes(parser.parse_model(HEAD + text).SerializeToString())
     feeds = {"x": np.zeros(1, F32), "p": np.array([1]), "k": np.array([1]), "q": np.array(True)}
-    assert set(model.graph.told(feeds)) == asked
+    assert set(model.graph.shape_input_arrays(feeds)) == asked
 
 
 COUNTING = """counting (float[64, 3] t, int64 n) => (float[M, 3] rows, float[64, 3] last) {

@@ -48,7 +48,7 @@ def over(few: np.ndarray, shape: tuple[int, ...], stacks: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("op", "shapes"), OPS, ids=str)
 def test_results_of_few_samples_are_those_of_many(rng, op, shapes) -> None:
-    few = op.few(shapes, 2)
+    few = op.reduce_samples(shapes, 2)
     given = {name: rng(shape).astype("f8") for name, shape in few.shapes.items()}
     whole = {
         name: over(array, shapes[name], few.stacks[name]) if name in few.stacks else array
@@ -62,10 +62,10 @@ def test_results_of_few_samples_are_those_of_many(rng, op, shapes) -> None:
 
 def test_what_has_no_samples() -> None:
     part = WinogradInput(4, (1, 1, 1, 1), (3, 4))
-    assert part.few({"x": (5, 3, 9, 6)}, 2) is None
-    assert Reduce("sum", (0,)).few({"x0": (5, 3)}, 2) is None
-    assert Concat(-2).few({"x0": (5, 3), "x1": (4, 3)}, 2) is None
-    assert Transpose((1, 0)).few({"x": (5, 3)}, 2) is None
+    assert part.reduce_samples({"x": (5, 3, 9, 6)}, 2) is None
+    assert Reduce("sum", (0,)).reduce_samples({"x0": (5, 3)}, 2) is None
+    assert Concat(-2).reduce_samples({"x0": (5, 3), "x1": (4, 3)}, 2) is None
+    assert Transpose((1, 0)).reduce_samples({"x": (5, 3)}, 2) is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_has_no_samples() -> None:
 )
 def test_as_much_as_a_part_does_undivided(op, shapes) -> None:
     """Of whole images, as few as have its thirteen tiles."""
-    whole, own = op.undivided(shapes)
+    whole, own = op.whole_problem(shapes)
     assert whole.part is None
     before, after = op.sizes(shapes), whole.sizes(own)
     assert after["tiles"] >= before["tiles"] == 13

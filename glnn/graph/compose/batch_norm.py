@@ -37,7 +37,7 @@ class BatchNorm(Composite):
         return ("x", "weight", "bias")
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def required(self) -> tuple[str, ...]:
         return ("x",)
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
@@ -45,9 +45,9 @@ class BatchNorm(Composite):
         channels = TensorType(x.dims[1:2], x.dtype)
         return (x, channels, channels)
 
-    def express(self, given: Sequence[Value | None]) -> Graph:
+    def expand(self, operand_values: Sequence[Value | None]) -> Graph:
         builder = Builder(self.name)
-        named = {name: builder.take(value) for name, value in self.named(given).items()}
+        named = {name: builder.take(value) for name, value in self.named(operand_values).items()}
         x = named["x"]
         axes, spread = along(x.type.shape)
 

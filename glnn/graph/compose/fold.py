@@ -92,7 +92,7 @@ class Fold(Composite):
         return ("x",)
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def required(self) -> tuple[str, ...]:
         return ("x",)
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
@@ -100,9 +100,9 @@ class Fold(Composite):
         first = x.dims[0] if x.ranked and x.dims else UNKNOWN
         return (TensorType((first, UNKNOWN, *self.into), x.dtype),)
 
-    def express(self, given: Sequence[Value | None]) -> Graph:
+    def expand(self, operands: Sequence[Value | None]) -> Graph:
         builder = Builder(self.name)
-        x = builder.take(self.named(given)["x"])
+        x = builder.take(self.named(operands)["x"])
         if len(x.type.dims) != 3:
             raise ShapeError(f"fold: x must have shape (n, c * taps, windows), got {x.type.dims}")
 

@@ -13,7 +13,7 @@ from glnn.graph.compose.add import Add, joined, parted
 from glnn.graph.compose.window import Sizes, Window
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
-from glnn.graph.operator import Known, Types
+from glnn.graph.operator import Constants, Types
 from glnn.graph.operators import Pad, Pointwise, Pool2d, Squeeze, Unsqueeze
 from glnn.graph.operators.table import Table
 from glnn.symint import holds_symbols
@@ -106,7 +106,7 @@ class WindowCounts(Table):
     def called(self) -> str:
         return "AveragePool"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return (TensorType(self.windows.outputs(self.extents), DType.float32),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:

@@ -89,8 +89,8 @@ class RecurrentLayer(Composite):
         missing = TensorType((UNRANKED,))
         return (missing,) * (1 + self.states)
 
-    def express(self, given: Sequence[Value | None]) -> Graph:
-        operands = [value for value in given if value is not None]
+    def expand(self, operand_values: Sequence[Value | None]) -> Graph:
+        operands = [value for value in operand_values if value is not None]
         own, count = 1 + len(self.parts) * self.directions, len(operands)
         if count not in (own, own + self.states):
             raise ShapeError(f"{self.kind}: there must be {own} operands and states, got {count}")

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.graph.interval import Interval
-from glnn.graph.operator import Cost, Intervals, Known, Types
+from glnn.graph.operator import Constants, Cost, Intervals, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.types import Array, DType, TensorType
 
@@ -32,7 +32,7 @@ class Arange(HostOperator):
     def reason(self) -> str:
         return "more numbers than a plan keeps of its own"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return (TensorType((self.count,), self.dtype),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -41,8 +41,8 @@ class Arange(HostOperator):
     def cost(self, types: Types) -> Cost:
         return Cost(0, self.count * self.dtype.numpy.itemsize)
 
-    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
         return (Interval(0, max(self.count - 1, 0)),)
 
-    def narrow(self, given: Intervals, types: Types) -> Arange:
+    def narrow(self, intervals: Intervals, types: Types) -> Arange:
         return replace(self, dtype=DType.int32)

@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval
-from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
+from glnn.graph.operator import Constants, Cost, Intervals, Operator, Shapes, Types
 from glnn.graph.operators.reduce import Reduce, axes_of, check_axes, reduced
 from glnn.types import Array, DType, TensorType
 
@@ -24,7 +24,7 @@ class ArgReduce(Operator):
 
     name: ClassVar[str] = "reduce"
     variadic: ClassVar[bool] = True
-    spoiled: ClassVar[tuple[str, ...]] = ("x0",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x0",)
     kind: Literal["max", "min"]
     """The extreme that is looked for: the greatest or the least."""
     axis: int
@@ -44,7 +44,7 @@ class ArgReduce(Operator):
         """Return the reduction that gives the extremes themselves."""
         return Reduce(self.kind, (self.axis,), self.keepdims)
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         if len(types) != 1 or types[0] is None:
             raise ShapeError(f"arg_reduce: expected one operand, got {len(types)}")
         x = types[0]
@@ -63,10 +63,10 @@ class ArgReduce(Operator):
             found = find(x, self.axis)
         return (np.asarray(found, np.int32).reshape(result.shape),)
 
-    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
         return (Interval(0, self.named(types)["x0"].shape[self.axis] - 1),)
 
-    def narrow(self, given: Intervals, types: Types) -> ArgReduce:
+    def narrow(self, intervals: Intervals, types: Types) -> ArgReduce:
         return self
 
     def cost(self, types: Types) -> Cost:

@@ -62,7 +62,7 @@ class Attention(Contraction):
     name: ClassVar[str] = "attention"
     inputs: ClassVar[tuple[str, ...]] = ("q", "k", "v", "mask")
     optional: ClassVar[tuple[str, ...]] = ("mask",)
-    spoiled: ClassVar[tuple[str, ...]] = ("q", "k")
+    nan_operands: ClassVar[tuple[str, ...]] = ("q", "k")
     batch: int
     """Number of samples."""
     heads: int

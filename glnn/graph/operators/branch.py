@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from glnn.errors import ModelError, ShapeError
 from glnn.graph.graph import Graph
-from glnn.graph.operator import Cost, Known, Types
-from glnn.graph.operators.control import Control, Given, Run, cost, results
+from glnn.graph.operator import Constants, Cost, Types
+from glnn.graph.operators.control import Control, InputTypes, Run, cost, results
 from glnn.types import ANYTHING, UNKNOWN, UNRANKED, Array, DType, TensorType
 
 
@@ -54,16 +54,18 @@ class If(Control):
     def with_bodies(self, bodies: Sequence[Graph]) -> If:
         return If(*bodies)
 
-    def given(self, types: Types) -> tuple[Given, ...]:
+    def body_types(self, types: Types) -> tuple[InputTypes, ...]:
         count = 1 + len(self.then.inputs)
-        return self._given(self.then, types[1:count]), self._given(self.otherwise, types[count:])
+        return self._input_types(self.then, types[1:count]), self._input_types(
+            self.otherwise, types[count:]
+        )
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         self._single("condition", self.named(types)["condition"], DType.bool)
-        each = zip(self.bodies, self.given(types), self.numbers(known), strict=True)
+        each = zip(self.bodies, self.body_types(types), self.body_constants(constants), strict=True)
         both = [results(body, given, numbers) for body, given, numbers in each]
         found = [self._either(i, a, b) for i, (a, b) in enumerate(zip(*both, strict=True))]
-        condition = known[0] if known else None
+        condition = constants[0] if constants else None
         return tuple(found) if condition is None else both[0 if condition.item() else 1]
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
@@ -92,5 +94,5 @@ class If(Control):
 
     def cost(self, types: Types) -> Cost:
         """Return the cost of the more expensive branch."""
-        pairs = zip(self.bodies, self.given(types), strict=True)
+        pairs = zip(self.bodies, self.body_types(types), strict=True)
         return max((cost(body, given) for body, given in pairs), key=lambda c: (c.flops, c.bytes))

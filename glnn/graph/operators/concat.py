@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Few, Known, Operator, Reference, Shapes, Types
+from glnn.graph.operator import Constants, Cost, Operator, Reference, SampleSubset, Shapes, Types
 from glnn.graph.operators.move import MOST_RANK, normalised, whole_numbers
 from glnn.types import Array, TensorType
 
@@ -27,14 +27,14 @@ class Concat(Operator):
     variadic: ClassVar[bool] = True
     any_sizes: ClassVar[bool] = True
     passes: ClassVar[tuple[str, ...]] = ("x",)
-    spoiled: ClassVar[tuple[str, ...]] = ("x0",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x0",)
     array_function: ClassVar[str] = "concat"
     axis: int = 1
 
     def __post_init__(self) -> None:
         whole_numbers("concat", "axis", (self.axis,))
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         if not given:
             raise ShapeError("concat: the operand x0 is missing")
@@ -52,17 +52,17 @@ class Concat(Operator):
             total += other.shape[axis]
         return (TensorType((*x0.dims[:axis], total, *x0.dims[axis + 1 :]), x0.dtype),)
 
-    def few(self, shapes: Shapes, count: int) -> Few | None:
+    def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         if self.axis in (0, -len(shapes["x0"])):
             return None
-        return self.few_of(shapes, shapes, count)
+        return self.reduce_samples_of(shapes, shapes, count)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = [array for array in arrays if array is not None]
         self.infer([TensorType.of(array) for array in given])
         return (np.concatenate(given, self.axis),)
 
-    def specialized(self, types: Types) -> Reference:
+    def specialize(self, types: Types) -> Reference:
         return lambda *arrays: (np.concatenate(arrays, self.axis),)
 
     def cost(self, types: Types) -> Cost:

@@ -14,12 +14,12 @@ from typing import ClassVar
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Graph
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.types import ANYTHING, Array, DType, TensorType
 
 FLAG = TensorType((), DType.bool)
 """Type of the flag by which a loop tells its body that it goes on."""
-Given = Mapping[str, TensorType]
+InputTypes = Mapping[str, TensorType]
 Run = Callable[[int, Sequence[Array]], Sequence[Array]]
 """Function that runs the body of a number on arrays of its inputs, and returns its outputs."""
 
@@ -48,14 +48,14 @@ class Control(Operator):
         """The same with other bodies."""
 
     @abstractmethod
-    def given(self, types: Types) -> tuple[Given, ...]:
+    def body_types(self, types: Types) -> tuple[InputTypes, ...]:
         """The types of each body's inputs, by name, for operands of `types`."""
 
-    def numbers(self, known: Known) -> tuple[Mapping[str, Array], ...]:
+    def body_constants(self, constants: Constants) -> tuple[Mapping[str, Array], ...]:
         """Return the known arrays of each body's inputs, by name, given those of the operands."""
         found = []
         for body, (operand, first) in zip(self.bodies, self.captures, strict=True):
-            pairs = zip(body.inputs[first:], known[operand:], strict=False)
+            pairs = zip(body.inputs[first:], constants[operand:], strict=False)
             found.append({value.name: array for value, array in pairs if array is not None})
         return tuple(found)
 
@@ -70,18 +70,18 @@ class Control(Operator):
         without sizes.
         """
 
-    def sampled(
-        self, types: Types, known: Known, *, strict: bool
-    ) -> tuple[tuple[TensorType, ...], Known]:
+    def infer_open_sizes(
+        self, types: Types, constants: Constants, *, strict: bool
+    ) -> tuple[tuple[TensorType, ...], Constants]:
         try:
-            return self.infer(types, known), self.settle(types, known)
+            return self.infer(types, constants), self.propagate_constants(types, constants)
         except (ShapeError, UnsupportedOpError):
             if strict:
                 raise
             return self.unknown(types), (None,) * self.count
 
-    def settle(
-        self, types: Types, known: Known = (), results: Sequence[TensorType] | None = None
+    def propagate_constants(
+        self, types: Types, constants: Constants = (), results: Sequence[TensorType] | None = None
     ) -> tuple[Array | None, ...]:
         return (None,) * self.count
 
@@ -92,7 +92,7 @@ class Control(Operator):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         return self.perform(lambda body, given: self.bodies[body].reference(*given), *arrays)
 
-    def _given(self, body: Graph, types: Types) -> Given:
+    def _input_types(self, body: Graph, types: Types) -> InputTypes:
         """The type of each input of `body` by its name. Raises ShapeError where some do not fit."""
         if len(types) != len(body.inputs):
             raise ShapeError(
@@ -116,15 +116,15 @@ class Control(Operator):
             raise ShapeError(f"{self.name}: {operand} must be one {names}, got {type}")
 
 
-def results(body: Graph, given: Given, numbers: Mapping[str, Array]) -> tuple[TensorType, ...]:
+def results(body: Graph, types: InputTypes, numbers: Mapping[str, Array]) -> tuple[TensorType, ...]:
     """The types of the outputs of `body` for inputs of such types, and of such numbers, by name."""
-    found, _ = body.settled(given, numbers)
+    found, _ = body.propagate_constants(types, numbers)
     return tuple(found.get(value, value.type) for value in body.outputs)
 
 
-def cost(body: Graph, given: Given) -> Cost:
+def cost(body: Graph, input_types: InputTypes) -> Cost:
     """Return the cost of the nodes of `body` that are computed in each run."""
-    types, flops, nbytes = body.bind(given), 0, 0
+    types, flops, nbytes = body.bind(input_types), 0, 0
     for node in body.nodes:
         if node.outputs[0] not in body.fixed:
             one = node.operator.cost([None if v is None else types[v] for v in node.inputs])

@@ -72,7 +72,7 @@ class Conv2d(Convolving):
         geometry = self.stride, self.padding, self.dilation, self.groups
         return correlated(x, weight, (oh, ow), *geometry)
 
-    def specialized(self, types: Types) -> Reference:
+    def specialize(self, types: Types) -> Reference:
         given = self.named(types)
         x, weight = given["x"], given["weight"]
         if self.prologue is not None or x.dtype is not weight.dtype:
@@ -151,7 +151,7 @@ class Conv2d(Convolving):
         found = self.with_x(shapes, (n, made * self.groups, h, w))
         return {**found, "weight": (o_made, made, *kernel)}
 
-    def smaller(self, shapes: Shapes) -> Shapes:
+    def shrink(self, shapes: Shapes) -> Shapes:
         n, c, *size = shapes["x"]
-        fewer = windows.fewer(size, self.convolved(shapes)[2:], self.stride)
+        fewer = windows.shrink_sizes(size, self.convolved(shapes)[2:], self.stride)
         return self.with_x(shapes, (n, c, *fewer))

@@ -33,7 +33,7 @@ class Conv2dInputGradient(Contraction):
     inputs: ClassVar[tuple[str, ...]] = ("dy",)
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
     samples: ClassVar[bool] = True
-    deepens: ClassVar[bool] = True
+    has_depth: ClassVar[bool] = True
     size: Pair
     """The height and the width of x."""
     stride: Pair = (1, 1)

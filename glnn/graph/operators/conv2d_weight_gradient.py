@@ -31,7 +31,7 @@ class Conv2dWeightGradient(Contraction):
 
     name: ClassVar[str] = "conv2d_weight_gradient"
     inputs: ClassVar[tuple[str, ...]] = ("x", "dy")
-    deepens: ClassVar[bool] = True
+    has_depth: ClassVar[bool] = True
     kernel: Pair
     stride: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)

@@ -23,7 +23,7 @@ class Convolving(Prologued):
 
     has_epilogue: ClassVar[bool] = True
     samples: ClassVar[bool] = True
-    deepens: ClassVar[bool] = True
+    has_depth: ClassVar[bool] = True
     stride: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
@@ -54,8 +54,8 @@ class Convolving(Prologued):
         """Return the shader macros of the window, from the last two sizes of `weight`."""
         return windows.defines((weight[2], weight[3]), self.stride, self.padding, self.dilation)
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
-        return (*super().along(shapes), *self.by_image())
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
+        return (*super().sample_operands(shapes), *self.by_image())
 
     def fixed_layouts(self) -> Mapping[str, str]:
         return self.layouts_of("nhwC4c")

@@ -9,7 +9,7 @@ from typing import ClassVar
 from glnn.array_functions import cum_sum
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval, joined, powers
-from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
+from glnn.graph.operator import Constants, Cost, Intervals, Operator, Shapes, Types
 from glnn.graph.operators.reduce import axes_of, check_axes
 from glnn.types import Array, TensorType
 
@@ -24,7 +24,7 @@ class CumSum(Operator):
     """
 
     name: ClassVar[str] = "cum_sum"
-    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     array_function: ClassVar[str] = "cum_sum"
     axis: int
     """Axis of the sums; negative ones count from the end."""
@@ -38,7 +38,7 @@ class CumSum(Operator):
     def __post_init__(self) -> None:
         check_axes("cum_sum", (self.axis,))
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
         axes_of("cum_sum", (self.axis,), len(x.dims))
         if x.dtype.value not in SUMMED:
@@ -54,8 +54,8 @@ class CumSum(Operator):
         x = self.named(types)["x"]
         return Cost(prod(x.shape), 2 * prod(x.shape) * x.dtype.numpy.itemsize)
 
-    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
-        x = given[0]
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        x = intervals[0]
         if x is None or not x.whole:
             return ()
         extent = self.named(types)["x"].shape[self.axis]
@@ -64,7 +64,7 @@ class CumSum(Operator):
             return () if found is None else (found,)
         return (x.times(0 if self.exclusive else 1, max(extent, 1)),)
 
-    def narrow(self, given: Intervals, types: Types) -> CumSum:
+    def narrow(self, intervals: Intervals, types: Types) -> CumSum:
         return self
 
     def depth(self, shapes: Shapes) -> int:

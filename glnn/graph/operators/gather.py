@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types, fewer
+from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types, shrink_size
 from glnn.graph.operators.move import MOST_RANK, normalised, whole_numbers
 from glnn.symint import is_integer
 from glnn.types import Array, Dim, DType, Shape, TensorType
@@ -26,7 +26,7 @@ class Lookup(Operator):
 
     name: ClassVar[str] = "gather"
     halves: ClassVar[tuple[str, ...]] = ("x",)
-    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     passes: ClassVar[tuple[str, ...]] = ("x",)
 
     @property
@@ -60,18 +60,18 @@ class Lookup(Operator):
         """
 
     @abstractmethod
-    def taken(self, x: Array, index: Array) -> Array:
+    def gather(self, x: Array, index: Array) -> Array:
         """The result by NumPy, for indices in range, none of which is negative."""
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         x, index = given["x"], given["index"]
         check_index(self.called, index)
         dims = self.dims(x, index)
         if max(len(dims), len(x.dims), len(index.dims)) > MOST_RANK:
             raise ShapeError(f"{self.called}: at most {MOST_RANK} dimensions, got {x} and {index}")
-        if len(known) > 1 and known[1] is not None:
-            in_range(self.called, known[1], TensorType(self.bounds(x)).shape)
+        if len(constants) > 1 and constants[1] is not None:
+            in_range(self.called, constants[1], TensorType(self.bounds(x)).shape)
         elif 0 in self.bounds(x) and 0 not in dims:
             raise ShapeError(f"{self.called}: {x} has no place for an index")
         return (TensorType(dims, x.dtype),)
@@ -83,12 +83,12 @@ class Lookup(Operator):
         if not prod(result.shape):
             return (np.zeros(result.shape, x.dtype),)
         bounds = self.bounds(TensorType.of(x))
-        return (np.asarray(self.taken(x, clamped(index, bounds)), order="C"),)
+        return (np.asarray(self.gather(x, clamped(index, bounds)), order="C"),)
 
-    def smaller(self, shapes: Shapes) -> Shapes:
+    def shrink(self, shapes: Shapes) -> Shapes:
         """A smaller table."""
         x, looked = shapes["x"], self.looked(len(shapes["x"]), shapes["index"])
-        return {**shapes, "x": tuple(fewer(n) if i in looked else n for i, n in enumerate(x))}
+        return {**shapes, "x": tuple(shrink_size(n) if i in looked else n for i, n in enumerate(x))}
 
     def cost(self, types: Types) -> Cost:
         count = prod(self.infer(types)[0].shape)
@@ -129,7 +129,7 @@ class Gather(Lookup):
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
         return (x.dims[self.axis],)
 
-    def taken(self, x: Array, index: Array) -> Array:
+    def gather(self, x: Array, index: Array) -> Array:
         return np.take(x, index, self.axis)
 
 
@@ -158,7 +158,7 @@ class GatherElements(Lookup):
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
         return (x.dims[self.axis],)
 
-    def taken(self, x: Array, index: Array) -> Array:
+    def gather(self, x: Array, index: Array) -> Array:
         axis = self.axis % x.ndim
         cut = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(index.shape))
         return np.take_along_axis(x[cut], index, axis)
@@ -198,7 +198,7 @@ class GatherND(Lookup):
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
         return x.dims[self.batch :]
 
-    def taken(self, x: Array, index: Array) -> Array:
+    def gather(self, x: Array, index: Array) -> Array:
         ones = (1,) * (index.ndim - 1 - self.batch)
         lead: tuple[Array, ...] = np.indices(x.shape[: self.batch], sparse=True)
         places = (*(one.reshape(one.shape + ones) for one in lead), *np.moveaxis(index, -1, 0))

@@ -14,7 +14,7 @@ class HostOperator(Operator):
     variadic: ClassVar[bool] = True
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def required(self) -> tuple[str, ...]:
         return ()  # it says itself what is missing
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from glnn.graph.interval import Interval
-from glnn.graph.operator import Cost, Intervals, Known, Operator, Types
+from glnn.graph.operator import Constants, Cost, Intervals, Operator, Types
 from glnn.types import Array, TensorType
 
 
@@ -19,7 +19,7 @@ class Identity(Operator):
     passes: ClassVar[tuple[str, ...]] = ("x",)
     moves: ClassVar[bool] = True
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return (self.named(types)["x"],)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -28,8 +28,8 @@ class Identity(Operator):
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
 
-    def view_layouts(self, given: str) -> tuple[str, str]:
-        return given, given
+    def view_layouts(self, layout: str) -> tuple[str, str]:
+        return layout, layout
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Within(Identity):
 
     lies: Interval
 
-    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
         return (self.lies,)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Few, Shapes, rank
+from glnn.graph.operator import SampleSubset, Shapes, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.types import Array, Shape
@@ -70,11 +70,11 @@ class Im2row(Contraction):
             rows[:, ys, xs, ky, kx] = met.transpose(0, 2, 3, 1)
         return rows.reshape(n * prod(out), prod(self.kernel) * c)
 
-    def few(self, shapes: Shapes, count: int) -> Few | None:
+    def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         some = {"x": (count, *shapes["x"][1:])}
         if "into" in shapes:
             some["into"] = self.shape_of(some)
-        return Few(self, some, dict.fromkeys((*some, "out"), 1))
+        return SampleSubset(self, some, dict.fromkeys((*some, "out"), 1))
 
     def flops(self, shapes: Shapes) -> int:
         return 0

@@ -12,8 +12,8 @@ import numpy as np
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.constant import settled
 from glnn.graph.graph import Graph
-from glnn.graph.operator import Cost, Known, Types
-from glnn.graph.operators.control import FLAG, Control, Given, Run, cost, results
+from glnn.graph.operator import Constants, Cost, Types
+from glnn.graph.operators.control import FLAG, Control, InputTypes, Run, cost, results
 from glnn.symint import as_integer
 from glnn.types import ANYTHING, UNKNOWN, UNRANKED, Array, Dim, DType, TensorType
 
@@ -63,7 +63,7 @@ class Loop(Control):
         return "trips", "condition", "x"
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def required(self) -> tuple[str, ...]:
         return ()
 
     @property
@@ -97,11 +97,11 @@ class Loop(Control):
         number = self.body.inputs[0]
         return number in self.body.readers or number in self.body.outputs
 
-    def given(self, types: Types) -> tuple[Given, ...]:
+    def body_types(self, types: Types) -> tuple[InputTypes, ...]:
         number = TensorType((), self.body.inputs[0].type.dtype)
-        return (self._given(self.body, (number, FLAG, *types[2:])),)
+        return (self._input_types(self.body, (number, FLAG, *types[2:])),)
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         named = self.named(types)
         if "trips" in named:
             self._single("trips", named["trips"], DType.int32, DType.int64)
@@ -109,9 +109,9 @@ class Loop(Control):
             self._single("condition", named["condition"], DType.bool)
         elif "trips" not in named and not self.scanned:
             raise ShapeError("loop: trips or a condition must be there, or a scanned value")
-        (numbers,), count = self.numbers(known), self._count(types, known)
+        (numbers,), count = self.body_constants(constants), self._count(types, constants)
         try:
-            going, *found = results(self.body, self.given(types)[0], numbers)
+            going, *found = results(self.body, self.body_types(types)[0], numbers)
         except ShapeError:  # refused where it runs, if it does
             if count != UNKNOWN or not any(one and one.ranked and 0 in one.dims for one in types):
                 raise
@@ -151,7 +151,7 @@ class Loop(Control):
             pairs = zip(given, seen[-1], strict=False)
             carried = [first if first.holds else last for first, last in pairs]
             now = (None, None, *carried, *types[2 + self.carried :])
-            seen.append(list(results(self.body, self.given(now)[0], numbers)[1:]))
+            seen.append(list(results(self.body, self.body_types(now)[0], numbers)[1:]))
         joined = []
         for each in zip(*seen, strict=True):
             if len({len(one.dims) for one in each}) > 1:
@@ -171,9 +171,9 @@ class Loop(Control):
             raise ShapeError(f"loop: scanned values must be of one length, got {lengths}")
         return sizes[0] if sizes else None
 
-    def _count(self, types: Types, known: Known) -> Dim:
+    def _count(self, types: Types, constants: Constants) -> Dim:
         """Return the number of iterations, UNKNOWN where a run decides it."""
-        trips, condition = (*known, None, None)[:2]
+        trips, condition = (*constants, None, None)[:2]
         if condition is not None and not condition.item():
             return 0
         ends = len(types) > 1 and types[1] is not None
@@ -217,7 +217,7 @@ class Loop(Control):
         for i in range(SEEN):
             told = {number.name: np.array(i, number.type.dtype.numpy)}
             with suppress(ShapeError, UnsupportedOpError):  # an iteration that is never run
-                found = list(results(self.body, self.given(types)[0], told)[1:])
+                found = list(results(self.body, self.body_types(types)[0], told)[1:])
                 seen.append(self._changing(types, found, told)[self.carried :])
         stacked = [value.type for value in self.body.outputs[1 + self.carried :]]
         return [
@@ -229,7 +229,7 @@ class Loop(Control):
         """Return the cost of one iteration for each of the scanned values, or of one without
         these.
         """
-        once, length = cost(self.body, self.given(types)[0]), self.length(types)
+        once, length = cost(self.body, self.body_types(types)[0]), self.length(types)
         times = 1 if length is None else length
         return Cost(times * once.flops, times * once.bytes)
 

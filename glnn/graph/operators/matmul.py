@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Few, Reference, Shapes, Types, fewer, rank
+from glnn.graph.operator import Reference, SampleSubset, Shapes, Types, rank, shrink_size
 from glnn.graph.prologue import Prologue
 from glnn.graph.prologued import Prologued
 from glnn.symint import divides
@@ -29,7 +29,7 @@ class Matmul(Prologued):
 
     has_epilogue: ClassVar[bool] = True
     name: ClassVar[str] = "matmul"
-    deepens: ClassVar[bool] = True
+    has_depth: ClassVar[bool] = True
     any_sizes: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
     halves: ClassVar[tuple[str, ...]] = ("x", "weight")
@@ -63,7 +63,7 @@ class Matmul(Prologued):
         matrices = x.reshape(len(weight), len(x) // max(len(weight), 1), x.shape[1])
         return np.asarray((matrices @ weight).reshape(len(x), weight.shape[-1]))
 
-    def specialized(self, types: Types) -> Reference:
+    def specialize(self, types: Types) -> Reference:
         given = self.named(types)
         x, weight = given["x"], given["weight"]
         if self.prologue is not None or x.dtype is not weight.dtype:
@@ -107,19 +107,19 @@ class Matmul(Prologued):
     def stacks(self, shapes: Shapes) -> tuple[str, ...]:
         return ("weight",) if len(shapes["weight"]) == 3 else ()
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         """Return the operands that hold samples: none where rows are of several images, as fewer
         rows would be of others.
         """
         several = self.prologue is not None and self.prologue.images(shapes) > 1
         return () if several or self.stacks(shapes) else ("x",)
 
-    def few(self, shapes: Shapes, count: int) -> Few | None:
+    def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         if not self.stacks(shapes) or self.prologue is not None:
-            return super().few(shapes, count)
+            return super().reduce_samples(shapes, count)
         batch = shapes["weight"][0]  # of each matrix some rows
         some = {**shapes, "x": (batch * count, shapes["x"][1])}
-        return Few(self, some, {"x": batch, "out": batch})
+        return SampleSubset(self, some, {"x": batch, "out": batch})
 
     def depth(self, shapes: Shapes) -> int:
         return shapes["x"][1]
@@ -130,8 +130,8 @@ class Matmul(Prologued):
         n_made = min(n, FEW + n % 4) if few else n
         return {**self.with_x(shapes, (m, made)), "weight": (*batch, n_made, made)}
 
-    def smaller(self, shapes: Shapes) -> Shapes:
+    def shrink(self, shapes: Shapes) -> Shapes:
         (m, k), batch = shapes["x"], shapes["weight"][0] if self.stacks(shapes) else 1
         if self.prologue is not None or not batch:
             return shapes
-        return {**shapes, "x": (batch * fewer(m // batch), k)}
+        return {**shapes, "x": (batch * shrink_size(m // batch), k)}

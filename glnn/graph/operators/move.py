@@ -16,7 +16,7 @@ from glnn.array_functions import cut
 from glnn.errors import ShapeError, shown
 from glnn.graph.gathering import Gathering, for_shapes
 from glnn.graph.index_map import Axis, IndexMap
-from glnn.graph.operator import Cost, Few, Known, Operator, Reference, Shapes, Types
+from glnn.graph.operator import Constants, Cost, Operator, Reference, SampleSubset, Shapes, Types
 from glnn.symint import is_integer
 from glnn.types import MOST, Array, Dim, Shape, TensorType
 
@@ -32,7 +32,7 @@ class Move(Operator):
 
     name: ClassVar[str] = "move"
     any_sizes: ClassVar[bool] = True
-    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     passes: ClassVar[tuple[str, ...]] = ("x",)
     moves: ClassVar[bool] = True
 
@@ -58,7 +58,7 @@ class Move(Operator):
     def moved(self, x: Array) -> Array:
         """The result by NumPy."""
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
         dims = self.dims(x)
         if max(len(x.dims), len(dims)) > MOST_RANK:
@@ -70,10 +70,10 @@ class Move(Operator):
         self.infer([TensorType.of(x)])
         return (np.asarray(self.moved(x), order="C"),)  # which keeps a rank of 0
 
-    def moved_views(self, *arrays: Array | None) -> tuple[Array, ...]:
+    def reference_views(self, *arrays: Array | None) -> tuple[Array, ...]:
         return (self.moved(self.named(arrays)["x"]),)
 
-    def specialized(self, types: Types) -> Reference:
+    def specialize(self, types: Types) -> Reference:
         def move(x: Array) -> tuple[Array, ...]:
             return (np.asarray(self.moved(x), order="C"),)
 
@@ -83,7 +83,7 @@ class Move(Operator):
 
         return for_shapes(move, looked_up)
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         x = shapes["x"]
         first, *others = self.map(x).dims if x else [()]
         walked = {axis.axis for factors in others for axis in factors}
@@ -119,11 +119,11 @@ class Transpose(Move):
     def map(self, shape: Shape) -> IndexMap:
         return IndexMap(tuple((Axis(shape[a], a),) for a in self._order(len(shape))))
 
-    def few(self, shapes: Shapes, count: int) -> Few | None:
+    def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         x = shapes["x"]
         if not x or self._order(len(x))[0]:
             return None
-        return self.few_of(shapes, ("x",), count)
+        return self.reduce_samples_of(shapes, ("x",), count)
 
     def moved(self, x: Array) -> Array:
         return np.asarray(x.transpose(self.perm))
@@ -155,7 +155,7 @@ class Expand(Move):
             axes.append((Axis(size, i - before if walks else None),))
         return IndexMap(tuple(axes))
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         """Return no operands, as the attribute `shape` fixes the number of samples."""
         return ()
 

@@ -12,7 +12,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.blockwise import runs
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Shapes, fewer
+from glnn.graph.operator import Shapes, shrink_size
 from glnn.symint import divides
 from glnn.types import Array, Shape
 
@@ -33,7 +33,7 @@ class Normalize(Contraction):
     optional: ClassVar[tuple[str, ...]] = ("weight", "bias")
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
     samples: ClassVar[bool] = True
-    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     dims: int | None = None
     """Number of trailing dimensions that are normalised together; or `groups`."""
     groups: int | None = None
@@ -111,15 +111,15 @@ class Normalize(Contraction):
     def flops(self, shapes: Shapes) -> int:
         return 8 * prod(shapes["x"])  # mean, distances, squares, their mean, quotients, parameters
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         """Return the operands that hold samples: none where samples are normalised together."""
         return () if self.dims == len(shapes["x"]) else ("x",)
 
-    def smaller(self, shapes: Shapes) -> Shapes:
+    def shrink(self, shapes: Shapes) -> Shapes:
         if self.dims is None:
             return shapes
         x, split = shapes["x"], len(shapes["x"]) - self.dims
-        return {**shapes, "x": (*map(fewer, x[:split]), *x[split:])}
+        return {**shapes, "x": (*map(shrink_size, x[:split]), *x[split:])}
 
     def depth(self, shapes: Shapes) -> int:
         return self.grouped(shapes["x"])[-1]

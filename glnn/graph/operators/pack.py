@@ -7,7 +7,7 @@ from math import prod
 from typing import ClassVar
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types
 from glnn.types import Array, DType, TensorType
 
 PACKED = (DType.uint8, DType.int8, DType.bool)
@@ -23,7 +23,7 @@ class Pack(Operator):
     name: ClassVar[str] = "pack"
     passes: ClassVar[tuple[str, ...]] = ("x",)
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
         if x.dtype not in PACKED:
             raise ShapeError(f"pack: x must be of 8 bits a number, got {x}")

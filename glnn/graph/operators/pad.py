@@ -58,8 +58,8 @@ class Pad(Move):
         axes = ((Axis(n, i, -b),) for i, (n, b) in enumerate(zip(sizes, self.before, strict=True)))
         return IndexMap(tuple(axes), self.edge)
 
-    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
-        (x,) = super().between(given, types)
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        (x,) = super().value_ranges(intervals, types)
         return (joined((x, Interval.of_number(self.fill))),)
 
     def moved(self, x: Array) -> Array:

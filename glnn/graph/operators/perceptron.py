@@ -35,7 +35,7 @@ class Perceptron(Contraction):
 
     name: ClassVar[str] = "perceptron"
     samples: ClassVar[bool] = True
-    deepens: ClassVar[bool] = True
+    has_depth: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weights", "biases")
     halves: ClassVar[tuple[str, ...]] = ("weights",)
     widths: tuple[int, ...]

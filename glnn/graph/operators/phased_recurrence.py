@@ -46,7 +46,7 @@ class PhasedRecurrence(StateOperator):
         with np.errstate(all="ignore"):
             return (self._perform(self._units(shapes, given["x"].dtype), **given),)
 
-    def specialized(self, types: Types) -> Reference:
+    def specialize(self, types: Types) -> Reference:
         shapes = {name: type.shape for name, type in self.named(types).items()}
         d, _, b, i, h = shapes["x"]
         gates = shapes["first_weight"][1] + shapes["second_weight"][1]

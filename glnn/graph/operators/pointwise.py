@@ -14,14 +14,14 @@ from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Call, Expr
 from glnn.graph.interval import Interval
 from glnn.graph.operator import (
+    Constants,
     Cost,
     Intervals,
-    Known,
     Operator,
     Reference,
     Shapes,
     Types,
-    fewer,
+    shrink_size,
 )
 from glnn.symint import is_symbolic
 from glnn.types import Array, DType, Shape, TensorType
@@ -45,13 +45,13 @@ class Pointwise(Operator):
     variadic: ClassVar[bool] = True
     samples: ClassVar[bool] = True
     any_sizes: ClassVar[bool] = True
-    spoiled: ClassVar[tuple[str, ...]] = tuple(f"x{i}" for i in range(64))
+    nan_operands: ClassVar[tuple[str, ...]] = tuple(f"x{i}" for i in range(64))
 
     @property
     def label(self) -> str:
         return self.expr.function if isinstance(self.expr, Call) else self.name
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         if len(given) != len(types) or not given or len(given) < self.expr.arity:
             raise ShapeError(
@@ -72,7 +72,7 @@ class Pointwise(Operator):
         shape = np.broadcast_shapes(*(array.shape for array in given))
         return (evaluated(self.expr, given, shape, dtype.numpy),)
 
-    def specialized(self, types: Types) -> Reference:
+    def specialize(self, types: Types) -> Reference:
         there = [one for one in types if one is not None]
         wanted = self.infer(types)[0].dtype.numpy  # of numbers alone NumPy makes another type
         if len(there) < len(types) or len(there) > MOST_BROADCAST:
@@ -87,20 +87,20 @@ class Pointwise(Operator):
 
         return perform
 
-    def result_dtype(self, given: list[DType]) -> DType:
+    def result_dtype(self, dtypes: list[DType]) -> DType:
         """The type of the result, where float32 may be given as float64 for a precise reference."""
         try:
-            return self.expr.infer(given)
+            return self.expr.infer(dtypes)
         except ShapeError:  # a cast to float32 stands beside what is given so
-            declared = [DType.float32 if one is DType.float64 else one for one in given]
+            declared = [DType.float32 if one is DType.float64 else one for one in dtypes]
             found = self.expr.infer(declared)
             return DType.float64 if found is DType.float32 else found
 
-    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
-        return (of_expression(self.expr, *_there(given, types))[-1],)
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        return (of_expression(self.expr, *_present(intervals, types))[-1],)
 
-    def narrow(self, given: Intervals, types: Types) -> Pointwise | None:
-        narrow = narrow_expression(self.expr, *_there(given, types))
+    def narrow(self, intervals: Intervals, types: Types) -> Pointwise | None:
+        narrow = narrow_expression(self.expr, *_present(intervals, types))
         return None if narrow is None else Pointwise(narrow)
 
     def cost(self, types: Types) -> Cost:
@@ -115,10 +115,10 @@ class Pointwise(Operator):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         return {"count": prod(broadcast(shapes))}
 
-    def smaller(self, shapes: Shapes) -> Shapes:
-        return {name: tuple(map(fewer, shape)) for name, shape in shapes.items()}
+    def shrink(self, shapes: Shapes) -> Shapes:
+        return {name: tuple(map(shrink_size, shape)) for name, shape in shapes.items()}
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         output = broadcast(shapes)
         return tuple(
             name
@@ -127,9 +127,9 @@ class Pointwise(Operator):
         )
 
 
-def _there(given: Intervals, types: Types) -> tuple[list[Interval], list[DType]]:
+def _present(intervals: Intervals, types: Types) -> tuple[list[Interval], list[DType]]:
     """Return the intervals and dtypes of the operands that are not left out."""
-    return [one for one in given if one], [one.dtype for one in types if one]
+    return [one for one in intervals if one], [one.dtype for one in types if one]
 
 
 def broadcast(shapes: Shapes) -> Shape:

@@ -12,7 +12,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.gathering import FEW, Gathering, for_shapes
-from glnn.graph.operator import Reference, Shapes, Types, fewer, rank
+from glnn.graph.operator import Reference, Shapes, Types, rank, shrink_size
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.types import Array, Shape
@@ -36,7 +36,7 @@ class Pool2d(Contraction):
     name: ClassVar[str] = "pool2d"
     any_sizes: ClassVar[bool] = True
     samples: ClassVar[bool] = True
-    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     mode: str = "max"
     kernel: Pair | None = (2, 2)
     stride: Pair = (2, 2)
@@ -95,11 +95,11 @@ class Pool2d(Contraction):
             )
         return n, c, oh, ow
 
-    def smaller(self, shapes: Shapes) -> Shapes:
+    def shrink(self, shapes: Shapes) -> Shapes:
         n, c, *size = shapes["x"]
         if self.kernel is not None:
-            size = [*windows.fewer(size, self.shape_of(shapes)[2:], self.stride)]
-        return {"x": (n, fewer(c), *size)}
+            size = [*windows.shrink_sizes(size, self.shape_of(shapes)[2:], self.stride)]
+        return {"x": (n, shrink_size(c), *size)}
 
     def _shared(self, size: Pair) -> Pair:
         """Return the number of windows that share an image of `size`, down and across."""
@@ -144,7 +144,7 @@ class Pool2d(Contraction):
             result /= self.divisors(x, shape)
         return result
 
-    def specialized(self, types: Types) -> Reference:
+    def specialize(self, types: Types) -> Reference:
         if self.kernel is None:
             return self.reference
         return for_shapes(self.reference, self._looked_up, 1)  # its sums are of another order

@@ -36,8 +36,8 @@ class Pool2dGradient(Contraction):
     inputs: ClassVar[tuple[str, ...]] = ("dy", "x", "y")
     optional: ClassVar[tuple[str, ...]] = ("x", "y")
     samples: ClassVar[bool] = True
-    spoiled: ClassVar[tuple[str, ...]] = ("dy", "x", "y")
-    compared: ClassVar[tuple[str, ...]] = ("x", "y")
+    nan_operands: ClassVar[tuple[str, ...]] = ("dy", "x", "y")
+    compared_operands: ClassVar[tuple[str, ...]] = ("x", "y")
     pool: Pool2d
     """The pool."""
     size: Pair

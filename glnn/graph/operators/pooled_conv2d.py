@@ -52,10 +52,10 @@ class PooledConv2d(Conv2d):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         return self.pool.compute({"x": super().compute(operands)})
 
-    def concluded(
+    def reference_with_epilogue(
         self, finish: Callable[[Array], Array], *arrays: Array | None
     ) -> tuple[Array, ...]:
-        convolved = super().compute(self.given(arrays))
+        convolved = super().compute(self.float_operands(arrays))
         return (self.pool.compute({"x": finish(convolved)}),)
 
     def flops(self, shapes: Shapes) -> int:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.types import Array, DType, TensorType
 
 MOST = 127  # of an int8: as far from 0 on either side
@@ -37,7 +37,7 @@ class WeightScales(_OfWeights):
 
     name: ClassVar[str] = "weight_scales"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return (TensorType(self.named(types)["x"].dims[:1]),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -50,7 +50,7 @@ class QuantizedWeight(_OfWeights):
 
     name: ClassVar[str] = "quantized_weight"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return (TensorType(self.named(types)["x"].dims, DType.int8),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -69,7 +69,7 @@ class RoundedWeight(_OfWeights):
 
     name: ClassVar[str] = "rounded_weight"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return (self.named(types)["x"],)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:

@@ -56,7 +56,7 @@ class Rearrange(Move):
         factors = tuple(factors or (Axis(1),) for factors in self.axes)
         return IndexMap(factors, "constant" if self.padded else "none")
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         """Return no operands, as the attribute `shape` fixes the number of samples."""
         return ()
 

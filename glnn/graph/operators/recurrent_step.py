@@ -12,7 +12,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.expression import Expr
-from glnn.graph.operator import Cost, Known, Operator, Reference, Shapes, Types
+from glnn.graph.operator import Constants, Cost, Operator, Reference, Shapes, Types
 from glnn.graph.packed_program import packed_program
 from glnn.types import Array, DType, Shape, TensorType
 
@@ -28,7 +28,7 @@ class StateOperator(Operator):
     def operands(self) -> tuple[str, ...]:
         return ("x", *self.parameters, "state")
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         for name, one in given.items():
             if one.dtype is not DType.float32:
@@ -60,7 +60,7 @@ class Recurrent(StateOperator):
             self.perform(units, x, weight, state, result)
         return (result,)
 
-    def specialized(self, types: Types) -> Reference:
+    def specialize(self, types: Types) -> Reference:
         x, weight, state = (self.named(types)[name].shape for name in self.operands)
         (d, _, b, i, h), g, s = x, weight[1], state[3]
         if d * b * h * (g + i + s) > FEW:

@@ -15,7 +15,16 @@ from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.compiled_expression import CompiledExpression
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.interval import Interval, joined, powers
-from glnn.graph.operator import Cost, Few, Intervals, Known, Operator, Reference, Shapes, Types
+from glnn.graph.operator import (
+    Constants,
+    Cost,
+    Intervals,
+    Operator,
+    Reference,
+    SampleSubset,
+    Shapes,
+    Types,
+)
 from glnn.graph.operators.move import normalised
 from glnn.numeric import div
 from glnn.symint import SymFloat
@@ -41,7 +50,7 @@ class Reduce(Operator):
     name: ClassVar[str] = "reduce"
     any_sizes: ClassVar[bool] = True
     variadic: ClassVar[bool] = True
-    spoiled: ClassVar[tuple[str, ...]] = ("x0",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x0",)
     kind: Kind
     """Kind of reduction."""
     axes: tuple[int, ...]
@@ -67,7 +76,7 @@ class Reduce(Operator):
         if not isinstance(self.parts, int) or self.parts < 0:
             raise ShapeError(f"reduce: parts must be an integer of at least 0, got {self.parts!r}")
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self._operands(types)[0]
         axes = axes_of("reduce", self.axes, len(x.dims))
         if self.kind in ("max", "min") and any(x.dims[axis] == 0 for axis in axes):
@@ -82,14 +91,14 @@ class Reduce(Operator):
         x, *_ = self._operands([TensorType(shape) for shape in shapes.values()])
         return TensorType(self._dims(x.dims)).shape
 
-    def few(self, shapes: Shapes, count: int) -> Few | None:
+    def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         x = shapes["x0"]
         if not x or self.parts or 0 in axes_of("reduce", self.axes, len(x)):
             return None
         alike = (
             name for name in shapes if (len(shapes[name]), *shapes[name][:1]) == (len(x), x[0])
         )
-        return self.few_of(shapes, alike, count)
+        return self.reduce_samples_of(shapes, alike, count)
 
     def _dims(self, x: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """The result's dimensions."""
@@ -115,7 +124,7 @@ class Reduce(Operator):
         found = [_part(self._base, part) for part in parts]
         return (np.stack(found).reshape(result.shape),)
 
-    def specialized(self, types: Types) -> Reference:
+    def specialize(self, types: Types) -> Reference:
         given = [one for one in types if one is not None]
         wanted = self.infer(types)[0].dtype.numpy
         before = CompiledExpression.of(self.prologue, tuple(one.dtype.numpy for one in given))
@@ -144,23 +153,27 @@ class Reduce(Operator):
 
         return compute
 
-    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
-        whole, dtype = self._whole(given, types, self.kind)
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        whole, dtype = self._reduced_interval(intervals, types, self.kind)
         return (of_expression(self.finish, [whole], [dtype])[-1],)
 
-    def narrow(self, given: Intervals, types: Types) -> Reduce | None:
-        there = [one for one in given if one], [one.dtype for one in types if one]
+    def narrow(self, intervals: Intervals, types: Types) -> Reduce | None:
+        there = [one for one in intervals if one], [one.dtype for one in types if one]
         before = narrow_expression(self.prologue, *there)
-        whole, dtype = self._whole(given, types, self._base)  # also what is divided for a mean
+        whole, dtype = self._reduced_interval(
+            intervals, types, self._base
+        )  # also what is divided for a mean
         after = narrow_expression(self.finish, [whole], [dtype])
         if before is None or after is None:
             return None
         return replace(self, prologue=before, finish=after)
 
-    def _whole(self, given: Intervals, types: Types, kind: Kind) -> tuple[Interval, DType]:
+    def _reduced_interval(
+        self, intervals: Intervals, types: Types, kind: Kind
+    ) -> tuple[Interval, DType]:
         """Return the interval and the dtype of a whole reduction of that kind, before `finish`."""
         dtypes = [one.dtype for one in types if one]
-        lies = of_expression(self.prologue, [one for one in given if one], dtypes)[-1]
+        lies = of_expression(self.prologue, [one for one in intervals if one], dtypes)[-1]
         dtype = self.prologue.infer(dtypes)
         extent = self.depth({"x0": self._operands(types)[0].shape})
         found: Interval | None = lies
@@ -184,7 +197,7 @@ class Reduce(Operator):
         x = shapes["x0"]
         return prod(x[axis] for axis in axes_of("reduce", self.axes, len(x)))
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         x = shapes["x0"]
         if self.parts or not x or 0 in axes_of("reduce", self.axes, len(x)):
             return ()

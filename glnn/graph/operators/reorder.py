@@ -29,7 +29,7 @@ class Reorder(Contraction):
 
     name: ClassVar[str] = "reorder"
     samples: ClassVar[bool] = True
-    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     source: str
     target: str
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.blockwise import runs
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types, fewer
+from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types, shrink_size
 from glnn.graph.operators.gather import in_range
 from glnn.graph.operators.move import normalised, whole_numbers
 from glnn.symint import divides
@@ -28,7 +28,7 @@ class Resample(Operator):
     """
 
     name: ClassVar[str] = "resample"
-    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     parameters: ClassVar[tuple[str, ...]] = ("index", "weight")
     axis: int
     """Axis of the sums; negative ones count from the end."""
@@ -40,7 +40,7 @@ class Resample(Operator):
     def operands(self) -> tuple[str, ...]:
         return ("x", "index", "weight")
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         x, index, weight = given["x"], given["index"], given["weight"]
         (axis,) = normalised(self.name, (self.axis,), len(x.dims))
@@ -48,8 +48,8 @@ class Resample(Operator):
             raise ShapeError(f"resample: index must be int32 (taps, count), got {index}")
         if {x.dtype.kind, weight.dtype.kind} != {"float"} or weight.dims != index.dims:
             raise ShapeError(f"resample: expected floats {index.dims}, got {weight} for {x}")
-        if len(known) > 1 and known[1] is not None:
-            in_range(self.name, known[1], (x.shape[axis],))
+        if len(constants) > 1 and constants[1] is not None:
+            in_range(self.name, constants[1], (x.shape[axis],))
         return (TensorType((*x.dims[:axis], index.dims[1], *x.dims[axis + 1 :]), x.dtype),)
 
     def shape_of(self, shapes: Shapes) -> Shape:
@@ -78,10 +78,10 @@ class Resample(Operator):
         moved = count + prod(given["x"].shape) + 2 * prod(given["index"].shape)
         return Cost(2 * taps * count, 4 * moved)
 
-    def smaller(self, shapes: Shapes) -> Shapes:
+    def shrink(self, shapes: Shapes) -> Shapes:
         x, (taps, count), axis = shapes["x"], shapes["index"], self.axis % len(shapes["x"])
-        some = (*map(fewer, x[:axis]), x[axis], *map(fewer, x[axis + 1 :]))
-        return {"x": some, **dict.fromkeys(("index", "weight"), (taps, fewer(count)))}
+        some = (*map(shrink_size, x[:axis]), x[axis], *map(shrink_size, x[axis + 1 :]))
+        return {"x": some, **dict.fromkeys(("index", "weight"), (taps, shrink_size(count)))}
 
     def depth(self, shapes: Shapes) -> int:
         return shapes["index"][0]

@@ -8,7 +8,7 @@ from math import prod
 from typing import ClassVar
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.graph.operators.move import normalised, whole_numbers
 from glnn.types import Array, Dim, TensorType
 
@@ -25,7 +25,7 @@ class View(Operator):
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
         """The result's dimensions."""
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
         return (TensorType(self.dims(x), x.dtype),)
 

@@ -41,7 +41,7 @@ class Rows(_View):
         x = operands["x"]
         return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(-1, x.shape[1])
 
-    def view_layouts(self, given: str) -> tuple[str, str]:
+    def view_layouts(self, layout: str) -> tuple[str, str]:
         return "nhwC4c", "R4"
 
 
@@ -66,5 +66,5 @@ class Images(_View):
         n, h, w = self.images
         return np.ascontiguousarray(x.reshape(n, h, w, x.shape[1]).transpose(0, 3, 1, 2))
 
-    def view_layouts(self, given: str) -> tuple[str, str]:
+    def view_layouts(self, layout: str) -> tuple[str, str]:
         return ("C" if self.transposed else "R4"), "nhwC4c"

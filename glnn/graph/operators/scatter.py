@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval
-from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
+from glnn.graph.operator import Constants, Cost, Intervals, Operator, Shapes, Types
 from glnn.graph.operators.gather import check_elements, check_index, clamped, in_range, tuple_depth
 from glnn.graph.operators.move import MOST_RANK, whole_numbers
 from glnn.types import Array, Dim, Shape, TensorType
@@ -35,7 +35,7 @@ class Put(Operator):
     """
 
     name: ClassVar[str] = "scatter"
-    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     passes: ClassVar[tuple[str, ...]] = ("x", "updates")
     reduction: Reduction
 
@@ -60,8 +60,8 @@ class Put(Operator):
                 f"{self.called}: {self.reduction} is for {', '.join(REDUCED)}, got {x}"
             )
 
-    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
-        (either,) = super().between(given, types)
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        (either,) = super().value_ranges(intervals, types)
         if self.reduction in ("none", "max", "min"):
             return (either,)
         updates = self.named(types)["updates"]
@@ -95,13 +95,13 @@ class Scatter(Put):
     def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
         """Raise ShapeError where the shapes do not go together."""
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         x, index, updates = given["x"], given["index"], given["updates"]
         self.check(x, index, updates)
         self.fits(x, index, updates)
-        if len(known) > 1 and known[1] is not None:
-            in_range(self.called, known[1], TensorType(self.bounds(x)).shape)
+        if len(constants) > 1 and constants[1] is not None:
+            in_range(self.called, constants[1], TensorType(self.bounds(x)).shape)
         return (x,)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -190,7 +190,7 @@ class ScatterSorted(Put):
     """Number of leading dimensions of x that a place has."""
     reduction: Reduction = "none"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         x, index, updates = given["x"], given["index"], given["updates"]
         self.check(x, index, updates)

@@ -95,7 +95,7 @@ class SeparableConv2d(Convolving):
             "weight": (shapes["weight"][0], made, 1, 1),
         }
 
-    def smaller(self, shapes: Shapes) -> Shapes:
+    def shrink(self, shapes: Shapes) -> Shapes:
         n, c, *size = shapes["x"]
-        fewer = windows.fewer(size, self.shape_of(shapes)[2:], self.stride)
+        fewer = windows.shrink_sizes(size, self.shape_of(shapes)[2:], self.stride)
         return self.with_x(shapes, (n, c, *fewer))

@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval
-from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
+from glnn.graph.operator import Constants, Cost, Intervals, Operator, Shapes, Types
 from glnn.types import Array, DType, TensorType
 
 WORD = 4  # pixels
@@ -30,7 +30,7 @@ class Sobel(Operator):
 
     name: ClassVar[str] = "sobel"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
         if len(x.dims) != 2 or x.dtype is not DType.uint8:
             raise ShapeError(f"sobel: x must be uint8 (h, w), got {x}")
@@ -52,7 +52,7 @@ class Sobel(Operator):
         pixels = prod(self.named(types)["x"].shape)
         return Cost(16 * pixels, 3 * pixels)
 
-    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
         return (Interval(-128, 127),)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:

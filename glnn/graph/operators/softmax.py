@@ -26,7 +26,7 @@ class Softmax(Contraction):
 
     name: ClassVar[str] = "softmax"
     samples: ClassVar[bool] = True
-    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     axis: int = -1
     """Axis of the softmax; negative ones count from the end."""
     log: bool = False
@@ -59,7 +59,7 @@ class Softmax(Contraction):
     def flops(self, shapes: Shapes) -> int:
         return 5 * prod(shapes["x"])  # maximum, difference, exponential, sum, quotient
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
         """Return the operands that hold samples: none where the axis is the samples'."""
         x = shapes["x"]
         return ("x",) if axes_of("softmax", (self.axis,), len(x)) != (0,) else ()

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.graph.operators.move import Slice, normalised, whole_numbers
 from glnn.types import Array, TensorType
 
@@ -46,10 +46,10 @@ class Split(Operator):
         return tuple(Slice((start,), (end,), (self.axis,), (1,)) for start, end in bounds)
 
     @property
-    def each(self) -> tuple[Operator, ...]:
+    def single_result_operators(self) -> tuple[Operator, ...]:
         return self.slices
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
         (axis,) = normalised("split", (self.axis,), len(x.dims))
         if x.dims[axis] != sum(self.pieces):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.graph.operators.winograd import winograd
 from glnn.types import Array, Shape, TensorType
 
@@ -16,7 +16,7 @@ from glnn.types import Array, Shape, TensorType
 class _Weights(Operator):
     """Base class of transformations of weights (o, c, kh, kw)."""
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
         return (TensorType(self.transformed(x.shape), x.dtype),)
 

@@ -71,10 +71,10 @@ def rows(size: int, count: int, first: int, stride: int) -> tuple[slice, slice]:
     return slice(low, high), slice(start, start + (high - low - 1) * stride + 1, stride)
 
 
-def fewer(size: Sequence[int], out: Sequence[int], stride: Pair) -> tuple[int, ...]:
+def shrink_sizes(size: Sequence[int], out: Sequence[int], stride: Pair) -> tuple[int, ...]:
     """Return the size of an image with fewer windows than `out`, where these are many."""
     along = zip(size, out, stride, strict=True)
-    return tuple(n - (count - operator.fewer(count)) * step for n, count, step in along)
+    return tuple(n - (count - operator.shrink_size(count)) * step for n, count, step in along)
 
 
 def taps(x: Array, at: Pair, out: Pair, stride: Pair) -> tuple[tuple[slice, slice], Array]:

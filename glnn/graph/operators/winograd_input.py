@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Cost, Few, Operands, Operator, Shapes, rank, typed
+from glnn.graph.operator import Cost, Operands, Operator, SampleSubset, Shapes, rank, typed
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.graph.operators.winograd import FEW, check_part, part_of, winograd
@@ -72,25 +72,25 @@ class WinogradInput(Contraction):
         stack = stack.reshape(form.window**2, n * down * across, c)[:, first : first + count]
         return np.ascontiguousarray(stack).reshape(self.shape_of({"x": x.shape}))
 
-    def undivided(self, shapes: Shapes) -> tuple[Operator, Shapes]:
+    def whole_problem(self, shapes: Shapes) -> tuple[Operator, Shapes]:
         images = -(-self._part(shapes)[1] // max(prod(self.tiles(shapes["x"])), 1))
         return replace(self, part=None), {**shapes, "x": (images, *shapes["x"][1:])}
 
-    def few(self, shapes: Shapes, count: int) -> Few | None:
+    def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         if self.part is not None:
             return None
         some = {**shapes, "x": (count, *shapes["x"][1:])}
-        return Few(self, some, {"x": 1, "out": winograd(self.tile).window ** 2})
+        return SampleSubset(self, some, {"x": 1, "out": winograd(self.tile).window ** 2})
 
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
         n, c, *size = shapes["x"]
         return {"x": (n, min(c, FEW + c % 4) if few else c, *size)}
 
-    def smaller(self, shapes: Shapes) -> Shapes:
+    def shrink(self, shapes: Shapes) -> Shapes:
         if self.part is not None:
             return shapes
         n, c, *size = shapes["x"]
-        return {"x": (n, c, *windows.fewer(size, size, (1, 1)))}
+        return {"x": (n, c, *windows.shrink_sizes(size, size, (1, 1)))}
 
     def flops(self, shapes: Shapes) -> int:
         rows, c = self.shape_of(shapes)

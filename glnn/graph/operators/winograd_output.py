@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Cost, Few, Operands, Operator, Shapes, rank, typed
+from glnn.graph.operator import Cost, Operands, Operator, SampleSubset, Shapes, rank, typed
 from glnn.graph.operators.pool2d import MODES, Pool2d
 from glnn.graph.operators.windows import Pair
 from glnn.graph.operators.winograd import FEW, check_part, part_of, winograd
@@ -73,10 +73,10 @@ class WinogradOutput(Contraction):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         return self._concluded(operands, lambda whole: whole)
 
-    def concluded(
+    def reference_with_epilogue(
         self, finish: Callable[[Array], Array], *arrays: Array | None
     ) -> tuple[Array, ...]:
-        return (self._concluded(self.given(arrays), finish),)
+        return (self._concluded(self.float_operands(arrays), finish),)
 
     def _concluded(self, operands: Mapping[str, Array], finish: Callable[[Array], Array]) -> Array:
         """The result; `finish` is done on each image before it is pooled, if it is."""
@@ -103,15 +103,15 @@ class WinogradOutput(Contraction):
         there = there.reshape(n, 1, *whole.shape[2:])[:, :, ::2, ::2][..., : shape[2], : shape[3]]
         return np.where(there, pooled, operands.get("into", np.zeros(shape, x.dtype)))
 
-    def undivided(self, shapes: Shapes) -> tuple[Operator, Shapes]:
+    def whole_problem(self, shapes: Shapes) -> tuple[Operator, Shapes]:
         return self._of(shapes, -(-self._part[1] // max(prod(self._tiles), 1)))
 
-    def few(self, shapes: Shapes, count: int) -> Few | None:
+    def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         if self.part is not None:
             return None
         op, some = self._of(shapes, count)
         stack = {"x": winograd(self.tile).window ** 2}
-        return Few(op, some, {**dict.fromkeys((*some, "out"), 1), **stack})
+        return SampleSubset(op, some, {**dict.fromkeys((*some, "out"), 1), **stack})
 
     def _of(self, shapes: Shapes, count: int) -> tuple[Operator, dict[str, Shape]]:
         """The same of so many whole images."""

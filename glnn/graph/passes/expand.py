@@ -43,7 +43,7 @@ class _Expansion:
         self, graph: Graph, types: Types, told: Told | None, only_own: bool = False
     ) -> None:
         self._graph, self._told, self._only_own = graph, told or {}, only_own
-        self._types, self._known = graph.settled(types, told)
+        self._types, self._known = graph.propagate_constants(types, told)
         self._names = {value.name for value in graph.inputs}
         self._names |= {value.name for node in graph.nodes for value in node.outputs}
         self._marks = Marks()
@@ -118,7 +118,7 @@ class _Expansion:
         there = [value for value in given if value is not None]
         changes = all(value.kind in (Kind.INPUT, Kind.COMPUTED) for value in there)
         if operator.opens or not changes or len(set(there)) < len(there):
-            made = operator.express(given)
+            made = operator.expand(given)
             return made, made.inputs
         types = [None if value is None else value.type for value in given]
         return operator.graph(types), there

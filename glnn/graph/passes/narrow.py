@@ -71,7 +71,7 @@ class _Narrowing:
         node = _once(node)
         given = [None if value is None else self._within(value) for value in node.inputs]
         types = [None if value is None else self._types[value] for value in node.inputs]
-        found = node.operator.between(given, types)
+        found = node.operator.value_ranges(given, types)
         for value, lies in zip(node.outputs, found, strict=bool(found)):
             self._lies[value] = lies.stored(self._types[value].dtype)
         operator = node.operator.narrow(given, types) if self._fits(node) else None

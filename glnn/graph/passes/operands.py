@@ -17,7 +17,7 @@ def of_one_result(graph: Graph) -> Graph:
     """
     nodes: list[Node] = []
     for node in graph.nodes:
-        each = node.operator.each
+        each = node.operator.single_result_operators
         if not each or node.epilogue is not None:
             nodes.append(node)
             continue

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, overload
 from glnn.errors import ShapeError
 from glnn.graph.compose.maker import Maker
 from glnn.graph.graph import Kind, Value
-from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.numeric import cast
 from glnn.onnx.operators.dtypes import HALVES
@@ -40,7 +40,7 @@ class HostCast(HostOperator):
         others = (one.value for one in (self.source, self.to) if one not in CONVERTED)
         return f"{' and '.join(others)} is the host's"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         (source,) = self.named(types).values()
         return (TensorType(source.dims, self.to),)
 
@@ -138,7 +138,7 @@ class Converter:
     since: int
     """The first version of the operator set that it is for; the next entry of the name ends it."""
     convert: Convert
-    told: tuple[int, ...] = ()
+    shape_inputs: tuple[int, ...] = ()
     """The operands, by number, whose numbers must be known: sizes depend on them."""
     type_only: tuple[int, ...] = ()
     """The operands, by number, of which the results depend on the type alone."""

@@ -174,6 +174,6 @@ ENTRIES = (
     Converter("Conv", 1, _conv),
     Converter("ConvTranspose", 1, _conv_transpose),
     Converter("CausalConvWithState", 1, _causal_conv),
-    Converter("Col2Im", 18, _col2im, told=(1, 2)),
+    Converter("Col2Im", 18, _col2im, shape_inputs=(1, 2)),
     Converter("DeformConv", 19, _deform_conv),
 )

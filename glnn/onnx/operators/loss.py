@@ -107,5 +107,5 @@ ENTRIES = (
     Converter("NegativeLogLikelihoodLoss", 12, _nll),
     Converter("SoftmaxCrossEntropyLoss", 12, _cross_entropy),
     Converter("Hardmax", 1, _hardmax),
-    Converter("OneHot", 9, _one_hot, told=(1,)),
+    Converter("OneHot", 9, _one_hot, shape_inputs=(1,)),
 )

@@ -174,5 +174,5 @@ ENTRIES = (
     Converter("GlobalAveragePool", 1, _global_average_pool),
     Converter("GlobalMaxPool", 1, _global_max_pool),
     Converter("GlobalLpPool", 1, _global_lp_pool),
-    Converter("MaxUnpool", 9, _max_unpool, told=(2,)),
+    Converter("MaxUnpool", 9, _max_unpool, shape_inputs=(2,)),
 )

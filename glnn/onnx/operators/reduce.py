@@ -75,7 +75,9 @@ def _log_sum_exp(call: Call, x: Value, axes: Value | None = None) -> Value:
 
 
 def _row(name: str, kind: str, before: str = "a", after: str = "a") -> Converter:
-    return Converter(name, 1, partial(_reduce, kind=kind, before=before, after=after), told=(1,))
+    return Converter(
+        name, 1, partial(_reduce, kind=kind, before=before, after=after), shape_inputs=(1,)
+    )
 
 
 def _arg(call: Call, x: Value, *, kind: str) -> Value:
@@ -121,11 +123,11 @@ ENTRIES = (
     _row("ReduceL2", "sum", "square(a)", "sqrt(a)"),
     _row("ReduceSumSquare", "sum", "square(a)"),
     _row("ReduceLogSum", "sum", "a", "log(a)"),
-    Converter("ReduceLogSumExp", 1, _log_sum_exp, told=(1,)),
+    Converter("ReduceLogSumExp", 1, _log_sum_exp, shape_inputs=(1,)),
     Converter("ArgMax", 1, partial(_arg, kind="max")),
     Converter("ArgMin", 1, partial(_arg, kind="min")),
     Converter("Softmax", 1, partial(_softmax, log=False)),
     Converter("LogSoftmax", 1, partial(_softmax, log=True)),
-    Converter("CumSum", 11, _cum_sum, told=(1,)),
-    Converter("CumProd", 26, _cum_prod, told=(1,)),
+    Converter("CumSum", 11, _cum_sum, shape_inputs=(1,)),
+    Converter("CumProd", 26, _cum_prod, shape_inputs=(1,)),
 )

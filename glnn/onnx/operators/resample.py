@@ -15,7 +15,7 @@ from glnn.array_functions import inside_table, nearest_table, taps_table
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.resample import picked, repeated, weighted
 from glnn.graph.graph import Value
-from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators import Gather, Identity, Resample, Slice
 from glnn.graph.operators.host import HostOperator
 from glnn.graph.operators.table import Table
@@ -48,7 +48,7 @@ class WideResample(HostOperator):
     def reason(self) -> str:
         return f"{DType.float64.value} is the host's"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         (x,) = self.named(types).values()
         axis = self.resized.axis
         return (TensorType((*x.dims[:axis], self.resized.count, *x.dims[axis + 1 :]), x.dtype),)
@@ -96,7 +96,7 @@ class NearestTable(ResizeTable):
     nearest: str
     """The mode by which halves are rounded."""
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return (TensorType((self.resized.count,), DType.int32),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -111,7 +111,7 @@ class TapsTable(ResizeTable):
     array_function: ClassVar[str] = "taps_table"
     filter: Filter
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         shape = self.resized.reach(self.filter), self.resized.count
         return TensorType(shape, DType.int32), TensorType(shape, DType.float32)
 
@@ -128,7 +128,7 @@ class InsideTable(ResizeTable):
     array_function: ClassVar[str] = "inside_table"
     shape: Shape
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return (TensorType(self.shape, DType.bool),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -358,6 +358,6 @@ def _outside(call: Call, y: Value, along: Sequence[ResizedAxis], mode: str) -> V
 
 
 ENTRIES = (
-    Converter("Upsample", 1, _upsample, told=(1,)),
-    Converter("Resize", 10, _resize, told=(1, 2, 3)),
+    Converter("Upsample", 1, _upsample, shape_inputs=(1,)),
+    Converter("Resize", 10, _resize, shape_inputs=(1, 2, 3)),
 )

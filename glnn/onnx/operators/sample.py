@@ -178,5 +178,5 @@ def _grid_line(count: int, corners: bool) -> Array:
 
 ENTRIES = (
     Converter("GridSample", 16, _grid_sample),
-    Converter("AffineGrid", 20, _affine_grid, told=(1,)),
+    Converter("AffineGrid", 20, _affine_grid, shape_inputs=(1,)),
 )

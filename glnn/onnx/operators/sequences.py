@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.errors import ShapeError, first_line
 from glnn.graph.graph import Value
-from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.onnx.operators.call import Call, Converter
 from glnn.onnx.operators.dtypes import type_from_text, type_of, type_text
@@ -40,11 +40,11 @@ class ObjectOperator(HostOperator):
     def reason(self) -> str:
         return "sequences and optional values are the host's"
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return (self.type,)
 
-    def settle(
-        self, types: Types, known: Known = (), results: Sequence[TensorType] | None = None
+    def propagate_constants(
+        self, types: Types, constants: Constants = (), results: Sequence[TensorType] | None = None
     ) -> tuple[Array | None, ...]:
         return (None,)
 
