@@ -78,7 +78,7 @@ if asked["backend"] == "onnxruntime":
 else:
     from glnn.session import InferenceSession
     note("import")
-    from glnn.gl.shared import SHARED
+    from glnn.gl.device import SHARED
     device = SHARED.open()
     note("device")
     from glnn.gl.program import Program
@@ -118,11 +118,11 @@ if device is not None:
     heavy = ("glnn.graph", "glnn.kernels", "glnn.compiler", "glnn.layers", "glnn.model", "onnx")
     answer["heavy"] = sum(name.startswith(heavy) for name in sys.modules)
     if session.restored and asked["nbytes"]:
-        from glnn.gl.staging import allocated
+        from glnn.gl.transfer import allocate_buffer
         words = np.ones(min(asked["nbytes"], 1 << 30) // 4, np.uint32)
         def upload():
             first = clock()
-            made = allocated(device, len(words), words)
+            made = allocate_buffer(device, len(words), words)
             device.finish()
             return clock() - first
         seconds = device.perform(lambda: min(upload() for _ in range(3)))

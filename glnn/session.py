@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from glnn.choice import Choice
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
-from glnn.gl.shared import shared_device
+from glnn.gl.device import shared_device
 from glnn.process import process_lock
 from glnn.remade import Remade
 from glnn.runtime.options import Options

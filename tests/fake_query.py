@@ -30,7 +30,7 @@ class FakeQuery:
         self.now = self.start = 0.0
         self.first: float | None = None
         device.timer_query = self  # type: ignore[assignment]
-        for module in ("device.timer", *(f"profiling.{name}" for name in PROFILING)):
+        for module in ("gl.timer", *(f"profiling.{name}" for name in PROFILING)):
             monkeypatch.setattr(import_module(f"glnn.{module}"), "perf_counter", self.clock)
 
     def clock(self) -> float:

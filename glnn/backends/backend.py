@@ -68,7 +68,7 @@ class Backend(ABC):
     strips: ClassVar[bool] = False
     """True where kernels read and write channel ranges of wider images (`layout/strip.py`)."""
     packs: ClassVar[bool] = False
-    """True where constants are packed into their layout by `device.copying.packed`."""
+    """True where constants are packed into their layout by `gl.transfer.pack_words`."""
     in_place: ClassVar[bool] = False
     """True where a launch may overwrite memory that it reads, at the same place."""
     device: Device | None
@@ -214,7 +214,7 @@ class Backend(ABC):
         return None
 
     def memory_kind(self, floats: int, way: Way | None = None) -> str:
-        """Return the key in `device.memory.MEMORIES` of the memory that `memory` allocates."""
+        """Return the key in `gl.buffer.MEMORIES` of the memory that `memory` allocates."""
         return "shared"
 
     def available(self) -> int | None:

@@ -14,8 +14,15 @@ from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch, Sending, TextureSource, Touched
 from glnn.gl import Buffer, Device, Program, Source, confuses_values
-from glnn.gl.command_encoder import BlockPart, BufferPart, CommandEncoder, Fetched, place
-from glnn.gl.places import END, Place
+from glnn.gl.command_encoder import (
+    END,
+    BlockPart,
+    BufferPart,
+    CommandEncoder,
+    Fetched,
+    Place,
+    place,
+)
 from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform

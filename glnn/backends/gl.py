@@ -19,9 +19,9 @@ from glnn.backends.programs import Programs
 from glnn.backends.trial import SLOWEST
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, DataTexture, Device, Fence, SharedMemory
+from glnn.gl.buffer import LEAST, MEMORIES
 from glnn.gl.command_buffer import TextureView
 from glnn.gl.command_encoder import BufferPart, Fetched
-from glnn.gl.memory import LEAST, MEMORIES
 from glnn.gl.probe import moves_mapped_buffers
 from glnn.kernels.architecture import PATIENT, architecture
 from glnn.kernels.binding import textures

@@ -11,10 +11,8 @@ from typing import Any, Protocol
 
 from glnn.backends.backend import Launch
 from glnn.gl import Buffer, DataTexture, Device
-from glnn.gl.bound_commands import BoundCommands
-from glnn.gl.command_buffer import TextureView
-from glnn.gl.command_encoder import BufferPart, CommandEncoder
-from glnn.gl.places import Marks, Place
+from glnn.gl.command_buffer import BoundCommands, TextureView
+from glnn.gl.command_encoder import AccessLog, BufferPart, CommandEncoder, Place
 from glnn.kernels.architecture import EAGER, architecture
 
 
@@ -125,7 +123,7 @@ def in_levels(launches: Iterable[Launch]) -> list[Launch]:
     """
     found: list[Launch] = []
     together: list[tuple[int, Launch]] = []
-    wrote, read = Marks(), Marks()
+    wrote, read = AccessLog(), AccessLog()
 
     def end() -> None:
         found.extend(launch for _, launch in sorted(together, key=lambda each: each[0]))

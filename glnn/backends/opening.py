@@ -9,8 +9,8 @@ from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.gl import Device
-from glnn.gl.opening import check_gpu, check_limits
-from glnn.gl.shared import SHARED, limits_wanted
+from glnn.gl.device import SHARED, limits_or_default
+from glnn.gl.device_selection import check_gpu, check_limits
 from glnn.process import GL_PROCESS, process_lock
 from glnn.runtime.options import NAMES
 from glnn.settings import Settings
@@ -75,7 +75,7 @@ def opened(backend: str | Backend) -> Backend:
 def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> Backend:
     reasons: list[str] = []
     GL_PROCESS.check()  # nor is being a fork
-    check_limits(limits_wanted(limits))  # a mistake, and no reason to take the CPU
+    check_limits(limits_or_default(limits))  # a mistake, and no reason to take the CPU
     for name in tried(device, gpu):
         try:
             return open_backend(name, device, gpu=gpu, limits=limits)

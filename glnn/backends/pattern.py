@@ -9,8 +9,8 @@ from math import prod
 import numpy as np
 
 from glnn.gl import Buffer, Device
-from glnn.gl.copying import Part
-from glnn.gl.pieces import PIECE, repeat
+from glnn.gl.buffer import CHUNK, repeat
+from glnn.gl.transfer import Part
 from glnn.layout import Layout
 from glnn.types import Array, Shape
 
@@ -101,7 +101,7 @@ class Pattern:
 
     def fill(self, device: Device, buffer: Buffer, packed: Array) -> None:
         """Fill the memory of `buffer` with these periods, repeated."""
-        if self.runs > 1 and packed.itemsize * self.size <= PIECE:
+        if self.runs > 1 and packed.itemsize * self.size <= CHUNK:
             packed = self.at(packed, 0, self.size)[None]
         size = packed.itemsize * self.size // len(packed)
         for run, numbers in enumerate(packed):

@@ -14,8 +14,8 @@ from glnn.backends.examined import Examined
 from glnn.backends.known import Known, Tolerance, far, greatest, measured
 from glnn.backends.pattern import MOST, Pattern, places
 from glnn.gl import Buffer
-from glnn.gl.copying import Part
-from glnn.gl.pieces import gathered, repeat
+from glnn.gl.buffer import gather, repeat
+from glnn.gl.transfer import Part
 from glnn.graph.error import quotient, squares
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -192,7 +192,7 @@ class Trial:
 
     def _pieces(self, looked: Sequence[Part]) -> Iterator[Piece]:
         """Yield the pieces of the result in these ranges; numbers not compared are as expected."""
-        numbers = gathered(self._backend.device, self._out, looked)
+        numbers = gather(self._backend.device, self._out, looked)
         taken = 0
         for first, last in looked:
             for start in range(first, last, PIECE):

@@ -13,7 +13,7 @@ from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.doctor.examination import Certificates
 from glnn.errors import DeviceError, GlnnError, printable
 from glnn.gl import Capabilities, Device
-from glnn.gl.believed import BrokenLimits
+from glnn.gl.limit_overrides import LimitOverrides
 from glnn.kernels import export, library
 from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.cache import CACHE_LINES, INVOCATIONS, LINE_BYTES, Reads, workgroups
@@ -250,7 +250,7 @@ def _forget(verdicts: Verdicts, device: Device, cache: Path | None) -> None:
     """Drop what was seen of kernels, the doctor's certificates, and limits that do not hold."""
     offers = device.capabilities
     certificates = Certificates.load(cache, offers, VERSION)
-    for kept in (verdicts, certificates, BrokenLimits.load(cache, offers)):
+    for kept in (verdicts, certificates, LimitOverrides.load(cache, offers)):
         try:
             kept.forget()
         except OSError as error:

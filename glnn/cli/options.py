@@ -16,7 +16,7 @@ from click.types import StringParamType
 
 from glnn.cli.screen import say_logged
 from glnn.errors import GlnnError, ModelError, fault
-from glnn.gl.opening import MINIMUM_LIMITS
+from glnn.gl.device_selection import MINIMUM_LIMITS
 from glnn.runtime.options import NAMES, PRECISIONS
 from glnn.types import Shape
 from glnn.writing import probe

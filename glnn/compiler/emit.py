@@ -25,8 +25,8 @@ from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Entry, Tensor
 from glnn.compiler.weights import ArrayWriter, Key, Weight, Weights
 from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.gl.buffer import LEAST
 from glnn.gl.command_encoder import BlockPart, CommandEncoder
-from glnn.gl.memory import LEAST
 from glnn.gl.program import Program
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator

@@ -21,7 +21,7 @@ from glnn.backends.gl import GlBackend
 from glnn.errors import UnsupportedOpError
 from glnn.gl import Buffer, DataTexture
 from glnn.gl.command_buffer import TextureView
-from glnn.gl.copying import packed
+from glnn.gl.transfer import pack_words
 from glnn.graph.constant import (
     Constant,
     Leaf,
@@ -258,7 +258,7 @@ class Kept:
         if found is not None:
             return found
         assert isinstance(self.store, Buffer)
-        found = packed(self.store.layout, np.asarray(self.weight.read(), order="C"))
+        found = pack_words(self.store.layout, np.asarray(self.weight.read(), order="C"))
         return np.zeros(0, np.uint32) if found is None else found
 
     def current(self) -> bool:
@@ -306,7 +306,7 @@ class Ready:
         weight, layout, _ = key
         revisions = [variable.revision for variable in weight.variables]
         array = weight.read()
-        words = packed(layout, array) if pack else None  # from any order of memory, at once
+        words = pack_words(layout, array) if pack else None  # from any order of memory, at once
         array = np.asarray(array, order="C") if words is None else array
         return cls(array, words, revisions)
 

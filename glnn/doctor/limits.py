@@ -14,8 +14,8 @@ from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.scratch_program import ScratchSpace
 from glnn.errors import GlnnError, NoRoomError, ShaderError, first_line, raised
 from glnn.gl import Capabilities, Device
-from glnn.gl.believed import UPWARD, Broken, BrokenLimits
-from glnn.gl.capabilities import MINIMUM
+from glnn.gl.device_info import MINIMUM
+from glnn.gl.limit_overrides import UPWARD, BrokenLimit, LimitOverrides
 from glnn.settings import Settings
 
 
@@ -71,7 +71,7 @@ class Limits:
 
     findings: tuple[LimitFinding, ...]
     """The result of each test."""
-    before: dict[str, Broken]
+    before: dict[str, BrokenLimit]
     """The limits that were found broken earlier, and lowered as the device opened."""
     seconds: float
     """The time that the tests took."""
@@ -248,7 +248,7 @@ def probe_limits(
     search raises an exception is left without a verdict.
     """
     folder, start, checks = Settings.from_environment().cache, perf_counter(), Checks()
-    kept = BrokenLimits.load(folder, device.capabilities)
+    kept = LimitOverrides.load(folder, device.capabilities)
     before, found = dict(kept.found), list[LimitFinding]()
     for probe in probes():
         offers = device.capabilities
@@ -272,20 +272,20 @@ def probe_limits(
 
 
 def _lower(
-    device: Device, broken: BrokenLimits, finding: LimitFinding, offers: Capabilities
+    device: Device, broken: LimitOverrides, finding: LimitFinding, offers: Capabilities
 ) -> None:
     """Keep a limit that does not hold, and have `device` take what does."""
     broken.keep({finding.limit: _broken_limit(finding, offers)})
     device.capabilities = broken.lowered(device.capabilities)
 
 
-def _broken_limit(finding: LimitFinding, offers: Capabilities) -> Broken:
+def _broken_limit(finding: LimitFinding, offers: Capabilities) -> BrokenLimit:
     """Return the record of a limit that does not hold."""
     said, why = getattr(offers, finding.limit), finding.why or ""
     if finding.axis is None:
-        return Broken(said, finding.holds, why)
+        return BrokenLimit(said, finding.holds, why)
     x, y, z = (finding.holds if i == finding.axis else n for i, n in enumerate(said))
-    return Broken(said, (x, y, z), why)
+    return BrokenLimit(said, (x, y, z), why)
 
 
 class _LimitSearch:

@@ -1,8 +1,8 @@
-"""Device memory that mirrors host arrays."""
+"""Device memory: blocks that buffers share, and buffers that mirror host arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +10,104 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import DeviceError, ShapeError
-from glnn.gl.copying import copied_in_parts, packed, parts_in_words
-from glnn.gl.copying import copy as copied
-from glnn.gl.device import Device
-from glnn.gl.memory import LEAST, SharedMemory
-from glnn.gl.staging import allocated
-from glnn.gl.timeline import Fence
+from glnn.gl.device import Device, Fence
+from glnn.gl.transfer import (
+    Part,
+    allocate_buffer,
+    copy_in_parts,
+    map_buffer,
+    pack_words,
+    parts_in_words,
+    threaded_copy,
+)
 from glnn.layout import Layout
+from glnn.layout.layout import DENSE, PACKED
 from glnn.process import alone
 from glnn.types import DType
 
 if TYPE_CHECKING:
     import moderngl
+
+
+LEAST = 4  # floats: GL has no empty buffers, and kernels read whole vec4
+
+
+class SharedMemory:
+    """Room for `floats` on `device`; zeros at first. Raises DeviceError where memory runs out."""
+
+    host: NDArray[np.uint32] | None = None
+    """The words as the host sees them, where it does."""
+
+    def __init__(self, floats: int, device: Device) -> None:
+        self.device = device
+        self.size = max(floats, LEAST)
+        self.nbytes = 4 * self.size
+        device.activate()
+        self.copy = self._allocated()
+
+    def _allocated(self) -> moderngl.Buffer:
+        return allocate_buffer(self.device, self.size)
+
+    def to_device(self, first: int, last: int) -> None:
+        """Have the device see the words from `first` up to `last` that the host wrote."""
+
+    def to_host(self, cuts: Sequence[Part]) -> list[Fence]:
+        """Have the host see words in parts, and give what tells when it sees each.
+
+        None where that is when the device has done all it was told to.
+        """
+        return []
+
+
+class MappedMemory(SharedMemory):
+    """Room in the host's memory that the device reads and writes where it lies.
+
+    For devices with `buffer_storage`. The host must not write what the device still reads.
+    """
+
+    def _allocated(self) -> moderngl.Buffer:
+        made, self.host = map_buffer(self.device, self.nbytes)
+        return made
+
+
+class StagedMemory(SharedMemory):
+    """Room on the device and, beside it, in the host's memory: one command copies to the other.
+
+    For devices with `buffer_storage`.
+    """
+
+    def _allocated(self) -> moderngl.Buffer:
+        self._staging, self.host = map_buffer(self.device, self.nbytes)
+        return super()._allocated()
+
+    def to_device(self, first: int, last: int) -> None:
+        self._move(self.copy, self._staging, first, last)
+        if last < self.size:
+            self.device.flush()  # the host goes on with what follows
+
+    def to_host(self, cuts: Sequence[Part]) -> list[Fence]:
+        fences: list[Fence] = []
+        for first, last in cuts:
+            self._move(self._staging, self.copy, first, last)
+            fences.append(self.device.fence())
+        self.device.flush()
+        return fences
+
+    def _move(
+        self, target: moderngl.Buffer, source: moderngl.Buffer, first: int, last: int
+    ) -> None:
+        at, size = 4 * first, 4 * (last - first)
+        copy = self.device.context.copy_buffer
+        copy(target, source, size, read_offset=at, write_offset=at)
+
+
+MEMORIES: Mapping[str, type[SharedMemory]] = {
+    "shared": SharedMemory,
+    "mapped": MappedMemory,
+    "staged": StagedMemory,
+}
+"""Kinds of memory by their names in files."""
+
 
 Shape = tuple[int, ...]
 
@@ -111,7 +197,7 @@ class Buffer:
     def push(self, device: Device, words: NDArray[np.uint32] | None = None) -> moderngl.Buffer:
         """The copy on `device`, made where there is none and written only if stale.
 
-        words: what was set, as `packed` has it, where that is known for a new copy. Raises
+        words: what was set, as `pack_words` has it, where that is known for a new copy. Raises
         DeviceError where the newest content was on a device that is now closed, or memory runs out.
         """
         copy = self._copy
@@ -149,9 +235,9 @@ class Buffer:
         device.activate()
         self.release()
         if content is None and self._host is not None:
-            content = packed(self.layout, self._host)
+            content = pack_words(self.layout, self._host)
         self.pushes += content is not None
-        copy = allocated(device, self.size, content)
+        copy = allocate_buffer(device, self.size, content)
         self._host_newer = False
         self._device, self._copy = device, copy
         return copy
@@ -174,11 +260,11 @@ class Buffer:
         if view is None:
             self.layout.fill(words[: self.words].view(self._number), array)
         elif len(cuts) == 1 or not memory.device.timeline.idle:
-            copied(view, array)
-        elif copied_in_parts(view, array, done=lambda part: memory.to_device(*cuts[part])):
+            threaded_copy(view, array)
+        elif copy_in_parts(view, array, done=lambda part: memory.to_device(*cuts[part])):
             return  # the device began with the first part
         else:
-            copied(view, array)
+            threaded_copy(view, array)
         memory.to_device(0, self.words)
 
     def copy_from(self, other: Buffer, device: Device) -> None:
@@ -252,7 +338,7 @@ class Buffer:
         if self._device_newer:
             return self._read(out)
         found = np.empty(self.shape, self.dtype.numpy) if out is None else out
-        copied(found, self.pull())
+        threaded_copy(found, self.pull())
         return found
 
     def _read(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -270,7 +356,7 @@ class Buffer:
             return flat[: self._count].reshape(self.shape)
         found = np.empty(self.shape, self.dtype.numpy) if out is None else out
         if self._dense:
-            copied(found, flat[: self._count].reshape(self.shape))
+            threaded_copy(found, flat[: self._count].reshape(self.shape))
         else:
             found[...] = self.layout.unpack(flat, self.shape)
         return found
@@ -289,7 +375,7 @@ class Buffer:
         if (
             len(arrivals) > 1
             and view is not None
-            and copied_in_parts(found, view, ready=lambda part: arrivals[part].wait(checked=False))
+            and copy_in_parts(found, view, ready=lambda part: arrivals[part].wait(checked=False))
         ):
             device.check_reset(f"read {found.nbytes} bytes")  # only now that nobody reads
             return found
@@ -301,7 +387,7 @@ class Buffer:
             flat = words[: self.words].view(self._number)[: self._used]
             found[...] = self.layout.unpack(flat, self.shape)
         else:
-            copied(found, view)
+            threaded_copy(found, view)
         return found
 
     def _mapped(self, device: Device, copy: moderngl.Buffer) -> NDArray[Any]:
@@ -324,3 +410,50 @@ class Buffer:
         self._copy = self._device = self._memory = self._view = None
         self._part = (0, -1)
         self._host_newer = self._host is not None
+
+
+CHUNK = 1 << 20  # bytes that are copied at once, where fewer are repeated
+
+
+def repeat(device: Device, buffer: Buffer, part: Part, numbers: NDArray[Any]) -> None:
+    """Have `part` of the memory of `buffer`, in bytes, hold `numbers` over and over.
+
+    They go to the device once, and from there to each place. Whoever asks tells `buffer` so.
+    """
+    first, last = part
+    if first >= last or not numbers.nbytes:
+        return
+    times = max(min(CHUNK, last - first) // numbers.nbytes, 1)
+    size = times * numbers.nbytes
+    words = np.empty(-(-size // 4), np.uint32)
+    words.view(numbers.dtype)[: times * numbers.size].reshape(times, -1)[:] = numbers
+    target, copy = buffer.push(device), device.context.copy_buffer
+    if last - first <= size:
+        target.write(words.view(np.uint8)[: last - first], offset=buffer.first + first)
+        device.check(f"write {last - first} bytes")
+        return
+    source = allocate_buffer(device, len(words), words)
+    for at in range(first, last, size):
+        count = min(size, last - at)
+        copy(target, source, count, read_offset=0, write_offset=buffer.first + at)
+    device.check(f"copy {last - first} bytes")
+
+
+def gather(device: Device, buffer: Buffer, places: Sequence[Part]) -> NDArray[Any]:
+    """The numbers of `buffer` in `places`, as they lie there, one place behind another.
+
+    The device puts them together, so that little is read, at once, and a driver that keeps what is
+    read with the host has no reason to move the rest there.
+    """
+    layout = PACKED if buffer.layout.narrow else DENSE
+    count = sum(last - first for first, last in places)
+    found = Buffer((count,), layout, dtype=buffer.dtype)
+    target, source, copy = found.push(device), buffer.push(device), device.context.copy_buffer
+    size, at = layout.number(buffer.dtype).itemsize, 0
+    for first, last in places:
+        start, taken = buffer.first + size * first, size * (last - first)
+        copy(target, source, taken, read_offset=start, write_offset=at)
+        at += taken
+    device.check(f"copy {at} bytes")
+    found.wrote()
+    return found.pull()

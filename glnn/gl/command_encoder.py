@@ -13,10 +13,41 @@ from glnn.gl.command_buffer import (
     UniformValue,
     VertexInput,
 )
-from glnn.gl.members import Value
-from glnn.gl.places import END, Marks, Place
-from glnn.gl.program import Program
+from glnn.gl.program import Program, Value
 from glnn.size_table import Size, SizeTable
+
+Place = tuple[Hashable, int, int]
+"""A part of a buffer: what tells that from others, the first byte, and the one behind the last."""
+END = 1 << 62  # behind the last byte of any buffer
+
+
+class AccessLog:
+    """Numbers that places were marked with; -1 where there is none."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, dict[tuple[int, int], int]] = {}
+
+    def __bool__(self) -> bool:
+        """Return True unless the set is empty."""
+        return bool(self._found)
+
+    def mark(self, place: Place, number: int) -> None:
+        """Mark `place`, unless it has a greater number."""
+        name, *ends = place
+        marks = self._found.setdefault(name, {})
+        key = ends[0], ends[1]
+        marks[key] = max(number, marks.get(key, -1))
+
+    def latest(self, place: Place) -> int:
+        """The greatest number of what overlaps with `place`."""
+        name, start, stop = place
+        marks = self._found.get(name, {})
+        return max((n for (a, b), n in marks.items() if a < stop and start < b), default=-1)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._found.clear()
+
 
 Groups = tuple[int, int, int]
 """The workgroups of a dispatch along x, y and z."""
@@ -166,9 +197,9 @@ class CommandEncoder:
     """The texture of each unit."""
     _current: Program | None = None
     """The current program; None where that is not known."""
-    _read: Marks = field(default_factory=Marks)
+    _read: AccessLog = field(default_factory=AccessLog)
     """The memory that was read since the last barrier."""
-    _written: Marks = field(default_factory=Marks)
+    _written: AccessLog = field(default_factory=AccessLog)
     """The memory that compute shaders wrote since then."""
     _uses: dict[Program, _ProgramUse] = field(default_factory=dict)
 

@@ -1,26 +1,28 @@
-"""A GL context opened for computing."""
+"""A GL context opened for computing, its fences, and the devices that callers share."""
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable
+from ctypes import c_uint, c_uint64, c_void_p
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from glnn.disk import Disk
-from glnn.errors import DeviceError, NoRoomError
-from glnn.gl.adopting import Adopting
-from glnn.gl.available import memory_available
-from glnn.gl.believed import BrokenLimits
-from glnn.gl.binaries import Binaries
-from glnn.gl.context import Context, StepError
-from glnn.gl.faults import RESETS, drain, reset_asker
-from glnn.gl.functions import Functions
-from glnn.gl.opening import MINIMUM_LIMITS, elsewhere
-from glnn.gl.sharing import Sharing
-from glnn.gl.timeline import Fence, Timeline
-from glnn.gl.wanted import Wanted
-from glnn.gl.worker import Begun, StoppedError, Worker
+from glnn.errors import DeviceError, GlnnError, NoRoomError
+from glnn.gl.context import Context, GlFunctions, ModernglLoader, NoDeviceError, StepError
+from glnn.gl.context_thread import PendingWork, SharedContext, StoppedError, Worker
+from glnn.gl.device_info import Capabilities, memory_available
+from glnn.gl.device_selection import (
+    MINIMUM_LIMITS,
+    DeviceOptions,
+    check_gpu,
+    check_limits,
+    elsewhere,
+)
+from glnn.gl.limit_overrides import LimitOverrides
+from glnn.gl.program_binaries import ProgramBinaries
 from glnn.process import GL_PROCESS, give_way, process_lock, step_back
 from glnn.settings import Settings
 from glnn.span import Spans
@@ -29,8 +31,166 @@ if TYPE_CHECKING:
     import moderngl
     from typing_extensions import Self
 
+
+BLOCK, SPIN, SLEEP = "block", "spin", "sleep"
+MIN_SLEEP, MAX_SLEEP = 5e-5, 1e-3  # seconds of one sleep
+SLEEP_SHARE = 0.25  # of the time waited so far, which the answer is late by at the most
+
+
+def poll(over: Callable[[], bool], how: str, seconds: float) -> bool:
+    """Ask `over` until it says so, or `seconds` have passed; whether it does.
+
+    how: `spin` asks again at once, `sleep` after a pause of 50 us to 1 ms that grows with the wait.
+    """
+    start = time.perf_counter()
+    while not over():
+        waited = time.perf_counter() - start
+        if waited >= seconds:
+            return False
+        if how == SLEEP:
+            time.sleep(min(max(SLEEP_SHARE * waited, MIN_SLEEP), MAX_SLEEP, seconds - waited))
+    return True
+
+
+SYNC_GPU_COMMANDS_COMPLETE, SYNC_FLUSH_COMMANDS = 0x9117, 1
+TIMEOUT_EXPIRED, WAIT_FAILED = 0x911B, 0x911D
+MAX_WAIT = 1.0  # seconds of one wait, so that Ctrl-C is seen
+
+
+class Timeline:
+    """The commands of a context, in stretches: fences end them, and waits for all.
+
+    how: one of WAITS, in which fences are waited for.
+    """
+
+    def __init__(self, how: str = BLOCK) -> None:
+        self.how = how
+        self.now = 1
+        """The stretch that commands given now belong to."""
+        self.done = 0
+        """The last stretch known to be over."""
+        self._functions: tuple[Any, Any, Any] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Return True where all stretches that were ended are known to be over."""
+        return self.done + 1 == self.now
+
+    def end(self, *, over: bool = False) -> int:
+        """End the stretch, and say which it was. over: whether all its commands are done."""
+        ended, self.now = self.now, self.now + 1
+        if over:
+            self.done = ended
+        return ended
+
+    def fence(self, load: Callable[..., Any], check: Callable[[str], None]) -> Fence:
+        """A fence behind all commands so far.
+
+        load: gives GL's functions. check: raises DeviceError where the context was reset.
+        """
+        if self._functions is None:
+            self._functions = (
+                load("glFenceSync", c_void_p, c_uint, c_uint),
+                load("glClientWaitSync", c_uint, c_void_p, c_uint, c_uint64),
+                load("glDeleteSync", None, c_void_p),
+            )
+        make, wait, delete = self._functions
+        return Fence(self, make(SYNC_GPU_COMMANDS_COMPLETE, 0), wait, delete, check)
+
+
+class Fence:
+    """The end of a stretch of a device's commands, to be waited for. Only inside `perform`."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        sync: int | None,
+        wait: Any,
+        delete: Any,
+        check: Callable[[str], None],
+    ) -> None:
+        self._timeline, self._sync = timeline, sync
+        self._wait, self._delete, self._check = wait, delete, check
+        self.stretch = timeline.end()
+
+    @property
+    def over(self) -> bool:
+        """Return True where the stretch is known to be over."""
+        return self._timeline.done >= self.stretch
+
+    def wait(self, seconds: float = float("inf"), *, checked: bool = True) -> bool:
+        """Wait for it no longer than `seconds`; whether it is over.
+
+        checked: whether to raise DeviceError where the driver has reset the context, which closes
+        the device: what is mapped is gone then.
+        """
+        if self._timeline.how != BLOCK and not self._poll(seconds):
+            return False
+        while not self.over and self._sync is not None:
+            part = min(seconds, MAX_WAIT)
+            said = self._wait(self._sync, SYNC_FLUSH_COMMANDS, int(1e9 * part))
+            if said == TIMEOUT_EXPIRED:
+                seconds -= part
+                if seconds <= 0:
+                    return False
+                continue
+            if said != WAIT_FAILED:
+                self._timeline.done = max(self._timeline.done, self.stretch)
+            break
+        if self._sync is not None:
+            self.drop()
+            if checked:
+                self._check("wait")
+        return True
+
+    def _poll(self, seconds: float) -> bool:
+        """Ask for no longer than `seconds` whether it is over, or cannot be; whether that is so."""
+
+        def over() -> bool:
+            if self.over or self._sync is None:
+                return True
+            return bool(self._wait(self._sync, SYNC_FLUSH_COMMANDS, 0) != TIMEOUT_EXPIRED)
+
+        return poll(over, self._timeline.how, seconds)
+
+    def drop(self) -> None:
+        """Give up what GL keeps for it: nobody waits for it any more."""
+        if self._sync is not None:
+            self._delete(self._sync)
+            self._sync = None
+
+
+RESETS = {0x8253: "guilty", 0x8254: "innocent", 0x8255: "unknown"}
+
+
+def load_reset_status(
+    gl: Context, offers: Capabilities, extensions: set[str], load: Callable[..., Any]
+) -> Callable[[], int]:
+    """GL's function that says whether the context was reset; one that says no if it has none.
+
+    Which a driver does that was not asked to tell, too. load: as `Device.load`.
+    """
+    core = offers.version >= ((3, 2) if offers.api == "es" else (4, 5))
+    named = {"": core, "KHR": "GL_KHR_robustness" in extensions}
+    named["EXT"] = "GL_EXT_robustness" in extensions
+    for suffix, there in named.items():
+        name = f"glGetGraphicsResetStatus{suffix}"
+        if there and gl.load_opengl_function(name):
+            ask: Callable[[], int] = load(name, c_uint)
+            return ask
+    return lambda: 0
+
+
+def pop_errors(context: moderngl.Context) -> list[str]:
+    """The pending GL errors, which are then forgotten."""
+    errors: list[str] = []
+    while (error := context.error) != "GL_NO_ERROR" and len(errors) < 8:  # a lost context repeats
+        errors.append(error)
+    return errors
+
+
 T = TypeVar("T")
-B = TypeVar("B", bound=Begun)
+B = TypeVar("B", bound=PendingWork)
 CLOSED = "the device is closed"
 BARRIERS = 0xFFFFFFFF  # all: naming those that are needed saved no time on an H200
 
@@ -64,9 +224,9 @@ class Device:
         settings: Settings | None = None,
     ) -> None:
         settings = Settings.from_environment() if settings is None else settings
-        wanted = Wanted.of(settings, gpu, limits, version, platform, priority, wait)
-        self._again = partial(Device, **vars(wanted), settings=settings)
-        self.low = wanted.low
+        options = DeviceOptions.of(settings, gpu, limits, version, platform, priority, wait)
+        self._again = partial(Device, **vars(options), settings=settings)
+        self.low = options.low
         self.debug = settings.debug
         self.closed = True
         self.lost: str | None = None
@@ -75,27 +235,27 @@ class Device:
         self.faults: dict[str, bool] = {}  # of the driver, as probes found them
         self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self._dropped: list[Callable[[], object]] = []
-        self.timeline = Timeline(wanted.wait)
+        self.timeline = Timeline(options.wait)
         self._renewing = process_lock()
         self._renewed: Device | None = None
         with elsewhere():
-            self._gl, asked, self.attempts = wanted.open()
-            self.stated = asked.with_minimum() if wanted.limits == MINIMUM_LIMITS else asked
-            self.capabilities = BrokenLimits.load(settings.cache, asked).lowered(self.stated)
+            self._gl, asked, self.attempts = options.open()
+            self.stated = asked.with_minimum() if options.limits == MINIMUM_LIMITS else asked
+            self.capabilities = LimitOverrides.load(settings.cache, asked).lowered(self.stated)
             # Not at exit: the process ends anyway, and drivers may have torn themselves down.
             worker = Worker("glnn device", step_back if self.low else None)
             self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)
             self._finalizer.atexit = False
             try:
-                self.adopting = Adopting(self._gl)
+                self.moderngl_loader = ModernglLoader(self._gl)
                 self._context = self._adopt()
-                self.functions = Functions(self._gl, asked.renderer)
-                self.binaries = Binaries(self.functions, asked, Disk.of(settings))
+                self.functions = GlFunctions(self._gl, asked.renderer)
+                self.binaries = ProgramBinaries(self.functions, asked, Disk.of(settings))
                 self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
                 extensions = self._context.extensions
                 known = self.capabilities, extensions, self.load
-                self._reset_status = reset_asker(self._gl, *known)
-                self._sharing = Sharing(self._gl, worker)
+                self._reset_status = load_reset_status(self._gl, *known)
+                self._shared_context = SharedContext(self._gl, worker)
             except Exception as error:
                 self._finalizer()
                 raise DeviceError(f"{self._gl.what}: moderngl: {error}") from error
@@ -108,13 +268,13 @@ class Device:
         import moderngl
 
         code = 300 if self.capabilities.api == "es" else 330
-        gl: Any = self.adopting  # the stubs know dictionaries only
+        gl: Any = self.moderngl_loader  # the stubs know dictionaries only
         context = moderngl.create_context(require=code, context=gl)
         context.gc_mode = "context_gc"  # __del__ may run in any thread: who uses GL frees
         # Without a framebuffer, transform feedback captures zeros and says nothing.
         self._target = context.framebuffer([context.renderbuffer((1, 1))])
         self._target.use()
-        drain(context)  # moderngl leaves GL_INVALID_ENUM behind
+        pop_errors(context)  # moderngl leaves GL_INVALID_ENUM behind
         return context
 
     @property
@@ -137,12 +297,12 @@ class Device:
         DeviceError where the device is closed or, outside this, held by `activate` elsewhere, or
         where this process is a fork of the one that used GL.
         """
-        return self._asked(lambda: self._sharing.perform(work, self._ready))
+        return self._asked(lambda: self._shared_context.perform(work, self._ready))
 
     @property
     def contended(self) -> bool:
         """Return True where other threads wait for the device, so that `overlap` may pay."""
-        return self._sharing.contended
+        return self._shared_context.contended
 
     def overlap(self, begin: Callable[[], B], end: Callable[[B], T]) -> T:
         """Call `end` on the result of `begin` and return its result; both are called as by
@@ -151,7 +311,7 @@ class Device:
         Where several threads ask, what others ask for may be begun with in between. Raises what
         `perform` raises.
         """
-        return self._asked(lambda: self._sharing.overlap(begin, end, self._ready))
+        return self._asked(lambda: self._shared_context.overlap(begin, end, self._ready))
 
     def _asked(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, with the context's errors turned into those of `perform`."""
@@ -169,11 +329,11 @@ class Device:
         Only inside `perform`, or in the thread that opened the device. That thread holds the
         context from then on until `release`. Raises what `perform` raises.
         """
-        if self._sharing.current:
+        if self._shared_context.current:
             return
         self._check_usable()
         try:
-            self._sharing.hold(self._ready)
+            self._shared_context.hold(self._ready)
         except StepError as failed:
             raise self._refused(failed) from None
 
@@ -184,7 +344,7 @@ class Device:
         Harmless when repeated.
         """
         if not GL_PROCESS.forked:
-            self._sharing.release()
+            self._shared_context.release()
 
     def _refused(self, failed: StepError) -> DeviceError:
         if "CONTEXT_LOST" in failed.error:
@@ -256,7 +416,7 @@ class Device:
 
     def check_always(self, step: str) -> None:
         """Raise DeviceError if GL met an error in `step` or before, NoRoomError if of memory."""
-        if errors := drain(self.context):
+        if errors := pop_errors(self.context):
             self.check_reset(step)
             kind = NoRoomError if "GL_OUT_OF_MEMORY" in errors else DeviceError
             raise kind(f"{step}: {', '.join(errors)} on {self.capabilities.renderer}")
@@ -303,7 +463,7 @@ class Device:
     def close(self) -> None:
         """Destroy the context and all that lives in it. Harmless when repeated."""
         if not self.closed and not GL_PROCESS.forked:
-            self._sharing.end(self._end)
+            self._shared_context.end(self._end)
         self.closed = True
 
     def _end(self) -> None:
@@ -327,3 +487,81 @@ def _destroy(gl: Context, worker: Worker) -> None:
     if not GL_PROCESS.forked:
         worker.stop(gl.leave_thread)
         gl.release()
+
+
+class SharedDevices:
+    """Cache of open devices, one for each combination of GPU, limits, priority and way to wait.
+
+    It is opened when it is asked for first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = process_lock()
+        self._devices: dict[DeviceOptions, Device] = {}
+
+    def open(
+        self,
+        gpu: int | str | None = None,
+        limits: str | None = None,
+        *,
+        priority: str | None = None,
+        wait: str | None = None,
+    ) -> Device:
+        """The device for `gpu`, `limits` and the like; None is what the environment asks for.
+
+        Another one where it was closed or lost. Raises DeviceError where none opens, and in a fork
+        of a process that used GL.
+        """
+        check_gpu(gpu)
+        check_limits(limits)
+        GL_PROCESS.check()  # before the lock
+        with self._lock:
+            asked = DeviceOptions.of(
+                Settings.from_environment(), gpu, limits, None, None, priority, wait
+            )
+            device = self._devices.get(asked)
+            if device is None or device.closed:
+                lost = device is not None and device.lost is not None
+                fresh = device.renewed() if device and lost else Device(**vars(asked))
+                self._devices[asked] = device = fresh
+            return device
+
+
+def limits_or_default(limits: str | None) -> str | None:
+    """The limits asked for, by an argument or by the environment."""
+    return Settings.from_environment().limits if limits is None else limits
+
+
+def gpu_or_default(gpu: int | str | None) -> int | str | None:
+    """The GPU asked for, by an argument or by the environment."""
+    return Settings.from_environment().gpu if gpu is None else gpu
+
+
+SHARED = SharedDevices()
+
+
+def shared_device(
+    backend: str,
+    device: Device | None,
+    gpu: int | str | None,
+    limits: str | None,
+    priority: str | None,
+    wait: str | None,
+) -> Device | None:
+    """The device for a session: `device`, or a shared one where `priority` or `wait` ask for that.
+
+    None where it is for the backend to say. Raises GlnnError where these are given with a device,
+    and what `SharedDevices.open` raises.
+    """
+    if (priority, wait) == (None, None):
+        return device
+    if device is not None:
+        raise GlnnError("priority and wait are for the Device that the session is given")
+    if backend == "cpu":
+        return None
+    try:
+        return SHARED.open(gpu, limits, priority=priority, wait=wait)
+    except NoDeviceError:
+        if backend != "auto":
+            raise
+        return None  # then another backend may open

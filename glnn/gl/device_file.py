@@ -21,7 +21,7 @@ except ImportError:  # where files have no such locks
 
 from glnn import reading
 from glnn.errors import printable
-from glnn.gl.capabilities import Capabilities
+from glnn.gl.device_info import Capabilities
 
 Entry = TypeVar("Entry")
 TABLES = "certificates", "choices", "fastest", "limits", "verdicts"  # of glnn, whatever is in them

@@ -1,20 +1,140 @@
-"""GL contexts without a display, by EGL through ctypes."""
+"""GL contexts without a window system, by EGL through ctypes: libraries, displays, devices."""
 
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_void_p
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol
 
+from glnn.errors import DeviceError, shown
 from glnn.gl.context import Context, StepError, Version
-from glnn.gl.display import Display
-from glnn.gl.library import load_egl, load_gles
 from glnn.settings import Libraries
+
+ON_DEBIAN = "on Debian: apt install libegl1 libgles2 libgl1-mesa-dri"
+EGL_NAMES = {
+    "win32": ("libEGL.dll",),
+    "darwin": ("libEGL.dylib",),
+    # The last two are Android's, which Python takes for Linux before 3.13.
+    "linux": ("libEGL.so.1", "libEGL.so", "/system/lib64/libEGL.so", "/system/lib/libEGL.so"),
+}
+GLES_NAMES = {
+    "win32": ("libGLESv2.dll",),
+    "darwin": ("libGLESv2.dylib",),
+    "linux": (
+        *("libGLESv2.so.2", "libGLESv2.so", "libGLESv3.so"),
+        *("/system/lib64/libGLESv3.so", "/system/lib64/libGLESv2.so"),
+        *("/system/lib/libGLESv3.so", "/system/lib/libGLESv2.so"),
+    ),
+}
+
+
+def load_egl(path: str | None, functions: Iterable[str]) -> ctypes.CDLL:
+    """The EGL library at `path`, or the first under its usual names, that has all `functions`.
+
+    Raises StepError, which says all that was tried.
+    """
+    return _load_library("EGL", "GLNN_EGL", path, EGL_NAMES, tuple(functions))
+
+
+def load_gles(path: str | None) -> ctypes.CDLL:
+    """The GL ES library, likewise."""
+    return _load_library("GL ES", "GLNN_GLES", path, GLES_NAMES, ("glGetString",))
+
+
+def _load_library(
+    what: str,
+    variable: str,
+    path: str | None,
+    names: dict[str, tuple[str, ...]],
+    functions: tuple[str, ...],
+) -> ctypes.CDLL:
+    tried: list[str] = []
+    for name in (path,) if path else names.get(sys.platform, names["linux"]):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError as error:
+            text = str(error)
+            tried.append(text if text.startswith(name) else f"{name}: {text}")
+            continue
+        missing = [function for function in functions if not hasattr(library, function)]
+        if not missing:
+            return library
+        tried.append(f"{name}: it has no {', '.join(missing)}")
+    advice = "" if path else f"; {ON_DEBIAN}; a driver's own library: {variable}=path"
+    raise StepError(f"load {variable if path else what}", "; ".join(tried) + advice)
+
+
+RENDERABLE_TYPE, SURFACE_TYPE = 0x3040, 0x3033
+MAJOR_VERSION, MINOR_VERSION, PROFILE_MASK, CORE_PROFILE = 0x3098, 0x30FB, 0x30FD, 0x1
+BITS = {
+    "EGL_PBUFFER_BIT": 0x0001,
+    "EGL_OPENGL_ES2_BIT": 0x0004,
+    "EGL_OPENGL_BIT": 0x0008,
+    "EGL_OPENGL_ES3_BIT": 0x0040,
+}
+
+
+@dataclass(frozen=True)
+class Display:
+    """A display's `extensions` and the `text` that begins with its version of EGL."""
+
+    text: str
+    extensions: frozenset[str]
+
+    @property
+    def version(self) -> tuple[int, int]:
+        found = re.match(r"(\d+)\.(\d+)", self.text)
+        return (int(found[1]), int(found[2])) if found else (1, 4)
+
+    @property
+    def surfaceless(self) -> bool:
+        """Return True where a context can be current without a surface."""
+        return "EGL_KHR_surfaceless_context" in self.extensions
+
+    @property
+    def needs_config(self) -> bool:
+        """Return True where a context, or the surface that it needs, needs a config."""
+        return not (self.surfaceless and "EGL_KHR_no_config_context" in self.extensions)
+
+    @property
+    def _any_version(self) -> bool:
+        """Return True where contexts can be opened with a given minor version."""
+        return self.version >= (1, 5) or "EGL_KHR_create_context" in self.extensions
+
+    def attributes(self, version: Version) -> tuple[int, ...]:
+        """Return the attributes for eglCreateContext. Raises StepError where `version` cannot be
+        requested.
+        """
+        if self._any_version:
+            profile = (PROFILE_MASK, CORE_PROFILE) if version.api == "gl" else ()
+            return (MAJOR_VERSION, version.major, MINOR_VERSION, version.minor, *profile)
+        if version.api == "gl":
+            old = "EGL {}.{}".format(*self.version)
+            raise StepError("eglCreateContext", f"this {old} has no EGL_KHR_create_context")
+        return (MAJOR_VERSION, version.major)  # any ES 3 then
+
+    def config(self, version: Version) -> tuple[int, ...]:
+        """Return the attributes for eglChooseConfig."""
+        surface = 0 if self.surfaceless else BITS["EGL_PBUFFER_BIT"]
+        return (SURFACE_TYPE, surface, RENDERABLE_TYPE, BITS[self._kind(version)])
+
+    def no_config(self, version: Version) -> str:
+        """Return the error message for a display without a matching config."""
+        also = " and EGL_PBUFFER_BIT (there is no EGL_KHR_surfaceless_context)"
+        return f"no config has {self._kind(version)}{'' if self.surfaceless else also}"
+
+    def _kind(self, version: Version) -> str:
+        if version.api == "gl":
+            return "EGL_OPENGL_BIT"
+        return "EGL_OPENGL_ES3_BIT" if self._any_version else "EGL_OPENGL_ES2_BIT"
+
 
 DEVICE, SURFACELESS, DEFAULT = "device", "surfaceless", "default"
 
@@ -315,3 +435,53 @@ def _leave_window() -> None:
 
 def _integers(*values: int) -> Any:
     return (c_int * (len(values) + 1))(*values, NONE)
+
+
+CUDA_DEVICE = 0x323A
+CUDA_PREFIX = "cuda:"
+
+
+def parse_cuda_number(gpu: object) -> int | None:
+    """CUDA's number in `gpu`, as in `cuda:1`; None where it asks for something else.
+
+    Raises DeviceError where there is no number behind `cuda:`.
+    """
+    if not isinstance(gpu, str) or not gpu.lower().startswith(CUDA_PREFIX):
+        return None
+    found = re.fullmatch(r"cuda:([0-9]{1,6})", gpu, re.ASCII | re.IGNORECASE)
+    if found is None:
+        raise DeviceError(f"gpu: expected cuda: and a number, as in cuda:0, got {shown(gpu)}")
+    return int(found[1])
+
+
+def cuda_numbers(egl: Egl) -> list[int | None]:
+    """CUDA's number of each EGL device, None for those that have none.
+
+    Raises StepError where EGL cannot list its devices.
+    """
+    return [_cuda_number(egl, handle) for handle in egl.devices()]
+
+
+def _cuda_number(egl: Egl, handle: int) -> int | None:
+    if not (egl.eglQueryDeviceStringEXT and egl.eglQueryDeviceAttribEXT):
+        return None
+    text = egl.eglQueryDeviceStringEXT(handle, EXTENSIONS)
+    if text is None:
+        egl.eglGetError()  # forget it
+    value = c_void_p()
+    if b"EGL_NV_device_cuda" not in (text or b"").split():
+        return None
+    if not egl.eglQueryDeviceAttribEXT(handle, CUDA_DEVICE, byref(value)):
+        egl.eglGetError()
+        return None
+    return value.value or 0
+
+
+def cuda_device_index(egl: Egl, number: int) -> int:
+    """The index of the EGL device that CUDA calls `number`. Raises StepError: there are these."""
+    known = cuda_numbers(egl)
+    if number in known:
+        return known.index(number)
+    have = [f"cuda:{n} (EGL device {i})" for i, n in enumerate(known) if n is not None]
+    why = f"there are {', '.join(have)}" if have else f"of {len(known)} EGL devices none has any"
+    raise StepError("EGL_CUDA_DEVICE_NV", f"no device has CUDA's number {number}: {why}")

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glnn.errors import DeviceError
-from glnn.gl.building import feedback_program
 from glnn.gl.device import Device
-from glnn.gl.mapping import mapped
-from glnn.gl.program import Program
-from glnn.gl.source import Source
+from glnn.gl.program import Program, Source, feedback_program
+from glnn.gl.transfer import map_buffer
 
 if TYPE_CHECKING:
     import moderngl
@@ -87,7 +85,7 @@ def _refuses_mapped_captures(device: Device) -> bool:
     origin = tuple(("probe", line) for line, _ in enumerate(text.splitlines(), 1))
     made = feedback_program(device, Source("probe", text, origin), ("result",))
     program = Program(device, "probe", made, ("result",))
-    out, words = mapped(device, 4 * VERTICES)
+    out, words = map_buffer(device, 4 * VERTICES)
     try:
         program.capture(program.vertices(), VERTICES, 1, out)
     except DeviceError:
@@ -112,7 +110,7 @@ def moves_mapped_buffers(device: Device) -> bool:
 
 def _moves_mapped_buffers(device: Device) -> bool:
     device.activate()
-    target, words = mapped(device, 4 * WORDS)
+    target, words = map_buffer(device, 4 * WORDS)
     copy = device.context.copy_buffer
     sources = [device.context.buffer(np.full(WORDS, number, np.uint32)) for number in range(1, 5)]
     for source in sources:  # the second finds the first one's copy unfinished, not even sent off

@@ -1,23 +1,334 @@
-"""Linked shader programs."""
+"""Shader programs: their source, compilation, reflection and uniforms."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ctypes import byref, c_char, c_char_p, c_float, c_int, c_uint, c_void_p
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from glnn.errors import DeviceError, LimitError
-from glnn.gl.building import any_shader, compute_program, feedback_program, owned
+from glnn.errors import DeviceError, LimitError, ShaderError
+from glnn.gl.context import GlCall, GlFunctions
 from glnn.gl.device import Device
-from glnn.gl.functions import Command
-from glnn.gl.members import Value, check_compute, check_feedback, check_uniforms, uniforms
-from glnn.gl.source import Source
 from glnn.span import Span
 
 if TYPE_CHECKING:
     import moderngl
+
+
+# "0:12(5): error", "0(12) : error", "ERROR: 0:12: ..."
+POSITION = re.compile(r"(?:ERROR: |WARNING: )?\b\d+(?::(\d+)(?:\(\d+\))?|\((\d+)\)) ?: ?(.*)")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A shader's complete text, and the file and line that each of its lines came from."""
+
+    name: str
+    text: str
+    origin: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.text.splitlines()) != len(self.origin):
+            raise ValueError(f"{self.name}: a line without an origin")
+
+    def explain(self, message: str) -> str:
+        """The driver's `message` with each position as file and line, and that line's text."""
+        lines = self.text.splitlines()
+        explained: list[str] = []
+        for line in message.splitlines():
+            match = POSITION.match(line.strip())
+            number = int(match[1] or match[2]) if match else 0
+            if match and 1 <= number <= len(lines):
+                file, at = self.origin[number - 1]
+                explained += [f"{file}:{at}: {match[3]}", f"    {lines[number - 1].strip()}"]
+            elif line.strip():
+                explained.append(line.strip())
+        return "\n".join(explained)
+
+
+VERTEX, FRAGMENT, COMPUTE = 0x8B31, 0x8B30, 0x91B9
+COMPILED, LINKED, LOG_LENGTH = 0x8B81, 0x8B82, 0x8B84
+INTERLEAVED, RETRIEVABLE = 0x8C8C, 0x8257
+EMPTY = "void main() {}\n"
+STUB = "layout(local_size_x = 1) in;\n" + EMPTY
+
+
+def compute_program(device: Device, source: Source, keep: bool = False) -> int:
+    """GL's name of the linked compute shader.
+
+    keep: whether its binary is asked for later. Raises ShaderError with the driver's message.
+    """
+    return _program(device, source, {COMPUTE: source}, (), keep)
+
+
+def feedback_program(
+    device: Device, source: Source, varyings: Sequence[str], keep: bool = False
+) -> int:
+    """GL's name of the linked vertex shader whose `varyings` are captured, interleaved.
+
+    Raises ShaderError with the driver's message.
+    """
+    header = device.capabilities.header("feedback")  # without a second stage none links
+    stages = {VERTEX: source, FRAGMENT: _source_of("(no pixels)", header + EMPTY)}
+    return _program(device, source, stages, varyings, keep)
+
+
+def compile_stub(device: Device, stage: int) -> int:
+    """GL's name of some shader of `stage` that compiled, for as long as the device."""
+    kind, body = ("compute", STUB) if stage == COMPUTE else ("feedback", EMPTY)
+    return _shader(device, stage, _source_of("(nothing)", device.capabilities.header(kind) + body))
+
+
+def _source_of(name: str, text: str) -> Source:
+    return Source(name, text, tuple((name, i) for i, _ in enumerate(text.splitlines(), 1)))
+
+
+def _program(
+    device: Device,
+    source: Source,
+    stages: dict[int, Source],
+    varyings: Sequence[str],
+    keep: bool,
+) -> int:
+    slow = device.functions.slow
+    with delete_on_error(device, slow("glCreateProgram", c_uint)()) as program:
+        shaders: list[int] = []
+        try:
+            for stage, text in stages.items():
+                shaders.append(_shader(device, stage, text))
+                slow("glAttachShader", None, c_uint, c_uint)(program, shaders[-1])
+            if varyings:
+                names = (c_char_p * len(varyings))(*(name.encode() for name in varyings))
+                capture = slow("glTransformFeedbackVaryings", None, c_uint, c_int, c_void_p, c_uint)
+                capture(program, len(varyings), names, INTERLEAVED)
+            if keep:
+                slow("glProgramParameteri", None, c_uint, c_uint, c_int)(program, RETRIEVABLE, 1)
+            slow("glLinkProgram", None, c_uint)(program)
+        finally:
+            for shader in shaders:
+                slow("glDetachShader", None, c_uint, c_uint)(program, shader)
+                slow("glDeleteShader", None, c_uint)(shader)
+        if not linked(device, program):
+            raise _failed(device, "link", source, _log(device, "Program", program))
+    return program
+
+
+@contextmanager
+def delete_on_error(device: Device, program: int) -> Iterator[int]:
+    """GL's name of a program, which is deleted where what is done inside fails."""
+    try:
+        yield program
+    except BaseException:
+        device.functions.slow("glDeleteProgram", None, c_uint)(program)
+        raise
+
+
+def linked(device: Device, program: int) -> bool:
+    """Return True where a program is linked and can be run."""
+    return _get_parameter(device, "glGetProgramiv", program, LINKED) != 0
+
+
+def _get_parameter(device: Device, function: str, name: int, what: int) -> int:
+    found = c_int()
+    device.functions.slow(function, None, c_uint, c_uint, c_void_p)(name, what, byref(found))
+    return found.value
+
+
+def _shader(device: Device, stage: int, source: Source) -> int:
+    slow = device.functions.slow
+    shader: int = slow("glCreateShader", c_uint, c_uint)(stage)
+    try:
+        raw = source.text.encode()
+        text, length = c_char_p(raw), c_int(len(raw))
+        put: Callable[..., Any]
+        put = slow("glShaderSource", None, c_uint, c_int, c_void_p, c_void_p)
+        put(shader, 1, byref(text), byref(length))
+        slow("glCompileShader", None, c_uint)(shader)
+        if not _get_parameter(device, "glGetShaderiv", shader, COMPILED):
+            raise _failed(device, "compile", source, _log(device, "Shader", shader))
+    except BaseException:
+        slow("glDeleteShader", None, c_uint)(shader)
+        raise
+    return shader
+
+
+def _log(device: Device, kind: str, name: int) -> str:
+    """Return the driver's info log of a shader or a program."""
+    length = _get_parameter(device, f"glGet{kind}iv", name, LOG_LENGTH)
+    text = ctypes.create_string_buffer(max(length, 0) + 1)
+    kinds = c_uint, c_int, c_void_p, c_void_p
+    device.functions.slow(f"glGet{kind}InfoLog", None, *kinds)(name, len(text), None, text)
+    return text.value.decode("utf-8", "replace")
+
+
+def _failed(device: Device, step: str, source: Source, log: str) -> ShaderError:
+    while device.context.error != "GL_NO_ERROR":
+        device.check_reset(f"{step} {source.name}")  # a lost context fails at everything
+    device.check_reset(f"{step} {source.name}")
+    offers = device.capabilities
+    limits = (
+        f"; at most {offers.max_compute_work_group_invocations} invocations and "
+        f"{offers.max_compute_shared_memory_size} bytes of shared memory a workgroup"
+    )
+    return ShaderError(
+        f"{step}: {source.name} on {offers.renderer}"
+        f"{limits if offers.compute else ''}\n{source.explain(log)}"
+    )
+
+
+UNIFORMS, VARYINGS = 0x8B86, 0x8C83
+COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
+LONGEST = 256  # bytes of a name
+Value = int | float | tuple[int, ...]
+COMPONENTS = {
+    **{0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16},  # float to vec4, mat4
+    **{0x1404: 1, 0x8B53: 2, 0x8B54: 3, 0x8B55: 4},  # int to ivec4
+}
+"""Components of the GL types that may be captured."""
+WRITTEN = {
+    **{kind: (n, "f", "fv") for n, kind in enumerate((0x1406, 0x8B50, 0x8B51, 0x8B52), 1)},
+    **{kind: (n, "i", "iv") for n, kind in enumerate((0x1404, 0x8B53, 0x8B54, 0x8B55), 1)},
+    **{kind: (n, "I", "uiv") for n, kind in enumerate((0x1405, 0x8DC6, 0x8DC7, 0x8DC8), 1)},
+    **{kind: (n, "i", "iv") for n, kind in enumerate((0x8B56, 0x8B57, 0x8B58, 0x8B59), 1)},
+}
+"""By uniform type: components, struct format of one, and suffix of GL's function."""
+INT = 0x1404
+UNIT = 1, "i", "iv"  # of what is none of these: a sampler
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A uniform of a program, written while that is the current one."""
+
+    place: int
+    """GL's number of it."""
+    kind: int
+    """GL's number of its type."""
+    count: int
+    """The elements that the program uses, where it is an array; else 1."""
+
+    def writing(self, gl: GlFunctions, value: Value) -> GlCall:
+        """Return the command that sets the uniform to `value`, cut to the elements that the program
+        has.
+
+        Raises struct.error where that is none of its type.
+        """
+        if type(value) is int and self.kind == INT and -(1 << 31) <= value < 1 << 31:
+            return gl.quick("glUniform1i"), (self.place, value)  # as most are
+        components, letter, ending = WRITTEN.get(self.kind, UNIT)
+        values = value if isinstance(value, tuple) else (value,)
+        if self.count == 1 and letter != "f" and len(values) == components:
+            # Integers go as they are, which takes less than to pack them.
+            least = 0 if letter == "I" else -(1 << 31)
+            if all(type(one) is int and least <= one < least + (1 << 32) for one in values):
+                return gl.quick(f"glUniform{components}{ending[:-1]}"), (self.place, *values)
+        packed = struct.pack(f"{self.count * components}{letter}", *values[: self.components])
+        content = (c_char * len(packed)).from_buffer_copy(packed)
+        return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, content)
+
+    @property
+    def ctype(self) -> Any:
+        """The type of its numbers in memory."""
+        return {"f": c_float, "i": c_int, "I": c_uint}[WRITTEN.get(self.kind, UNIT)[1]]
+
+    def writing_from(self, gl: GlFunctions, memory: Any) -> GlCall:
+        """Return the command that sets the uniform from `memory`, an array of `ctype`, read when it
+        runs.
+        """
+        components, _, ending = WRITTEN.get(self.kind, UNIT)
+        return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, memory)
+
+    @property
+    def components(self) -> int:
+        """The numbers that it holds."""
+        return self.count * WRITTEN.get(self.kind, UNIT)[0]
+
+
+def active_uniforms(device: Device, program: int) -> dict[str, Uniform]:
+    """The uniforms of a program by name, those in blocks left out."""
+    place = device.functions.slow("glGetUniformLocation", c_int, c_uint, c_void_p)
+    found: dict[str, Uniform] = {}
+    for name, count, kind in _active(device, program, UNIFORMS, "glGetActiveUniform"):
+        at = place(program, ctypes.create_string_buffer(name))
+        if at >= 0:
+            found[name.decode().removesuffix("[0]")] = Uniform(at, kind, count)
+    return found
+
+
+def _active(
+    device: Device, program: int, what: int, function: str
+) -> Iterator[tuple[bytes, int, int]]:
+    """The name, the elements and the type of each uniform, or of each captured varying."""
+    total, length, count, kind = c_int(), c_int(), c_int(), c_uint()
+    text = ctypes.create_string_buffer(LONGEST)
+    slow: Any = device.functions.slow
+    slow("glGetProgramiv", None, c_uint, c_uint, c_void_p)(program, what, byref(total))
+    ask = slow(function, None, c_uint, c_uint, c_int, *[c_void_p] * 4)
+    for index in range(total.value):
+        ask(program, index, LONGEST, byref(length), byref(count), byref(kind), text)
+        yield text.value, count.value, kind.value
+
+
+def check_uniforms(device: Device, name: str, members: Mapping[str, Uniform], stage: str) -> None:
+    """Raise LimitError where a program of `stage` has more uniforms than the device allows."""
+    offers, components = device.capabilities, sum(one.components for one in members.values())
+    compute = stage == "compute"
+    most = (
+        offers.max_compute_uniform_components if compute else offers.max_vertex_uniform_components
+    )
+    if components > most:
+        raise LimitError(f"{name}: {components} numbers of uniforms, the device allows {most}")
+
+
+def check_compute(device: Device, name: str, program: int) -> None:
+    """Raise LimitError where a program exceeds the device's limits, or the lowered ones."""
+    size, blocks = (c_int * 3)(), c_int()
+    slow = device.functions.slow
+    slow("glGetProgramiv", None, c_uint, c_uint, c_void_p)(program, COMPUTE_WORK_GROUP_SIZE, size)
+    slow("glGetProgramInterfaceiv", None, c_uint, c_uint, c_uint, c_void_p)(
+        program, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES, byref(blocks)
+    )
+    offers = device.capabilities
+    x, y, z = size
+    most = offers.max_compute_work_group_size
+    if (
+        x * y * z > offers.max_compute_work_group_invocations
+        or max(x - most[0], y - most[1], z - most[2]) > 0
+    ):
+        raise LimitError(
+            f"{name}: workgroups of {x} x {y} x {z}, the device allows "
+            f"{offers.max_compute_work_group_invocations} invocations and {most}"
+        )
+    if blocks.value > offers.max_compute_shader_storage_blocks:
+        raise LimitError(
+            f"{name}: {blocks.value} storage blocks, the device allows "
+            f"{offers.max_compute_shader_storage_blocks}"
+        )
+
+
+def check_feedback(device: Device, name: str, program: int) -> int:
+    """The bytes that a vertex captures; LimitError where they are too many.
+
+    Raises ShaderError where a varying is none of floats or ints.
+    """
+    components = 0
+    captured = _active(device, program, VARYINGS, "glGetTransformFeedbackVarying")
+    for _, count, kind in captured:
+        if kind not in COMPONENTS:
+            raise ShaderError(f"{name}: a captured varying of type 0x{kind:04X}: no float or int")
+        components += count * COMPONENTS[kind]
+    most = device.capabilities.max_transform_feedback_interleaved_components
+    if components > most:
+        raise LimitError(f"{name}: {components} captured components, the device allows {most}")
+    return 4 * components
+
 
 POINTS = 0
 MOST_KNOWN = 64  # sets of uniforms of a program
@@ -29,11 +340,11 @@ class UniformUse:
 
     last: object
     """What is set behind these commands; the same object as where that is the same."""
-    back: list[Command]
+    back: list[GlCall]
     """Commands that set them where `last` was set."""
-    sized: list[Command]
+    sized: list[GlCall]
     """Commands that set them behind the same commands with other sizes."""
-    every: list[Command]
+    every: list[GlCall]
     """Commands that set them whatever was set before."""
 
 
@@ -67,15 +378,15 @@ class Program:
         self._last_use: UniformUse | None = None
         self._known: dict[str, Mapping[str, Value]] = {}  # what commands set, by its text
         self._use = self._gl.quick("glUseProgram")
-        with owned(device, program):
-            self._members = uniforms(device, program)
+        with delete_on_error(device, program):
+            self._members = active_uniforms(device, program)
             check_uniforms(device, name, self._members, "feedback" if varyings else "compute")
             if varyings:
                 self.stride = check_feedback(device, name, program)
             else:
                 check_compute(device, name, program)
-            shader = partial(any_shader, device)
-            self._program = device.adopting.adopt(device.context, program, varyings, shader)
+            shader = partial(compile_stub, device)
+            self._program = device.moderngl_loader.adopt(device.context, program, varyings, shader)
         self.uniforms = frozenset(self._members)
 
     @classmethod
@@ -173,7 +484,7 @@ class Program:
             self._known.clear()
         return self._known.setdefault(repr(sorted(values.items())), values)
 
-    def changes(self, old: Mapping[str, Value], new: Mapping[str, Value]) -> list[Command]:
+    def changes(self, old: Mapping[str, Value], new: Mapping[str, Value]) -> list[GlCall]:
         """Return the commands that write those uniforms whose values in `old` and `new` differ (-0
         is not 0).
 
@@ -185,7 +496,7 @@ class Program:
             if name in self._members and not _same(old.get(name), value)
         ]
 
-    def writing(self, name: str, value: Value) -> Command:
+    def writing(self, name: str, value: Value) -> GlCall:
         """Return the command that sets uniform `name`, to be run while the program is current."""
         return self._members[name].writing(self._gl, value)
 
@@ -193,7 +504,7 @@ class Program:
         """Return memory for numbers of one of its uniforms, in which they are as GL has them."""
         return (self._members[name].ctype * count)()
 
-    def writing_from(self, name: str, memory: Any) -> Command:
+    def writing_from(self, name: str, memory: Any) -> GlCall:
         """Return the command that sets uniform `name` from `memory`, read when it runs."""
         return self._members[name].writing_from(self._gl, memory)
 
@@ -217,11 +528,11 @@ class Program:
         """Take no uniform to be set."""
         self._last = self._last_use = None
 
-    def using(self) -> Command:
+    def using(self) -> GlCall:
         """Return the command that makes the program current, as running it does by itself."""
         return self._use, (self.glo,)
 
-    def dispatching(self, groups: tuple[int, int, int]) -> Command:
+    def dispatching(self, groups: tuple[int, int, int]) -> GlCall:
         """Return the command that makes the program current and dispatches its compute shader.
 
         Raises LimitError on more workgroups than the device allows.
@@ -267,7 +578,7 @@ class Program:
         out: moderngl.Buffer,
         first: int = 0,
         offset: int = 0,
-    ) -> Command:
+    ) -> GlCall:
         """Return the command that captures `vertices` of `array`, once for each instance.
 
         It makes the program the current one. first: the first of the vertices. Its varyings land

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from glnn.errors import DeviceError, LimitError
-from glnn.gl.capabilities import Capabilities
+from glnn.gl.context import GlCall
 from glnn.gl.device import Device
-from glnn.gl.functions import Command
+from glnn.gl.device_info import Capabilities
 from glnn.symint import greatest, hint
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class DataTexture:
         bind, arguments = self.binding(unit)
         bind(*arguments)
 
-    def binding(self, unit: int) -> Command:
+    def binding(self, unit: int) -> GlCall:
         """Return the call that makes it the texture of `unit`."""
         made: Any = self._texture
         bind = made.use if self._sampler == BUFFER else made.mglo.use  # what its Python would call

@@ -11,9 +11,14 @@ import numpy as np
 
 from glnn.errors import LimitError, NoRoomError
 from glnn.gl import Buffer, DataTexture, Device, SharedMemory
-from glnn.gl.bound_commands import BoundCommands, Replaced
-from glnn.gl.command_buffer import CommandBuffer, TextureView, VertexInput
-from glnn.gl.memory import MEMORIES
+from glnn.gl.buffer import MEMORIES
+from glnn.gl.command_buffer import (
+    BoundCommands,
+    CommandBuffer,
+    Replacements,
+    TextureView,
+    VertexInput,
+)
 from glnn.gl.program import Program
 from glnn.runtime.array_program import SizedArrays
 from glnn.runtime.executable import Executable, HostStep, TensorSlot
@@ -298,7 +303,7 @@ class BufferSet:
             }
             for i in arrays:
                 parts.arrays[i] = self._array(now, commands.arrays[i])
-            replaced = Replaced(buffers, textures, arrays)
+            replaced = Replacements(buffers, textures, arrays)
         if buffers:
             now.stores.clear()
             now.owners.clear()

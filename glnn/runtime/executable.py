@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, shown
+from glnn.gl.buffer import MEMORIES
 from glnn.gl.command_buffer import MOST_WORDS, CommandBuffer, FormatError, plain, size_of
-from glnn.gl.memory import MEMORIES
 from glnn.layout import Layout, parse
 from glnn.runtime.array_program import NO_ARRAYS, ArrayProgram
 from glnn.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, places

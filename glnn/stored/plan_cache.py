@@ -25,9 +25,9 @@ from glnn.disk import DamagedError, Disk, Draft, Entry, digest
 from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError, shown
 from glnn.gl import DataTexture, Device
 from glnn.gl.command_buffer import FormatError, TextureView
+from glnn.gl.device import SHARED
 from glnn.gl.program import Program
-from glnn.gl.shared import SHARED
-from glnn.gl.staging import allocated
+from glnn.gl.transfer import allocate_buffer
 from glnn.process import process_lock, processors
 from glnn.reading import Noted
 from glnn.runtime.buffer_set import Resources
@@ -81,7 +81,7 @@ class PackedWeight:
         return self._buffer
 
     def _made(self) -> Any:
-        return allocated(self._device, self._size, self._content)
+        return allocate_buffer(self._device, self._size, self._content)
 
     def texture(self, view: TextureView) -> DataTexture:
         """Return the texture that shows it; the same one for whoever asks for such a one."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from glnn.errors import GlnnError, ModelError, shown
-from glnn.gl.triton import load_triton
+from glnn.gl.device_selection import load_triton
 from glnn.model.onnx_format import GraphModel, of_proto
 from glnn.tensor_info import BATCH
 from glnn.torch.decompositions import decompositions

@@ -16,7 +16,7 @@ from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch
 from glnn.backends.pattern import MOST, STRETCHES
 from glnn.gl import Buffer
-from glnn.gl.pieces import gathered, repeat
+from glnn.gl.buffer import gather, repeat
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.graph.operators.winograd_input import WinogradInput
@@ -208,7 +208,7 @@ def test_repeating_and_gathering(backend) -> None:
     expected = np.resize(numbers, 5000)
     expected[100:103] = 0, 1, 0
     expected[4999] = 0
-    found = gathered(device, buffer, [(3, 9), (99, 104), (4990, 5000)])
+    found = gather(device, buffer, [(3, 9), (99, 104), (4990, 5000)])
     np.testing.assert_array_equal(
         found, np.concatenate([expected[3:9], expected[99:104], expected[4990:]])
     )
@@ -224,7 +224,7 @@ def test_repeating_and_gathering_bytes(backend, name) -> None:
     numbers = layout.pack(np.arange(12, dtype=np.uint8))[:11]
     repeat(device, buffer, (0, 101 * numbers.itemsize), numbers)
     buffer.wrote()
-    found = gathered(device, buffer, [(1, 4), (22, 27), (98, 101)])
+    found = gather(device, buffer, [(1, 4), (22, 27), (98, 101)])
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found, [1, 2, 3, 0, 1, 2, 3, 4, 10, 0, 1])
     np.testing.assert_array_equal(buffer.pull(), np.resize(np.arange(11), 101))

@@ -31,6 +31,6 @@ def test_every_verb(cli: Glnn, verb: str) -> None:
 def test_how_much(cli: Glnn) -> None:
     quiet, some, all_ = (cli("run", "lenet", *v, "--json") for v in ([], ["-v"], ["--verbose"] * 2))
     assert quiet.out == some.out == all_.out and quiet.err == ""
-    assert "compile.plan: planned lenet for input (100, 1, 28, 28) on " in some.err
+    assert "compiler.plan: planned lenet for input (100, 1, 28, 28) on " in some.err
     assert "session: ran lenet" not in some.err
     assert all_.err.count("session: ran lenet on ") == 10

@@ -15,8 +15,8 @@ from glnn.doctor import limits
 from glnn.doctor.limits import probe_limits, probes
 from glnn.doctor.scratch_program import count_from, scatter
 from glnn.gl import Device, Program, Source
-from glnn.gl.believed import Broken, BrokenLimits
-from glnn.gl.capabilities import Capabilities
+from glnn.gl.device_info import Capabilities
+from glnn.gl.limit_overrides import BrokenLimit, LimitOverrides
 
 GROUPS = 300  # that a fake driver runs at the most, along y
 WRAPS = 1 << 18  # words at which another fake begins a storage block anew
@@ -188,15 +188,15 @@ def test_no_memory_says_nothing_of_a_limit(own, cached, monkeypatch) -> None:
 def test_what_was_found_lowers_every_device_that_opens(cached, monkeypatch) -> None:
     with Device() as plain:
         stated = plain.capabilities
-    kept = BrokenLimits.load(cached, stated)
-    kept.keep({"max_texture_size": Broken(stated.max_texture_size, 1024, "seen")})
-    kept.keep({"max_texture_size": Broken(1024, 4096, "seen later, and less strictly")})
+    kept = LimitOverrides.load(cached, stated)
+    kept.keep({"max_texture_size": BrokenLimit(stated.max_texture_size, 1024, "seen")})
+    kept.keep({"max_texture_size": BrokenLimit(1024, 4096, "seen later, and less strictly")})
     for limits_ in (None, "es31-minimum"):
         with Device(limits=limits_) as lowered:
             assert lowered.capabilities.max_texture_size == 1024
     with Device() as lowered:
         assert lowered.capabilities == replace(stated, max_texture_size=1024)
-        BrokenLimits.load(cached, lowered.capabilities).forget()
+        LimitOverrides.load(cached, lowered.capabilities).forget()
     with Device() as again:
         assert again.capabilities == stated
     _claim(monkeypatch, version_text="OpenGL ES 3.2 another driver")
@@ -217,7 +217,7 @@ def test_what_was_found_lowers_every_device_that_opens(cached, monkeypatch) -> N
 def test_a_damaged_file_is_passed_over_with_a_warning(cached, damage) -> None:
     with Device() as plain:
         stated = plain.capabilities
-    file = BrokenLimits.load(cached, stated).file
+    file = LimitOverrides.load(cached, stated).file
     file.write({})
     text = file.path.read_text().replace('"limits": {}', f'"limits": {damage}')
     file.path.write_text(text)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from glnn.gl import Capabilities, Device, capabilities
+from glnn.gl import Capabilities, Device, device_info
 
 ES31 = Capabilities("es", (3, 1), "V", "R", "", "", "here", max_texture_size=4096)
 GUARANTEED: dict[str, Any] = {  # OpenGL ES 3.1, tables of implementation-dependent values
@@ -126,7 +126,7 @@ def test_capabilities_are_frozen_and_checked() -> None:
 
 @pytest.mark.parametrize(("vendor", "processors"), [("NVIDIA Corporation", 46), ("Mesa", 0)])
 def test_nvidias_drivers_tell_how_many_processors_there_are(vendor, processors) -> None:
-    asked = Capabilities.ask(Told(vendor, {capabilities.SM_COUNT_NV: 46}))
+    asked = Capabilities.ask(Told(vendor, {device_info.SM_COUNT_NV: 46}))
     assert asked.multiprocessors == processors
 
 
@@ -142,10 +142,10 @@ class Told:
     what = "nowhere"
 
     def __init__(self, vendor: str, known: dict[int, int]) -> None:
-        own = (capabilities.MAJOR_VERSION, capabilities.MINOR_VERSION, capabilities.NUM_EXTENSIONS)
+        own = (device_info.MAJOR_VERSION, device_info.MINOR_VERSION, device_info.NUM_EXTENSIONS)
         self.integers = dict(zip(own, (3, 0, 0), strict=True))
-        self.integers |= dict.fromkeys(capabilities.LIMITS.values(), 1) | known
-        self.strings = {capabilities.VENDOR: vendor, capabilities.VERSION: "OpenGL ES 3.0"}
+        self.integers |= dict.fromkeys(device_info.LIMITS.values(), 1) | known
+        self.strings = {device_info.VENDOR: vendor, device_info.VERSION: "OpenGL ES 3.0"}
         self.errors: list[int] = []
         self.kept: list[Any] = []
 

@@ -14,14 +14,14 @@ import pytest
 from glnn.backends.launch import Shown
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, Device, Program
-from glnn.gl.bound_commands import BoundCommands, Replaced
+from glnn.gl.command_buffer import BoundCommands, Replacements
 from glnn.gl.command_encoder import CommandEncoder, place
 from glnn.layout import parse
 from glnn.size_table import compiled
 from glnn.symint import SymFloat, Trace
 
 MakeProgram = Callable[[Device], Program]
-NOTHING = Replaced(frozenset(), frozenset(), frozenset())
+NOTHING = Replacements(frozenset(), frozenset(), frozenset())
 
 
 class Work:

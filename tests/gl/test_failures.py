@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from glnn.gl import Device, NoDeviceError, gpus, library
+from glnn.gl import Device, NoDeviceError, gpus
 from glnn.gl import egl as egl_module
 from glnn.gl.context import StepError
 
@@ -105,7 +105,7 @@ def test_a_driver_that_does_not_initialise(python: Run) -> None:
 
 def test_no_egl_library_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = ("libEGL-missing.so.1", "libEGL-missing.so")
-    monkeypatch.setitem(library.EGL_NAMES, sys.platform, missing)
+    monkeypatch.setitem(egl_module.EGL_NAMES, sys.platform, missing)
     monkeypatch.delenv("GLNN_EGL", raising=False)
     monkeypatch.delenv("GLNN_GLES", raising=False)
     with pytest.raises(NoDeviceError, match="apt install libegl1 libgles2 libgl1-mesa-dri") as no:

@@ -165,8 +165,8 @@ def test_a_foreign_thread_waits_for_the_keepers_next_use(python: Run) -> None:
         python,
         FOREIGN
         + """
-import glnn.gl.lease
-glnn.gl.lease.KEPT_SECONDS = 60
+import glnn.gl.context_thread
+glnn.gl.context_thread.KEPT_SECONDS = 60
 foreign(lambda: device.perform(name))
 while not device._sharing._worker.started:
     pass
@@ -331,12 +331,12 @@ def test_threads_that_copy_are_no_others(python: Run) -> None:
         python,
         """
 import numpy as np
-from glnn.gl import copying
+from glnn.gl import transfer
 
-copying.LEAST, copying.COPIERS.most = 1024, 4
+transfer.MIN_PART, transfer.COPY_POOL.most = 1024, 4
 
 def work():
-    copying.copy(np.zeros(4096, np.int32), np.ones(4096, np.int32))
+    transfer.threaded_copy(np.zeros(4096, np.int32), np.ones(4096, np.int32))
     return device._gl.is_current()
 
 runs(device)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from glnn.gl import library
+from glnn.gl import egl as egl_module
 from glnn.gl.context import StepError
 
 SOURCE = Path(__file__).with_name("lesser_egl.c")
@@ -162,8 +162,8 @@ def test_a_gpu_by_the_number_that_cuda_gives_it(build: Build, python: Any) -> No
 def test_gl_without_functions_is_not_called(build: Build, python: Any) -> None:
     code = """
 import sys, glnn.gl
-from glnn.gl import library
-library.GLES_NAMES[sys.platform] = ("libGLES-missing.so",)
+from glnn.gl import egl as egl_module
+egl_module.GLES_NAMES[sys.platform] = ("libGLES-missing.so",)
 try:
     glnn.gl.Device()
 except glnn.errors.DeviceError as error:
@@ -177,16 +177,16 @@ except glnn.errors.DeviceError as error:
 def test_a_library_without_a_function_of_egl(build: Build) -> None:
     path = build("-DNO_CREATE_CONTEXT")
     with pytest.raises(StepError, match="it has no eglCreateContext") as failed:
-        library.load_egl(path, ["eglGetError", "eglCreateContext"])
+        egl_module.load_egl(path, ["eglGetError", "eglCreateContext"])
     assert failed.value.step == "load GLNN_EGL"
 
 
 def test_names_are_tried_in_turn(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("libEGL-missing.so.1", build("-DNO_CREATE_CONTEXT"), build())
-    monkeypatch.setitem(library.EGL_NAMES, sys.platform, names)
-    assert library.load_egl(None, ["eglCreateContext"])._name == names[2]
+    monkeypatch.setitem(egl_module.EGL_NAMES, sys.platform, names)
+    assert egl_module.load_egl(None, ["eglCreateContext"])._name == names[2]
     with pytest.raises(StepError) as failed:
-        library.load_egl(None, ["eglMissing"])
+        egl_module.load_egl(None, ["eglMissing"])
     assert all(name in failed.value.error for name in names)
 
 
@@ -198,12 +198,12 @@ def test_a_path_that_is_no_library(tmp_path: Path, what: str) -> None:
     elif what == "text":
         path.write_text("libEGL.so.1\n")
     with pytest.raises(StepError) as failed:
-        library.load_egl(str(path), ())
+        egl_module.load_egl(str(path), ())
     assert str(failed.value).startswith(f"load GLNN_EGL: {path}: ")
     assert "libEGL.so.1" not in failed.value.error.replace(str(path), "")
 
 
 def test_vendors_names() -> None:
-    assert library.EGL_NAMES["linux"][:2] == ("libEGL.so.1", "libEGL.so")
-    assert library.GLES_NAMES["linux"][:2] == ("libGLESv2.so.2", "libGLESv2.so")
-    assert "/system/lib64/libEGL.so" in library.EGL_NAMES["linux"]
+    assert egl_module.EGL_NAMES["linux"][:2] == ("libEGL.so.1", "libEGL.so")
+    assert egl_module.GLES_NAMES["linux"][:2] == ("libGLESv2.so.2", "libGLESv2.so")
+    assert "/system/lib64/libEGL.so" in egl_module.EGL_NAMES["linux"]

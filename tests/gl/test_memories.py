@@ -21,12 +21,10 @@ from glnn.gl import (
     Program,
     SharedMemory,
     StagedMemory,
-    copying,
-    staging,
+    transfer,
 )
-from glnn.gl.copying import COPIERS
 from glnn.gl.probe import MOVED, moves_mapped_buffers, refuses_mapped_captures
-from glnn.gl.staging import allocated
+from glnn.gl.transfer import COPY_POOL, allocate_buffer
 from glnn.layout import parse
 from glnn.types import DType
 
@@ -50,8 +48,8 @@ SHAPES = [
 @pytest.fixture(autouse=True)
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the smallest are copied in parts by several threads."""
-    monkeypatch.setattr(copying, "LEAST", 1024)
-    monkeypatch.setattr(COPIERS, "most", 4)
+    monkeypatch.setattr(transfer, "MIN_PART", 1024)
+    monkeypatch.setattr(COPY_POOL, "most", 4)
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
@@ -301,13 +299,13 @@ def test_large_content_comes_by_mapped_memory(
         pytest.skip("there is no room for so many")
     monkeypatch.setattr(device, "capabilities", replace(device.capabilities, own_memory=True))
     monkeypatch.setattr(device, "staging", None)
-    monkeypatch.setattr(staging, "LEAST", 16)
-    monkeypatch.setattr(staging, "WORDS", 256)
+    monkeypatch.setattr(transfer, "MIN_STAGED", 16)
+    monkeypatch.setattr(transfer, "STAGING_WORDS", 256)
     device.activate()
-    dirty = allocated(device, words, np.full(words, 0xDEADBEEF, np.uint32))
+    dirty = allocate_buffer(device, words, np.full(words, 0xDEADBEEF, np.uint32))
     rng = np.random.default_rng(words)
     content = None if given is None else rng.integers(0, 2**32, given, np.uint32)
-    made = [allocated(device, words, content) for _ in range(5)]  # by both halves
+    made = [allocate_buffer(device, words, content) for _ in range(5)]  # by both halves
     wanted = np.zeros(words, np.uint32)
     wanted[: given or 0] = 0 if content is None else content
     for buffer in made:
@@ -343,7 +341,7 @@ def test_memory_is_not_mapped_where_copies_to_it_are_lost(device, monkeypatch) -
         return device.context.buffer(reserve=nbytes), np.zeros(nbytes // 4, np.uint32)
 
     monkeypatch.setattr(device, "faults", {})
-    monkeypatch.setattr("glnn.gl.probe.mapped", lost)
+    monkeypatch.setattr("glnn.gl.probe.map_buffer", lost)
     assert device.perform(lambda: moves_mapped_buffers(device))
     backend = Feedback(device)
     for own in (False, True):

@@ -20,16 +20,16 @@ Run = Callable[..., CompletedProcess[str]]
 OPENED = """
 from pathlib import Path
 import sys
-from glnn.gl import Device, opening
+from glnn.gl import Device, device_selection
 
 def loaded():
     return "/_C/libtriton.so" in Path("/proc/self/maps").read_text()
 
-def ways(*arguments, before=opening._ways):
+def ways(*arguments, before=device_selection._ways):
     print(loaded())
     yield from before(*arguments)
 
-opening._ways = ways
+device_selection._ways = ways
 with Device():
     print(loaded(), "triton" in sys.modules)
 """

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from glnn.errors import DeviceError, GlnnError
-from glnn.gl import Device, waiting
-from glnn.gl.display import Display
-from glnn.gl.egl import EglContext
-from glnn.gl.shared import SHARED
+from glnn.gl import Device
+from glnn.gl import device as device_module
+from glnn.gl.device import SHARED, poll
+from glnn.gl.egl import Display, EglContext
 from glnn.gl.window import WindowContext
 from glnn.session import InferenceSession
 from glnn.settings import Settings
@@ -45,29 +45,29 @@ def test_it_is_asked_until_it_is_over_or_the_time_is(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(1e-6)
-    monkeypatch.setattr(waiting, "time", clock)
-    assert waiting.polled(lambda: clock.now > 0.05, how, float("inf"))
+    monkeypatch.setattr(device_module, "time", clock)
+    assert poll(lambda: clock.now > 0.05, how, float("inf"))
     if how == "spin":
         assert not clock.slept
     else:  # late by a quarter of the time or 1 ms, whichever is less
         assert clock.slept[0] == 5e-5 and max(clock.slept) == 1e-3 and clock.now < 0.0511
         assert clock.slept == sorted(clock.slept)
     begun = clock.now
-    assert not waiting.polled(lambda: False, how, 0.01)
+    assert not poll(lambda: False, how, 0.01)
     assert 0.01 <= clock.now - begun < 0.0101
-    assert waiting.polled(lambda: True, how, 0.0)
+    assert poll(lambda: True, how, 0.0)
 
 
 @pytest.mark.parametrize("wait", ["spin", "sleep"])
 def test_devices_wait_as_they_are_asked_to(wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ways: list[str] = []
-    polled = waiting.polled
+    polled = poll
 
     def noted(over: Callable[[], bool], how: str, seconds: float) -> bool:
         ways.append(how)
         return polled(over, how, seconds)
 
-    monkeypatch.setattr("glnn.gl.timeline.polled", noted)
+    monkeypatch.setattr("glnn.gl.device.poll", noted)
     right = InferenceSession("lenet", "cpu").run(None, FEEDS)[0]
     with Device(wait=wait) as device:
         for backend in ("compute", "feedback"):

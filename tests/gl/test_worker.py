@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from glnn.gl.worker import UNDER_WAY, StoppedError, Worker
+from glnn.gl.context_thread import MAX_IN_FLIGHT, StoppedError, Worker
 
 SECONDS = 20
 
@@ -87,7 +87,7 @@ def asked(worker: Worker, pool: ThreadPoolExecutor) -> Asked:
 
 
 def test_a_second_begins_before_the_first_is_over_and_a_third_after(asked: Asked) -> None:
-    assert UNDER_WAY == 2
+    assert MAX_IN_FLIGHT == 2
     one = asked.overlap("1")
     asked.until("begin 1")
     two = asked.overlap("2")

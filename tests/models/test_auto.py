@@ -184,7 +184,7 @@ def test_a_gpu_that_was_asked_for_is_not_replaced(model, ran, device) -> None:
 @pytest.mark.parametrize("software", [None, "llvmpipe"])
 def test_the_cpu_is_kept_free_where_there_is_a_gpu(model, ran, monkeypatch, software) -> None:
     found = property(lambda self: software)
-    monkeypatch.setattr("glnn.gl.capabilities.Capabilities.software", found)
+    monkeypatch.setattr("glnn.gl.device_info.Capabilities.software", found)
     session = glnn.InferenceSession(model, prefer="gpu")
     session.run(None, {"input": X})
     assert ("cpu" in ran) == (software is not None)

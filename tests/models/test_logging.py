@@ -51,11 +51,11 @@ def test_a_session(session: InferenceSession, caplog) -> None:
     name, x = session.backend.name, np.ones((2, 3), np.float32)
     for _ in range(2):
         session.run(None, {"input": x})
-    (planned,) = logged(caplog, "compile.plan", logging.INFO)
+    (planned,) = logged(caplog, "compiler.plan", logging.INFO)
     assert planned.startswith(f"planned small for input (2, 3) on {name}: ")
     nbytes = session.plan({"input": (2, 3)}).nbytes
     assert f" {len(session.plan({'input': (2, 3)}).steps)} steps, {nbytes} bytes, " in planned
-    weights = logged(caplog, "compile.weights")
+    weights = logged(caplog, "compiler.weights")
     assert any(line.startswith("uploaded affine.weight as ") for line in weights)
     assert any(line.endswith("affine.bias as R, 8 bytes") for line in weights)
     runs = logged(caplog, "session")
@@ -69,7 +69,7 @@ def test_a_session(session: InferenceSession, caplog) -> None:
     layer.bias = np.zeros(2, np.float32)
     caplog.clear()
     session.run(None, {"input": x})
-    assert logged(caplog, "compile.weights") == ["uploaded affine.bias anew, 8 bytes"]
+    assert logged(caplog, "compiler.weights") == ["uploaded affine.bias anew, 8 bytes"]
 
 
 def test_info_tells_of_no_run(session: InferenceSession, caplog) -> None:
@@ -83,7 +83,7 @@ def test_a_device_is_opened_lost_and_renewed(small: Model, caplog) -> None:
     session, x = InferenceSession(small, "feedback", device=Device()), np.ones((1, 3), np.float32)
     device = session.backend.device
     assert device is not None
-    (opened,) = logged(caplog, "device.opening", logging.INFO)
+    (opened,) = logged(caplog, "gl.device_selection", logging.INFO)
     assert opened.startswith(f"opened {device.capabilities.renderer}, ")
     for attempt in device.attempts:
         assert f"this had failed: {attempt}" in opened
@@ -92,6 +92,6 @@ def test_a_device_is_opened_lost_and_renewed(small: Model, caplog) -> None:
     with pytest.raises(DeviceError):
         device.check_reset("step")
     session.run(None, {"input": x})
-    assert len(logged(caplog, "device.opening", logging.INFO)) == 2
-    (renewed,) = logged(caplog, "compile.executor", logging.WARNING)
+    assert len(logged(caplog, "gl.device_selection", logging.INFO)) == 2
+    (renewed,) = logged(caplog, "compiler.executor", logging.WARNING)
     assert renewed == f"{device.lost}; renewed: {session.backend.device}"

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 import glnn
 from glnn.backends import NAMES
 from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError, UnsupportedOpError
-from glnn.gl import Device, faults
-from glnn.gl.bound_commands import BoundCommands
+from glnn.gl import Device
+from glnn.gl.command_buffer import BoundCommands
+from glnn.gl.device import pop_errors
 from glnn.gl.window import WindowContext
 from glnn.runtime.buffer_set import BufferSet
 from tests.models.test_threads import available, in_threads
@@ -459,7 +460,7 @@ class Little:
             patch.setattr(context, name, partial(self._made, getattr(context, name)))
         self._sizes, self._dropped = dict[int, int](), context._objects
         patch.setattr(context, "gc", partial(self._freed, context.gc))
-        patch.setattr("glnn.gl.device.drain", self._drained)
+        patch.setattr("glnn.gl.device.pop_errors", self._drained)
         patch.setattr(device, "memory_available", lambda: None)
 
     def _made(self, make: Callable[..., Any], *size: Any, **options: Any) -> Any:
@@ -478,7 +479,7 @@ class Little:
         free()
 
     def _drained(self, context: Any) -> list[str]:
-        found, self._errors = [*self._errors, *faults.drain(context)], []
+        found, self._errors = [*self._errors, *pop_errors(context)], []
         return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from glnn.backends import NAMES
 from glnn.compiler import Executor
 from glnn.errors import GlnnError, ModelError, ShapeError
-from glnn.gl import copying
+from glnn.gl import transfer
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control import loop
 from glnn.graph.expression import Arg, call
@@ -139,7 +139,7 @@ def test_sizes_that_only_a_run_tells(name: str) -> None:
 @pytest.mark.parametrize("way", ["run", "run_async"])
 def test_an_input_may_be_where_a_result_goes(name: str, way: str, monkeypatch) -> None:
     """Another result is the input itself; or the input lies beside where it goes itself."""
-    monkeypatch.setattr(copying, "LEAST", 1024)
+    monkeypatch.setattr(transfer, "MIN_PART", 1024)
     model = Model((Node("relu", ReLU(), ("x",), "r"),), (TensorInfo("x", ("N", 3)),), ("r", "x"))
     session = InferenceSession(model, name)
 

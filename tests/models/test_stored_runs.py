@@ -257,7 +257,7 @@ def test_a_session_ends_with_its_last_reference(stub: Stub, saved: Path) -> None
 ALONE = """
 import sys
 import numpy as np
-from glnn.gl.shared import SHARED
+from glnn.gl.device import SHARED
 from glnn.layout.layout import DENSE
 from glnn.gl.command_buffer import CommandBuffer
 from glnn.runtime.buffer_set import Resources

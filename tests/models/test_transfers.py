@@ -14,9 +14,9 @@ from glnn.backends.backend import Way
 from glnn.compiler import Plan
 from glnn.compiler.emit import ways
 from glnn.errors import DeviceError
-from glnn.gl import Device, MappedMemory, SharedMemory, StagedMemory, copying
-from glnn.gl.copying import COPIERS
+from glnn.gl import Device, MappedMemory, SharedMemory, StagedMemory, transfer
 from glnn.gl.probe import moves_mapped_buffers
+from glnn.gl.transfer import COPY_POOL
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control import branch, loop, number
 from glnn.graph.expression import Arg, call
@@ -36,8 +36,8 @@ Found = dict[str, Array]
 def backends(request, monkeypatch) -> Iterator[dict[str, Backend]]:
     """The backend with each kind of memory, on devices of their own; all is copied in parts."""
     monkeypatch.setattr(gl, "STAGED", dict.fromkeys(Way, 0))
-    monkeypatch.setattr(copying, "LEAST", 1024)
-    monkeypatch.setattr(COPIERS, "most", 3)
+    monkeypatch.setattr(transfer, "MIN_PART", 1024)
+    monkeypatch.setattr(COPY_POOL, "most", 3)
     found: dict[str, Backend] = {}
     for name in KINDS:
         try:

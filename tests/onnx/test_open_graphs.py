@@ -14,7 +14,7 @@ from glnn import InferenceSession
 from glnn.compiler.executor import REPEATS
 from glnn.compiler.plan import Plan
 from glnn.errors import LimitError
-from glnn.gl.bound_commands import BoundCommands
+from glnn.gl.command_buffer import BoundCommands
 from tests.onnx.open_graphs import wrong_of
 from tests.onnx.regimes import faults
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
-from glnn.gl.shared import SHARED
+from glnn.gl.device import SHARED
 from glnn.onnxruntime.capi import header
 from glnn.onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
 from tests.onnxruntime.models import F, identity

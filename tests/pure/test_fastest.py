@@ -13,7 +13,7 @@ from glnn.backends.answers import Answers
 from glnn.choice import Choice
 from glnn.compiler.fastest import shape_class, warm_seconds
 from glnn.errors import GlnnError
-from glnn.gl.capabilities import Capabilities
+from glnn.gl.device_info import Capabilities
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.fingerprint import fingerprint

@@ -9,8 +9,7 @@ import pytest
 
 from glnn.backends.launch import GlLaunch, Sending, Touched, in_levels
 from glnn.compiler.lower import updates_last
-from glnn.gl.command_encoder import CommandEncoder
-from glnn.gl.places import END, Marks
+from glnn.gl.command_encoder import END, AccessLog, CommandEncoder
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
@@ -49,7 +48,7 @@ def test_what_writes_comes_behind_what_read() -> None:
 
 
 def test_parts_of_a_buffer_are_told_apart() -> None:
-    marks = Marks()
+    marks = AccessLog()
     marks.mark((7, 256, 512), 3)
     marks.mark((7, 512, END), 5)
     marks.mark((7, 256, 512), 1)  # less than it has

@@ -19,8 +19,7 @@ from glnn.backends.launch import Shown
 from glnn.disk import Disk
 from glnn.errors import DeviceError
 from glnn.gl import Device, Program, Source
-from glnn.gl.bound_commands import BoundCommands
-from glnn.gl.command_buffer import CommandBuffer, FormatError, VertexInput
+from glnn.gl.command_buffer import BoundCommands, CommandBuffer, FormatError, VertexInput
 from glnn.layout import parse
 from glnn.reading import noting, read
 from glnn.runtime.executable import Block, Executable, Input, IOSpec, ShapeRange, Symbol, TensorSlot

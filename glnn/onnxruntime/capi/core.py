@@ -10,7 +10,7 @@ from typing import Any
 
 from glnn import session
 from glnn.errors import GlnnError, ModelError, shown
-from glnn.gl.shared import SHARED
+from glnn.gl.device import SHARED
 from glnn.onnxruntime.capi import header
 from glnn.onnxruntime.capi.faults import (
     Fail,

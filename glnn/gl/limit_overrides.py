@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from glnn.gl.capabilities import Capabilities, Triple
 from glnn.gl.device_file import DeviceFile
+from glnn.gl.device_info import Capabilities, Triple
 
 FORM = 1  # of the file; one of another form is not used
 TABLE = "limits"
@@ -23,7 +23,7 @@ Limit = int | Triple
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenLimit:
     """A limit that a driver does not keep."""
 
     said: Limit
@@ -43,17 +43,17 @@ class Broken:
 
 
 @dataclass
-class BrokenLimits:
+class LimitOverrides:
     """The limits that one device's driver does not keep, by GL's names as `Capabilities` has them.
 
     file: what keeps them.
     """
 
     file: DeviceFile
-    found: dict[str, Broken] = field(default_factory=dict)
+    found: dict[str, BrokenLimit] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, folder: Path | None, device: Capabilities) -> BrokenLimits:
+    def load(cls, folder: Path | None, device: Capabilities) -> LimitOverrides:
         """Load the limits in `folder` found broken on `device`, whether or not its limits were
         lowered.
         """
@@ -72,13 +72,13 @@ class BrokenLimits:
         }
         return replace(device, **limits)
 
-    def keep(self, found: Mapping[str, Broken]) -> None:
+    def keep(self, found: Mapping[str, BrokenLimit]) -> None:
         """Take the limits `found`, and write the file, where it may be written."""
         for name, one in found.items():
             known = self.found.get(name)
             holds = one.holds if known is None else _lesser(name, known.holds, one.holds)
             said = one.said if known is None else known.said
-            self.found[name] = Broken(said, holds, one.why)
+            self.found[name] = BrokenLimit(said, holds, one.why)
         kept = {**self.file.again(_broken), **self.found}  # another process may have kept some
         with suppress(OSError):  # what is not kept is found again
             self.file.write({name: asdict(one) for name, one in kept.items()})
@@ -98,9 +98,9 @@ def _lesser(name: str, one: Any, other: Any) -> Any:
     return max(one, other) if name in UPWARD else min(one, other)
 
 
-def _broken(value: Any) -> Broken:
+def _broken(value: Any) -> BrokenLimit:
     said, holds = (
         tuple(number) if isinstance(number, list) else number
         for number in (value["said"], value["holds"])
     )
-    return Broken(said, holds, str(value["why"]))
+    return BrokenLimit(said, holds, str(value["why"]))

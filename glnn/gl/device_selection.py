@@ -1,16 +1,19 @@
-"""The ways to a GL context, tried in order."""
+"""GPUs, the options of a device, and the ways to a GL context, tried in order."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 from glnn.errors import DeviceError, shown
-from glnn.gl import cuda
-from glnn.gl.capabilities import Capabilities
 from glnn.gl.context import (
     ES_VERSIONS,
     WINDOW_VERSIONS,
@@ -20,10 +23,46 @@ from glnn.gl.context import (
     StepError,
     Version,
 )
-from glnn.gl.egl import DEFAULT, DEVICE, SURFACELESS, Egl, remember
-from glnn.gl.triton import load_triton
+from glnn.gl.device_info import Capabilities
+from glnn.gl.egl import (
+    DEFAULT,
+    DEVICE,
+    SURFACELESS,
+    Egl,
+    cuda_device_index,
+    cuda_numbers,
+    parse_cuda_number,
+    remember,
+)
 from glnn.gl.window import WindowContext
 from glnn.process import GL_PROCESS, step_back
+from glnn.settings import PRIORITIES, WAITS, Settings
+
+OF_LLVM = "LLVMContextCreate"
+"""A function that a process has for all to see where some library brought LLVM so."""
+
+
+def load_triton() -> None:
+    """Load Triton's library, where PyTorch was imported and may do it later.
+
+    To be called before GL is opened, and, since another may have opened it, before PyTorch does
+    more than count. Where all see an LLVM already, Triton's looks at its own names first. A library
+    that is loaded stays as it is; Python's import of it finds that one. Its code in Python is not
+    imported, and nothing is raised: PyTorch does without Triton, too.
+    """
+    if "torch" not in sys.modules or not hasattr(os, "RTLD_NOW"):
+        return
+    with suppress(Exception):
+        spec = find_spec("triton")
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for path in sorted(Path(folder, "_C").glob("libtriton*.so")):
+                ctypes.CDLL(str(path), mode=_mode())
+
+
+def _mode() -> int:
+    seen = hasattr(ctypes.CDLL(None), OF_LLVM)
+    return os.RTLD_NOW | (getattr(os, "RTLD_DEEPBIND", 0) if seen else 0)
+
 
 WINDOW = "window"
 PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
@@ -60,7 +99,7 @@ def gpus() -> tuple[Gpu, ...]:
     try:
         with elsewhere():
             egl = Egl()
-            ways = zip(egl.ways(DEVICE), cuda.numbers(egl), strict=True)
+            ways = zip(egl.ways(DEVICE), cuda_numbers(egl), strict=True)
             for index, ((_, way), number) in enumerate(ways):
                 try:
                     context = way(ES_VERSIONS)
@@ -103,7 +142,7 @@ def check_limits(limits: str | None) -> None:
 
 def check_gpu(gpu: object) -> None:
     """Raise DeviceError unless `gpu` is an index, a text or None."""
-    cuda.number_asked(gpu)
+    parse_cuda_number(gpu)
     if isinstance(gpu, bool) or not isinstance(gpu, (int, str, type(None))):
         raise DeviceError(f"gpu must be an index or a part of a name, got {shown(gpu)}")
 
@@ -120,7 +159,7 @@ def check_arguments(
 
 
 def gpu_asked(gpu: int | str | None) -> int | str | None:
-    """`gpu` with numbers in text, as from the environment, made indices."""
+    """`gpu` with cuda_numbers in text, as from the environment, made indices."""
     return int(gpu) if isinstance(gpu, str) and gpu.isdecimal() else gpu
 
 
@@ -146,7 +185,7 @@ def open_context(
             attempts.append(Attempt(what, failed.step, failed.error))
             continue
         asked = Capabilities.ask(context)
-        named = isinstance(gpu, str) and cuda.number_asked(gpu) is None
+        named = isinstance(gpu, str) and parse_cuda_number(gpu) is None
         if named and str(gpu).lower() not in f"{asked.renderer}\n{asked.vendor}".lower():
             attempts.append(Attempt(what, "its name", f"{asked.renderer} by {asked.vendor}"))
             context.release()
@@ -190,7 +229,7 @@ def _ways(
 ) -> Iterator[Way]:
     """The ways to a context in the order to try them; those that cannot begin go to `attempts`."""
     platforms = PLATFORMS if platform is None else (platform,)
-    number = cuda.number_asked(gpu)
+    number = parse_cuda_number(gpu)
     if isinstance(gpu, int) or number is not None:
         platforms = (DEVICE,)
     try:
@@ -205,7 +244,7 @@ def _ways(
             try:
                 ways = list(egl.ways(name))
                 if number is not None:
-                    gpu = cuda.index_of(egl, number)
+                    gpu = cuda_device_index(egl, number)
             except StepError as failed:
                 attempts.append(Attempt(f"EGL {name}", failed.step, failed.error))
                 continue
@@ -217,3 +256,65 @@ def _ways(
             elif not ways:
                 attempts.append(Attempt(f"EGL {name}", "eglQueryDevicesEXT", "there are none"))
             yield from ways
+
+
+LOW = "low"
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """The arguments of a Device. Raises DeviceError for those that are of no use."""
+
+    gpu: int | str | None
+    """The GPU; None is the first that opens."""
+    limits: str | None
+    """MINIMUM_LIMITS, or None for its own."""
+    version: tuple[int, int] | None
+    """The only version of GL to ask for; None is any."""
+    platform: str | None
+    """The only way to try; None is any."""
+    priority: str
+    """A member of PRIORITIES."""
+    wait: str
+    """A member of WAITS."""
+
+    def __post_init__(self) -> None:
+        check_gpu(self.gpu)
+        check_arguments(self.limits, self.version, self.platform)
+        for name, given, known in (
+            ("priority", self.priority, PRIORITIES),
+            ("wait", self.wait, WAITS),
+        ):
+            if not isinstance(given, str) or given not in known:
+                raise DeviceError(f"{name} must be one of {known}, got {shown(given)}")
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        gpu: int | str | None = None,
+        limits: str | None = None,
+        version: tuple[int, int] | None = None,
+        platform: str | None = None,
+        priority: str | None = None,
+        wait: str | None = None,
+    ) -> DeviceOptions:
+        """Return the options given, with those that are None taken from `settings`."""
+        return cls(
+            settings.gpu if gpu is None else gpu,
+            settings.limits if limits is None else limits,
+            version,
+            platform,
+            settings.priority if priority is None else priority,
+            settings.wait if wait is None else wait,
+        )
+
+    @property
+    def low(self) -> bool:
+        """Return True where the priority is low, so that other work on the GPU goes first."""
+        return self.priority == LOW
+
+    def open(self) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
+        """Open a context with these options. Returns and raises what `open_context` does."""
+        opening = open_behind if self.low else open_context
+        return opening(gpu_asked(self.gpu), self.version, self.platform)

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.gl import copying
-from glnn.gl.copying import COPIERS, copied_in_parts, copy, parts, parts_in_words
+from glnn.gl import transfer
+from glnn.gl.transfer import COPY_POOL, copy_in_parts, parts, parts_in_words, threaded_copy
 from glnn.process import HELPERS
 
 
 @pytest.fixture(autouse=True)
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small parts, and as many threads as an eight-way copy wants."""
-    monkeypatch.setattr(copying, "LEAST", 1024)
-    monkeypatch.setattr(COPIERS, "most", 8)
+    monkeypatch.setattr(transfer, "MIN_PART", 1024)
+    monkeypatch.setattr(COPY_POOL, "most", 8)
 
 
 def numbers(count: int) -> np.ndarray:
@@ -34,7 +34,7 @@ def test_parts_have_every_number_once(count: int, monkeypatch: pytest.MonkeyPatc
     ready: list[int] = []
     done: list[int] = []
     source, whole = numbers(count), np.full(count + 2, 5, np.int32)
-    assert copied_in_parts(whole[1:-1], source, ready.append, done.append)
+    assert copy_in_parts(whole[1:-1], source, ready.append, done.append)
     np.testing.assert_array_equal(whole, [5, *source, 5])
     assert ready == list(range(len(cuts))) and sorted(done) == ready
 
@@ -45,7 +45,7 @@ def test_parts_of_small_numbers_are_whole_words(dtype: type, count: int) -> None
     source = (numbers(count) % 2).astype(dtype)
     target, size = np.zeros(count, dtype), source.itemsize
     done: list[int] = []
-    assert copied_in_parts(target, source, done=done.append)
+    assert copy_in_parts(target, source, done=done.append)
     np.testing.assert_array_equal(target, source)
     cuts, words = parts(count, size), parts_in_words(count, size)
     assert sorted(done) == list(range(len(cuts))) and len(cuts) == min(
@@ -65,17 +65,17 @@ def test_what_lies_otherwise_is_copied_at_once_and_rounded() -> None:
         np.zeros((6, 10), np.int32),
         np.zeros((6, 10), np.float16),
     ):
-        assert not copied_in_parts(target, source)
-        copy(target, source)
+        assert not copy_in_parts(target, source)
+        threaded_copy(target, source)
         np.testing.assert_array_equal(target, source.astype(target.dtype))
-    assert not copied_in_parts(np.zeros((6, 10), np.float32), source[::-1])
-    assert not copied_in_parts(np.zeros(8, np.float64), np.ones(8, np.float64))
+    assert not copy_in_parts(np.zeros((6, 10), np.float32), source[::-1])
+    assert not copy_in_parts(np.zeros(8, np.float64), np.ones(8, np.float64))
 
 
 def test_several_ask_at_once() -> None:
     def work(seed: int) -> bool:
         source, target = numbers(4099 + seed), np.zeros(4099 + seed, np.int32)
-        copy(target, source)
+        threaded_copy(target, source)
         return bool((target == source).all())
 
     with ThreadPoolExecutor(4) as pool:
@@ -87,9 +87,9 @@ def test_where_no_thread_starts_one_does_all(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(HELPERS, "start", refuse)
-    monkeypatch.setattr(COPIERS, "_threads", 0)
+    monkeypatch.setattr(COPY_POOL, "_threads", 0)
     source, target = numbers(4099), np.zeros(4099, np.int32)
-    copy(target, source)
+    threaded_copy(target, source)
     np.testing.assert_array_equal(target, source)
 
 
@@ -116,12 +116,12 @@ def test_nobody_writes_after_an_interruption(where: str, monkeypatch: pytest.Mon
     source, target = numbers(4099), np.zeros(4099, np.int32)
     monkeypatch.setattr(np, "copyto", slow)
     with pytest.raises(Stopped):
-        copied_in_parts(target, source, **{where: stop})
+        copy_in_parts(target, source, **{where: stop})
     monkeypatch.undo()
     ended.set()
     assert late and not any(late)  # every part that was begun was over before
     left = target.copy()
-    copy(np.zeros(4099, np.int32), source)  # all threads have gone on to other work
+    threaded_copy(np.zeros(4099, np.int32), source)  # all threads have gone on to other work
     np.testing.assert_array_equal(target, left)
 
 
@@ -140,23 +140,23 @@ def test_what_a_copy_raises_comes_to_who_asked(
     with monkeypatch.context() as patched:
         patched.setattr(np, "copyto", wrong)
         with pytest.raises(Stopped):
-            copy(target, source)
-    copy(target, source)
+            threaded_copy(target, source)
+    threaded_copy(target, source)
     np.testing.assert_array_equal(target, source)
 
 
 FORK = """
 import multiprocessing, threading
 import numpy as np
-from glnn.gl import copying
+from glnn.gl import transfer
 from glnn.process import HELPERS, alone
 
-copying.LEAST, copying.COPIERS.most = 1024, 4
+transfer.MIN_PART, transfer.COPY_POOL.most = 1024, 4
 source = np.arange(1 << 14, dtype=np.int32)
 
 def copied():
     target = np.zeros_like(source)
-    copying.copy(target, source)
+    transfer.threaded_copy(target, source)
     return bool((target == source).all())
 
 def work(found):

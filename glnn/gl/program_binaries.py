@@ -13,8 +13,8 @@ from typing import Any
 
 from glnn.disk import Disk, digest
 from glnn.errors import DeviceError
-from glnn.gl.capabilities import Capabilities
-from glnn.gl.functions import Functions
+from glnn.gl.context import GlFunctions
+from glnn.gl.device_info import Capabilities
 from glnn.version import VERSION
 
 LOG = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ KIND = "programs"
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedProgram:
     """A program that was kept."""
 
     name: str
@@ -37,13 +37,13 @@ class Loaded:
     """The varyings that it captures; none for a compute program."""
 
 
-class Binaries:
+class ProgramBinaries:
     """The binaries of one device's programs on `disk`.
 
     A driver takes its own alone: what it refuses, as after an update, is removed and compiled anew.
     """
 
-    def __init__(self, gl: Functions, offers: Capabilities, disk: Disk) -> None:
+    def __init__(self, gl: GlFunctions, offers: Capabilities, disk: Disk) -> None:
         self._gl, self._offers, self._disk = gl, offers, disk
 
     @cached_property
@@ -71,7 +71,7 @@ class Binaries:
         driver = offers.vendor, offers.renderer, offers.api, offers.version_text, offers.glsl_text
         return digest(FORM, *driver, VERSION, stage, text, *varyings)
 
-    def load(self, key: str, stage: str | None = None) -> Loaded | None:
+    def load(self, key: str, stage: str | None = None) -> LoadedProgram | None:
         """The linked program kept by `key`; None where there is none or the driver refuses it.
 
         stage: what it has to be. To be called where GL may be used, as all below.
@@ -93,11 +93,11 @@ class Binaries:
         if program is None:
             self._refuse(key, "the driver refuses it")
             return None
-        if self._asked(program, CAPTURED) != len(varyings):
+        if self._get_parameter(program, CAPTURED) != len(varyings):
             self._delete(program)
             self._refuse(key, "it captures something else")
             return None
-        return Loaded(name, program, varyings)
+        return LoadedProgram(name, program, varyings)
 
     def _refuse(self, key: str, why: str) -> None:
         LOG.debug("the program %s is not used: %s", key, why)
@@ -109,7 +109,7 @@ class Binaries:
         try:
             put = self._gl.slow("glProgramBinary", None, c_uint, c_uint, c_void_p, c_int)
             put(program, form, ctypes.create_string_buffer(binary, len(binary)), len(binary))
-            if self._asked(program, LINKED):
+            if self._get_parameter(program, LINKED):
                 return program
         except BaseException:
             self._delete(program)
@@ -122,7 +122,7 @@ class Binaries:
         self, key: str, stage: str, name: str, program: int, varyings: Sequence[str] = ()
     ) -> bool:
         """Keep what was linked, and had been asked to be kept; whether that was possible."""
-        size = self._asked(program, LENGTH)
+        size = self._get_parameter(program, LENGTH)
         if not 0 < size <= MOST:
             return False
         length, form = c_int(), c_uint()
@@ -142,7 +142,7 @@ class Binaries:
         about = {"what": name, "device": device, "glnn": VERSION}
         return self._disk.write(f"{KIND}/{key}", content, **about)
 
-    def _asked(self, program: int, what: int) -> int:
+    def _get_parameter(self, program: int, what: int) -> int:
         found = c_int()
         ask: Any = self._gl.slow("glGetProgramiv", None, c_uint, c_uint, c_void_p)
         ask(program, what, byref(found))

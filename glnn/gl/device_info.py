@@ -1,13 +1,20 @@
-"""Capabilities of a GL context: queried once, then immutable."""
+"""Capabilities of a GL context, queried once, and the memory that its device has free."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_char_p, c_int, c_int64, c_uint
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_ubyte, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from glnn.gl.context import Context
+
+if TYPE_CHECKING:
+    import moderngl
+
 
 COMPUTE_ES, COMPUTE_GL = (3, 1), (4, 3)
 BUFFERS_ES = (3, 2)  # textures that are buffers; GL has them from 3.1 on
@@ -273,3 +280,79 @@ def _least(limit: Any, most: Any) -> Any:
     if isinstance(limit, tuple):
         return tuple(min(a, b) for a, b in zip(limit, most, strict=True))
     return min(limit, most)
+
+
+NVML_LIBRARY = "libnvidia-ml.so.1"
+
+
+class _NvmlMemory(ctypes.Structure):
+    """Bytes of a GPU's memory."""
+
+    _fields_ = (("total", c_uint64), ("free", c_uint64), ("used", c_uint64))
+
+
+@cache
+def nvml_library() -> Any:
+    """The library, begun with; None where there is none."""
+    try:
+        found = ctypes.CDLL(NVML_LIBRARY)
+        return found if found.nvmlInit_v2() == 0 else None
+    except (OSError, AttributeError):
+        return None
+
+
+def nvml_free_memory(uuid: bytes) -> int | None:
+    """Bytes that are free on the GPU with these 16 bytes of UUID; None where nobody knows."""
+    nvml, handle, memory = nvml_library(), c_void_p(), _NvmlMemory()
+    text = uuid.hex()
+    name = "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+    if nvml is None or nvml.nvmlDeviceGetHandleByUUID(f"GPU-{name}".encode(), byref(handle)):
+        return None
+    if nvml.nvmlDeviceGetMemoryInfo(handle, byref(memory)):
+        return None
+    return int(memory.free)
+
+
+GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX = 0x9049  # in KiB
+DEVICE_UUID, UUID_SIZE = 0x9597, 16
+
+
+def memory_available(
+    context: moderngl.Context, load: Callable[..., Any], dedicated: bool
+) -> int | None:
+    """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown.
+
+    load: gives GL's functions, as `Device.load` does. dedicated: whether the GPU has its own
+        memory, so that the machine's says nothing.
+    """
+    answers = [_free_by_gl(context, load), _free_by_nvml(context, load) if dedicated else None]
+    if known := [free for free in answers if free is not None]:
+        return min(known)
+    try:
+        lines = [] if dedicated else Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    kib = {line.split(":")[0]: line.split()[1] for line in lines if line.endswith("kB")}
+    return 1024 * int(kib["MemAvailable"]) if "MemAvailable" in kib else None
+
+
+def _free_by_gl(context: moderngl.Context, load: Callable[..., Any]) -> int | None:
+    """Return the free bytes by GL_NVX_gpu_memory_info, None where the driver lacks it."""
+    if "GL_NVX_gpu_memory_info" not in context.extensions:
+        return None
+    found = c_int(0)
+    get = load("glGetIntegerv", None, c_uint, POINTER(c_int))
+    get(GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX, ctypes.byref(found))
+    return 1024 * found.value if context.error == "GL_NO_ERROR" and found.value > 0 else None
+
+
+def _free_by_nvml(context: moderngl.Context, load: Callable[..., Any]) -> int | None:
+    """Return the free bytes by NVIDIA's management library, for the GPU with the UUID that GL
+    reports.
+    """
+    if "GL_EXT_memory_object" not in context.extensions:
+        return None
+    found = (c_ubyte * UUID_SIZE)()
+    get = load("glGetUnsignedBytei_vEXT", None, c_uint, c_uint, POINTER(c_ubyte))
+    get(DEVICE_UUID, 0, found)
+    return nvml_free_memory(bytes(found)) if context.error == "GL_NO_ERROR" else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from glnn.gl import available, nvml
+from glnn.gl import device_info
 
 GIB = 1 << 30
 UUID = bytes(range(16))
@@ -25,7 +25,7 @@ def load(name: str, *signature: Any) -> Any:
         found._obj.value = SAID // 1024
 
     def unsigned(what: int, index: int, found: Any) -> None:
-        assert (what, index) == (available.DEVICE_UUID, 0)
+        assert (what, index) == (device_info.DEVICE_UUID, 0)
         found[:] = UUID
 
     return {"glGetIntegerv": integer, "glGetUnsignedBytei_vEXT": unsigned}[name]
@@ -66,21 +66,21 @@ def test_a_gpu_with_its_own_memory_never_has_the_machines(
     expected: int | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(nvml, "library", lambda: library)
+    monkeypatch.setattr(device_info, "nvml_library", lambda: library)
     context: Any = SimpleNamespace(extensions=extensions, error="GL_NO_ERROR")
-    assert available.memory_available(context, load, own) == expected
+    assert device_info.memory_available(context, load, own) == expected
 
 
 def test_a_gpu_that_shares_the_machines_memory_has_what_is_free_of_it() -> None:
     context: Any = SimpleNamespace(extensions=set(), error="GL_NO_ERROR")
-    found = available.memory_available(context, load, False)
+    found = device_info.memory_available(context, load, False)
     assert found is not None and GIB // 16 < found <= os.sysconf("SC_PAGE_SIZE") * os.sysconf(
         "SC_PHYS_PAGES"
     )
 
 
 def test_without_the_library_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "LIBRARY", "libnvidia-ml-missing.so.1")
-    nvml.library.cache_clear()
-    assert nvml.free(UUID) is None
-    nvml.library.cache_clear()
+    monkeypatch.setattr(device_info, "NVML_LIBRARY", "libnvidia-ml-missing.so.1")
+    device_info.nvml_library.cache_clear()
+    assert device_info.nvml_free_memory(UUID) is None
+    device_info.nvml_library.cache_clear()
