@@ -24,9 +24,8 @@ from glnn.model.onnx_writing import check_size, describe, write
 from glnn.model.state import ModelParameters
 from glnn.model.summary import of_graph, summary
 from glnn.onnx.importing import ImportedModel, import_model
+from glnn.onnx.model_proto import ModelSource, parse, read
 from glnn.onnx.node import OnnxOperator
-from glnn.onnx.reading import parse, read
-from glnn.onnx.source import ModelSource
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import Array, DType, TensorType
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from glnn.errors import ModelError, UnsupportedOpError, fault
 from glnn.model.node import Content, Node
-from glnn.onnx.export.table import TABLE
+from glnn.onnx.export import TABLE
 from glnn.onnx.export.writer import LayerWriter, Writer
+from glnn.onnx.model_proto import package
 from glnn.onnx.operators.dtypes import CODES
-from glnn.onnx.reading import package
 from glnn.tensor_info import TensorInfo
 from glnn.types import UNKNOWN, TensorType
 from glnn.version import VERSION

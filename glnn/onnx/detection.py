@@ -255,7 +255,7 @@ class _Axis:
             raise LimitError(f"RoiAlign: at most {MOST_PLACES} places of a region, {what}")
         return cls(first, part, grid, np.minimum(low, most - count[:, None]), count, length)
 
-    def places(self, block: Array) -> _Places:
+    def places(self, block: Array) -> _SamplePositions:
         """Return where the regions of these numbers are read."""
         kind, grid, count = self.first.dtype, self.grid[block], self.count[block]
         steps = self.start[block][:, :, None] + np.arange(int(count.max(initial=0)))
@@ -267,16 +267,16 @@ class _Axis:
         there = (middles >= -1) & (middles <= self.length)
         there &= (np.arange(steps.shape[2]) < count[:, None])[:, None, :]
         at = np.clip(middles, 0, self.length - 1, out=middles)
-        return _Places(at, there, count, grid, self.length)
+        return _SamplePositions(at, there, count, grid, self.length)
 
 
 @dataclass(frozen=True)
-class _Places:
+class _SamplePositions:
     """The positions along an axis of an image where regions are sampled."""
 
     at: Array
     """(regions, size, places), within the image; each region has its own part of the places."""
-    there: Array
+    inside: Array
     """Mask of the same shape: True where a sample lies in the image."""
     count: Array
     """(regions,): the places of each part that are in `at`."""
@@ -288,19 +288,19 @@ class _Places:
     def of_region(self, number: int) -> tuple[Array, Array]:
         """Return the places of one region (size, count), and whether anything is there."""
         count = int(self.count[number])
-        return self.at[number, :, :count], self.there[number, :, :count]
+        return self.at[number, :, :count], self.inside[number, :, :count]
 
     def beyond(self, number: int) -> Array:
         """Return for each part of a region whether any of its places is outside of the image."""
-        whole: Array = self.there[number].sum(1) < self.grid[number]
+        whole: Array = self.inside[number].sum(1) < self.grid[number]
         return whole
 
     def pixels(self) -> list[slice]:
         """Return the pixels that each region reads."""
         if not self.at.size:
             return [slice(0, 1)] * len(self.at)
-        first = np.where(self.there, self.at, self.length - 1).min((1, 2)).astype(np.int64)
-        last = np.where(self.there, self.at, 0).max((1, 2)).astype(np.int64) + 2
+        first = np.where(self.inside, self.at, self.length - 1).min((1, 2)).astype(np.int64)
+        last = np.where(self.inside, self.at, 0).max((1, 2)).astype(np.int64) + 2
         return [slice(a, max(b, a + 1)) for a, b in zip(first.tolist(), last.tolist(), strict=True)]
 
     def weights(self, number: int, pixels: slice) -> Array:
@@ -332,7 +332,12 @@ class _Places:
 
 
 def _sum_regions(
-    x: Array, samples: Array, block: Array, rows: _Places, columns: _Places, result: Array
+    x: Array,
+    samples: Array,
+    block: Array,
+    rows: _SamplePositions,
+    columns: _SamplePositions,
+    result: Array,
 ) -> None:
     """Write the means of the regions of `block` to `result`: by two products, as places of rows
     and of columns are apart.
@@ -348,7 +353,9 @@ def _sum_regions(
         result[number] = whole.reshape(len(first), channels, len(second)).transpose(1, 0, 2)
 
 
-def _read_region(image: Array, rows: _Places, columns: _Places, number: int, mode: str) -> Array:
+def _read_region(
+    image: Array, rows: _SamplePositions, columns: _SamplePositions, number: int, mode: str
+) -> Array:
     """Return (channels, height, width): means, or the greatest of what the four pixels around each
     place give, as ONNX Runtime has it.
     """

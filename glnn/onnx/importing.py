@@ -1,9 +1,11 @@
-"""An ONNX model as a graph."""
+"""ONNX models as graphs: a model's nodes are read, then put into a graph once types are known."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,26 @@ import numpy as np
 
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
-from glnn.graph.graph import Graph
-from glnn.onnx.nodes import Nodes
-from glnn.onnx.operators.dtypes import type_of
-from glnn.onnx.reading import package
-from glnn.onnx.schemas import opsets_of
-from glnn.onnx.source import ModelSource
+from glnn.graph.graph import Graph, Value
+from glnn.graph.operator import Types
+from glnn.onnx.delegate import Delegate
+from glnn.onnx.model_proto import ModelSource, package
+from glnn.onnx.node import OnnxOperator
+from glnn.onnx.numpy_nodes import WINDOWS
+from glnn.onnx.operators import find
+from glnn.onnx.operators.dtypes import CODES, type_of, type_proto
+from glnn.onnx.schemas import Opsets, defaults, domain_of, function_of, opsets_of, schema_of
+from glnn.onnx.subgraphs import (
+    FunctionNode,
+    IfNode,
+    LoopNode,
+    OnnxGraph,
+    OnnxNode,
+    SubgraphNode,
+    function_body,
+    inline_call,
+    scan_node,
+)
 from glnn.onnx.tensors import Tensors
 from glnn.types import DType, TensorType
 
@@ -56,11 +72,11 @@ def import_model(
 
 def _import_model(proto: Any, where: str, folder: Path | None, home: Path | None) -> ImportedModel:
     onnx = package(where)
-    nodes = Nodes(onnx, where, proto, Tensors(onnx, where, folder, home))
+    reader = GraphReader(onnx, where, proto, Tensors(onnx, where, folder, home))
     opsets = opsets_of(onnx, where, proto.opset_import)
     if proto.ir_version < 3:
         opsets.setdefault("", 1)  # the versions of operators were not said then
-    block = nodes.block(proto.graph, opsets)
+    onnx_graph = reader.read_graph(proto.graph, opsets)
     name = proto.graph.name or "model"
     try:
         declared = {
@@ -69,26 +85,344 @@ def _import_model(proto: Any, where: str, folder: Path | None, home: Path | None
         }
     except ShapeError as error:  # of sizes that no tensor has
         raise ModelError(f"{where}: {error}") from None
-    given = {one: declared[one] for one in block.inputs}
-    for one, type in given.items():
+    inputs = {one: declared[one] for one in onnx_graph.inputs}
+    for one, type in inputs.items():
         if type.dtype is DType.object and not type.ranked and not type.holds:
             raise ModelError(f"{where}: the type of the input {one!r} is not said")
     builder = Builder(name)
     try:
-        values = {one: builder.input(one, type) for one, type in given.items()}
-        outputs = block.put(builder, values)
+        values = {one: builder.input(one, type) for one, type in inputs.items()}
+        outputs = onnx_graph.put(builder, values)
         graph = builder.graph(outputs)
     except (ShapeError, UnsupportedOpError) as error:
         raise ModelError(f"{where}: {error}") from None
-    for one, value in zip(block.outputs, outputs, strict=True):
-        said, found = declared[one].dtype, value.type.dtype
-        if DType.object not in (said, found) and said is not found:
+    for one, value in zip(onnx_graph.outputs, outputs, strict=True):
+        declared_dtype, dtype = declared[one].dtype, value.type.dtype
+        if DType.object not in (declared_dtype, dtype) and declared_dtype is not dtype:
             raise ModelError(
-                f"{where}: the output {one!r} is said to be {said.value}, it is {found.value}"
+                f"{where}: the output {one!r} is said to be {declared_dtype.value}, "
+                f"it is {dtype.value}"
             )
     results = {
         one: value.type if value.type.ranked else declared[one]
-        for one, value in zip(block.outputs, outputs, strict=True)
+        for one, value in zip(onnx_graph.outputs, outputs, strict=True)
     }
-    known = {n: v.data for n, v in block.constants.items() if isinstance(v.data, np.ndarray)}
-    return ImportedModel(graph, given, results, name, ModelSource.from_proto(proto, known))
+    arrays = {n: v.data for n, v in onnx_graph.constants.items() if isinstance(v.data, np.ndarray)}
+    return ImportedModel(graph, inputs, results, name, ModelSource.from_proto(proto, arrays))
+
+
+MAX_NODES = 100_000  # of a model, those of its functions wherever they are called
+MAX_DEPTH = 12  # graphs of nodes in each other
+
+
+class GraphReader:
+    """Reads the nodes of one model."""
+
+    def __init__(self, onnx: Any, where: str, proto: Any, tensors: Tensors) -> None:
+        """where: the model's name in errors. proto: the ModelProto."""
+        self._onnx, self._where, self._tensors = onnx, where, tensors
+        self._ir_version = proto.ir_version
+        self._functions = {
+            (domain_of(one.domain), one.name, one.overload): one for one in proto.functions
+        }
+        self._count = self._depth = 0
+        self._calls: list[Any] = []  # the functions that are being inlined
+
+    def read_graph(
+        self, graph: Any, opsets: Opsets, outer_names: Collection[str] | None = None
+    ) -> OnnxGraph:
+        """Return a GraphProto's nodes.
+
+        outer_names: names of the graph around it that a body may read; None for the model's own
+        graph. Raises ModelError where they do not hold together.
+        """
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise ModelError(f"{self._where}: more than {MAX_DEPTH} graphs are in each other")
+        constants = self._tensors.constants(graph)
+        inputs = tuple(one.name for one in graph.input if one.name not in constants)
+        for name, count in Counter(inputs).items():
+            if not name or count > 1:
+                raise ModelError(f"{self._where}: an input needs a name of its own, got {name!r}")
+        outputs = tuple(one.name for one in graph.output)
+        if outer_names is None and len(set(outputs)) < len(outputs):
+            raise ModelError(f"{self._where}: two outputs are called alike")
+        if not outputs:
+            raise ModelError(f"{self._where}: the graph {graph.name!r} has no output")
+        result = self._read_graph(graph, inputs, outputs, opsets, outer_names, constants)
+        self._depth -= 1
+        return result
+
+    def _read_graph(
+        self,
+        graph: Any,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        opsets: Opsets,
+        outer_names: Collection[str] | None,
+        constants: dict[str, Value],
+    ) -> OnnxGraph:
+        defined = {*inputs, *constants}
+        state = _GraphState(
+            constants, defined, defined | {*(outer_names or ())}, outer_names is not None
+        )
+        named = [
+            (node.name or f"{node.op_type}_{number}", node)
+            for number, node in enumerate(graph.node)
+        ]
+        for name, node in sort_nodes(named, self._where):
+            self._add_node(state, node, name, opsets)
+        for name in outputs:
+            if name not in state.visible:
+                raise ModelError(f"{self._where}: nothing makes the output {name!r}")
+        name = graph.name or "graph"
+        return OnnxGraph(name, inputs, constants, tuple(state.nodes), outputs)
+
+    def _add_node(self, state: _GraphState, node: Any, name: str, opsets: Opsets) -> None:
+        """Add `node` to what was read of its graph."""
+        self._count += 1
+        if self._count > MAX_NODES:
+            raise ModelError(f"{self._where}: has more than {MAX_NODES} nodes")
+        what, domain = f"{self._where}: node {name!r}", domain_of(node.domain)
+        texts = (node.op_type, node.domain, node.overload, *node.input, *node.output)
+        if not all(isinstance(text, str) for text in texts):
+            raise ModelError(f"{what}: a name is no text of UTF-8")
+        for one in node.input:
+            if one and one not in state.visible:
+                raise ModelError(f"{what} reads {one!r}, which no node makes")
+        function = self._functions.get((domain, node.op_type, node.overload))
+        if function is not None:
+            self._inline(state, function, node, name, opsets)
+            return
+        schema = schema_of(self._onnx, what, node, opsets)
+        entry = find(domain, node.op_type, opsets.get(domain, 1))
+        if entry is None and schema is not None and schema.has_function and not _is_wide(node):
+            function = function_of(self._onnx, schema, opsets)
+            self._inline(state, function, node, name, opsets, defaults(schema))
+            return
+        results = tuple(node.output)
+        if not any(results):
+            return
+        for one in filter(None, results):
+            if one in state.defined:
+                raise ModelError(f"{self._where}: the tensor {one!r} is made twice")
+        if node.op_type == "Constant" and not domain:
+            state.constants[results[0]] = self._tensors.constant(node, results[0])
+        else:
+            state.nodes.append(self._node(state, node, name, opsets, schema))
+        state.defined.update(filter(None, results))
+        state.visible.update(filter(None, results))
+
+    def _inline(
+        self,
+        state: _GraphState,
+        function: Any,
+        node: Any,
+        name: str,
+        opsets: Opsets,
+        defaults: Iterable[Any] = (),
+    ) -> None:
+        """Put the nodes of `function` in the place of `node`, which calls it.
+
+        defaults: AttributeProtos of attributes that the node may leave out.
+        """
+        what = f"{self._where}: node {name!r}"
+        if any(function is one for one in self._calls):
+            raise ModelError(f"{what} calls the function {function.name!r} inside itself")
+        if len(node.input) > len(function.input) or len(node.output) > len(function.output):
+            raise ModelError(f"{what} has more operands or results than {function.name!r}")
+        imports = opsets_of(self._onnx, self._where, function.opset_import)
+        self._calls.append(function)
+        for one in inline_call(self._onnx, function, node, defaults, name):
+            self._add_node(state, one, one.name, {**opsets, **imports})
+        self._calls.pop()
+
+    def _node(
+        self, state: _GraphState, node: Any, name: str, opsets: Opsets, schema: Any
+    ) -> OnnxNode:
+        inputs, outputs = tuple(node.input), tuple(node.output)
+        op_type = node.op_type if not node.domain else ""
+        if op_type == "Identity" and state.inside:
+            return OnnxNode(name, None, inputs, outputs)
+        graphs = {
+            one.name: self.read_graph(one.g, opsets, state.visible)
+            for one in node.attribute
+            if one.HasField("g")
+        }
+        if op_type in ("If", "Loop", "Scan"):
+            what = f"{self._where}: node {name!r}"
+            operator = self._control(node, op_type, what, opsets, graphs)
+            return OnnxNode(name, operator, (*inputs, *operator.free), outputs)
+        delegate = self._delegate(node, opsets)
+        domain = domain_of(node.domain)
+        entry = find(domain, node.op_type, opsets.get(domain, 1))
+        if (entry is None or graphs) and schema and schema.has_context_dependent_function:
+            free = tuple(
+                dict.fromkeys(n for onnx_graph in graphs.values() for n in onnx_graph.free)
+            )
+
+            def body(types: Types) -> OnnxGraph:
+                return self._function_body(schema, node, opsets, types, free)
+
+            function = FunctionNode(node.op_type, body, free, delegate)
+            return OnnxNode(name, function, (*inputs, *free), outputs)
+        version, used = opsets.get(domain, 1), tuple(map(bool, outputs))
+        attributes = self._attributes(node)
+        plain = OnnxOperator(node.op_type, version, attributes, used, entry, delegate)
+        return OnnxNode(name, plain, inputs, outputs)
+
+    def _delegate(self, node: Any, opsets: Opsets) -> Delegate:
+        single = self._onnx.NodeProto()
+        single.CopyFrom(node)
+        for i, one in enumerate(node.input):
+            single.input[i] = f"x{i}" if one else ""
+        for i, one in enumerate(node.output):
+            single.output[i] = f"y{i}" if one else ""
+        return Delegate(single, opsets, self._ir_version)
+
+    def _function_body(
+        self, schema: Any, node: Any, opsets: Opsets, types: Types, free: Collection[str]
+    ) -> OnnxGraph:
+        """Return the nodes of the function by which `schema` defines `node`, for operands of
+        `types`.
+        """
+        protos = [b"" if one is None else type_proto(one).SerializeToString() for one in types]
+        versions = schema.context_dependent_function_opset_versions
+        fitting = [one for one in versions if one <= opsets.get(domain_of(node.domain), 1)]
+        try:
+            content = schema.get_context_dependent_function_with_opset_version(
+                max(fitting), node.SerializeToString(), protos
+            )
+            function = self._onnx.FunctionProto.FromString(content)
+        except Exception as error:  # it raises many kinds
+            raise ShapeError(f"{node.op_type}: {error}") from None
+        nodes = function_body(self._onnx, function, node, defaults(schema))
+        del function.node[:]
+        function.node.extend(nodes)
+        imports = opsets_of(self._onnx, self._where, function.opset_import)
+        pairs = zip(function.output, node.output, strict=False)
+        outputs = tuple(name for name, used in pairs if used)
+        inputs = tuple(function.input)
+        return self._read_graph(function, inputs, outputs, {**opsets, **imports}, free, {})
+
+    def _control(
+        self, node: Any, kind: str, what: str, opsets: Opsets, graphs: Mapping[str, OnnxGraph]
+    ) -> SubgraphNode:
+        """Return the operator of `node`, an If, Loop or Scan. graphs: its subgraphs by
+        attribute.
+        """
+        used, count = tuple(map(bool, node.output)), len(node.input)
+        needed = ("then_branch", "else_branch") if kind == "If" else ("body",)
+        if missing := [name for name in needed if name not in graphs]:
+            raise ModelError(f"{what}: {kind} has no graph {missing[0]!r}")
+        subgraphs = tuple(graphs[name] for name in needed)
+        if kind == "Scan":
+            attributes = self._attributes(node)
+            try:
+                return scan_node(subgraphs[0], count, used, opsets.get("", 1), attributes)
+            except ShapeError as error:
+                raise ModelError(f"{what}: {error}") from None
+        if kind == "Loop":  # the last results may be left out
+            used += (False,) * (len(subgraphs[0].outputs) - 1 - len(used))
+        inputs, outputs = (0, len(used)) if kind == "If" else (count, len(used) + 1)
+        for onnx_graph in subgraphs:
+            if (len(onnx_graph.inputs), len(onnx_graph.outputs)) != (inputs, outputs):
+                raise ModelError(
+                    f"{what}: {onnx_graph.name!r} must have {inputs} inputs and {outputs} outputs, "
+                    f"got {len(onnx_graph.inputs)} and {len(onnx_graph.outputs)}"
+                )
+        return IfNode(subgraphs, 1, used) if kind == "If" else LoopNode(subgraphs, count, used)
+
+    def _attributes(self, node: Any) -> dict[str, Any]:
+        """Return the attributes of `node` that are no graphs, by name."""
+        return {
+            one.name: self._tensors.attribute(one)
+            for one in node.attribute
+            if not one.HasField("g") and self._tensors.is_said(one)
+        }
+
+
+def _is_wide(node: Any) -> bool:
+    """Return True for a window in float64: ONNX's function computes it in float32."""
+    codes = (one.i for one in node.attribute if one.name == "output_datatype")
+    return node.op_type in WINDOWS and next(codes, 0) == CODES[DType.float64]
+
+
+@dataclass
+class _GraphState:
+    """The names, constants and nodes of a graph that is being read."""
+
+    constants: dict[str, Value]
+    """Constants by name: the graph's and those of its nodes."""
+    defined: set[str]
+    """Names of its inputs and of what its nodes make."""
+    visible: set[str]
+    """Names that the graph's nodes may read."""
+    inside: bool
+    """True for the body of a node."""
+    nodes: list[OnnxNode] = field(default_factory=list)
+
+
+NamedNode = tuple[str, Any]
+"""A NodeProto and what it is called."""
+
+
+def sort_nodes(nodes: Sequence[NamedNode], where: str) -> Sequence[NamedNode]:
+    """Return the nodes, each behind those that it reads from; as they are where they are so.
+
+    Of those that could come next, the first in the file does. where: the model's name in errors.
+    Raises ModelError where nodes need each other's results.
+    """
+    makers = {name: i for i, (_, node) in enumerate(nodes) for name in node.output if name}
+    if not any(makers.get(name, -1) >= i for i, (_, n) in enumerate(nodes) for name in _reads(n)):
+        return nodes
+    dependencies: list[set[int]] = []
+    readers: list[list[int]] = [[] for _ in nodes]
+    for i, (_, node) in enumerate(nodes):
+        dependencies.append({makers[name] for name in _reads(node) if name in makers})
+        for maker in dependencies[i]:
+            readers[maker].append(i)
+    ready = [i for i, before in enumerate(dependencies) if not before]
+    order: list[int] = []
+    while ready:
+        done = heapq.heappop(ready)
+        order.append(done)
+        for reader in readers[done]:
+            dependencies[reader].remove(done)
+            if not dependencies[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(nodes):
+        names = _cycle(
+            [sorted(before) for before in dependencies], set(range(len(nodes))) - {*order}
+        )
+        listed = ", ".join(repr(nodes[i][0]) for i in names[:4]) + (
+            ", ..." if len(names) > 4 else ""
+        )
+        raise ModelError(f"{where}: nodes need each other's results: {listed}")
+    return [nodes[i] for i in order]
+
+
+def _cycle(dependencies: Sequence[Sequence[int]], remaining: set[int]) -> list[int]:
+    """Return a cycle among the nodes of `remaining`, each of which depends on one of them."""
+    path: list[int] = [min(remaining)]
+    while (following := dependencies[path[-1]][0]) not in path:
+        path.append(following)
+    return path[path.index(following) :]
+
+
+def _reads(node: Any) -> Iterator[str]:
+    """Yield the names that a node reads, also those that its bodies capture."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield from _free(attribute.g)
+
+
+def _free(graph: Any) -> set[str]:
+    """Return the names that a body reads and does not make."""
+    defined = {one.name for part in (graph.input, graph.initializer) for one in part}
+    defined |= {one.values.name for one in graph.sparse_initializer}
+    defined |= {name for node in graph.node for name in node.output}
+    read = {name for node in graph.node for name in _reads(node)}
+    read |= {one.name for one in graph.output}
+    return read - defined

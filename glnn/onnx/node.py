@@ -14,7 +14,7 @@ from glnn.graph.operator import Types
 from glnn.host_memory import out_of_memory
 from glnn.onnx.delegate import Delegate
 from glnn.onnx.host_node import Convert, float64_graph, move_graph, moves
-from glnn.onnx.operators.call import CONVERTED, Call, Converter
+from glnn.onnx.operators.call import CONVERTED, Converter, OperatorCall
 from glnn.onnx.operators.dtypes import HALVES
 from glnn.types import DType, TensorType
 
@@ -33,7 +33,7 @@ class OnnxOperator(Composite):
     version: int
     """The version of its operator set that the model asks for."""
     attributes: Mapping[str, Any]
-    """Attributes by name, as `Call` has them."""
+    """Attributes by name, as `OperatorCall` has them."""
     used_outputs: tuple[bool, ...]
     """Flags, one for each result: True where the result has a name in the model."""
     entry: Converter | None
@@ -119,7 +119,9 @@ class OnnxOperator(Composite):
     ) -> list[Value]:
         """Return the used results, as the table's entry makes them."""
         count = len(self.used_outputs)
-        call = Call(builder, self.op_type, self.version, self.attributes, count, self.used_outputs)
+        call = OperatorCall(
+            builder, self.op_type, self.version, self.attributes, count, self.used_outputs
+        )
         half = None if entry.halves or entry.objects else _half(operands)
         rounded = self._are_halves(operands)
         if half is not None:

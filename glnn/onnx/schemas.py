@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from glnn.errors import ModelError, shown
-from glnn.onnx.table import find
+from glnn.onnx.operators import find
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 """The operator sets whose operators are known."""

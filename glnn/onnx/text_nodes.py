@@ -1,16 +1,352 @@
-"""ONNX operators of texts and sequences that the host computes."""
+"""ONNX operators of texts and sequences that the host computes, and regular expressions.
+
+Patterns of RE2 are read: characters, `.`, escaped punctuation, \\t \\n \\v \\f \\r, \\d \\w
+\\s and \\D \\W \\S of ASCII, classes of these and of ranges, groups `(...)` and `(?:...)`,
+`|`, `* + ? {m} {m,} {m,n}`, `^`, `$`, \\b and \\B. They are matched in linear time. All
+else is refused: Python's own `re` reads some of it in another way, and takes exponential
+time for some patterns.
+"""
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from glnn.errors import ShapeError
-from glnn.onnx.regular_expression import Automaton
+from glnn.errors import ShapeError, UnsupportedOpError, shown
 from glnn.types import Array, boxed
+
+END = 0x10FFFF
+DIGITS = ((ord("0"), ord("9")),)
+WORDS = (*DIGITS, (ord("A"), ord("Z")), (ord("_"), ord("_")), (ord("a"), ord("z")))
+SPACES = ((ord("\t"), ord("\n")), (ord("\f"), ord("\r")), (ord(" "), ord(" ")))
+CONTROLS = {"t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r"}
+MOST_COPIES = 1000  # of what is repeated, as RE2 has it
+MOST_PARTS = 4096  # of a pattern, once each copy is written out
+LONGEST = 1 << 15  # characters of a pattern
+DEEPEST = 50  # groups within one another
+
+Ranges = tuple[tuple[int, int], ...]
+"""Numbers of characters, first and last, ascending and apart."""
+
+
+def _complement(ranges: Ranges) -> Ranges:
+    edges = [-1, *(edge for pair in ranges for edge in pair), END + 1]
+    between = zip(edges[::2], edges[1::2], strict=True)
+    return tuple((low + 1, high - 1) for low, high in between if low + 1 < high)
+
+
+CLASSES = {"d": DIGITS, "w": WORDS, "s": SPACES}
+CLASSES |= {name.upper(): _complement(ranges) for name, ranges in CLASSES.items()}
+
+
+@dataclass(frozen=True)
+class Characters:
+    """A set of characters, one of which matches."""
+
+    ranges: Ranges
+
+    size: ClassVar[int] = 1
+
+    def __contains__(self, character: str) -> bool:
+        return any(low <= ord(character) <= high for low, high in self.ranges)
+
+
+WORD = Characters(WORDS)
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """No character, but something of those around."""
+
+    kind: str
+    """^ or $ for an end of the text, b or B for where a word begins or ends, or does not."""
+
+    size: ClassVar[int] = 1
+
+    def holds(self, before: str, after: str) -> bool:
+        """Return whether it holds between two characters, of which one is empty at an end."""
+        if self.kind in "^$":
+            return not (before if self.kind == "^" else after)
+        within = [bool(one) and one in WORD for one in (before, after)]
+        return (within[0] != within[1]) == (self.kind == "b")
+
+
+@dataclass(frozen=True)
+class Concatenation:
+    """Parts one behind the other."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of parts, with each copy written out."""
+        return 1 + sum(part.size for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Alternation:
+    """Parts, one of which matches."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of parts, with each copy written out."""
+        return 1 + sum(part.size for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A part several times."""
+
+    part: Part
+    least: int
+    most: int | None
+    """The most copies; None for any number."""
+    size: int
+    """The number of parts, with each copy written out."""
+
+
+Part = Characters | Assertion | Concatenation | Alternation | Repetition
+
+
+class _Parser:
+    """Reads a pattern."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._at = 0
+
+    def parse(self) -> Part:
+        """Return the whole pattern. Raises UnsupportedOpError for what is not read."""
+        found = self._alternation(0)
+        if self._next:
+            raise self._error("a ')' without '('")
+        return found
+
+    @property
+    def _next(self) -> str:
+        """The next character; empty at the end."""
+        return self._pattern[self._at : self._at + 1]
+
+    def _skip(self, text: str) -> bool:
+        """Skip `text` where that is next, and return whether it was."""
+        found = self._pattern.startswith(text, self._at)
+        self._at += len(text) if found else 0
+        return found
+
+    def _error(self, what: str) -> UnsupportedOpError:
+        where = f"at {self._at} of the pattern {shown(self._pattern)}"
+        return UnsupportedOpError(f"RegexFullMatch: {what} {where} is not read")
+
+    def _alternation(self, depth: int) -> Part:
+        if depth > DEEPEST:
+            raise self._error(f"a group within {DEEPEST} others")
+        parts = [self._concatenation(depth)]
+        while self._skip("|"):
+            parts.append(self._concatenation(depth))
+        return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
+
+    def _concatenation(self, depth: int) -> Part:
+        parts: list[Part] = []
+        while self._next and self._next not in "|)":
+            parts.append(self._assertion() or self._repetition(self._atom(depth)))
+        return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
+
+    def _assertion(self) -> Part | None:
+        """Return an assertion if one is next."""
+        for text in ("^", "$", "\\b", "\\B"):
+            if self._skip(text):
+                return Assertion(text[-1])
+        return None
+
+    def _atom(self, depth: int) -> Part:
+        if self._skip("("):
+            if not self._skip("?:") and self._next == "?":
+                raise self._error("a group with flags or a name")
+            found = self._alternation(depth + 1)
+            if not self._skip(")"):
+                raise self._error("the end within a group")
+            return found
+        if self._skip("["):
+            return self._class()
+        if self._skip("."):
+            return Characters(_complement(((ord("\n"), ord("\n")),)))
+        if self._next in "*+?{":
+            raise self._error(f"{self._next!r}")
+        return Characters(self._character())
+
+    def _character(self) -> Ranges:
+        """Return a character, or those that an escape stands for."""
+        character = self._next
+        self._at += 1
+        if character != "\\":
+            return ((ord(character), ord(character)),)
+        escaped = self._next
+        if not escaped or escaped not in {*CLASSES, *CONTROLS, *string.punctuation}:
+            raise self._error(f"the escape \\{escaped}")
+        self._at += 1
+        one = ord(CONTROLS.get(escaped, escaped))
+        return CLASSES.get(escaped, ((one, one),))
+
+    def _class(self) -> Part:
+        negated = self._skip("^")
+        found: list[tuple[int, int]] = []
+        first = True
+        while first or not self._skip("]"):
+            # RE2 has a meaning for some of these; others are errors.
+            dash = self._pattern.startswith("-", self._at)
+            if dash and not first and self._pattern[self._at + 1 :][:1] != "]":
+                raise self._error("'-' between others")
+            if self._next in ("", "[") or (first and self._next == "]"):
+                raise self._error(f"{self._next!r} in a class")
+            first = False
+            ranges = self._character()
+            if self._next == "-" and self._pattern[self._at + 1 :][:1] not in ("", "]"):
+                self._skip("-")
+                if self._next == "[":
+                    raise self._error("'[' in a class")
+                low, high = self._one(ranges), self._one(self._character())
+                if low > high:
+                    raise self._error("the end of a range that falls")
+                ranges = ((low, high),)
+            found += ranges
+        union = _union(found)
+        return Characters(_complement(union) if negated else union)
+
+    def _one(self, ranges: Ranges) -> int:
+        """Return the only character that there is in an end of a range."""
+        if len(ranges) > 1 or ranges[0][0] != ranges[0][1]:
+            raise self._error("the end of a range of several characters")
+        return ranges[0][0]
+
+    def _repetition(self, part: Part) -> Part:
+        if self._skip("*"):
+            least, most = 0, None
+        elif self._skip("+"):
+            least, most = 1, None
+        elif self._skip("?"):
+            least, most = 0, 1
+        elif self._skip("{"):
+            least, most = self._counts()
+        else:
+            return part
+        self._skip("?")  # the fewest: a full match is one all the same
+        if self._next and self._next in "*+?{":
+            raise self._error(f"{self._next!r} behind a repetition")
+        size = 1 + part.size * (max(least, 1) if most is None else most)
+        if size > MOST_PARTS:
+            raise self._error(f"more than {MOST_PARTS} parts before the character")
+        return Repetition(part, least, most, size)
+
+    def _counts(self) -> tuple[int, int | None]:
+        """Return what is between braces."""
+        inside, brace, _ = self._pattern[self._at :].partition("}")
+        low, comma, high = inside.partition(",")
+        digits = {*low, *high} <= {*string.digits}
+        if not brace or not low or not digits or max(len(low), len(high)) > 4:
+            raise self._error("a '{' that no number and '}' follow")
+        least = int(low)
+        most = int(high) if high else None if comma else least
+        if max(least, most or 0) > MOST_COPIES or (most is not None and least > most):
+            raise self._error(f"a count beyond {MOST_COPIES}, or that falls,")
+        self._at += len(inside) + 1
+        return least, most
+
+
+def _union(ranges: list[tuple[int, int]]) -> Ranges:
+    """Return ranges ascending, and apart."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if found and low <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
+class Automaton:
+    """Thompson's automaton, which matches a whole text by following all states at once.
+
+    It takes time proportional to the length of the text times the states.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        """Raises UnsupportedOpError for a pattern that is not read, or has too many states."""
+        if len(pattern) > LONGEST:
+            what = f"of more than {LONGEST} characters"
+            raise UnsupportedOpError(f"RegexFullMatch: a pattern {what}: {shown(pattern)}")
+        part = _Parser(pattern).parse()
+        if part.size > MOST_PARTS:
+            what = f"of more than {MOST_PARTS} parts"
+            raise UnsupportedOpError(f"RegexFullMatch: a pattern {what}: {shown(pattern)}")
+        self._tests: list[Characters | Assertion | None] = []
+        self._following: list[tuple[int, ...]] = []
+        self._end = self._state(None, ())
+        self._start = self._put(part, self._end)
+
+    def matches(self, text: str) -> bool:
+        """Return whether the text as a whole matches."""
+        states, before = {self._start}, ""
+        for after in text:
+            reached = self._closure(states, before, after)
+            states = {
+                following
+                for state, test in reached
+                if isinstance(test, Characters) and after in test
+                for following in self._following[state]
+            }
+            before = after
+        return any(state == self._end for state, _ in self._closure(states, before, ""))
+
+    def _closure(
+        self, states: set[int], before: str, after: str
+    ) -> Iterator[tuple[int, Characters | Assertion | None]]:
+        """Yield the states that are reached between two characters, and their tests."""
+        stack, found = list(states), set(states)
+        while stack:
+            state = stack.pop()
+            test = self._tests[state]
+            yield state, test
+            if isinstance(test, Characters) or (test and not test.holds(before, after)):
+                continue
+            new = [one for one in self._following[state] if one not in found]
+            found.update(new)
+            stack += new
+
+    def _state(self, test: Characters | Assertion | None, following: tuple[int, ...]) -> int:
+        """Add a state, and return its number. test: None for one that is always passed."""
+        self._tests.append(test)
+        self._following.append(following)
+        return len(self._tests) - 1
+
+    def _put(self, part: Part, following: int) -> int:
+        """Add the states of a part, behind which `following` comes, and return the first."""
+        if isinstance(part, Characters | Assertion):
+            return self._state(part, (following,))
+        if isinstance(part, Alternation):
+            firsts = [self._put(one, following) for one in part.parts]
+            return self._state(None, tuple(firsts))
+        if isinstance(part, Concatenation):
+            for one in reversed(part.parts):
+                following = self._put(one, following)
+            return following
+        first = following
+        if part.most is None:
+            first = self._state(None, ())
+            self._following[first] = (self._put(part.part, first), following)
+        else:
+            for _ in range(part.most - part.least):
+                first = self._state(None, (self._put(part.part, first), following))
+        for _ in range(part.least):
+            first = self._put(part.part, first)
+        return first
+
 
 Attributes = Mapping[str, Any]
 

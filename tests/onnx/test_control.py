@@ -10,7 +10,7 @@ from onnx import parser
 
 from glnn.errors import DeviceError, ModelError, ShapeError
 from glnn.model.load import load_bytes
-from glnn.onnx import nodes
+from glnn.onnx import importing
 from glnn.session import InferenceSession
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -269,7 +269,7 @@ def test_functions_that_grow_without_bounds_are_refused(monkeypatch) -> None:
         call = f"own.f{i + 1}" if i < 39 else "Neg"
         text += f'<domain: "own", opset_import: ["" : 17, "own" : 1]> f{i} (a) => (r) '
         text += f"{{ b = {call} (a) r = {call} (b) }}\n"
-    monkeypatch.setattr(nodes, "MOST_NODES", 1000)
+    monkeypatch.setattr(importing, "MAX_NODES", 1000)
     with pytest.raises(ModelError, match="has more than 1000 nodes"):
         run(text, "cpu", head, x=f(1))
 

@@ -10,7 +10,7 @@ import pytest
 
 import glnn
 from glnn.errors import GlnnError, UnsupportedOpError
-from glnn.onnx.regular_expression import Automaton
+from glnn.onnx.text_nodes import Automaton
 from tests.onnx.runtime import node_model, runtime
 
 CHARACTERS = "aabbc01_- \n\t\v\r\f.é+K\u212a"

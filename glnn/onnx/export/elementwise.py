@@ -19,7 +19,7 @@ LARGE = 20.0  # softplus(x) is x from there on, in float32
 
 
 @dataclass(frozen=True)
-class Operand:
+class ExportedTensor:
     """A tensor or a number of an expression."""
 
     dtype: DType | str
@@ -33,7 +33,9 @@ class Operand:
 def expression(out: LayerWriter, *inputs: str) -> str:
     """The layer's function of its inputs."""
     assert isinstance(out.layer.op, Pointwise)
-    operands = [Operand(type.dtype, name) for type, name in zip(out.types, inputs, strict=True)]
+    operands = [
+        ExportedTensor(type.dtype, name) for type, name in zip(out.types, inputs, strict=True)
+    ]
     return _write_expression(out, out.layer.op.expr, *operands).name
 
 
@@ -43,51 +45,51 @@ def prelu(out: LayerWriter, x: str) -> str:
     return out("PRelu", x, out.parameter("weight") if single else out.channels("weight"))
 
 
-def _write_expression(out: LayerWriter, expr: Expr, *operands: Operand) -> Operand:
+def _write_expression(out: LayerWriter, expr: Expr, *operands: ExportedTensor) -> ExportedTensor:
     last = operands[-1].dtype
     floats = (last.kind if isinstance(last, DType) else last) == "float"
 
-    def write_part(part: Expr, arguments: tuple[Operand, ...]) -> Operand:
+    def write_part(part: Expr, arguments: tuple[ExportedTensor, ...]) -> ExportedTensor:
         if isinstance(part, Arg):
             return operands[part.index]
         if isinstance(part, Scalar | Constant):
             value = float(part.value) if floats and type(part.value) is int else part.value
-            return Operand(kind_of(value), value=value)
+            return ExportedTensor(kind_of(value), value=value)
         assert isinstance(part, Call)
         return _call(out, part.function, arguments)
 
     return expr.fold(write_part)[-1]
 
 
-def _call(out: LayerWriter, function: str, operands: tuple[Operand, ...]) -> Operand:
+def _call(out: LayerWriter, function: str, operands: tuple[ExportedTensor, ...]) -> ExportedTensor:
     row = FUNCTIONS[function]
     numbers = [one.value for one in operands if one.value is not None]
     gives = row.infer(tuple(one.dtype for one in operands)) if row.body is None else ""
     if len(numbers) == len(operands):
         value = Call(function, tuple(map(Scalar, numbers))).evaluate().item()
-        return Operand(gives or "float", value=value)
+        return ExportedTensor(gives or "float", value=value)
     first, behind = operands[0], [one.value for one in operands[1:]]
     if row.onnx and row.attributes and first.name and None not in behind:
         names = row.attributes
         floats = {name: float(value or 0) for name, value in zip(names, behind, strict=True)}
-        return Operand(first.dtype, out(row.onnx.name, first.name, **floats))
+        return ExportedTensor(first.dtype, out(row.onnx.name, first.name, **floats))
     if function in WRITERS and (name := WRITERS[function](out, *operands)):
-        return Operand(first.dtype, name)
+        return ExportedTensor(first.dtype, name)
     if body := row.onnx_formula or row.body:
         return _write_expression(out, formula(body), *operands)
     dtype = DType(gives) if not isinstance(gives, DType) else gives
     if function.startswith("cast_"):
-        return Operand(dtype, out("Cast", first.name, to=CODES[dtype]))
+        return ExportedTensor(dtype, out("Cast", first.name, to=CODES[dtype]))
     if row.onnx is None:
         raise UnsupportedOpError(f"ONNX has no operator for {function}")
-    return Operand(dtype, out(row.onnx.name, *_tensors(out, operands)))
+    return ExportedTensor(dtype, out(row.onnx.name, *_tensors(out, operands)))
 
 
-def _tensors(out: LayerWriter, operands: tuple[Operand, ...]) -> list[str]:
+def _tensors(out: LayerWriter, operands: tuple[ExportedTensor, ...]) -> list[str]:
     """The names of `operands`; numbers become tensors of the type of the others."""
     dtypes = [o.dtype for o in operands if isinstance(o.dtype, DType)]
 
-    def type_of(one: Operand) -> DType:
+    def type_of(one: ExportedTensor) -> DType:
         alike = [dtype for dtype in dtypes if dtype.kind == one.dtype]
         return alike[0] if alike else NUMBERS[str(one.dtype)]
 
@@ -97,50 +99,54 @@ def _tensors(out: LayerWriter, operands: tuple[Operand, ...]) -> list[str]:
     ]
 
 
-def _clip(out: LayerWriter, x: Operand, low: Operand, high: Operand) -> str | None:
+def _clip(
+    out: LayerWriter, x: ExportedTensor, low: ExportedTensor, high: ExportedTensor
+) -> str | None:
     if low.value is not None and high.value is not None and low.value <= high.value:
         return out("Clip", *_tensors(out, (x, low, high)))
     raised = out("Max", *_tensors(out, (x, low)))
-    return out("Min", *_tensors(out, (Operand(x.dtype, raised), high)))
+    return out("Min", *_tensors(out, (ExportedTensor(x.dtype, raised), high)))
 
 
-def _softplus(out: LayerWriter, x: Operand, beta: Operand, threshold: Operand) -> str | None:
+def _softplus(
+    out: LayerWriter, x: ExportedTensor, beta: ExportedTensor, threshold: ExportedTensor
+) -> str | None:
     """Write log(1 + exp(beta x)) / beta, or x where beta x is above the threshold."""
     scaled = x.name
     if beta.value != 1:
         scaled = out("Mul", *_tensors(out, (x, beta)))
     found = out("Softplus", scaled)
     if beta.value != 1:
-        found = out("Div", *_tensors(out, (Operand(x.dtype, found), beta)))
+        found = out("Div", *_tensors(out, (ExportedTensor(x.dtype, found), beta)))
     if threshold.value is not None and threshold.value >= LARGE:
         return found
-    above = out("Greater", *_tensors(out, (Operand(x.dtype, scaled), threshold)))
+    above = out("Greater", *_tensors(out, (ExportedTensor(x.dtype, scaled), threshold)))
     return out("Where", above, x.name, found)
 
 
-def _hardshrink(out: LayerWriter, x: Operand, lambd: Operand) -> str | None:
+def _hardshrink(out: LayerWriter, x: ExportedTensor, lambd: ExportedTensor) -> str | None:
     if not x.name or lambd.value is None:
         return None
     return out("Shrink", x.name, lambd=float(lambd.value))
 
 
-def _softshrink(out: LayerWriter, x: Operand, lambd: Operand) -> str | None:
+def _softshrink(out: LayerWriter, x: ExportedTensor, lambd: ExportedTensor) -> str | None:
     if lambd.value is None or lambd.value < 0:
         return None
     return out("Shrink", x.name, bias=float(lambd.value), lambd=float(lambd.value))
 
 
-def _remainder(out: LayerWriter, x: Operand, y: Operand) -> str | None:
+def _remainder(out: LayerWriter, x: ExportedTensor, y: ExportedTensor) -> str | None:
     if x.dtype is not DType.float32 and y.dtype is not DType.float32:
         return out("Mod", *_tensors(out, (x, y)))
     return _write_expression(out, formula("a - floor(a / b) * b"), x, y).name
 
 
-def _fmod(out: LayerWriter, x: Operand, y: Operand) -> str | None:
+def _fmod(out: LayerWriter, x: ExportedTensor, y: ExportedTensor) -> str | None:
     return out("Mod", *_tensors(out, (x, y)), fmod=1)
 
 
-def _gelu_tanh(out: LayerWriter, x: Operand) -> str | None:
+def _gelu_tanh(out: LayerWriter, x: ExportedTensor) -> str | None:
     return out("Gelu", x.name, approximate="tanh")
 
 

@@ -1,1 +1,53 @@
-"""Converters of ONNX operators to operators of a graph, by kind."""
+"""The table of ONNX operators: converters of each to operators of a graph, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain, groupby
+
+from glnn.onnx.operators import (
+    attention,
+    pointwise,
+    products,
+    quantize,
+    recurrent,
+    reduce,
+    resample,
+    sequences,
+    tensor,
+    windows,
+)
+from glnn.onnx.operators.call import Converter
+
+MODULES = (
+    attention,
+    pointwise,
+    products,
+    quantize,
+    recurrent,
+    reduce,
+    resample,
+    sequences,
+    tensor,
+    windows,
+)
+"""The converters, by kind."""
+
+
+def _key(entry: Converter) -> tuple[str, str]:
+    return entry.domain, entry.name
+
+
+ENTRIES: Mapping[tuple[str, str], tuple[Converter, ...]] = {
+    key: tuple(sorted(entries, key=lambda one: one.since))
+    for key, entries in groupby(
+        sorted(chain.from_iterable(module.ENTRIES for module in MODULES), key=_key), key=_key
+    )
+}
+"""Entries by operator set and name, the oldest first."""
+
+
+def find(domain: str, name: str, version: int) -> Converter | None:
+    """The entry for a version of the operator set; None where there is none."""
+    found = [one for one in ENTRIES.get((domain, name), ()) if one.since <= version]
+    return found[-1] if found else None

@@ -1,17 +1,20 @@
-"""Attention and rotary embeddings."""
+"""Attention, also linear attention (a state that goes from token to token); rotary embeddings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.compose.control import Scan
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import (
     Concat,
+    Expand,
     Flip,
     Gather,
     Identity,
@@ -21,12 +24,12 @@ from glnn.graph.operators import (
     Softmax,
     Transpose,
 )
-from glnn.onnx.operators.call import Call, Converter
+from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.types import DType
 
 
 def _rotary_embedding(
-    call: Call, x: Value, cos: Value, sin: Value, positions: Value | None = None
+    call: OperatorCall, x: Value, cos: Value, sin: Value, positions: Value | None = None
 ) -> Value:
     """Rotate x (batch, heads, length, size) or (batch, length, heads size). Su et al. 2021,
     RoFormer.
@@ -55,7 +58,7 @@ def _rotary_embedding(
     return call.reshape(y, shape)
 
 
-def _rotate(call: Call, x: Value, cos: Value, sin: Value, packed: bool) -> Value:
+def _rotate(call: OperatorCall, x: Value, cos: Value, sin: Value, packed: bool) -> Value:
     """Return x with all pairs rotated: (batch, length, heads, size) if `packed`, else (batch,
     heads, length, size).
 
@@ -96,7 +99,7 @@ class _Bias:
     """Mask with keys of size 1: True for rows without any key; None where every row has one."""
 
 
-def _heads(call: Call, x: Value, heads: int | None) -> Value:
+def _heads(call: OperatorCall, x: Value, heads: int | None) -> Value:
     """Return x (batch, length, heads size) as (batch, heads, length, size); one of rank 4 as it
     is.
     """
@@ -109,12 +112,12 @@ def _heads(call: Call, x: Value, heads: int | None) -> Value:
     return call(Transpose((0, 2, 1, 3)), apart)
 
 
-def _append(call: Call, past: Value | None, new: Value) -> Value:
+def _append(call: OperatorCall, past: Value | None, new: Value) -> Value:
     """Concatenate the cached `past`, if any, and the new keys or values along the sequence."""
     return new if past is None else call(Concat(2), past, new)
 
 
-def _scores(call: Call, q: Value, k: Value, scale: float) -> Value:
+def _scores(call: OperatorCall, q: Value, k: Value, scale: float) -> Value:
     """The scaled products of q (b, h, t, d) and k (b, g, s, d), h a multiple of g: (b, h, t, s).
 
     The h / g heads of queries that share keys lie below one another, so that nothing is repeated.
@@ -128,7 +131,7 @@ def _scores(call: Call, q: Value, k: Value, scale: float) -> Value:
     return call.reshape(found, (batch, heads, length, keys))
 
 
-def _weighted(call: Call, weights: Value, v: Value) -> Value:
+def _weighted(call: OperatorCall, weights: Value, v: Value) -> Value:
     """The sums of v (b, g, s, d) by weights (b, h, t, s): (b, h, t, d)."""
     batch, heads, length, keys = weights.type.shape
     if v.type.shape[0] != batch or v.type.shape[2] != keys or heads % max(v.type.shape[1], 1):
@@ -138,13 +141,15 @@ def _weighted(call: Call, weights: Value, v: Value) -> Value:
     return call.reshape(matmul(call, rows, v), (batch, heads, length, size))
 
 
-def _together(call: Call, x: Value) -> Value:
+def _merge_heads(call: OperatorCall, x: Value) -> Value:
     """Return x (batch, heads, length, size) as (batch, length, heads size)."""
     batch, heads, length, size = x.type.shape
     return call.reshape(call(Transpose((0, 2, 1, 3)), x), (batch, length, heads * size))
 
 
-def _band(call: Call, queries: int, keys: int, offset: int, valid: Value | None) -> Value | None:
+def _band(
+    call: OperatorCall, queries: int, keys: int, offset: int, valid: Value | None
+) -> Value | None:
     """Return the mask of keys that each query may see by position: bool, broadcasts to all scores.
 
     offset: the place of the first query among the keys, unless `valid`, of shape (batch,), says how
@@ -179,7 +184,7 @@ def _band(call: Call, queries: int, keys: int, offset: int, valid: Value | None)
     return found
 
 
-def _bias(call: Call, mask: Value | None, keys: int, band: Value | None) -> _Bias:
+def _bias(call: OperatorCall, mask: Value | None, keys: int, band: Value | None) -> _Bias:
     """The mask, of bools or of numbers that are added, and the band together."""
     if mask is not None and mask.type.shape[-1] < keys:
         boolean = mask.type.dtype is DType.bool
@@ -199,7 +204,7 @@ def _bias(call: Call, mask: Value | None, keys: int, band: Value | None) -> _Bia
     return _Bias(call.pointwise("where(a, b, c)", allowed, 0.0, -inf), _empty_rows(call, allowed))
 
 
-def _empty_rows(call: Call, allowed: Value) -> Value | None:
+def _empty_rows(call: OperatorCall, allowed: Value) -> Value | None:
     """Return the mask of rows of `allowed` without any key; None where every row is known to have
     one.
     """
@@ -209,12 +214,12 @@ def _empty_rows(call: Call, allowed: Value) -> Value | None:
     return call.pointwise("equal(a, b)", call(Reduce("max", (-1,), True), number), 0)
 
 
-def _clear_empty_rows(call: Call, x: Value, bias: _Bias) -> Value:
+def _clear_empty_rows(call: OperatorCall, x: Value, bias: _Bias) -> Value:
     """Return x with 0 in rows where no key may be seen."""
     return x if bias.empty is None else call.pointwise("where(a, b, c)", bias.empty, 0.0, x)
 
 
-def _softmax(call: Call, x: Value) -> Value:
+def _softmax(call: OperatorCall, x: Value) -> Value:
     """Apply softmax in the precision of `softmax_precision`; float32 where that is float64."""
     if call.get("softmax_precision", 1) != 10:
         return call(Softmax(-1), x)
@@ -222,12 +227,12 @@ def _softmax(call: Call, x: Value) -> Value:
     return _round_to_float16(call, found)
 
 
-def _round_to_float16(call: Call, x: Value) -> Value:
+def _round_to_float16(call: OperatorCall, x: Value) -> Value:
     return call.cast(call.cast(x, DType.float16), DType.float32)
 
 
 def _attention(
-    call: Call,
+    call: OperatorCall,
     q: Value,
     k: Value,
     v: Value,
@@ -269,12 +274,12 @@ def _attention(
     else:
         y = _clear_empty_rows(call, _weighted(call, weights, values), bias)
     steps.append(weights)
-    y = _together(call, y) if packed else y
+    y = _merge_heads(call, y) if packed else y
     found = (y, call(Identity(), keys), call(Identity(), values), steps[mode])
     return tuple(map(call.cast, found, (dtype, dtype, own, dtype)))
 
 
-def _flex_attention(call: Call, q: Value, k: Value, v: Value) -> Value:
+def _flex_attention(call: OperatorCall, q: Value, k: Value, v: Value) -> Value:
     """Convert FlexAttention of the preview operator set, without its subgraphs."""
     if "score_mod" in call.attributes or "prob_mod" in call.attributes:
         raise ShapeError("FlexAttention: score_mod and prob_mod are the host's")
@@ -283,8 +288,125 @@ def _flex_attention(call: Call, q: Value, k: Value, v: Value) -> Value:
     return _weighted(call, _softmax(call, scores), v)
 
 
+GATED, DELTA = ("gated", "gated_delta"), ("delta", "gated_delta")
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    batch: int
+    length: int
+    heads: int
+    """The number of heads of keys and values, each with a state."""
+    group: int
+    """Heads of queries that share one."""
+    key: int
+    """Numbers of a key of one head."""
+    value: int
+    scale: float
+    """Factor of the results."""
+
+
+def _sizes(call: OperatorCall, query: Value, key: Value, value: Value) -> _Sizes:
+    heads, group = call.need("kv_num_heads"), call.need("q_num_heads")
+    shapes = [one.type.shape for one in (query, key, value)]
+    if any(len(shape) != 3 or shape[:2] != shapes[0][:2] for shape in shapes):
+        raise ShapeError(f"{call.name}: query, key and value must be (batch, length, n)")
+    if heads < 1 or group < 1 or group % heads:
+        raise ShapeError(f"{call.name}: {group} heads of queries for {heads} of keys")
+    size, extent = shapes[1][2] // heads, shapes[2][2] // heads
+    if [shape[2] for shape in shapes] != [group * size, heads * size, heads * extent]:
+        raise ShapeError(f"{call.name}: {group} and {heads} heads of {shapes}")
+    scale = call.get("scale", 0.0) or size**-0.5
+    batch, length, _ = shapes[0]
+    return _Sizes(batch, length, heads, group // heads, size, extent, scale)
+
+
+def _step(
+    call: OperatorCall, sizes: _Sizes, state: Value, token: Sequence[Value | None]
+) -> tuple[Value, Value]:
+    """The state (batch, heads, value, key) after a token, and what its queries read.
+
+    token: query, key, value, decay and beta, (batch, numbers) each.
+    """
+    s = sizes
+    query, key, value, decay, beta = token
+    assert query is not None and key is not None and value is not None
+    key = call.reshape(key, (s.batch, s.heads, 1, s.key))
+    value = call.reshape(value, (s.batch, s.heads, s.value, 1))
+    if decay is not None:
+        each = decay.type.shape[1] // s.heads
+        decay = call.reshape(decay, (s.batch, s.heads, 1, each))
+        state = call.pointwise("a * exp(b)", state, decay)
+    if beta is not None:
+        beta = call.reshape(beta, (s.batch, beta.type.shape[1], 1, 1))
+        there = call.reshape(matmul(call, key, state, transposed=True), value.type.shape)
+        value = call.pointwise("c * (a - b)", value, there, beta)
+    state = call.pointwise("a + b * c", state, key, value)
+    rows = call.reshape(query, (s.batch, s.heads, s.group, s.key))
+    read = call.pointwise("a * b", matmul(call, rows, state, transposed=True), s.scale)
+    return state, call.reshape(read, (s.batch, s.heads * s.group * s.value))
+
+
+def _linear_attention(
+    call: OperatorCall,
+    query: Value,
+    key: Value,
+    value: Value,
+    past: Value | None = None,
+    decay: Value | None = None,
+    beta: Value | None = None,
+) -> tuple[Value, Value]:
+    """Return each token's result, and the state after the last token.
+
+    Yang et al. 2024, Gated Delta Networks. The state is kept with values before keys, as products
+    want it. Several tokens are a loop.
+    """
+    rule = call.get("update_rule", "gated_delta")
+    if rule not in ("linear", *GATED, *DELTA):
+        raise ShapeError(f"{call.name}: update_rule {rule!r} is not known")
+    if (decay is not None) != (rule in GATED) or (beta is not None) != (rule in DELTA):
+        raise ShapeError(f"{call.name}: decay and beta do not go with update_rule {rule!r}")
+    dtype = query.type.dtype
+    kept = dtype if past is None else past.type.dtype
+    given = [v and call.cast(v, DType.float32) for v in (query, key, value, decay, beta)]
+    s = _sizes(call, query, key, value)
+    shape = (s.batch, s.heads, s.key, s.value)
+    if past is None:
+        zero = call.constant(0.0, np.float32)
+        state = call(Expand((s.batch, s.heads, s.value, s.key)), zero)
+    elif past.type.shape == shape:
+        state = call(Transpose((0, 1, 3, 2)), call.cast(past, DType.float32))
+    else:
+        raise ShapeError(f"{call.name}: past_state must be {shape}, got {past.type}")
+    if s.length == 1:
+        token = [v and call.reshape(v, (s.batch, v.type.shape[2])) for v in given]
+        state, read = _step(call, s, state, token)
+        output = call.reshape(read, (s.batch, 1, read.type.shape[1]))
+    else:
+        output, state = _tokens(call, s, state, given)
+    after = call(Transpose((0, 1, 3, 2)), state)
+    return call.cast(output, dtype), call.cast(after, kept)
+
+
+def _tokens(
+    call: OperatorCall, sizes: _Sizes, state: Value, operands: Sequence[Value | None]
+) -> tuple[Value, Value]:
+    """Scan the tokens: return all results, (batch, length, numbers), and the last state."""
+    scanned = [v for v in operands if v is not None]
+    scan = Scan(call.builder, [state], scanned, (1,) * len(scanned), name=call.name)
+    inside = replace(call, builder=scan.body)
+    places = iter(scan.places)
+    token = [None if v is None else next(places) for v in operands]
+    after, read = _step(inside, sizes, scan.states[0], token)
+    last, reads = scan.results([after], [read])
+    return call(Transpose((1, 0, 2)), reads), last
+
+
 ENTRIES = (
     Converter("Attention", 23, _attention, halves=True, dtypes=frozenset((DType.bfloat16,))),
     Converter("FlexAttention", 1, _flex_attention, domain="ai.onnx.preview"),
     Converter("RotaryEmbedding", 23, _rotary_embedding),
+    Converter(
+        "LinearAttention", 27, _linear_attention, halves=True, dtypes=frozenset((DType.bfloat16,))
+    ),
 )

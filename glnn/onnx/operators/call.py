@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Call(Maker):
+class OperatorCall(Maker):
     """A node that is converted, and the builder that takes its operators.
 
     Its name is the ONNX operator's.
@@ -125,7 +125,7 @@ class Call(Maker):
 
 
 Convert = Callable[..., "Value | Sequence[Value]"]
-"""Puts a node into a graph: is given the Call and a value for each operand, None where one is left
+"""Puts a node into a graph: is given the call and a value for each operand, None where one is left
 out, and gives the results. Those behind the last that it gives nobody can ask for."""
 
 
@@ -153,7 +153,7 @@ class Converter:
     dtypes: frozenset[DType] = frozenset()
     """Types of numbers that it takes beyond those of glnn's operators."""
 
-    def __call__(self, call: Call, *operands: Value | None) -> tuple[Value, ...]:
+    def __call__(self, call: OperatorCall, *operands: Value | None) -> tuple[Value, ...]:
         """The results."""
         found = self.convert(call, *operands)
         return (found,) if isinstance(found, Value) else tuple(found)

@@ -11,25 +11,25 @@ from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Value
 from glnn.graph.operators import Unsqueeze
-from glnn.onnx.operators.call import Call, Converter
+from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.onnx.operators.dtypes import HALVES
 from glnn.types import DType
 
 BYTES = (DType.uint8, DType.int8)
 
 
-def _gelu(call: Call, x: Value) -> Value:
+def _gelu(call: OperatorCall, x: Value) -> Value:
     form = call.get("approximate", "none")
     if form not in ("none", "tanh"):
         raise ShapeError(f"Gelu: approximate must be none or tanh, got {form!r}")
     return call.pointwise("gelu(a)" if form == "none" else "gelu_tanh(a)", x)
 
 
-def _swiglu(call: Call, gate: Value, x: Value) -> Value:
+def _swiglu(call: OperatorCall, gate: Value, x: Value) -> Value:
     return call.pointwise("a * sigmoid(a * c) * b", gate, x, float(call.get("alpha", 1.0)))
 
 
-def _bit_cast(call: Call, x: Value) -> Value:
+def _bit_cast(call: OperatorCall, x: Value) -> Value:
     """The same bits as another type: of 8 bits only, which casts keep."""
     dtype, own = call.need("to"), x.type.dtype
     if dtype is not own and not (dtype in BYTES and own in (*BYTES, DType.bool)):
@@ -38,7 +38,10 @@ def _bit_cast(call: Call, x: Value) -> Value:
 
 
 def _formula(
-    call: Call, *operands: Value, formula: str, attributes: Mapping[str, float] | None = None
+    call: OperatorCall,
+    *operands: Value,
+    formula: str,
+    attributes: Mapping[str, float] | None = None,
 ) -> Value:
     """Apply `formula` to the operands, and to the attributes behind them, with their defaults."""
     defaults = (attributes or {}).items()
@@ -46,7 +49,7 @@ def _formula(
     return call.pointwise(formula, *operands, *numbers)
 
 
-def _legacy(call: Call, a: Value, b: Value, *, formula: str) -> Value:
+def _legacy(call: OperatorCall, a: Value, b: Value, *, formula: str) -> Value:
     """Before version 7 only b broadcasts, to a from `axis` on, and only where it is said."""
     if call.get("broadcast", 0) and "axis" in call.attributes:
         behind = len(a.type.dims) - call.axis(call.get("axis", 0), a) - len(b.type.dims)
@@ -67,20 +70,22 @@ def _of_functions(others: Collection[str]) -> Iterator[Converter]:
         yield Converter(row.onnx.name, 7 if row.onnx.legacy_broadcast else 1, convert)
 
 
-def _variadic(call: Call, *operands: Value, formula: str) -> Value:
+def _variadic(call: OperatorCall, *operands: Value, formula: str) -> Value:
     """The operands one after the other."""
     if not operands:
         raise ShapeError(f"{call.name}: at least one operand must be there")
     return reduce(lambda a, b: call.pointwise(formula, a, b), operands)
 
 
-def _mean(call: Call, *operands: Value) -> Value:
+def _mean(call: OperatorCall, *operands: Value) -> Value:
     return call.pointwise(
         "a / b", _variadic(call, *operands, formula="a + b"), float(len(operands))
     )
 
 
-def _clip(call: Call, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
+def _clip(
+    call: OperatorCall, x: Value, low: Value | None = None, high: Value | None = None
+) -> Value:
     """An end that is left out is the type's: ONNX leaves no infinity."""
     ends: Sequence[Value | float | None] = (low, high)
     if call.version < 11:
@@ -98,7 +103,7 @@ def _clip(call: Call, x: Value, low: Value | None = None, high: Value | None = N
     return call.cast(x, dtype) if dtype in HALVES else x
 
 
-def _pow(call: Call, base: Value, exponent: Value) -> Value:
+def _pow(call: OperatorCall, base: Value, exponent: Value) -> Value:
     """Raise base to exponent; the result has the base's type."""
     dtype = base.type.dtype
     if exponent.type.dtype is not dtype:
@@ -108,7 +113,7 @@ def _pow(call: Call, base: Value, exponent: Value) -> Value:
     return call.pointwise("pow(a, b)", base, exponent)
 
 
-def _power_of_integers(call: Call, base: Value, exponent: Value) -> Value:
+def _power_of_integers(call: OperatorCall, base: Value, exponent: Value) -> Value:
     """The whole part of a power with a float32 exponent, as from float64.
 
     float32's power is off by a unit in the last place, so that 6^3 were 215 and 9^0.5 were 2: whole
@@ -125,17 +130,17 @@ def _power_of_integers(call: Call, base: Value, exponent: Value) -> Value:
     )
 
 
-def _mod(call: Call, a: Value, b: Value) -> Value:
+def _mod(call: OperatorCall, a: Value, b: Value) -> Value:
     return call.pointwise("fmod(a, b)" if call.get("fmod", 0) else "remainder(a, b)", a, b)
 
 
-def _prelu(call: Call, x: Value, slope: Value) -> Value:
+def _prelu(call: OperatorCall, x: Value, slope: Value) -> Value:
     if call.version < 9 and len(slope.type.dims) == 1 and len(x.type.dims) > 2:
         slope = call(Unsqueeze(tuple(range(1, len(x.type.dims) - 1))), slope)
     return call.pointwise("where(a < c, a * b, a)", x, slope, _zero(x))
 
 
-def _relu(call: Call, x: Value) -> Value:
+def _relu(call: OperatorCall, x: Value) -> Value:
     if x.type.dtype.kind == "float":
         return call.pointwise("relu(a)", x)
     return call.pointwise("maximum(a, b)", x, 0)
@@ -145,11 +150,11 @@ def _zero(x: Value) -> float | int:
     return 0.0 if x.type.dtype.kind == "float" else 0
 
 
-def _cast(call: Call, x: Value) -> Value:
+def _cast(call: OperatorCall, x: Value) -> Value:
     return call.cast(x, call.need("to"))
 
 
-def _is_inf(call: Call, x: Value) -> Value:
+def _is_inf(call: OperatorCall, x: Value) -> Value:
     positive, negative = call.get("detect_positive", 1), call.get("detect_negative", 1)
     if positive and negative:
         return call.pointwise("isinf(a)", x)
@@ -159,12 +164,12 @@ def _is_inf(call: Call, x: Value) -> Value:
     return call.pointwise(f"logical_and(isinf(a), {sign})", x)
 
 
-def _shift(call: Call, a: Value, b: Value) -> Value:
+def _shift(call: OperatorCall, a: Value, b: Value) -> Value:
     left = call.need("direction") == "LEFT"
     return call.pointwise("left_shift(a, b)" if left else "right_shift(a, b)", a, b)
 
 
-def _cast_like(call: Call, x: Value, like: Value) -> Value:
+def _cast_like(call: OperatorCall, x: Value, like: Value) -> Value:
     return call.cast(x, like.type.dtype)
 
 

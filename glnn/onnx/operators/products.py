@@ -13,7 +13,7 @@ from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Reduce, Slice, Transpose
 from glnn.graph.operators.pointwise import broadcast
-from glnn.onnx.operators.call import Call, Converter
+from glnn.onnx.operators.call import Converter, OperatorCall
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class _Term:
     names: tuple[str, ...]
 
 
-def _read(call: Call, operands: Sequence[Value]) -> tuple[list[_Term], tuple[str, ...]]:
+def _read(call: OperatorCall, operands: Sequence[Value]) -> tuple[list[_Term], tuple[str, ...]]:
     """The operands with their names, and those of the result. Raises ShapeError."""
     text = call.need("equation").replace(" ", "")
     left, arrow, right = text.partition("->")
@@ -46,7 +46,7 @@ def _read(call: Call, operands: Sequence[Value]) -> tuple[list[_Term], tuple[str
     return terms, result
 
 
-def _names(call: Call, part: str, x: Value) -> tuple[str, ...]:
+def _names(call: OperatorCall, part: str, x: Value) -> tuple[str, ...]:
     """Return the names of x's dimensions: those of an ellipsis are "0" for the last one, "1",
     ...
     """
@@ -58,7 +58,7 @@ def _names(call: Call, part: str, x: Value) -> tuple[str, ...]:
     return (*before, *map(str, range(more - 1, -1, -1)), *after)
 
 
-def _diagonal(call: Call, term: _Term) -> _Term:
+def _diagonal(call: OperatorCall, term: _Term) -> _Term:
     """A term of no name twice: what lies where such dimensions' places are the same."""
     while len(set(term.names)) < len(term.names):
         name = next(n for n in term.names if term.names.count(n) > 1)
@@ -75,7 +75,7 @@ def _diagonal(call: Call, term: _Term) -> _Term:
     return term
 
 
-def _sum_out(call: Call, term: _Term, output: set[str]) -> _Term:
+def _sum_out(call: OperatorCall, term: _Term, output: set[str]) -> _Term:
     """Return the term summed along the dimensions that are not in `output`."""
     axes = tuple(i for i, n in enumerate(term.names) if n not in output)
     if not axes:
@@ -84,7 +84,7 @@ def _sum_out(call: Call, term: _Term, output: set[str]) -> _Term:
     return _Term(call(Reduce("sum", axes), term.value), names)
 
 
-def _group_dimensions(call: Call, term: _Term, groups: Sequence[Sequence[str]]) -> Value:
+def _group_dimensions(call: OperatorCall, term: _Term, groups: Sequence[Sequence[str]]) -> Value:
     """Return the term's value with its dimensions in the groups' order, those of each group
     joined.
     """
@@ -99,7 +99,7 @@ def _group_dimensions(call: Call, term: _Term, groups: Sequence[Sequence[str]]) 
     return call.reshape(x, (*(sizes[n] for n in stack), *ends))
 
 
-def _contract(call: Call, a: _Term, b: _Term, output: set[str]) -> _Term:
+def _contract(call: OperatorCall, a: _Term, b: _Term, output: set[str]) -> _Term:
     """Return the product of two terms, summed along the dimensions that are in both, not in
     `output`.
     """
@@ -134,7 +134,11 @@ def _contract(call: Call, a: _Term, b: _Term, output: set[str]) -> _Term:
 
 
 def _unit(
-    call: Call, term: _Term, sizes: dict[str, int], other_sizes: dict[str, int], output: set[str]
+    call: OperatorCall,
+    term: _Term,
+    sizes: dict[str, int],
+    other_sizes: dict[str, int],
+    output: set[str],
 ) -> _Term:
     """Sum a term along the dimensions where the other one has size 1, unless they are in `output`.
 
@@ -146,7 +150,7 @@ def _unit(
     return _sum_out(call, term, set(term.names) - gone)
 
 
-def _einsum(call: Call, *operands: Value) -> Value:
+def _einsum(call: OperatorCall, *operands: Value) -> Value:
     if not operands:
         raise ShapeError("Einsum: at least one operand must be there")
     terms, result = _read(call, operands)
@@ -162,7 +166,7 @@ def _einsum(call: Call, *operands: Value) -> Value:
     return call(Identity(), found.value)
 
 
-def product(call: Call, a: Value, b: Value, *, transposed: bool = False) -> Value:
+def product(call: OperatorCall, a: Value, b: Value, *, transposed: bool = False) -> Value:
     """Return a (..., m, k) times b (..., k, n), or (..., n, k) where that is transposed, in their
     type.
 
@@ -177,11 +181,11 @@ def product(call: Call, a: Value, b: Value, *, transposed: bool = False) -> Valu
     return integer_matmul(call, a, b)
 
 
-def _matmul(call: Call, a: Value, b: Value) -> Value:
+def _matmul(call: OperatorCall, a: Value, b: Value) -> Value:
     return product(call, a, b)
 
 
-def _scale(call: Call, x: Value, by: float) -> Value:
+def _scale(call: OperatorCall, x: Value, by: float) -> Value:
     """Return x times a float attribute, which must be whole where x is of integers."""
     if by == 1.0:
         return x
@@ -192,7 +196,7 @@ def _scale(call: Call, x: Value, by: float) -> Value:
     return call.pointwise("a * b", x, int(by))
 
 
-def _gemm(call: Call, a: Value, b: Value, c: Value | None = None) -> Value:
+def _gemm(call: OperatorCall, a: Value, b: Value, c: Value | None = None) -> Value:
     """Return alpha a b + beta c, with a and b transposed as attributes say; c broadcasts."""
     if len(a.type.dims) != 2 or len(b.type.dims) != 2:
         raise ShapeError(f"Gemm: factors must be matrices, got {a.type} and {b.type}")
@@ -208,7 +212,7 @@ def _gemm(call: Call, a: Value, b: Value, c: Value | None = None) -> Value:
     return call.pointwise("a + b", y, _scale(call, c, beta))
 
 
-def _det(call: Call, x: Value) -> Value:
+def _det(call: OperatorCall, x: Value) -> Value:
     """Return determinants of matrices of up to 3 rows by the rule of Sarrus; the host computes
     larger ones.
     """

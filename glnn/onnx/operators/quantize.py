@@ -11,9 +11,9 @@ from glnn.graph.compose.integer import Whole, whole, whole_conv, whole_matmul
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, Reduce
-from glnn.onnx.operators.call import Call, Converter
+from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.onnx.operators.dtypes import HALVES, dtype_of
-from glnn.onnx.operators.window import windows_of
+from glnn.onnx.operators.windows import windows_of
 from glnn.types import DType
 
 BYTES = (DType.uint8, DType.int8)
@@ -30,7 +30,7 @@ RANGES = {
 """The least and the greatest number of each type that numbers are quantized to."""
 
 
-def _spread(call: Call, value: Value, x: Value) -> Value:
+def _spread(call: OperatorCall, value: Value, x: Value) -> Value:
     """A scale or zero point as it broadcasts to x: one for all, for each place of an axis, or for
     each block along it.
     """
@@ -49,7 +49,7 @@ def _spread(call: Call, value: Value, x: Value) -> Value:
     return call(Gather(axis), value, call.constant(np.arange(shape[axis]) // block, np.int32))
 
 
-def _precision(call: Call, scale: Value) -> DType:
+def _precision(call: OperatorCall, scale: Value) -> DType:
     """Return the dtype in which x is divided by its scale."""
     code = call.get("precision", 0)
     found = dtype_of(code, call.name) if code else scale.type.dtype
@@ -58,7 +58,7 @@ def _precision(call: Call, scale: Value) -> DType:
     return found
 
 
-def _quantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
+def _quantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = None) -> Value:
     """Return x / scale, rounded to the nearest integer, ties to even, plus the zero point."""
     output_dtype = call.get("output_dtype", DType.uint8)
     dtype = output_dtype if zero is None else zero.type.dtype
@@ -72,7 +72,7 @@ def _quantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> 
     return _round_and_clamp(call, y, dtype, zero and _spread(call, zero, x))
 
 
-def _round_and_clamp(call: Call, y: Value, dtype: DType, zero: Value | None) -> Value:
+def _round_and_clamp(call: OperatorCall, y: Value, dtype: DType, zero: Value | None) -> Value:
     """Return float32 y rounded, with its zero point added, clamped to `dtype`."""
     y = call.pointwise("round(a)", y)
     if zero is not None:
@@ -83,7 +83,7 @@ def _round_and_clamp(call: Call, y: Value, dtype: DType, zero: Value | None) -> 
     return call.cast(y, dtype)
 
 
-def _dequantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
+def _dequantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = None) -> Value:
     dtype = call.get("output_dtype", scale.type.dtype)
     if dtype not in (DType.float32, DType.float16):
         raise UnsupportedOpError(f"DequantizeLinear: to {dtype.value}")
@@ -94,7 +94,7 @@ def _dequantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -
     return call.cast(call.pointwise("a * b", y, factor), dtype)
 
 
-def _dynamic(call: Call, x: Value) -> tuple[Value, Value, Value]:
+def _dynamic(call: OperatorCall, x: Value) -> tuple[Value, Value, Value]:
     """Quantized by its own numbers: y, scale and zero point."""
     if not prod(x.type.shape):
         scale, zero = call.constant(1.0, np.float32), call.constant(0, np.uint8)
@@ -113,13 +113,13 @@ def _dynamic(call: Call, x: Value) -> tuple[Value, Value, Value]:
     return _round_and_clamp(call, y, DType.uint8, zero), scale, zero
 
 
-def _factor(call: Call, x: Value, zero: Value | None, *, rows: bool) -> Whole:
+def _factor(call: OperatorCall, x: Value, zero: Value | None, *, rows: bool) -> Whole:
     """A factor of a product: its zero point may be one for each row, or for each column."""
     along = (-1,) if rows or len(x.type.dims) == 1 else (-2,)
     return whole(call, x, zero and _each(call, zero, rows=rows), along=along)
 
 
-def _each(call: Call, value: Value, *, rows: bool) -> Value:
+def _each(call: OperatorCall, value: Value, *, rows: bool) -> Value:
     """A scale or zero point of a matrix: one, one for each row or column, or as it broadcasts."""
     if prod(value.type.shape) == 1:
         return call.reshape(value, ())
@@ -129,14 +129,14 @@ def _each(call: Call, value: Value, *, rows: bool) -> Value:
 
 
 def _matmul_integer(
-    call: Call, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
+    call: OperatorCall, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
     first, second = _factor(call, a, a_zero, rows=True), _factor(call, b, b_zero, rows=False)
     return whole_matmul(call, first, second)
 
 
 def _qlinear_matmul(
-    call: Call,
+    call: OperatorCall,
     a: Value,
     a_scale: Value,
     a_zero: Value,
@@ -153,7 +153,7 @@ def _qlinear_matmul(
 
 
 def _requantize(
-    call: Call, sums: Value, a_scale: Value, b_scale: Value, scale: Value, zero: Value
+    call: OperatorCall, sums: Value, a_scale: Value, b_scale: Value, scale: Value, zero: Value
 ) -> Value:
     """Return int32 sums of products of tensors of scales `a_scale` and `b_scale`, quantised to
     `scale` and `zero`.
@@ -166,7 +166,7 @@ def _requantize(
 
 
 def _conv_integer(
-    call: Call,
+    call: OperatorCall,
     x: Value,
     weight: Value,
     x_zero: Value | None = None,
@@ -187,14 +187,14 @@ def _conv_integer(
     )
 
 
-def _outputs(call: Call, value: Value, count: int) -> Value:
+def _outputs(call: OperatorCall, value: Value, count: int) -> Value:
     """Reshape a scale, one or one for each output channel, so that it broadcasts to a weight."""
     size = prod(value.type.shape)
     return call.reshape(value, () if size == 1 else (size, *(1,) * (count + 1)))
 
 
 def _qlinear_conv(
-    call: Call,
+    call: OperatorCall,
     x: Value,
     x_scale: Value,
     x_zero: Value,

@@ -16,7 +16,7 @@ from glnn.graph.expression import Scalar, formula
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Concat, Expand, Pad, Slice, Transpose
-from glnn.onnx.operators.call import Call, Converter
+from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.types import DType
 
 _FUNCTIONS = (
@@ -40,7 +40,9 @@ the defaults of these.
 """
 
 
-def activations(call: Call, defaults: tuple[str, ...], directions: int) -> list[list[Activation]]:
+def activations(
+    call: OperatorCall, defaults: tuple[str, ...], directions: int
+) -> list[list[Activation]]:
     """Return the activation functions of each direction.
 
     Raises ShapeError for a function that ONNX does not know. One that has an alpha or a beta takes
@@ -62,7 +64,7 @@ def activations(call: Call, defaults: tuple[str, ...], directions: int) -> list[
 
 
 def _activation(
-    call: Call, name: str, alphas: Iterator[float], betas: Iterator[float]
+    call: OperatorCall, name: str, alphas: Iterator[float], betas: Iterator[float]
 ) -> Activation:
     if name.lower() not in FORMULAS:
         raise ShapeError(f"{call.name}: the activation {name!r} is not known")
@@ -75,7 +77,7 @@ def _activation(
 
 
 def _operands(
-    call: Call,
+    call: OperatorCall,
     x: Value,
     weight: Value,
     recurrent: Value,
@@ -105,7 +107,7 @@ def _operands(
     return Operands(x, weight, recurrent, bias, tuple(found), lengths)
 
 
-def _restore_layout(call: Call, results: Results) -> Results:
+def _restore_layout(call: OperatorCall, results: Results) -> Results:
     """Return the results in the node's layout."""
     if not call.get("layout", 0):
         return results
@@ -114,31 +116,31 @@ def _restore_layout(call: Call, results: Results) -> Results:
     return (call(Transpose((2, 0, 1, 3)), y) if call.used_outputs[0] else ends[0], *ends)
 
 
-def _part(call: Call, value: Value, start: int, stop: int) -> Value:
+def _part(call: OperatorCall, value: Value, start: int, stop: int) -> Value:
     """`value` (d, n) from one place to another along the last dimension."""
     return call(Slice((start,), (stop,), (1,), (1,)), value)
 
 
-def _both(call: Call, bias: Value | None, rows: int) -> Value | None:
+def _both(call: OperatorCall, bias: Value | None, rows: int) -> Value | None:
     """The biases of the inputs and of the units, (d, 2 rows), in one, (d, rows)."""
     if bias is None:
         return None
     return call.pointwise("a + b", _part(call, bias, 0, rows), _part(call, bias, rows, 2 * rows))
 
 
-def _everywhere(call: Call, value: Value, b: int) -> Value:
+def _everywhere(call: OperatorCall, value: Value, b: int) -> Value:
     """Broadcast `value` (d, units) to each of b samples, (d, b, units)."""
     d, units = value.type.shape
     return call(Expand((d, b, units)), call.reshape(value, (d, 1, units)))
 
 
-def _limit(call: Call) -> float:
+def _limit(call: OperatorCall) -> float:
     """Return the bound that sums are clipped to, 0 for none."""
     return float(call.get("clip", 0.0))
 
 
 def _lstm(
-    call: Call,
+    call: OperatorCall,
     x: Value,
     weight: Value,
     recurrent: Value,
@@ -165,7 +167,7 @@ def _lstm(
 
 
 def _gru(
-    call: Call,
+    call: OperatorCall,
     x: Value,
     weight: Value,
     recurrent: Value,
@@ -194,7 +196,7 @@ def _gru(
 
 
 def _rnn(
-    call: Call,
+    call: OperatorCall,
     x: Value,
     weight: Value,
     recurrent: Value,
@@ -222,7 +224,7 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 
 
 def layers(
-    call: Call,
+    call: OperatorCall,
     operands: Operands,
     results: int,
     names: tuple[str, ...],

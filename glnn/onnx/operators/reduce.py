@@ -1,19 +1,37 @@
-"""Reductions along axes."""
+"""Reductions along axes, normalisations, and losses."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from math import prod
 
-from glnn.errors import UnsupportedOpError
+import numpy as np
+
+from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.interval import Interval
-from glnn.graph.operators import ArgReduce, CumSum, Identity, Reduce, Softmax, Squeeze
-from glnn.onnx.operators.call import Call, Converter
+from glnn.graph.operators import (
+    ArgReduce,
+    CumSum,
+    Expand,
+    Flip,
+    Gather,
+    GatherElements,
+    Identity,
+    LocalResponseNorm,
+    Normalize,
+    Reduce,
+    Softmax,
+    Squeeze,
+)
+from glnn.onnx.operators.call import Converter, OperatorCall
+from glnn.types import MOST, DType
 
 
 def _reduce(
-    call: Call, x: Value, axes: Value | None = None, *, kind: str, before: str, after: str
+    call: OperatorCall, x: Value, axes: Value | None = None, *, kind: str, before: str, after: str
 ) -> Value:
     if after != "a":
         _refuse_integers(call, x)
@@ -31,13 +49,13 @@ def _reduce(
     return call(op, x)
 
 
-def _refuse_integers(call: Call, x: Value) -> None:
+def _refuse_integers(call: OperatorCall, x: Value) -> None:
     """Raise UnsupportedOpError for integers, of which the host computes roots and logarithms."""
     if x.type.dtype.kind == "int":
         raise UnsupportedOpError(f"{call.name} of {x.type.dtype.value} has 64 bits, on the host")
 
 
-def _along(call: Call, x: Value, axes: Value | None) -> tuple[int, ...] | None:
+def _along(call: OperatorCall, x: Value, axes: Value | None) -> tuple[int, ...] | None:
     """The axes that are reduced; None where nothing is."""
     given = call.attributes.get("axes") if axes is None else call.integers(axes, "axes")
     rank = len(x.type.dims)
@@ -47,7 +65,7 @@ def _along(call: Call, x: Value, axes: Value | None) -> tuple[int, ...] | None:
 
 
 def _extreme_of_nothing(
-    call: Call, x: Value, axes: tuple[int, ...], keepdims: bool, *, least: bool
+    call: OperatorCall, x: Value, axes: tuple[int, ...], keepdims: bool, *, least: bool
 ) -> Value:
     """The greatest number of nothing is the least that there is, and the other way round."""
     dtype = x.type.dtype
@@ -58,7 +76,7 @@ def _extreme_of_nothing(
     return call.pointwise("a + b", nothing, lies.low if least else lies.high)
 
 
-def _log_sum_exp(call: Call, x: Value, axes: Value | None = None) -> Value:
+def _log_sum_exp(call: OperatorCall, x: Value, axes: Value | None = None) -> Value:
     """The greatest number is taken off before and added afterwards, where it is finite."""
     _refuse_integers(call, x)
     along = _along(call, x, axes)
@@ -80,14 +98,14 @@ def _row(name: str, kind: str, before: str = "a", after: str = "a") -> Converter
     )
 
 
-def _arg(call: Call, x: Value, *, kind: str) -> Value:
+def _arg(call: OperatorCall, x: Value, *, kind: str) -> Value:
     axis = call.axis(call.get("axis", 0), x)
     last = bool(call.get("select_last_index", 0))
     op = ArgReduce(kind, axis, bool(call.get("keepdims", 1)), last)  # type: ignore[arg-type]
     return call.pointwise("cast_int64(a)", call(op, x))
 
 
-def _softmax(call: Call, x: Value, *, log: bool) -> Value:
+def _softmax(call: OperatorCall, x: Value, *, log: bool) -> Value:
     """Before version 13 all dimensions from the axis on are one."""
     if call.version >= 13:
         return call(Softmax(call.axis(call.get("axis", -1), x), log), x)
@@ -102,15 +120,239 @@ def _softmax(call: Call, x: Value, *, log: bool) -> Value:
     return call.reshape(y, shape)
 
 
-def _cum_sum(call: Call, x: Value, axis: Value) -> Value:
+def _cum_sum(call: OperatorCall, x: Value, axis: Value) -> Value:
     along = call.axis(call.integers(axis, "axis")[0], x)
     return call(CumSum(along, bool(call.get("exclusive", 0)), bool(call.get("reverse", 0))), x)
 
 
-def _cum_prod(call: Call, x: Value, axis: Value) -> Value:
+def _cum_prod(call: OperatorCall, x: Value, axis: Value) -> Value:
     along = call.axis(call.integers(axis, "axis")[0], x)
     exclusive, reverse = bool(call.get("exclusive", 0)), bool(call.get("reverse", 0))
     return call(CumSum(along, exclusive, reverse, multiply=True), x)
+
+
+BFLOAT16 = frozenset((DType.bfloat16,))
+Axes = tuple[int, ...]
+
+
+def _moments(call: OperatorCall, x: Value, axes: Axes) -> tuple[Value, Value]:
+    """The mean along `axes`, which stay, and the variance of the population."""
+    mean = call(Reduce("mean", axes, True), x)
+    return mean, call(Reduce("mean", axes, True, formula("square(a - b)")), x, mean)
+
+
+def _batch_normalization(
+    call: OperatorCall, x: Value, scale: Value, bias: Value, mean: Value, var: Value
+) -> Sequence[Value]:
+    """Convert BatchNormalization.
+
+    From version 14 on an attribute says whether it is training, before 7 another one; between them
+    it trains where any further result is used.
+    """
+    widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
+    rank = len(widened.type.dims)
+    spread = (widened.type.shape[1] if rank > 1 else 1, *(1,) * (rank - 2))
+    if call.version < 9 and not call.get("spatial", 1):
+        spread = widened.type.shape[1:]
+    training = any(call.used_outputs[1:])
+    if call.version >= 14:
+        training = bool(call.get("training_mode", 0))
+    elif call.version < 7:
+        training = not call.get("is_test", 0)
+    results: list[Value] = []
+    own_mean, own_var = call.widened(mean), call.widened(var)
+    if training:
+        axes = (0, *range(2, rank)) if spread != widened.type.shape[1:] or rank < 3 else (0,)
+        momentum = float(call.get("momentum", 0.9))
+        now = [call.reshape(v, mean.type.shape) for v in _moments(call, widened, axes)]
+        rule = "a * c + b * (1.0 - c)"
+        for old, new, like in ((own_mean, now[0], mean), (own_var, now[1], var)):
+            kept = call.pointwise(rule, old, new, momentum)
+            results.append(call.cast(kept, like.type.dtype))
+        own_mean, own_var = now
+        if call.version < 14:
+            results += [call.cast(v, mean.type.dtype) for v in now]
+    factor = call.pointwise("a / sqrt(b + c)", call.widened(scale), own_var, epsilon)
+    shift = call.pointwise("a - b * c", call.widened(bias), own_mean, factor)
+    factor, shift = (call.reshape(value, spread) for value in (factor, shift))
+    y = call.pointwise("a * b + c", widened, factor, shift)
+    return call.cast(y, x.type.dtype), *results
+
+
+def _instance_normalization(call: OperatorCall, x: Value, scale: Value, bias: Value) -> Value:
+    return call(Normalize(groups=0, eps=float(call.get("epsilon", 1e-5))), x, scale, bias)
+
+
+def _layer_normalization(
+    call: OperatorCall, x: Value, scale: Value, bias: Value | None = None
+) -> Sequence[Value]:
+    widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
+    axis = call.axis(call.get("axis", -1), widened)
+    y = _over_last(
+        call, widened, axis, scale, bias, Normalize(dims=len(widened.type.dims) - axis, eps=epsilon)
+    )
+    results = [call.cast(y, x.type.dtype)]
+    if any(call.used_outputs[1:]):
+        mean, var = _moments(call, widened, tuple(range(axis, len(widened.type.dims))))
+        results += [mean, call.pointwise("rsqrt(a + b)", var, epsilon)]
+    return results
+
+
+def _rms_normalization(call: OperatorCall, x: Value, scale: Value) -> Value:
+    widened, epsilon = call.widened(x), float(call.get("epsilon", 1e-5))
+    axis = call.axis(call.get("axis", -1), widened)
+    op = Normalize(dims=len(widened.type.dims) - axis, centred=False, eps=epsilon)
+    return call.cast(_over_last(call, widened, axis, scale, None, op), scale.type.dtype)
+
+
+def _over_last(
+    call: OperatorCall, x: Value, axis: int, scale: Value, bias: Value | None, op: Normalize
+) -> Value:
+    """Normalise the dimensions from `axis` on by `op`; scale and bias broadcast to these."""
+    shape = x.type.shape[axis:]
+    given = [call.widened(value) for value in (scale, bias)]
+    if all(v is None or len(v.type.dims) <= len(shape) for v in given):
+        spread = [v if v is None or v.type.dims == shape else call(Expand(shape), v) for v in given]
+        return call(op, x, *spread)
+    y = call(op, x, None, None)
+    factor, shift = given
+    y = y if factor is None else call.pointwise("a * b", y, factor)
+    return y if shift is None else call.pointwise("a + b", y, shift)
+
+
+def _group_normalization(call: OperatorCall, x: Value, scale: Value, bias: Value) -> Value:
+    """Below version 21, scale and bias are one number for each group instead of each channel."""
+    groups, channels = call.need("num_groups"), x.type.shape[1]
+    epsilon = float(call.get("epsilon", 1e-5))
+    if call.version < 21 and scale.type.shape == (groups,) != (channels,):
+        share = channels // max(groups, 1)
+        scale, bias = (
+            call.reshape(call(Expand((groups, share)), call.reshape(v, (groups, 1))), (channels,))
+            for v in (scale, bias)
+        )
+    if x.type.dtype is not DType.float64:
+        return call(Normalize(groups=groups, eps=epsilon), x, scale, bias)
+    apart = call.reshape(x, (x.type.shape[0], groups, prod(x.type.shape[1:]) // max(groups, 1)))
+    mean, var = _moments(call, apart, (2,))
+    y = call.pointwise("(a - b) / sqrt(c + d)", apart, mean, var, epsilon)
+    spread = (channels, *(1,) * (len(x.type.dims) - 2))
+    factor, shift = (call.reshape(v, spread) for v in (scale, bias))
+    return call.pointwise("a * b + c", call.reshape(y, x.type.shape), factor, shift)
+
+
+def _lp_normalization(call: OperatorCall, x: Value) -> Value:
+    axis, p = call.axis(call.get("axis", -1), x), call.get("p", 2)
+    if p not in (1, 2):
+        raise ShapeError(f"LpNormalization: p must be 1 or 2, got {p}")
+    before, after = ("abs(a)", "a") if p == 1 else ("square(a)", "sqrt(a)")
+    length = call(Reduce("sum", (axis,), True, formula(before), formula(after)), x)
+    return call.pointwise("where(equal(b, 0.0), 0.0, a / b)", x, length)
+
+
+def _mean_variance_normalization(call: OperatorCall, x: Value) -> Value:
+    axes = tuple(call.axis(axis, x) for axis in call.get("axes", (0, 2, 3)))
+    mean, var = _moments(call, x, axes)
+    return call.pointwise("(a - b) / (sqrt(c) + d)", x, mean, var, 1e-9)
+
+
+def _lrn(call: OperatorCall, x: Value) -> Value:
+    size = call.need("size")
+    names = (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    op = LocalResponseNorm(size, *(float(call.get(name, default)) for name, default in names))
+    if size % 2:
+        return call(op, x)
+    # Of an even size ours has one more channel before the number's own, ONNX's one more behind.
+    return call(Flip((1,)), call(op, call(Flip((1,)), x)))
+
+
+def _loss(call: OperatorCall, scores: Value, target: Value, weight: Value | None) -> Value:
+    """Return the negative log-likelihood loss of scores (n, c, ...) for target classes (n, ...).
+
+    weight: of each class, (c,).
+
+    A target that is `ignore_index` has no weight.
+    """
+    shape = scores.type.shape
+    if len(shape) < 2 or target.type.shape != (shape[0], *shape[2:]):
+        raise ShapeError(f"{call.name}: a target {target.type} for scores {scores.type}")
+    reduction = call.get("reduction", "mean")
+    if reduction not in ("none", "mean", "sum"):
+        raise ShapeError(f"{call.name}: reduction must be none, mean or sum, got {reduction!r}")
+    ignored = call.get("ignore_index", None)
+    known = target  # one that is ignored may be no class at all
+    if ignored is not None:
+        known = call.pointwise("where(equal(a, b), 0, a)", target, ignored)
+    index = call.reshape(known, (shape[0], 1, *shape[2:]))
+    found = call.reshape(call(GatherElements(1), scores, index), target.type.shape)
+    found = call.pointwise("-a", found)
+    factor: Value | None = None
+    if weight is not None:
+        factor = call(Gather(0), weight, known)
+    if ignored is not None:
+        own: Value | float = 1.0 if factor is None else factor
+        factor = call.pointwise("where(equal(a, b), 0.0, c)", target, ignored, own)
+    axes = tuple(range(len(target.type.dims)))
+    if factor is None:
+        if reduction == "none":
+            return found
+        return call(Reduce("sum" if reduction == "sum" else "mean", axes), found)
+    # An ignored score may be infinite, or NaN.
+    lost = call.pointwise("where(equal(b, 0.0), 0.0, a * b)", found, factor)
+    if reduction == "none":
+        return lost
+    total = call(Reduce("sum", axes), lost)
+    if reduction == "sum":
+        return total
+    return call.pointwise("a / b", total, call(Reduce("sum", axes), factor))
+
+
+def _nll(call: OperatorCall, scores: Value, target: Value, weight: Value | None = None) -> Value:
+    return _loss(call, scores, target, weight)
+
+
+def _cross_entropy(
+    call: OperatorCall, scores: Value, target: Value, weight: Value | None = None
+) -> tuple[Value, Value]:
+    """The loss, and the logarithms of the probabilities."""
+    logarithms = call(Softmax(1, True), scores)
+    return _loss(call, logarithms, target, weight), logarithms
+
+
+def _hardmax(call: OperatorCall, x: Value) -> Value:
+    """1 where the first largest number along the axis lies. Before version 13 all dimensions from
+    the axis on are one.
+    """
+    shape = x.type.shape
+    axis = call.axis(call.get("axis", -1 if call.version >= 13 else 1), x)
+    if call.version < 13 and axis < len(shape) - 1:
+        x = call.reshape(x, (*shape[:axis], int(np.prod(shape[axis:]))))
+    first = call(ArgReduce("max", axis, True), x)
+    places = np.arange(x.type.shape[axis]).reshape(-1, *(1,) * (len(x.type.dims) - axis - 1))
+    found = call.pointwise("equal(a, b)", first, call.constant(places, np.int32))
+    return call.reshape(call.cast(found, x.type.dtype), shape)
+
+
+def _one_hot(call: OperatorCall, index: Value, depth: Value, values: Value) -> Value:
+    """Return values[1] where an index points along a new axis, values[0] elsewhere."""
+    count = int(call.array(depth, "depth").ravel()[0])
+    axis = call.axis(call.get("axis", -1), index, 1)
+    if index.type.dtype.kind == "float":
+        index = call.cast(index, DType.int32)
+    shape = index.type.shape
+    if not 0 <= count * prod(shape) <= MOST:
+        raise ShapeError(f"OneHot: {index.type} of depth {count} would hold more than {MOST}")
+    index = call.reshape(index, (*shape[:axis], 1, *shape[axis:]))
+    dtype = index.type.dtype
+    if dtype not in (DType.int32, DType.int64):
+        index = call.cast(index, DType.int32 if dtype.numpy.itemsize < 4 else DType.int64)
+    spread = (-1, *(1,) * (len(shape) - axis))
+    places = call.count_up(count, index.type.dtype, spread)
+    here = call.pointwise("equal(a, b)", index, places)
+    if dtype.value.startswith("int"):
+        behind = call.pointwise("a - b", places, count)
+        here = call.pointwise("logical_or(a, equal(b, c))", here, index, behind)
+    off, on = (call(Gather(0), values, call.constant(i, np.int32)) for i in (0, 1))
+    return call.pointwise("where(a, b, c)", here, on, off)
 
 
 ENTRIES = (
@@ -130,4 +372,16 @@ ENTRIES = (
     Converter("LogSoftmax", 1, partial(_softmax, log=True)),
     Converter("CumSum", 11, _cum_sum, shape_inputs=(1,)),
     Converter("CumProd", 26, _cum_prod, shape_inputs=(1,)),
+    Converter("BatchNormalization", 1, _batch_normalization, halves=True, dtypes=BFLOAT16),
+    Converter("InstanceNormalization", 1, _instance_normalization),
+    Converter("LayerNormalization", 17, _layer_normalization, halves=True, dtypes=BFLOAT16),
+    Converter("RMSNormalization", 23, _rms_normalization, halves=True, dtypes=BFLOAT16),
+    Converter("GroupNormalization", 18, _group_normalization),
+    Converter("LpNormalization", 1, _lp_normalization),
+    Converter("MeanVarianceNormalization", 9, _mean_variance_normalization),
+    Converter("LRN", 1, _lrn),
+    Converter("NegativeLogLikelihoodLoss", 12, _nll),
+    Converter("SoftmaxCrossEntropyLoss", 12, _cross_entropy),
+    Converter("Hardmax", 1, _hardmax),
+    Converter("OneHot", 9, _one_hot, shape_inputs=(1,)),
 )

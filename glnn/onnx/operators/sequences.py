@@ -12,7 +12,7 @@ from glnn.errors import ShapeError, first_line
 from glnn.graph.graph import Value
 from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.onnx.operators.call import Call, Converter
+from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.onnx.operators.dtypes import type_from_text, type_of, type_text
 from glnn.types import UNRANKED, Array, DType, TensorType, boxed
 
@@ -81,11 +81,13 @@ def _convert_tensors(holds: str, value: Any) -> Any:
     return np.asarray(value, type_from_text(holds).dtype.numpy) if value is not None else None
 
 
-def _make(call: Call, compute: Callable[..., Any], type: TensorType, *operands: Value) -> Value:
+def _make(
+    call: OperatorCall, compute: Callable[..., Any], type: TensorType, *operands: Value
+) -> Value:
     return call(ObjectOperator(call.name, compute, type), *operands)
 
 
-def _inner(call: Call, value: Value, kind: str) -> TensorType:
+def _inner(call: OperatorCall, value: Value, kind: str) -> TensorType:
     """The type of what `value`, a sequence or an optional value, has."""
     outer, _, inner = value.type.holds.removesuffix(")").partition("(")
     if outer != kind:
@@ -105,25 +107,27 @@ def _place(items: list[Any], position: Array, end: int = 0) -> int:
     return number
 
 
-def sequence_construct(call: Call, *items: Value) -> Value:
+def sequence_construct(call: OperatorCall, *items: Value) -> Value:
     """A sequence of the operands."""
     if len({item.type.dtype for item in items}) != 1:
         raise ShapeError("SequenceConstruct: the operands must be of one type, at least one")
     return _make(call, lambda *given: list(given), _sequence(items[0].type), *items)
 
 
-def sequence_empty(call: Call) -> Value:
+def sequence_empty(call: OperatorCall) -> Value:
     """A sequence of nothing."""
     return _make(call, list, _sequence(TensorType((UNRANKED,), call.get("dtype", DType.float32))))
 
 
-def sequence_at(call: Call, items: Value, position: Value) -> Value:
+def sequence_at(call: OperatorCall, items: Value, position: Value) -> Value:
     """Return the item at a position; negative positions count from the end."""
     type = _inner(call, items, "seq")
     return _make(call, lambda given, at: given[_place(given, at)], type, items, position)
 
 
-def sequence_insert(call: Call, items: Value, item: Value, position: Value | None = None) -> Value:
+def sequence_insert(
+    call: OperatorCall, items: Value, item: Value, position: Value | None = None
+) -> Value:
     """The sequence with one more, at the end unless said."""
     inner = _inner(call, items, "seq")
     if inner.dtype is not item.type.dtype:
@@ -137,7 +141,7 @@ def sequence_insert(call: Call, items: Value, item: Value, position: Value | Non
     return _make(call, insert, items.type, *operands)
 
 
-def sequence_erase(call: Call, items: Value, position: Value | None = None) -> Value:
+def sequence_erase(call: OperatorCall, items: Value, position: Value | None = None) -> Value:
     """The sequence without one, the last unless said."""
 
     def erase(items: list[Any], at: Array | None = None) -> list[Any]:
@@ -149,13 +153,13 @@ def sequence_erase(call: Call, items: Value, position: Value | None = None) -> V
     return _make(call, erase, items.type, *((items,) if position is None else (items, position)))
 
 
-def sequence_length(call: Call, items: Value) -> Value:
+def sequence_length(call: OperatorCall, items: Value) -> Value:
     """Return the number of items, an int64."""
     _inner(call, items, "seq")
     return _make(call, lambda given: np.array(len(given)), TensorType((), DType.int64), items)
 
 
-def split_to_sequence(call: Call, x: Value, split: Value | None = None) -> Value:
+def split_to_sequence(call: OperatorCall, x: Value, split: Value | None = None) -> Value:
     """Split x along an axis, into parts of one size or of listed sizes, else of size 1."""
     axis = call.axis(call.get("axis", 0), x)
     keeps = split is not None or bool(call.get("keepdims", 1))
@@ -181,7 +185,7 @@ def split_to_sequence(call: Call, x: Value, split: Value | None = None) -> Value
     return _make(call, parts, _sequence(x.type), *((x,) if split is None else (x, split)))
 
 
-def concat_from_sequence(call: Call, items: Value) -> Value:
+def concat_from_sequence(call: OperatorCall, items: Value) -> Value:
     """Return all items as one tensor, along an existing axis or a new one."""
     inner, axis, new = _inner(call, items, "seq"), call.need("axis"), call.get("new_axis", 0)
 
@@ -194,7 +198,7 @@ def concat_from_sequence(call: Call, items: Value) -> Value:
     return _make(call, join, inner, items)
 
 
-def optional(call: Call, value: Value | None = None) -> Value:
+def optional(call: OperatorCall, value: Value | None = None) -> Value:
     """Return `value` as an optional value, which may be missing."""
     if value is not None:
         type = TensorType((), DType.object, f"optional({type_text(value.type)})")
@@ -203,7 +207,7 @@ def optional(call: Call, value: Value | None = None) -> Value:
     return _make(call, lambda: None, TensorType((), DType.object, f"optional({inner})"))
 
 
-def optional_has_element(call: Call, value: Value | None = None) -> Value:
+def optional_has_element(call: OperatorCall, value: Value | None = None) -> Value:
     """Return a bool that is True where the optional value is there."""
     if value is None:
         return call.constant(np.array(False))
@@ -212,7 +216,7 @@ def optional_has_element(call: Call, value: Value | None = None) -> Value:
     return _make(call, lambda given: given is not None, TensorType((), DType.bool), value)
 
 
-def optional_get_element(call: Call, value: Value) -> Value:
+def optional_get_element(call: OperatorCall, value: Value) -> Value:
     """Return the element of an optional value. Raises ShapeError in a run without one."""
     if not value.type.holds.startswith("optional("):
         return value

@@ -1,10 +1,11 @@
-"""ONNX's If, Loop and Scan: nodes with subgraphs, which are planned as any other graph is."""
+"""The graphs of an ONNX model: the nodes of one, subgraphs of If, Loop and Scan, functions."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,15 +19,115 @@ from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
 from glnn.graph.operators import Flip, Pointwise, Transpose
 from glnn.graph.operators.control import FLAG
-from glnn.onnx.block import Block
+from glnn.onnx.delegate import Delegate
 from glnn.types import ANYTHING, UNKNOWN, UNRANKED, TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxNode:
+    """A node: an operator on values that have names."""
+
+    name: str
+    """The node's name in error messages."""
+    operator: Composite | None
+    """The node's operator; None where the result is the operand itself."""
+    inputs: tuple[str, ...]
+    """The name of each operand, empty where one is left out; what bodies take comes last."""
+    outputs: tuple[str, ...]
+    """The names of the results, empty where nobody reads one."""
+
+    @property
+    def reads_numbers_of(self) -> tuple[str, ...]:
+        """The names of the operands on whose numbers the results depend."""
+        type_only = self.operator.type_only if self.operator is not None else ()
+        if self.operator is None or not type_only:
+            return self.inputs
+        pairs = zip(self.operator.names(len(self.inputs)), self.inputs, strict=True)
+        return tuple(value for name, value in pairs if name not in type_only)
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxGraph:
+    """Nodes, each behind those whose results it reads."""
+
+    name: str
+    """The graph's."""
+    inputs: tuple[str, ...]
+    """The names of its inputs."""
+    constants: Mapping[str, Value]
+    """Constants by name, made once, so that plans share them."""
+    nodes: tuple[OnnxNode, ...]
+    """The nodes, in an order in which they can run."""
+    outputs: tuple[str, ...]
+    """The names of its outputs."""
+
+    @cached_property
+    def free(self) -> tuple[str, ...]:
+        """The names that it takes from the graph around it, in the order in which they are read."""
+        made = {*self.inputs, *self.constants}
+        found: dict[str, None] = {}
+        for node in self.nodes:
+            found |= dict.fromkeys(name for name in node.inputs if name and name not in made)
+            made.update(node.outputs)
+        return tuple(found | dict.fromkeys(name for name in self.outputs if name not in made))
+
+    @cached_property
+    def size_names(self) -> frozenset[str]:
+        """The names of inputs and free values whose numbers determine sizes inside the graph."""
+        found: set[str] = set()
+        for node in reversed(self.nodes):
+            if found.intersection(node.outputs):
+                found.update(node.reads_numbers_of)
+            elif node.operator is not None:
+                named = node.operator.named(node.inputs)
+                found.update(
+                    named[name] for name in node.operator.all_shape_inputs if name in named
+                )
+        return frozenset(found)
+
+    @cached_property
+    def reads_numbers_of(self) -> frozenset[str]:
+        """The names on whose numbers the outputs depend."""
+        found = set(self.outputs)
+        for node in reversed(self.nodes):
+            if found.intersection(node.outputs):
+                found.update(node.reads_numbers_of)
+        return frozenset(found)
+
+    def put(self, builder: Builder, values: Mapping[str, Value]) -> list[Value]:
+        """Put all nodes into `builder`. values: inputs and free values by name.
+
+        Return the outputs. Raises ShapeError or UnsupportedOpError, which names the node.
+        """
+        scope = {**values, **self.constants}
+        for node in self.nodes:
+            operands: list[Value | None] = [scope[name] if name else None for name in node.inputs]
+            while operands and operands[-1] is None:
+                operands.pop()
+            names = [name for name in node.outputs if name]
+            scope |= zip(names, self._results(builder, node, operands, names), strict=True)
+        return [scope[name] for name in self.outputs]
+
+    def _results(
+        self,
+        builder: Builder,
+        node: OnnxNode,
+        operands: Sequence[Value | None],
+        names: Sequence[str],
+    ) -> Sequence[Value]:
+        if node.operator is None:
+            return operands[:1]  # type: ignore[return-value]
+        try:
+            return builder.add(node.operator, *operands, name=node.name, outputs=names)
+        except (ShapeError, UnsupportedOpError) as error:
+            raise type(error)(f"node {node.name!r}: {error}") from None
 
 
 @dataclass(frozen=True, eq=False)
 class SubgraphNode(Composite):
     """A node with subgraphs, which may also read values of the graph around it."""
 
-    blocks: tuple[Block, ...]
+    subgraphs: tuple[OnnxGraph, ...]
     """The subgraphs."""
     first: int
     """The number of the node's own operands; the values that its subgraphs capture follow these."""
@@ -42,16 +143,16 @@ class SubgraphNode(Composite):
     @property
     def free(self) -> tuple[str, ...]:
         """The names of the values that the subgraphs capture: the operands behind the first."""
-        return tuple(dict.fromkeys(name for block in self.blocks for name in block.free))
+        return tuple(dict.fromkeys(name for subgraph in self.subgraphs for name in subgraph.free))
 
     @property
     def all_shape_inputs(self) -> tuple[str, ...]:
-        names = frozenset[str]().union(*(block.size_names for block in self.blocks))
+        names = frozenset[str]().union(*(subgraph.size_names for subgraph in self.subgraphs))
         return tuple(f"x{self.first + i}" for i, name in enumerate(self.free) if name in names)
 
     @property
     def type_only(self) -> tuple[str, ...]:
-        read = frozenset[str]().union(*(block.reads_numbers_of for block in self.blocks))
+        read = frozenset[str]().union(*(subgraph.reads_numbers_of for subgraph in self.subgraphs))
         return tuple(f"x{self.first + i}" for i, name in enumerate(self.free) if name not in read)
 
     def expand(self, operand_values: Sequence[Value | None]) -> Graph:
@@ -121,12 +222,12 @@ class IfNode(SubgraphNode):
         if condition.kind is Kind.CONSTANT:
             if condition.data.size != 1:  # type: ignore[union-attr]
                 raise ShapeError(f"If: condition must be one bool, got {condition.type}")
-            block = self.blocks[0 if condition.data.item() else 1]  # type: ignore[union-attr]
-            return self.select_outputs(block.put(builder, captured))
+            subgraph = self.subgraphs[0 if condition.data.item() else 1]  # type: ignore[union-attr]
+            return self.select_outputs(subgraph.put(builder, captured))
         bodies: list[Body] = []
-        for block in self.blocks:
-            inside = builder.body(block.name)
-            bodies.append((inside, self.select_outputs(block.put(inside, captured))))
+        for subgraph in self.subgraphs:
+            inside = builder.body(subgraph.name)
+            bodies.append((inside, self.select_outputs(subgraph.put(inside, captured))))
         return list(branch(builder, condition, *bodies, name="if"))
 
 
@@ -165,20 +266,21 @@ class LoopNode(SubgraphNode):
         may_never_run: bool,
     ) -> Body:
         """Build the body for states of the types of `initial`; see `Builder.body`."""
-        (block,) = self.blocks
+        (subgraph,) = self.subgraphs
         given = [value.type for value in initial]
         for _ in range(TRIES):
-            inside = builder.body(block.name, may_never_run=may_never_run)
+            inside = builder.body(subgraph.name, may_never_run=may_never_run)
             count, going = inside.input("iteration", COUNT), inside.input("going", FLAG)
             # ONNX counts in int64; that this one is an int32 is known, so a GPU computes with it.
             (wide,) = inside.add(
                 Pointwise(formula("cast_int64(a)")), count, name="iteration as int64"
             )
             states = [
-                inside.input(name, type) for name, type in zip(block.inputs[2:], given, strict=True)
+                inside.input(name, type)
+                for name, type in zip(subgraph.inputs[2:], given, strict=True)
             ]
-            values = dict(zip(block.inputs, (wide, going, *states), strict=True))
-            last, *found = block.put(inside, {**captured, **values})
+            values = dict(zip(subgraph.inputs, (wide, going, *states), strict=True))
+            last, *found = subgraph.put(inside, {**captured, **values})
             types = [_merge_types(a, v.type) for a, v in zip(given, found, strict=False)]
             if types == given:
                 break
@@ -246,9 +348,9 @@ class ScanNode(SubgraphNode):
             for value, axis, back in zip(scanned, axes, self.backward, strict=True)
         ]
         scan = Scan(builder, initial, walked, axes, name="scan")
-        (block,) = self.blocks
-        here = dict(zip(block.inputs, (*scan.states, *scan.places), strict=True))
-        found = block.put(scan.body, {**captured, **here})
+        (subgraph,) = self.subgraphs
+        inputs = dict(zip(subgraph.inputs, (*scan.states, *scan.places), strict=True))
+        found = subgraph.put(scan.body, {**captured, **inputs})
         states, rows = found[: len(initial)], found[len(initial) :]
         results = list(scan.results(states, rows))
         for i, (axis, back) in enumerate(zip(self.out_axes, self.out_backward, strict=True)):
@@ -276,7 +378,7 @@ class BatchedScanNode(SubgraphNode):
     ) -> list[Value]:
         lengths = operands[0]
         values = [require(f"value {i}", value) for i, value in enumerate(operands[1:])]
-        (block,) = self.blocks
+        (subgraph,) = self.subgraphs
         given = values if lengths is None else [lengths, *values]
         samples = Scan(builder, (), given, name="samples")
         length = None if lengths is None else samples.places[0]
@@ -289,8 +391,8 @@ class BatchedScanNode(SubgraphNode):
             for value, back in zip(scanned, self.backward, strict=True)
         ]
         scan = Scan(samples.body, initial, walked, name="scan")
-        here = dict(zip(block.inputs, (*scan.states, *scan.places), strict=True))
-        found = block.put(scan.body, {**captured, **here})
+        inputs = dict(zip(subgraph.inputs, (*scan.states, *scan.places), strict=True))
+        found = subgraph.put(scan.body, {**captured, **inputs})
         states, rows = found[: len(initial)], found[len(initial) :]
         if length is not None:
             (most,) = samples.body.add(Pointwise(formula("cast_int32(a)")), length, name="length")
@@ -307,7 +409,7 @@ class BatchedScanNode(SubgraphNode):
 
 
 def scan_node(
-    block: Block,
+    subgraph: OnnxGraph,
     count: int,
     used_outputs: tuple[bool, ...],
     version: int,
@@ -332,17 +434,21 @@ def scan_node(
     def backward(name: str, length: int) -> tuple[bool, ...]:
         return tuple(map(bool, integers(name, length)))
 
-    if stacked < 0 or len(block.inputs) != count - first or len(block.outputs) != len(used_outputs):
+    if (
+        stacked < 0
+        or len(subgraph.inputs) != count - first
+        or len(subgraph.outputs) != len(used_outputs)
+    ):
         raise ShapeError(
             f"Scan: the body must have {count - first} inputs and {len(used_outputs)} outputs, "
-            f"got {len(block.inputs)} and {len(block.outputs)}"
+            f"got {len(subgraph.inputs)} and {len(subgraph.outputs)}"
         )
     if version < 9:
         return BatchedScanNode(
-            (block,), count, used_outputs, scanned, backward("directions", scanned)
+            (subgraph,), count, used_outputs, scanned, backward("directions", scanned)
         )
     return ScanNode(
-        (block,),
+        (subgraph,),
         count,
         used_outputs,
         scanned,
@@ -371,3 +477,130 @@ def _put(builder: Builder, stacked: Value, axis: int, backward: bool) -> Value:
     order = [*range(1, len(stacked.type.dims))]
     order.insert(axis, 0)
     return builder.add(Transpose(tuple(order)), stacked, name="stacked")[0] if axis else stacked
+
+
+Names = Mapping[str, str]
+"""Names in the calling graph, by the function's own names."""
+
+
+def inline_call(
+    onnx: Any, function: Any, node: Any, defaults: Iterable[Any], prefix: str
+) -> list[Any]:
+    """Return the NodeProtos of `function`, a FunctionProto, in the place of `node`, a NodeProto.
+
+    defaults: AttributeProtos of what the node may leave out. prefix: what goes before the names of
+    what the function computes between.
+    """
+    names = dict(zip(function.input, node.input, strict=False))
+    names |= dict.fromkeys(function.input[len(node.input) :], "")
+    pairs = [(name, to) for name, to in zip(function.output, node.output, strict=False) if to]
+    handed = [(names[name], to) for name, to in pairs if name in names]  # inputs as they are
+    names |= {name: to for name, to in pairs if name not in names}
+    attributes = {one.name: one for one in (*defaults, *function.attribute_proto, *node.attribute)}
+    for one in function.node:
+        for name in one.output:
+            names.setdefault(name, f"{prefix}/{name}" if name else "")
+    nodes = _rename_nodes(onnx, function.node, names, attributes, prefix)
+    return nodes + [onnx.helper.make_node("Identity", [name], [to]) for name, to in handed]
+
+
+def function_body(onnx: Any, function: Any, node: Any, defaults: Iterable[Any]) -> list[Any]:
+    """Return the NodeProtos of `function` with the attributes of `node`, by the function's own
+    names.
+    """
+    attributes = {one.name: one for one in (*defaults, *function.attribute_proto, *node.attribute)}
+    return _rename_nodes(onnx, function.node, {}, attributes, function.name)
+
+
+def _rename_nodes(
+    onnx: Any, nodes: Iterable[Any], names: Names, attributes: Mapping[str, Any], prefix: str
+) -> list[Any]:
+    """Return copies of a function's nodes, renamed by `names`, with names that begin with `prefix`.
+
+    attributes: AttributeProtos of the calling node, by name.
+    """
+    return [
+        _rename_node(
+            onnx, node, names, attributes, f"{prefix}/{node.name or f'{node.op_type}_{number}'}"
+        )
+        for number, node in enumerate(nodes)
+    ]
+
+
+def _rename_node(
+    onnx: Any, node: Any, names: Names, attributes: Mapping[str, Any], name: str
+) -> Any:
+    """Return a copy of a function's node, called `name`, with tensors renamed by `names`.
+
+    References to the function's attributes are replaced by those of `attributes`.
+    """
+    found = onnx.NodeProto()
+    found.CopyFrom(node)
+    found.name = name
+    for listed in (found.input, found.output):
+        for i, one in enumerate(listed):
+            listed[i] = names.get(one, one)
+    del found.attribute[:]
+    for one in node.attribute:
+        if one.ref_attr_name and one.ref_attr_name not in attributes:
+            continue
+        attribute = found.attribute.add()
+        attribute.CopyFrom(attributes[one.ref_attr_name] if one.ref_attr_name else one)
+        attribute.name = one.name
+        for graph in (
+            (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
+        ):
+            if not one.ref_attr_name:
+                _rename_graph(onnx, graph, names, attributes, name)
+    return found
+
+
+def _rename_graph(
+    onnx: Any, graph: Any, names: Names, attributes: Mapping[str, Any], prefix: str
+) -> None:
+    """Rename the tensors of `graph`, a body inside a function, in place."""
+    for listed in (graph.input, graph.output, graph.initializer):
+        for one in listed:
+            one.name = names.get(one.name, one.name)
+    nodes = _rename_nodes(onnx, list(graph.node), names, attributes, prefix)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionNode(Composite):
+    """An operator that ONNX defines by a function, which depends on the operands' types."""
+
+    op_type: str
+    """ONNX's name."""
+    body: Callable[[Types], OnnxGraph]
+    """Function that returns the nodes for operand types. Raises ShapeError where ONNX has none."""
+    free: tuple[str, ...]
+    """The names of the values that subgraphs of the node capture: the last operands."""
+    delegate: Delegate
+    """Computes the node where no function of ONNX fits."""
+
+    opens: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        return self.op_type
+
+    def expand(self, operands: Sequence[Value | None]) -> Graph:
+        count = len(operands) - len(self.free)
+        try:
+            body = self.body([None if v is None else v.type for v in operands[:count]])
+            builder = Builder(self.op_type)
+            for value in operands:
+                if value is not None and value.kind is not Kind.CONSTANT:
+                    builder.take(value)
+            names = (*body.inputs[:count], *self.free)
+            scope = {n: v for n, v in zip(names, operands, strict=True) if v is not None}
+            found = body.put(builder, scope)
+            return builder.graph(found)
+        except (ShapeError, UnsupportedOpError) as error:
+            if self.free:
+                raise
+            return self.delegate.graph(operands, str(error))
+
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        return self.delegate.unknown(types[: len(types) - len(self.free)])
