@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import glnn
+from glnn.graph import operators
 from glnn.kernels import library
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.report import Example
@@ -213,5 +214,7 @@ def test_shared_memory_is_waited_for_in_one_way(kernel) -> None:
 
 @pytest.mark.parametrize("name", sorted({k.op for k in library()}))
 def test_one_name_crosses_all_folders(name: str) -> None:
-    assert (PACKAGE / "graph" / "operators" / f"{name}.py").is_file()
+    """From the operator, in one file, to its shaders' folder, to the test of its kernels."""
+    kinds = [getattr(operators, kind) for kind in operators.__all__]
+    assert len({kind.__module__ for kind in kinds if kind.name == name}) == 1
     assert (Path(__file__).parent / "backends" / f"test_{name}.py").is_file()

@@ -29,7 +29,7 @@ from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Identity, Pointwise
 from glnn.graph.operators.gather import Lookup
 from glnn.graph.operators.move import Move
-from glnn.graph.operators.reshape import View
+from glnn.graph.operators.views import View
 from glnn.graph.passes import expanded
 from glnn.images.files import is_picture
 from glnn.images.image_input import TAKEN

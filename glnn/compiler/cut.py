@@ -27,7 +27,7 @@ from glnn.compiler.weights import Weights
 from glnn.errors import LimitError, NoRoomError, UnsupportedOpError
 from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value, ordered
-from glnn.graph.operators.control import Control
+from glnn.graph.operators.control_flow import Control
 from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened, samples_of
 from glnn.graph.passes.index_bounds import source_of
 from glnn.process import COLLECTOR, process_lock

@@ -36,7 +36,7 @@ from glnn.compiler.weights import Weight, Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operators.control import Control
+from glnn.graph.operators.control_flow import Control
 from glnn.graph.passes import Pass, samples_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import names_of

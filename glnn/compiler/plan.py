@@ -24,7 +24,7 @@ from glnn.compiler.weights import Kept, Weights
 from glnn.errors import LimitError, ModelError, NoRoomError
 from glnn.graph.constant import Made, constant, depends_on_sizes, evaluated
 from glnn.graph.graph import Graph
-from glnn.graph.operators.identity import Identity
+from glnn.graph.operators.views import Identity
 from glnn.graph.passes import Pass
 from glnn.graph.passes.index_bounds import index_bounds
 from glnn.graph.passes.small import named_small

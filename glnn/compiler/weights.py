@@ -39,7 +39,7 @@ from glnn.graph.expression import Constant as Number
 from glnn.graph.function import NUMBERS, kind_of
 from glnn.graph.graph import ASSIGNMENTS, Graph, Kind, Value, Variable
 from glnn.graph.operators import Concat, Identity, Pointwise, Reshape
-from glnn.graph.operators.reshape import View
+from glnn.graph.operators.views import View
 from glnn.layout import Layout
 from glnn.process import memory, process_lock, processors
 from glnn.runtime.array_program import ArrayCall, ArrayProgram

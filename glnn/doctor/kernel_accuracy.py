@@ -49,19 +49,13 @@ from glnn.graph.operators import (
     Subsample,
 )
 from glnn.graph.operators.attention import Attention, Walk
+from glnn.graph.operators.conv2d_lowering import Im2row, ShiftAdd, Zero
 from glnn.graph.operators.gather import Gather
-from glnn.graph.operators.im2row import Im2row
-from glnn.graph.operators.matmul_parts import MatmulParts
-from glnn.graph.operators.matmul_sum import MatmulSum
-from glnn.graph.operators.move import Transpose
-from glnn.graph.operators.pack import Pack
-from glnn.graph.operators.pad import Pad
-from glnn.graph.operators.reorder import Reorder
+from glnn.graph.operators.matmul import MatmulParts, MatmulSum
+from glnn.graph.operators.move import Pad, Transpose
+from glnn.graph.operators.reorder import Pack, Reorder
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
-from glnn.graph.operators.shift_add import ShiftAdd
-from glnn.graph.operators.winograd_input import WinogradInput
-from glnn.graph.operators.winograd_output import WinogradOutput
-from glnn.graph.operators.zero import Zero
+from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
 from glnn.graph.prologue import Prologue
 from glnn.kernels.admit import fitted
 from glnn.kernels.generate.generators import GENERATORS

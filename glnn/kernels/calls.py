@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Call, Expr
-from glnn.graph.operators.perceptron import Perceptron
+from glnn.graph.operators.matmul import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.graph.operators.recurrence import Recurrence
-from glnn.graph.operators.recurrent_step import RecurrentStep
-from glnn.graph.operators.reduce import Reduce
+from glnn.graph.operators.recurrence import Recurrence, RecurrentStep
+from glnn.graph.operators.reductions import Reduce
 from glnn.kernels.generate.expression import types_on_gpu
 from glnn.kernels.problem import Problem
 from glnn.types import DType, widened

@@ -11,7 +11,7 @@ from glnn.errors import ShapeError, shown
 from glnn.graph.expression import Arg, Expr, call, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Detached, Gather, Pointwise, Reduce, Unsqueeze
-from glnn.graph.operators.reduce import Kind
+from glnn.graph.operators.reductions import Kind
 from glnn.layers.arguments import flag, index, integer, number, only, plain, with_unusual
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter

@@ -18,7 +18,7 @@ from glnn.graph.expression import formula
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
 from glnn.graph.operators import Flip, Pointwise, Transpose
-from glnn.graph.operators.control import FLAG
+from glnn.graph.operators.control_flow import FLAG
 from glnn.onnx.delegate import Delegate
 from glnn.types import ANYTHING, UNKNOWN, UNRANKED, TensorType
 

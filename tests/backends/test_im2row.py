@@ -6,8 +6,7 @@ import pytest
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Task
 from glnn.errors import ShapeError
-from glnn.graph.operators.im2row import Im2row
-from glnn.graph.operators.zero import Zero
+from glnn.graph.operators.conv2d_lowering import Im2row, Zero
 from glnn.types import TensorType
 from tests import oracle
 from tests.backends.harness import kernels, run

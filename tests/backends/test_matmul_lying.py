@@ -12,7 +12,7 @@ from glnn.compiler import Plan
 from glnn.errors import LimitError
 from glnn.graph.builder import Builder
 from glnn.graph.operators import Matmul, Transpose
-from glnn.graph.operators.matmul_parts import MatmulParts
+from glnn.graph.operators.matmul import MatmulParts
 from glnn.kernels import library
 from glnn.kernels.admit import why_not_device
 from glnn.kernels.kernel import Kernel

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.operators.matmul_parts import COLUMNS, ROWS, TRANSPOSED, MatmulParts
+from glnn.graph.operators.matmul import COLUMNS, ROWS, TRANSPOSED, MatmulParts
 from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, of_halves, run

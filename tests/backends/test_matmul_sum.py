@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.graph.operators.matmul_parts import COLUMNS, ORDERS, ROWS
-from glnn.graph.operators.matmul_sum import MatmulSum
+from glnn.graph.operators.matmul import COLUMNS, ORDERS, ROWS, MatmulSum
 from tests import oracle
 from tests.backends.epilogues import finish
 from tests.backends.harness import TOLERANCE, kernels, problem_of, run

@@ -12,7 +12,7 @@ from glnn.errors import ShapeError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Pool2d, PooledConv2d
-from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.graph.operators.winograd import WinogradOutput
 from glnn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid
 from glnn.layers import Conv2d as Layer
 from tests import oracle

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.graph.operators.shift_add import ShiftAdd
+from glnn.graph.operators.conv2d_lowering import ShiftAdd
 from tests import oracle
 from tests.backends.epilogues import finish
 from tests.backends.harness import TOLERANCE, kernels, run

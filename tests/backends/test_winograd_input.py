@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.graph.operators.winograd_input import WinogradInput
+from glnn.graph.operators.winograd import WinogradInput
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 

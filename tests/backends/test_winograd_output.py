@@ -5,9 +5,7 @@ import pytest
 
 from glnn.errors import ShapeError
 from glnn.graph.operators import Matmul
-from glnn.graph.operators.winograd import winograd
-from glnn.graph.operators.winograd_input import WinogradInput
-from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.graph.operators.winograd import WinogradInput, WinogradOutput, winograd
 from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.epilogues import finish

@@ -15,7 +15,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pad, Pointwise, Reshape, Transpose
-from glnn.graph.operators.weights import KernelRows
+from glnn.graph.operators.conv2d_lowering import KernelRows
 from glnn.layout import parse
 from glnn.layout.layout import DENSE
 from glnn.types import DType, TensorType

@@ -18,8 +18,8 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import Concat, Matmul, Pointwise, Reduce, Softmax
 from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.move import Transpose
-from glnn.graph.operators.reshape import Flatten, Reshape
 from glnn.graph.operators.scatter import ScatterND
+from glnn.graph.operators.views import Flatten, Reshape
 from glnn.graph.passes import Pass
 from glnn.types import Array, Shape, TensorType
 from tests.oracle import error

@@ -14,8 +14,7 @@ from glnn.errors import GlnnError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise
-from glnn.graph.operators.winograd_input import WinogradInput
-from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
 from glnn.kernels import kernels_for
 from glnn.kernels.library import read
 from glnn.kernels.problem import Problem

@@ -17,8 +17,7 @@ from glnn.graph.constant import Leaf
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Concat, Flatten, Matmul, Pointwise
-from glnn.graph.operators.im2row import Im2row
-from glnn.graph.operators.zero import Zero
+from glnn.graph.operators.conv2d_lowering import Im2row, Zero
 from glnn.types import TensorType
 
 KINDS = ("matmul", "relu", "concat", "flatten")

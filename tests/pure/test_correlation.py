@@ -11,7 +11,7 @@ from glnn.graph import blockwise
 from glnn.graph.blockwise import blocks, evaluated
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Conv2d, correlation
+from glnn.graph.operators import Conv2d, conv2d
 from glnn.kernels.problem import Problem
 from glnn.types import Array
 
@@ -56,8 +56,8 @@ def summed(x: Array, weight: Array, op: Conv2d) -> Array:
 def test_a_convolution_is_the_sums_whatever_its_blocks_are(
     name: str, bytes_of_block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(correlation, "BLOCK_BYTES", bytes_of_block)
-    monkeypatch.setattr(correlation, "LEAST_COLUMNS", 1 if bytes_of_block < 1 << 20 else 512)
+    monkeypatch.setattr(conv2d, "BLOCK_BYTES", bytes_of_block)
+    monkeypatch.setattr(conv2d, "LEAST_COLUMNS", 1 if bytes_of_block < 1 << 20 else 512)
     given, weights, more = CASES[name]
     rng = np.random.default_rng(7)
     x, weight, op = rng.normal(size=given), rng.normal(size=weights), Conv2d(**more)

@@ -10,10 +10,9 @@ import pytest
 from glnn.backends.pattern import AROUND, ENDS, MOST, STRETCHES, Pattern, places
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Concat, Conv2d, Matmul, Pointwise, Reduce, Softmax
-from glnn.graph.operators.im2row import Im2row
+from glnn.graph.operators.conv2d_lowering import Im2row
 from glnn.graph.operators.move import Transpose
-from glnn.graph.operators.winograd_input import WinogradInput
-from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
 from glnn.layout import parse
 
 ADD = Pointwise(call("add", Arg(0), Arg(1)))

@@ -11,12 +11,9 @@ from glnn.errors import ShapeError
 from glnn.graph.decompose import LOWERINGS
 from glnn.graph.decompose.matmul import by_cronin
 from glnn.graph.operators import Conv2d, Matmul
-from glnn.graph.operators.im2row import Im2row
-from glnn.graph.operators.matmul_parts import MatmulParts
-from glnn.graph.operators.rows import Images, Rows
-from glnn.graph.operators.winograd_input import WinogradInput
-from glnn.graph.operators.winograd_output import WinogradOutput
-from glnn.graph.operators.zero import Zero
+from glnn.graph.operators.conv2d_lowering import Im2row, Images, Rows, Zero
+from glnn.graph.operators.matmul import MatmulParts
+from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
 from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
 from tests import oracle

@@ -9,8 +9,7 @@ import pytest
 
 from glnn.errors import ShapeError
 from glnn.graph.index_map import Walk
-from glnn.graph.operators.move import Expand, Flip, Move, Slice, Transpose
-from glnn.graph.operators.pad import Pad, Roll, Tile
+from glnn.graph.operators.move import Expand, Flip, Move, Pad, Roll, Slice, Tile, Transpose
 from glnn.kernels.generate.move import strides
 from glnn.layout.layout import RowMajor
 from glnn.types import DType, TensorType

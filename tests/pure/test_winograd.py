@@ -7,9 +7,7 @@ import pytest
 
 from glnn.errors import ShapeError
 from glnn.graph.operators import Matmul
-from glnn.graph.operators.winograd import TILES, winograd
-from glnn.graph.operators.winograd_input import WinogradInput
-from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.graph.operators.winograd import TILES, WinogradInput, WinogradOutput, winograd
 from tests import oracle
 
 

@@ -10,7 +10,7 @@ from glnn.errors import ShapeError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, If, Loop
-from glnn.graph.operators.control import FLAG
+from glnn.graph.operators.control_flow import FLAG
 from glnn.types import DType, TensorType
 
 COUNT = TensorType((), DType.int32)

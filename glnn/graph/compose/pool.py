@@ -15,7 +15,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
 from glnn.graph.operator import Constants, Types
 from glnn.graph.operators import Pad, Pointwise, Pool2d, Squeeze, Unsqueeze
-from glnn.graph.operators.table import Table
+from glnn.graph.operators.host import Table
 from glnn.symint import holds_symbols
 from glnn.types import Array, DType, TensorType
 

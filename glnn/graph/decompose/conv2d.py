@@ -9,23 +9,23 @@ from math import prod
 from glnn.graph.decompose.stage import Derived, Lowered, Stage
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator, Shapes
-from glnn.graph.operators.conv2d import Conv2d
-from glnn.graph.operators.conv2d_input_gradient import Conv2dInputGradient
-from glnn.graph.operators.conv2d_weight_gradient import Conv2dWeightGradient
-from glnn.graph.operators.im2row import Im2row
+from glnn.graph.operators.conv2d import Conv2d, PooledConv2d
+from glnn.graph.operators.conv2d_gradients import Conv2dInputGradient, Conv2dWeightGradient
+from glnn.graph.operators.conv2d_lowering import (
+    Im2row,
+    Images,
+    KernelRows,
+    Rows,
+    ShiftAdd,
+    TapRows,
+    WinogradWeights,
+    Zero,
+)
 from glnn.graph.operators.matmul import Matmul
-from glnn.graph.operators.pad import Pad
-from glnn.graph.operators.pooled_conv2d import PooledConv2d
-from glnn.graph.operators.rearrange import Rearrange
-from glnn.graph.operators.reduce import Reduce
+from glnn.graph.operators.move import Pad, Rearrange
+from glnn.graph.operators.reductions import Reduce
 from glnn.graph.operators.reorder import Reorder
-from glnn.graph.operators.rows import Images, Rows
-from glnn.graph.operators.shift_add import ShiftAdd
-from glnn.graph.operators.weights import KernelRows, TapRows, WinogradWeights
-from glnn.graph.operators.winograd import winograd
-from glnn.graph.operators.winograd_input import WinogradInput
-from glnn.graph.operators.winograd_output import WinogradOutput
-from glnn.graph.operators.zero import Zero
+from glnn.graph.operators.winograd import WinogradInput, WinogradOutput, winograd
 
 ROOM = 1 << 20  # numbers of the parts of a gradient by a weight
 MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, transposed)

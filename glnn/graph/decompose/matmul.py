@@ -6,9 +6,7 @@ from collections.abc import Mapping
 
 from glnn.graph.decompose.stage import Lowered, Stage
 from glnn.graph.operator import Operator, Shapes
-from glnn.graph.operators.matmul import Matmul
-from glnn.graph.operators.matmul_parts import COLUMNS, ROWS, TRANSPOSED, MatmulParts
-from glnn.graph.operators.matmul_sum import MatmulSum
+from glnn.graph.operators.matmul import COLUMNS, ROWS, TRANSPOSED, Matmul, MatmulParts, MatmulSum
 
 WIDEST = 4  # numbers of a vertex attribute
 

@@ -8,11 +8,10 @@ from dataclasses import replace
 from glnn.graph.decompose.stage import Derived, Lowered, Stage
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Operator, Shapes
-from glnn.graph.operators.normalize import Normalize
+from glnn.graph.operators.normalization import Normalize, Softmax
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.graph.operators.reduce import LEAST, Reduce
-from glnn.graph.operators.reshape import Reshape
-from glnn.graph.operators.softmax import Softmax
+from glnn.graph.operators.reductions import LEAST, Reduce
+from glnn.graph.operators.views import Reshape
 from glnn.symint import hint
 
 

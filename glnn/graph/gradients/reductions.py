@@ -14,7 +14,7 @@ from glnn.graph.gradients.backward import Backward, Rule
 from glnn.graph.graph import Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import CumSum, Reduce
-from glnn.graph.operators.reduce import axes_of, reduced
+from glnn.graph.operators.reductions import axes_of, reduced
 from glnn.types import DType
 
 X = Arg(0)

@@ -1,50 +1,35 @@
-"""The operators, one a file."""
+"""The operators: a file for each family, whose classes are imported from here."""
 
-from glnn.graph.operators.arange import Arange
-from glnn.graph.operators.arg_reduce import ArgReduce
 from glnn.graph.operators.attention import Attention
-from glnn.graph.operators.branch import If
-from glnn.graph.operators.concat import Concat
-from glnn.graph.operators.conv2d import Conv2d
-from glnn.graph.operators.conv2d_input_gradient import Conv2dInputGradient
-from glnn.graph.operators.conv2d_weight_gradient import Conv2dWeightGradient
-from glnn.graph.operators.cum_sum import CumSum
+from glnn.graph.operators.concat import Concat, Split
+from glnn.graph.operators.control_flow import If, Loop
+from glnn.graph.operators.conv2d import Conv2d, PooledConv2d, SeparableConv2d
+from glnn.graph.operators.conv2d_gradients import Conv2dInputGradient, Conv2dWeightGradient
+from glnn.graph.operators.conv2d_lowering import Im2row, Images, Rows, ShiftAdd, Zero
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
-from glnn.graph.operators.identity import Detached, Identity, Within
-from glnn.graph.operators.im2row import Im2row
-from glnn.graph.operators.local_response_norm import LocalResponseNorm
-from glnn.graph.operators.loop import Loop
-from glnn.graph.operators.matmul import Matmul
-from glnn.graph.operators.matmul_parts import MatmulParts
-from glnn.graph.operators.matmul_sum import MatmulSum
-from glnn.graph.operators.move import Expand, Flip, Slice, Transpose
-from glnn.graph.operators.normalize import Normalize
-from glnn.graph.operators.pack import Pack
-from glnn.graph.operators.pad import Pad, Roll, Tile
-from glnn.graph.operators.perceptron import Perceptron
-from glnn.graph.operators.phased_recurrence import PhasedRecurrence
+from glnn.graph.operators.host import Arange
+from glnn.graph.operators.matmul import Matmul, MatmulParts, MatmulSum, Perceptron
+from glnn.graph.operators.move import Expand, Flip, Pad, Rearrange, Roll, Slice, Tile, Transpose
+from glnn.graph.operators.normalization import LocalResponseNorm, Normalize, Softmax
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.graph.operators.pool2d import Pool2d
-from glnn.graph.operators.pool2d_gradient import Pool2dGradient
-from glnn.graph.operators.pooled_conv2d import PooledConv2d
-from glnn.graph.operators.rearrange import Rearrange
-from glnn.graph.operators.recurrence import Recurrence
-from glnn.graph.operators.recurrent_step import RecurrentStep
-from glnn.graph.operators.reduce import Reduce
-from glnn.graph.operators.reorder import Reorder
+from glnn.graph.operators.pool2d import Pool2d, Pool2dGradient, Subsample
+from glnn.graph.operators.recurrence import PhasedRecurrence, Recurrence, RecurrentStep
+from glnn.graph.operators.reductions import ArgReduce, CumSum, Reduce
+from glnn.graph.operators.reorder import Pack, Reorder
 from glnn.graph.operators.resample import Resample
-from glnn.graph.operators.reshape import Flatten, Reshape, Squeeze, Unflatten, Unsqueeze
-from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
-from glnn.graph.operators.separable_conv2d import SeparableConv2d
-from glnn.graph.operators.shift_add import ShiftAdd
 from glnn.graph.operators.sobel import Sobel
-from glnn.graph.operators.softmax import Softmax
-from glnn.graph.operators.split import Split
-from glnn.graph.operators.subsample import Subsample
-from glnn.graph.operators.winograd_input import WinogradInput
-from glnn.graph.operators.winograd_output import WinogradOutput
-from glnn.graph.operators.zero import Zero
+from glnn.graph.operators.views import (
+    Detached,
+    Flatten,
+    Identity,
+    Reshape,
+    Squeeze,
+    Unflatten,
+    Unsqueeze,
+    Within,
+)
+from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
 
 __all__ = [
     "Arange",

@@ -1,23 +1,187 @@
-"""Two-dimensional convolution (cross-correlation, as in PyTorch)."""
+"""Convolutions of images: plain, separable, and with a pool behind them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from itertools import product
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from glnn.errors import ShapeError
-from glnn.graph.gathering import for_shapes
+from glnn.graph.gathering import FEW, Gathering, for_shapes
 from glnn.graph.operator import Reference, Shapes, Types, rank
 from glnn.graph.operators import windows
-from glnn.graph.operators.convolving import Convolving
-from glnn.graph.operators.correlation import correlated, few_correlated
+from glnn.graph.operators.pool2d import MODES, Pool2d
+from glnn.graph.operators.windows import Pair, Sides
 from glnn.graph.prologue import Prologue
+from glnn.graph.prologued import Prologued
 from glnn.symint import common_unit, same
 from glnn.types import Array, Shape
 
-FEW = 8  # channels of a result
+COLUMN_BYTES = 64 << 20  # of the columns that a gradient has at once: samples are divided by it
+BLOCK_BYTES = 1 << 20  # of the columns of a block: what a core's cache holds
+LEAST_COLUMNS = 512  # of a block: below, a product reads the weights more than it computes
+
+
+def correlated(
+    x: Array,
+    weight: Array,
+    out: Pair,
+    stride: Pair,
+    padding: Sides,
+    dilation: Pair,
+    groups: int,
+) -> Array:
+    """The convolution of x (n, c, h, w) by weight (o, c / groups, kh, kw), (n, o, *out), in x's
+    dtype. out: windows down and across.
+
+    Where the window is one pixel, columns are x itself; else those of some rows of the result, of
+    some groups or of some samples are copied at a time (im2col).
+    """
+    n, c, o, kernel = len(x), x.shape[1], len(weight), (weight.shape[2], weight.shape[3])
+    share, own = c // groups, o // groups
+    result = np.empty((n, o, *out), x.dtype)
+    flat = weight.reshape(groups, own, share * prod(kernel))
+    placed = result.reshape(n, groups, own, prod(out))
+    if kernel == stride == (1, 1) and not any(padding):
+        np.matmul(flat, x.reshape(n, groups, share, prod(out)), out=placed)
+        return result
+    met = _met(x, out, kernel, stride, padding, dilation).reshape(n, groups, share, *kernel, *out)
+    samples, some, rows = _block((groups, *out), flat.shape[2], x.itemsize)
+    room = np.empty(samples * some * flat.shape[2] * rows * out[1], x.dtype)
+    starts = product(range(0, n, samples), range(0, groups, some), range(0, out[0], rows))
+    for i, g, y in starts:
+        part = met[i : i + samples, g : g + some, ..., y : y + rows, :]
+        columns = room[: part.size].reshape(part.shape)
+        np.copyto(columns, part)
+        columns = columns.reshape(*part.shape[:2], flat.shape[2], part.shape[-2] * out[1])
+        pixels = slice(y * out[1], (y + rows) * out[1])
+        np.matmul(flat[g : g + some], columns, out=placed[i : i + samples, g : g + some, :, pixels])
+    return result
+
+
+def few_correlated(
+    x: Shape,
+    weight: Shape,
+    out: Pair,
+    stride: Pair,
+    padding: Sides,
+    dilation: Pair,
+    groups: int,
+    dtype: np.dtype[Any],
+) -> Callable[[Array, Array], Array] | None:
+    """Return what computes `correlated` of x and weight of these shapes, of few numbers.
+
+    Where the numbers of the columns lie is found here. None where there are many of them.
+    """
+    n, share, own, kernel = x[0], weight[1], weight[0] // groups, (weight[2], weight[3])
+    depth, pixels = share * prod(kernel), prod(out)
+    if not 0 < n * groups * depth * pixels <= FEW:
+        return None
+    (o, *_), shape = weight, (n, groups, depth, pixels)
+
+    def columns(places: Array) -> Array:
+        return np.array(_met(places, out, kernel, stride, padding, dilation)).reshape(shape)
+
+    # A tap that meets padding finds 0 there, as a place that is none of x.
+    places = np.arange(1, prod(x) + 1, dtype=np.int64).reshape(x)
+    gather = Gathering(x, columns(places) - 1, dtype)
+    if n == groups == 1:
+        return lambda x, weight: np.matmul(
+            weight.reshape(o, depth), gather(x).reshape(depth, pixels)
+        ).reshape(1, o, *out)
+    flat = groups, own, depth
+    return lambda x, weight: np.matmul(weight.reshape(flat), gather(x)).reshape(n, o, *out)
+
+
+def _block(sizes: tuple[int, int, int], depth: int, itemsize: int) -> tuple[int, int, int]:
+    """Samples, groups and rows of the result that a block is of: rows of one group, whole groups
+    of one sample, or whole samples.
+
+    sizes: groups, rows and columns of the result. depth: numbers of a column.
+    """
+    groups, high, wide = sizes
+    columns = max(BLOCK_BYTES // max(depth * itemsize, 1), 1)
+    plane = max(high * wide, 1)
+    rows = max(columns, LEAST_COLUMNS) // max(wide, 1)
+    if rows < high:
+        return 1, 1, max(rows, 1)
+    some = min(max(columns // plane, 1), max(groups, 1))
+    return (1, some, high) if some < groups else (max(columns // plane // some, 1), some, high)
+
+
+def _met(x: Array, out: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair) -> Array:
+    """Return the patches under each window, (n, c, *kernel, *out), zeros in the padding: a view."""
+    (n, c, h, w), (top, left, bottom, right) = x.shape, padding
+    shape = n, c, *kernel, *out
+    if any(padding):
+        high, wide = h + top + bottom, w + left + right
+        if high * wide > prod(kernel) * prod(out):  # far apart: most of it nobody looks at
+            columns = np.zeros(shape, x.dtype)
+            taps = windows.every_tap(x, out, kernel, stride, padding, dilation)
+            for (ky, kx), (ys, xs), part in taps:
+                columns[:, :, ky, kx, ys, xs] = part
+            return columns
+        padded = np.zeros((n, c, high, wide), x.dtype)
+        padded[:, :, top : top + h, left : left + w] = x
+        x = padded
+    sample, channel, down, across = x.strides
+    steps = down * dilation[0], across * dilation[1], down * stride[0], across * stride[1]
+    return as_strided(x, shape, (sample, channel, *steps), writeable=False)
+
+
+@dataclass(frozen=True)
+class Convolving(Prologued):
+    """A convolution of x, (n, c, h, w), by windows.
+
+    padding: zeros at the top, left, bottom and right.
+    """
+
+    has_epilogue: ClassVar[bool] = True
+    samples: ClassVar[bool] = True
+    has_depth: ClassVar[bool] = True
+    stride: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+
+    def __post_init__(self) -> None:
+        windows.check(
+            self.name,
+            stride=(self.stride, 2, 1),
+            padding=(self.padding, 4, 0),
+            dilation=(self.dilation, 2, 1),
+        )
+
+    def windows(self, x: Shape, weight: Shape) -> Pair:
+        """Return the number of windows down and across `x`, of the last two sizes of `weight`.
+
+        Raises ShapeError where there are none.
+        """
+        kernel = weight[2], weight[3]
+        if min(kernel) < 1:
+            raise ShapeError(f"{self.name}: the kernel must be at least 1 x 1, weight is {weight}")
+        size = x[2], x[3]
+        found = windows.outputs(size, kernel, self.stride, self.padding, self.dilation)
+        if any(count < 1 for count in found):
+            raise ShapeError(f"{self.name}: the kernel of {weight} is larger than the padded x {x}")
+        return found
+
+    def window_defines(self, weight: Shape) -> dict[str, int]:
+        """Return the shader macros of the window, from the last two sizes of `weight`."""
+        return windows.defines((weight[2], weight[3]), self.stride, self.padding, self.dilation)
+
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
+        return (*super().sample_operands(shapes), *self.by_image())
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        return self.layouts_of("nhwC4c")
+
+
+FEW_CHANNELS = 8  # channels of a result
 UNIT = 16  # pixels: as many as one invocation may compute
 
 
@@ -147,7 +311,7 @@ class Conv2d(Convolving):
         o, share, *kernel = shapes["weight"]
         least = -(-depth // prod(kernel))
         made = least + (share - least) % 4 if share > 1 else 1  # a whole quad or not, as before
-        o_made = min(o, FEW + o % 4) if few and self.groups == 1 else o
+        o_made = min(o, FEW_CHANNELS + o % 4) if few and self.groups == 1 else o
         found = self.with_x(shapes, (n, made * self.groups, h, w))
         return {**found, "weight": (o_made, made, *kernel)}
 
@@ -155,3 +319,144 @@ class Conv2d(Convolving):
         n, c, *size = shapes["x"]
         fewer = windows.shrink_sizes(size, self.convolved(shapes)[2:], self.stride)
         return self.with_x(shapes, (n, c, *fewer))
+
+
+@dataclass(frozen=True)
+class SeparableConv2d(Convolving):
+    """The pointwise convolution by `weight` of `prologue`(the depthwise one of x by `depthwise`).
+
+    x: (n, c, h, w). depthwise: (c, 1, kh, kw). weight: (o, c, 1, 1). Result: (n, o, oh, ow). The
+    window is the depthwise convolution's. So MobileNets have it (Howard et al. 2017, section 3.1).
+    """
+
+    name: ClassVar[str] = "separable_conv2d"
+    parameters: ClassVar[tuple[str, ...]] = ("depthwise", "weight")
+    halves: ClassVar[tuple[str, ...]] = ("depthwise", "weight")
+    bytes: ClassVar[tuple[str, ...]] = ("weight",)
+    prologue: Prologue | None = None
+    """Work on the depthwise convolution's results before they are multiplied."""
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x, depthwise, weight = (shapes[name] for name in ("x", "depthwise", "weight"))
+        rank(self.name, "x", x, 4, "(n, c, h, w)")
+        rank(self.name, "depthwise", depthwise, 4, "(c, 1, kh, kw)")
+        rank(self.name, "weight", weight, 4, "(o, c, 1, 1)")
+        n, c, *_ = x
+        if depthwise[:2] != (c, 1) or weight[1:] != (c, 1, 1):
+            raise ShapeError(
+                f"{self.name}: x {x}, depthwise {depthwise} and weight {weight} do not fit: they "
+                "must be (n, c, h, w), (c, 1, kh, kw) and (o, c, 1, 1)"
+            )
+        oh, ow = self.windows(x, depthwise)
+        self.check_prologue(shapes)
+        return n, weight[0], oh, ow
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"]
+        depthwise, weight = (operands[name].astype(x.dtype, copy=False) for name in self.parameters)
+        out = self.shape_of({name: array.shape for name, array in operands.items()})[2:]
+        size, one = (out[0], out[1]), (1, 1)
+        window = self.stride, self.padding, self.dilation
+        between = correlated(x, depthwise, size, *window, groups=x.shape[1])
+        between = self.prepared({**operands, "x": between})
+        return correlated(np.ascontiguousarray(between), weight, size, one, (0, 0, 0, 0), one, 1)
+
+    def flops(self, shapes: Shapes) -> int:
+        functions = 0 if self.prologue is None else self.prologue.expr.flops
+        n, o, oh, ow = self.shape_of(shapes)
+        c, *_ = shapes["depthwise"]
+        return n * oh * ow * c * (2 * prod(shapes["depthwise"][2:]) + functions + 2 * o)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        n, o, oh, ow = self.shape_of(shapes)
+        _, c, h, w = shapes["x"]
+        names = ("n", "c", "h", "w", "o", "oh", "ow", "pixels")
+        return dict(zip(names, (n, c, h, w, o, oh, ow, n * oh * ow), strict=True))
+
+    def product(self, shapes: Shapes) -> tuple[int, int]:
+        n, o, oh, ow = self.shape_of(shapes)
+        return n * oh * ow, o
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """The depthwise kernel's size."""
+        kernel_h, kernel_w = shapes["depthwise"][2:]
+        return {"kernel_h": kernel_h, "kernel_w": kernel_w}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return self.window_defines(shapes["depthwise"])
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][1]
+
+    def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
+        (n, c, *size), (_, *window) = shapes["x"], shapes["depthwise"]
+        made = depth + (c - depth) % 4  # a whole quad or not, as before
+        found = self.with_x(shapes, (n, made, *size))
+        return {
+            **found,
+            "depthwise": (made, *window),
+            "weight": (shapes["weight"][0], made, 1, 1),
+        }
+
+    def shrink(self, shapes: Shapes) -> Shapes:
+        n, c, *size = shapes["x"]
+        fewer = windows.shrink_sizes(size, self.shape_of(shapes)[2:], self.stride)
+        return self.with_x(shapes, (n, c, *fewer))
+
+
+SIDE = 2  # of the windows, which lie side by side
+
+
+@dataclass(frozen=True)
+class PooledConv2d(Conv2d):
+    """The maximum or average over windows of 2 x 2 of a convolution, `Conv2d`'s in all else.
+
+    An epilogue is done before: on each number of the convolution. Result: (n, o, oh // 2, ow // 2).
+    """
+
+    name: ClassVar[str] = "pooled_conv2d"
+    mode: str = "max"
+    """Kind of pooling: "max" or "average"."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mode not in MODES:
+            raise ShapeError(f"pooled_conv2d: mode must be max or average, got {self.mode!r}")
+
+    @classmethod
+    def of(cls, convolution: Conv2d, mode: str) -> PooledConv2d:
+        """Return `convolution` with the pool behind it."""
+        return cls(**_attributes(convolution), mode=mode)
+
+    @property
+    def convolution(self) -> Conv2d:
+        """The convolution before the pooling."""
+        return Conv2d(**_attributes(self))
+
+    @property
+    def pool(self) -> Pool2d:
+        """The pooling after the convolution."""
+        return Pool2d(self.mode, (SIDE, SIDE), (SIDE, SIDE))
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        return self.pool.shape_of({"x": self.convolved(shapes)})
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        return self.pool.compute({"x": super().compute(operands)})
+
+    def reference_with_epilogue(
+        self, finish: Callable[[Array], Array], *arrays: Array | None
+    ) -> tuple[Array, ...]:
+        convolved = super().compute(self.float_operands(arrays))
+        return (self.pool.compute({"x": finish(convolved)}),)
+
+    def flops(self, shapes: Shapes) -> int:
+        return super().flops(shapes) + self.pool.flops({"x": self.convolved(shapes)})
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {**super().defines(shapes), "POOL": 1 + MODES.index(self.mode)}
+
+
+def _attributes(convolution: Conv2d) -> dict[str, Any]:
+    """Return the attributes that a convolution has, whether pooled or not."""
+    return {one.name: getattr(convolution, one.name) for one in fields(Conv2d)}

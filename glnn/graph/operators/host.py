@@ -1,11 +1,16 @@
-"""Shared base of operators that only the host computes."""
+"""Operators that only the host computes, among them tables that follow from sizes."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from glnn.graph.operator import Operator
+import numpy as np
+
+from glnn.graph.interval import Interval
+from glnn.graph.operator import Constants, Cost, Intervals, Operator, Types
+from glnn.types import Array, DType, TensorType
 
 
 class HostOperator(Operator):
@@ -33,3 +38,51 @@ class HostOperator(Operator):
 
     def __str__(self) -> str:
         return self.called
+
+
+class Table(HostOperator):
+    """An operator without operands, whose results are made of its attributes by NumPy."""
+
+    table: ClassVar[bool] = True
+
+    @property
+    def reason(self) -> str:
+        return "more numbers than a plan keeps of its own"
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, sum(type.nbytes for type in self.infer(types)))
+
+
+@dataclass(frozen=True)
+class Arange(HostOperator):
+    """0, 1, 2, ... in one dimension. NumPy: arange."""
+
+    name: ClassVar[str] = "arange"
+    array_function: ClassVar[str] = "arange"
+    count: int
+    """Number of elements."""
+    dtype: DType
+    """Type of the numbers, int32 or int64."""
+
+    @property
+    def called(self) -> str:
+        return self.name
+
+    @property
+    def reason(self) -> str:
+        return "more numbers than a plan keeps of its own"
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        return (TensorType((self.count,), self.dtype),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (np.arange(self.count, dtype=self.dtype.numpy),)
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, self.count * self.dtype.numpy.itemsize)
+
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        return (Interval(0, max(self.count - 1, 0)),)
+
+    def narrow(self, intervals: Intervals, types: Types) -> Arange:
+        return replace(self, dtype=DType.int32)

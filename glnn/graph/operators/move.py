@@ -11,12 +11,23 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from glnn.array_functions import cut
+from glnn.array_functions import cut, pad
 from glnn.errors import ShapeError, shown
 from glnn.graph.gathering import Gathering, for_shapes
-from glnn.graph.index_map import Axis, IndexMap
-from glnn.graph.operator import Constants, Cost, Operator, Reference, SampleSubset, Shapes, Types
+from glnn.graph.index_map import EDGES, Axis, Edge, IndexMap
+from glnn.graph.interval import Interval, joined
+from glnn.graph.operator import (
+    Constants,
+    Cost,
+    Intervals,
+    Operator,
+    Reference,
+    SampleSubset,
+    Shapes,
+    Types,
+)
 from glnn.symint import is_integer
 from glnn.types import MOST, Array, Dim, Shape, TensorType
 
@@ -280,3 +291,170 @@ def normalised(operator: str, axes: tuple[int, ...], rank: int) -> tuple[int, ..
     if any(not 0 <= axis < rank for axis in found) or len(set(found)) < len(found):
         raise ShapeError(f"{operator}: axes must name dimensions of {rank}, each once, got {axes}")
     return found
+
+
+@dataclass(frozen=True)
+class Pad(Move):
+    """Pad: x with more places around it, or cropped where a number is negative.
+
+    What a place gets that is outside: `fill`; or by x's own numbers, of which there must be some.
+    """
+
+    array_function: ClassVar[str] = "pad"
+    moves: ClassVar[bool] = False  # what it fills with is a number of its own
+    before: tuple[int, ...]
+    """Places before the first, for each dimension."""
+    after: tuple[int, ...]
+    """Places behind the last."""
+    edge: Edge = "constant"
+    fill: float | int | bool = 0
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "before", self.before)
+        whole_numbers(self.called, "after", self.after)
+        if self.edge not in EDGES[1:]:
+            raise ShapeError(f"pad: edge must be one of {EDGES[1:]}, got {shown(self.edge)}")
+
+    @property
+    def value(self) -> float | int | bool:
+        return self.fill
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        shape = x.shape
+        if not len(shape) == len(self.before) == len(self.after):
+            raise ShapeError(f"pad: a number for each dimension of {x}, got {self}")
+        found = []
+        for size, before, after in zip(shape, self.before, self.after, strict=True):
+            if size + before + after < 0 or (not size and self.edge != "constant"):
+                raise ShapeError(f"pad: {x} has too few places for {self}")
+            found.append(size + before + after)
+        return tuple(found)
+
+    def map(self, shape: Shape) -> IndexMap:
+        sizes = (n + b + a for n, b, a in zip(shape, self.before, self.after, strict=True))
+        axes = ((Axis(n, i, -b),) for i, (n, b) in enumerate(zip(sizes, self.before, strict=True)))
+        return IndexMap(tuple(axes), self.edge)
+
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        (x,) = super().value_ranges(intervals, types)
+        return (joined((x, Interval.of_number(self.fill))),)
+
+    def moved(self, x: Array) -> Array:
+        return pad(x, self.before, self.after, self.edge, self.fill)
+
+
+@dataclass(frozen=True)
+class Tile(Move):
+    """Tile: x repeated along each dimension as often as `repeats` says."""
+
+    array_function: ClassVar[str] = "tile"
+    repeats: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "repeats", self.repeats, 0)
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        shape = x.shape
+        if len(shape) != len(self.repeats):
+            raise ShapeError(f"tile: a number for each dimension of {x}, got {self.repeats}")
+        return tuple(n * count for n, count in zip(shape, self.repeats, strict=True))
+
+    def map(self, shape: Shape) -> IndexMap:
+        axes = enumerate(zip(self.repeats, shape, strict=True))
+        return IndexMap(tuple((Axis(count), Axis(n, i)) for i, (count, n) in axes))
+
+    def moved(self, x: Array) -> Array:
+        return np.tile(x, self.repeats)
+
+
+@dataclass(frozen=True)
+class Roll(Move):
+    """x moved by `shifts` along `axes`; what leaves at one end comes in at the other."""
+
+    array_function: ClassVar[str] = "roll"
+    shifts: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "shifts", self.shifts)
+        whole_numbers(self.called, "axes", self.axes)
+        if len(self.shifts) != len(self.axes):
+            raise ShapeError(f"roll: as many shifts as axes, got {self}")
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        normalised("roll", self.axes, len(x.dims))
+        return x.dims
+
+    def map(self, shape: Shape) -> IndexMap:
+        starts = [0] * len(shape)
+        axes = normalised("roll", self.axes, len(shape))
+        for axis, shift in zip(axes, self.shifts, strict=True):
+            starts[axis] = -shift % shape[axis] if shape[axis] else 0
+        axes_of = enumerate(zip(shape, starts, strict=True))
+        return IndexMap(tuple((Axis(n, i, start),) for i, (n, start) in axes_of), "wrap")
+
+    def moved(self, x: Array) -> Array:
+        return np.roll(x, self.shifts, self.axes)
+
+
+@dataclass(frozen=True)
+class Rearrange(Move):
+    """x of a shape that is known, its numbers where `axes` says: einops' rearrange, with slices.
+
+    So a transposition of the pieces that dimensions are cut into, and a slice of that, are one.
+    """
+
+    shape: Shape
+    """Shape of x."""
+    axes: tuple[tuple[Axis, ...], ...]
+    """For each dimension of the result what it is a product of, the outermost first; of a dimension
+    of x each walks part of. What walks beyond the end of one place by place finds 0 there."""
+
+    def __post_init__(self) -> None:
+        for axis in (axis for factors in self.axes for axis in factors):
+            if axis.axis is None or not axis.size:
+                continue
+            size = self.shape[axis.axis] if 0 <= axis.axis < len(self.shape) else 0
+            last = axis.start + (axis.size - 1) * axis.step
+            padded = axis.start == 0 and axis.step == 1
+            if not (0 <= axis.start < size and last >= 0 and (padded or last < size)):
+                raise ShapeError(f"rearrange: {axis} is not within x of shape {self.shape}")
+
+    @property
+    def padded(self) -> bool:
+        """True where an axis walks beyond the end of a dimension."""
+        return any(
+            axis.axis is not None and axis.start == 0 and axis.size > self.shape[axis.axis]
+            for factors in self.axes
+            for axis in factors
+        )
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        if x.dims != self.shape:
+            raise ShapeError(f"rearrange: x must have shape {self.shape}, got {x}")
+        return tuple(prod(axis.size for axis in factors) for factors in self.axes)
+
+    def map(self, shape: Shape) -> IndexMap:
+        factors = tuple(factors or (Axis(1),) for factors in self.axes)
+        return IndexMap(factors, "constant" if self.padded else "none")
+
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
+        """Return no operands, as the attribute `shape` fixes the number of samples."""
+        return ()
+
+    def moved(self, x: Array) -> Array:
+        flat = [axis for factors in self.axes for axis in factors]
+        walked = [[one for one in flat if one.axis == axis] for axis in range(x.ndim)]
+        first = [sum(one.start for one in along) for along in walked]
+        last = [
+            start + sum(max(one.step, 0) * max(one.size - 1, 0) for one in along)
+            for start, along in zip(first, walked, strict=True)
+        ]
+        beyond = [max(end + 1 - size, 0) for end, size in zip(last, self.shape, strict=True)]
+        if any(beyond):
+            x = np.pad(x, [(0, more) for more in beyond])
+        begun = x[tuple(slice(start, None) for start in first)]
+        strides = [0 if one.axis is None else one.step * x.strides[one.axis] for one in flat]
+        found = as_strided(begun, [one.size for one in flat], strides, writeable=False)
+        sizes = [prod(one.size for one in factors) for factors in self.axes]
+        return np.array(found, order="C").reshape(sizes)

@@ -1,4 +1,4 @@
-"""The same values in another layout: what a plan inserts between kernels that disagree."""
+"""Changes of layout: what a plan inserts between kernels that disagree."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Operator, Shapes
-from glnn.graph.operators.move import Slice, Transpose
-from glnn.graph.operators.pad import Pad
-from glnn.graph.operators.reshape import Reshape
+from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types
+from glnn.graph.operators.move import Pad, Slice, Transpose
+from glnn.graph.operators.views import Reshape
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.layout import Blocked, RowMajor
 from glnn.symint import same
-from glnn.types import Array, Shape
+from glnn.types import Array, DType, Shape, TensorType
 
 LEVELS = 4  # that a shader takes
 
@@ -124,3 +124,32 @@ def _levels(layout: Layout) -> list[tuple[int, int, int]] | None:
         ("RC".index(base), high, wide)
         for base, (high, wide) in zip(layout.bases, (*layout.chunks, (1, 1)), strict=True)
     ]
+
+
+PACKED = (DType.uint8, DType.int8, DType.bool)
+
+
+@dataclass(frozen=True)
+class Pack(Operator):
+    """x as it is, each number of which takes a word on a GPU before, and a byte then.
+
+    x: uint8, int8 or bool, any shape. What comes back to the host is a quarter by it.
+    """
+
+    name: ClassVar[str] = "pack"
+    passes: ClassVar[tuple[str, ...]] = ("x",)
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        x = self.named(types)["x"]
+        if x.dtype not in PACKED:
+            raise ShapeError(f"pack: x must be of 8 bits a number, got {x}")
+        return (x,)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (self.named(arrays)["x"].copy(),)
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, 5 * prod(self.named(types)["x"].shape))
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        return {"fours": -(-prod(shapes["x"]) // 4)}

@@ -8,7 +8,7 @@ from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Expand, Matmul, Reshape, Softmax, Transpose
 from glnn.graph.operators.attention import Attention
 from glnn.graph.operators.move import Move
-from glnn.graph.operators.reshape import View
+from glnn.graph.operators.views import View
 from glnn.graph.passes.factors import Chain
 from glnn.graph.passes.heads import Read, joined, legs_of, read
 from glnn.graph.passes.rewriting import Pays, Rewriting

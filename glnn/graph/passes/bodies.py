@@ -7,7 +7,7 @@ from dataclasses import replace
 from glnn.graph.constant import settled
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators import Identity, If
-from glnn.graph.operators.control import Control
+from glnn.graph.operators.control_flow import Control
 
 
 def known_branches(graph: Graph) -> Graph:

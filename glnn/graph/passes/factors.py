@@ -11,10 +11,8 @@ from math import prod
 from glnn.errors import ShapeError
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator
-from glnn.graph.operators.move import MOST_RANK, Expand, Flip, Slice, Transpose
-from glnn.graph.operators.pad import Pad
-from glnn.graph.operators.rearrange import Rearrange
-from glnn.graph.operators.reshape import Reshape, View
+from glnn.graph.operators.move import MOST_RANK, Expand, Flip, Pad, Rearrange, Slice, Transpose
+from glnn.graph.operators.views import Reshape, View
 from glnn.symint import at_most, divides, same
 from glnn.types import Shape, TensorType
 

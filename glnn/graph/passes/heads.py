@@ -10,7 +10,7 @@ from glnn.graph.graph import Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators.attention import Walk
 from glnn.graph.operators.move import Move
-from glnn.graph.operators.reshape import View
+from glnn.graph.operators.views import View
 from glnn.graph.passes.factors import Chain
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.symint import at_most, same

@@ -7,7 +7,7 @@ from dataclasses import replace
 from glnn.graph.expression import Arg
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Expand, Identity, Pad, Pointwise, Slice, Transpose
-from glnn.graph.operators.reshape import View
+from glnn.graph.operators.views import View
 from glnn.symint import same
 from glnn.types import TensorType
 

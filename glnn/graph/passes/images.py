@@ -12,7 +12,7 @@ from glnn.graph.expression import Arg
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Pad, Pool2d, Reduce
-from glnn.graph.operators.reduce import axes_of
+from glnn.graph.operators.reductions import axes_of
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.symint import holds_symbols
 from glnn.types import DType, TensorType

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from glnn.graph.expression import Arg, Call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators.gather import Lookup
-from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.move import Expand, Transpose
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.graph.operators.reshape import View
 from glnn.graph.operators.scatter import Scatter
+from glnn.graph.operators.views import Identity, View
 from glnn.types import DType, Shape
 
 TO_INTEGER = ("cast_int32", "cast_int64")

@@ -10,7 +10,7 @@ from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Gather, Rearrange, Slice, Transpose
 from glnn.graph.operators.move import Move
-from glnn.graph.operators.reshape import View
+from glnn.graph.operators.views import View
 from glnn.graph.passes.factors import Chain
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import Shape, TensorType

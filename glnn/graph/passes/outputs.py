@@ -7,7 +7,7 @@ from math import prod
 
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Expand, Pack, Pointwise
-from glnn.graph.operators.pack import PACKED
+from glnn.graph.operators.reorder import PACKED
 from glnn.types import TensorType
 
 LEAST, MOST = 1 << 14, 1 << 25

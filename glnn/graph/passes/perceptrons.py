@@ -12,7 +12,7 @@ from glnn.graph.builder import constant
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Concat, Conv2d, Matmul, Pad, Perceptron, Transpose
-from glnn.graph.operators.perceptron import padded
+from glnn.graph.operators.matmul import padded
 from glnn.graph.passes.rewriting import Pays, Rewriting
 from glnn.types import DType, TensorType
 

@@ -7,9 +7,8 @@ from math import prod
 from glnn.graph.expression import Arg, Call, Expr, Scalar, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reshape
-from glnn.graph.operators.move import Move
-from glnn.graph.operators.pad import Pad
-from glnn.graph.operators.reshape import View
+from glnn.graph.operators.move import Move, Pad
+from glnn.graph.operators.views import View
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import DType, TensorType
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
 from glnn.graph.graph import Node, Value
 from glnn.graph.operators import Matmul, Pointwise, Softmax
-from glnn.graph.operators.reshape import View
+from glnn.graph.operators.views import View
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import DType, Shape
 

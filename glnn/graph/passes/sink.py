@@ -22,7 +22,7 @@ from glnn.graph.operators import (
     Subsample,
     Transpose,
 )
-from glnn.graph.operators.reshape import View
+from glnn.graph.operators.views import View
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import Shape, TensorType
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
 from glnn.graph.graph import Node, Value
 from glnn.graph.operators import Pointwise, Reduce
-from glnn.graph.operators.reduce import axes_of
+from glnn.graph.operators.reductions import axes_of
 from glnn.graph.passes.rewriting import Rewriting
 
 COMMUTE = ("add", "mul", "maximum", "minimum")

@@ -7,7 +7,7 @@ from math import prod
 
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operator import Operator
-from glnn.graph.operators.cum_sum import CumSum
+from glnn.graph.operators.reductions import CumSum
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.move import on_gpu
 from glnn.kernels.generate.strides import collapsed, strides

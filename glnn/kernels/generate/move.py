@@ -11,8 +11,7 @@ import numpy as np
 from glnn.errors import UnsupportedOpError
 from glnn.graph.index_map import EDGES, Strides, Walk
 from glnn.graph.operator import Operator
-from glnn.graph.operators.move import Flip, Move, Transpose
-from glnn.graph.operators.pad import Pad
+from glnn.graph.operators.move import Flip, Move, Pad, Transpose
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.layout import Layout, alone
 from glnn.layout.layout import CHANNELS_LAST

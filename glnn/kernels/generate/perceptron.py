@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
-from glnn.graph.operators.perceptron import Perceptron
+from glnn.graph.operators.matmul import Perceptron
 from glnn.kernels.generate.expression import fingerprint, function, types_on_gpu, uniforms
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.layout import Layout

@@ -9,8 +9,7 @@ from math import prod
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Operator
-from glnn.graph.operators.recurrence import Recurrence
-from glnn.graph.operators.recurrent_step import RecurrentStep
+from glnn.graph.operators.recurrence import Recurrence, RecurrentStep
 from glnn.kernels.generate.expression import fingerprint, function, types_on_gpu, uniforms
 from glnn.kernels.generate.generated import Generated, OneLaunch, Uniform
 from glnn.layout import Layout

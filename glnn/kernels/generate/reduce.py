@@ -11,8 +11,7 @@ import numpy as np
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
-from glnn.graph.operators.arg_reduce import ArgReduce
-from glnn.graph.operators.reduce import Kind, Reduce, axes_of
+from glnn.graph.operators.reductions import ArgReduce, Kind, Reduce, axes_of
 from glnn.kernels.generate.expression import (
     STORED,
     VECTORS,

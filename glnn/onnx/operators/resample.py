@@ -20,8 +20,7 @@ from glnn.graph.expression import Arg, formula
 from glnn.graph.graph import Value
 from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators import Gather, GatherND, Identity, Reduce, Resample, Slice, Transpose
-from glnn.graph.operators.host import HostOperator
-from glnn.graph.operators.table import Table
+from glnn.graph.operators.host import HostOperator, Table
 from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.resized_axis import CENTRES, MODES, ROUNDED, Filter, ResizedAxis, nearest_places
 from glnn.symint import SymInt, greatest, hint, holds_symbols, same

@@ -1,10 +1,17 @@
-"""A graph again and again."""
+"""Base class of operators that run graphs, their bodies: branches and loops.
+
+A body reads no value that the graph around it is given or computes: what it takes from there is an
+operand of the node, and an input of the body, so that passes, memory and placement see all that a
+node needs. Constants and variables it reads as any graph does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -12,10 +19,209 @@ import numpy as np
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.constant import settled
 from glnn.graph.graph import Graph
-from glnn.graph.operator import Constants, Cost, Types
-from glnn.graph.operators.control import FLAG, Control, InputTypes, Run, cost, results
+from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.symint import as_integer
 from glnn.types import ANYTHING, UNKNOWN, UNRANKED, Array, Dim, DType, TensorType
+
+FLAG = TensorType((), DType.bool)
+"""Type of the flag by which a loop tells its body that it goes on."""
+InputTypes = Mapping[str, TensorType]
+Run = Callable[[int, Sequence[Array]], Sequence[Array]]
+"""Function that runs the body of a number on arrays of its inputs, and returns its outputs."""
+
+
+class Control(Operator):
+    """An operator that runs graphs. Results are those of the bodies, in order."""
+
+    control: ClassVar[bool] = True
+    variadic: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def bodies(self) -> tuple[Graph, ...]:
+        """The graphs that it runs."""
+
+    @property
+    @abstractmethod
+    def captures(self) -> tuple[tuple[int, int], ...]:
+        """For each body the first operand that is an input of it as it is, and which input that is.
+
+        All further inputs of that body are the operands behind that one.
+        """
+
+    @abstractmethod
+    def with_bodies(self, bodies: Sequence[Graph]) -> Control:
+        """The same with other bodies."""
+
+    @abstractmethod
+    def body_types(self, types: Types) -> tuple[InputTypes, ...]:
+        """The types of each body's inputs, by name, for operands of `types`."""
+
+    def body_constants(self, constants: Constants) -> tuple[Mapping[str, Array], ...]:
+        """Return the known arrays of each body's inputs, by name, given those of the operands."""
+        found = []
+        for body, (operand, first) in zip(self.bodies, self.captures, strict=True):
+            pairs = zip(body.inputs[first:], constants[operand:], strict=False)
+            found.append({value.name: array for value, array in pairs if array is not None})
+        return tuple(found)
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of results."""
+
+    @abstractmethod
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        """The results' types where operands do not fit, or too little is known of them: dtypes
+        without sizes.
+        """
+
+    def infer_open_sizes(
+        self, types: Types, constants: Constants, *, strict: bool
+    ) -> tuple[tuple[TensorType, ...], Constants]:
+        try:
+            return self.infer(types, constants), self.propagate_constants(types, constants)
+        except (ShapeError, UnsupportedOpError):
+            if strict:
+                raise
+            return self.unknown(types), (None,) * self.count
+
+    def propagate_constants(
+        self, types: Types, constants: Constants = (), results: Sequence[TensorType] | None = None
+    ) -> tuple[Array | None, ...]:
+        return (None,) * self.count
+
+    @abstractmethod
+    def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
+        """The results for arrays of the operands, of whatever sizes come of them by `run`."""
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return self.perform(lambda body, given: self.bodies[body].reference(*given), *arrays)
+
+    def _input_types(self, body: Graph, types: Types) -> InputTypes:
+        """The type of each input of `body` by its name. Raises ShapeError where some do not fit."""
+        if len(types) != len(body.inputs):
+            raise ShapeError(
+                f"{self.name}: {body.name!r} takes {len(body.inputs)} values, got {len(types)}"
+            )
+        found: dict[str, TensorType] = {}
+        for value, type in zip(body.inputs, types, strict=True):
+            loose = ANYTHING in (type, value.type)
+            if type is None or (type.dtype is not value.type.dtype and not loose):
+                raise ShapeError(
+                    f"{self.name}: {value.name!r} of {body.name!r} must be "
+                    f"{value.type.dtype.value}, got {type or 'nothing'}"
+                )
+            found[value.name] = type
+        return found
+
+    def _single(self, operand: str, type: TensorType, *dtypes: DType) -> None:
+        """Raise ShapeError unless `type` is one number of one of `dtypes`."""
+        if type.dtype not in dtypes or (not type.symbols and prod(type.shape) != 1):
+            names = " or ".join(dtype.value for dtype in dtypes)
+            raise ShapeError(f"{self.name}: {operand} must be one {names}, got {type}")
+
+
+def results(body: Graph, types: InputTypes, numbers: Mapping[str, Array]) -> tuple[TensorType, ...]:
+    """The types of the outputs of `body` for inputs of such types, and of such numbers, by name."""
+    found, _ = body.propagate_constants(types, numbers)
+    return tuple(found.get(value, value.type) for value in body.outputs)
+
+
+def cost(body: Graph, input_types: InputTypes) -> Cost:
+    """Return the cost of the nodes of `body` that are computed in each run."""
+    types, flops, nbytes = body.bind(input_types), 0, 0
+    for node in body.nodes:
+        if node.outputs[0] not in body.fixed:
+            one = node.operator.cost([None if v is None else types[v] for v in node.inputs])
+            flops, nbytes = flops + one.flops, nbytes + one.bytes
+    return Cost(flops, nbytes)
+
+
+@dataclass(frozen=True)
+class If(Control):
+    """The results of `then` where the condition is true, else those of `otherwise`.
+
+    condition: one bool. x0, x1, ...: the inputs of `then`, then those of `otherwise`. Results have
+    the same dtype in both; a size or rank in which they differ is not known before a run.
+    ONNX: If.
+    """
+
+    then: Graph
+    """Graph that is computed where the condition is true."""
+    otherwise: Graph
+    """Graph that is computed where the condition is false."""
+
+    name: ClassVar[str] = "if"
+    host: ClassVar[tuple[str, ...]] = ("condition",)
+
+    def __post_init__(self) -> None:
+        then, otherwise = (len(body.outputs) for body in self.bodies)
+        if then != otherwise or not then:
+            raise ModelError(f"if: branches have as many outputs, got {then} and {otherwise}")
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return "condition", "x"
+
+    @property
+    def bodies(self) -> tuple[Graph, ...]:
+        return self.then, self.otherwise
+
+    @property
+    def count(self) -> int:
+        return len(self.then.outputs)
+
+    @property
+    def captures(self) -> tuple[tuple[int, int], ...]:
+        return (1, 0), (1 + len(self.then.inputs), 0)
+
+    def with_bodies(self, bodies: Sequence[Graph]) -> If:
+        return If(*bodies)
+
+    def body_types(self, types: Types) -> tuple[InputTypes, ...]:
+        count = 1 + len(self.then.inputs)
+        return self._input_types(self.then, types[1:count]), self._input_types(
+            self.otherwise, types[count:]
+        )
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        self._single("condition", self.named(types)["condition"], DType.bool)
+        each = zip(self.bodies, self.body_types(types), self.body_constants(constants), strict=True)
+        both = [results(body, given, numbers) for body, given, numbers in each]
+        found = [self._either(i, a, b) for i, (a, b) in enumerate(zip(*both, strict=True))]
+        condition = constants[0] if constants else None
+        return tuple(found) if condition is None else both[0 if condition.item() else 1]
+
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        pairs = zip(self.then.outputs, self.otherwise.outputs, strict=True)
+        both = ((one.type, other.type) for one, other in pairs)
+        return tuple((then if then != ANYTHING else other).unranked for then, other in both)
+
+    def _either(self, number: int, then: TensorType, otherwise: TensorType) -> TensorType:
+        if ANYTHING in (then, otherwise):
+            return (then if then != ANYTHING else otherwise).unranked
+        if then.dtype is not otherwise.dtype:
+            raise ShapeError(
+                f"if: result {number} must have one dtype in both branches, "
+                f"got {then} and {otherwise}"
+            )
+        if len(then.dims) != len(otherwise.dims):
+            return TensorType((UNRANKED,), then.dtype)
+        sizes = zip(then.dims, otherwise.dims, strict=True)
+        dims = tuple(a if a == b else UNKNOWN for a, b in sizes)
+        return TensorType(dims, then.dtype, max(then.holds, otherwise.holds, key=len))
+
+    def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
+        condition, *given = (array for array in arrays if array is not None)
+        count = len(self.then.inputs)
+        return tuple(run(0, given[:count]) if condition.item() else run(1, given[count:]))
+
+    def cost(self, types: Types) -> Cost:
+        """Return the cost of the more expensive branch."""
+        pairs = zip(self.bodies, self.body_types(types), strict=True)
+        return max((cost(body, given) for body, given in pairs), key=lambda c: (c.flops, c.bytes))
+
 
 SEEN = 3  # further iterations that are looked at where shapes change
 

@@ -1,4 +1,4 @@
-"""Layer, group, instance and RMS normalisation."""
+"""Normalization: of rows, of channels near one another, and softmax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from glnn.errors import ShapeError
 from glnn.graph.blockwise import runs
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes, shrink_size
-from glnn.symint import divides
+from glnn.graph.operators import windows
+from glnn.graph.operators.reductions import axes_of, check_axes
+from glnn.symint import divides, same
 from glnn.types import Array, Shape
 
 
@@ -151,3 +153,136 @@ class Normalize(Contraction):
 
     def scalars(self) -> dict[str, float]:
         return {"eps": self.eps}
+
+
+@dataclass(frozen=True)
+class Softmax(Contraction):
+    """exp(x) over its sum along `axis`, or the logarithm of that. x: any shape but (), float32.
+
+    A row with NaN, with infinity or of nothing but minus infinity is NaN altogether.
+    """
+
+    name: ClassVar[str] = "softmax"
+    samples: ClassVar[bool] = True
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
+    axis: int = -1
+    """Axis of the softmax; negative ones count from the end."""
+    log: bool = False
+    """True where the logarithm is wanted."""
+
+    def __post_init__(self) -> None:
+        check_axes("softmax", (self.axis,))
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        axes_of("softmax", (self.axis,), len(shapes["x"]))
+        return shapes["x"]
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"]
+        self.shape_of({"x": x.shape})
+        if x.size == 0:
+            return np.array(x)
+        axis, result = self.axis % x.ndim, np.empty(x.shape, x.dtype)
+        view = prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])
+        given, made = x.reshape(view), result.reshape(view)
+        # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
+        with np.errstate(invalid="ignore", over="ignore"):
+            for part in runs(view[0], view[1] * view[2]):
+                below = given[part] - given[part].max(axis=1, keepdims=True)
+                powers = np.exp(below, out=None if self.log else below)
+                total = powers.sum(axis=1, keepdims=True, dtype=np.float64)
+                made[part] = below - np.log(total) if self.log else powers / total
+        return result
+
+    def flops(self, shapes: Shapes) -> int:
+        return 5 * prod(shapes["x"])  # maximum, difference, exponential, sum, quotient
+
+    def sample_operands(self, shapes: Shapes) -> tuple[str, ...]:
+        """Return the operands that hold samples: none where the axis is the samples'."""
+        x = shapes["x"]
+        return ("x",) if axes_of("softmax", (self.axis,), len(x)) != (0,) else ()
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][self.axis]
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        x = shapes["x"]
+        (axis,) = axes_of("softmax", (self.axis,), len(x))
+        extent, inner = x[axis], prod(x[axis + 1 :])
+        whole = prod(x[1:]) if len(x) > 1 else prod(x)  # numbers of a sample, which lie together
+        return {
+            "rows": prod(x[:axis]),
+            "extent": extent,
+            "sample_rows": whole // max(extent, 1),
+        } | {"inner": inner}
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        sizes = self.sizes(shapes)
+        return {"in_rows": int(same(sizes["inner"], 1)), "wide": int(divides(4, sizes["extent"]))}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"LOG": int(self.log)}
+
+
+@dataclass(frozen=True)
+class LocalResponseNorm(Contraction):
+    """x / (k + alpha / size s) ** beta, s being the sum of the squares of `size` channels.
+
+    They are size // 2 channels before x's own, itself, and (size - 1) // 2 behind it, as far as
+    there are such. x: (n, c, ...). Krizhevsky et al. 2012, ImageNet Classification with Deep
+    Convolutional Neural Networks, section 3.3, with alpha as PyTorch takes it.
+    """
+
+    name: ClassVar[str] = "local_response_norm"
+    samples: ClassVar[bool] = True
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
+
+    def __post_init__(self) -> None:
+        windows.check(self.name, size=((self.size,), 1, 1))
+        for name in ("alpha", "beta", "k"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+                raise ShapeError(
+                    f"local_response_norm: {name} must be a number of at least 0, got {value!r}"
+                )
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        if len(shapes["x"]) < 2:
+            raise ShapeError(
+                f"local_response_norm: x must have shape (n, c, ...), got {shapes['x']}"
+            )
+        return shapes["x"]
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"]
+        channels = self.shape_of({"x": x.shape})[1]
+        sums = np.zeros_like(x)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            squares = x * x
+            size = self._reach(channels)
+            for offset in range(-(size // 2), (size - 1) // 2 + 1):
+                first, last = max(0, -offset), min(channels, channels - offset)
+                if first < last:
+                    sums[:, first:last] += squares[:, first + offset : last + offset]
+            return np.asarray(x / (self.k + self.alpha / self.size * sums) ** self.beta)
+
+    def _reach(self, channels: int) -> int:
+        """A size of the same result, in which there are no neighbours that x never has."""
+        return min(self.size, max(1, 2 * channels - 1))
+
+    def flops(self, shapes: Shapes) -> int:
+        size = self._reach(shapes["x"][1])
+        return prod(shapes["x"]) * (2 * size + 4)  # and scaled, added to, its power, divided
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        n, c, *inner = self.shape_of(shapes)
+        return {"n": n, "c": c, "inner": prod(inner)}
+
+    def scalars(self) -> dict[str, float]:
+        return {"alpha": self.alpha / self.size, "beta": float(self.beta), "k": float(self.k)}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"SIZE": self._reach(shapes["x"][1])}

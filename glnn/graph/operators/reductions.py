@@ -1,4 +1,4 @@
-"""Sums, means, products and extremes along axes, with expressions before and after."""
+"""Reductions along axes, places of extremes, and running sums."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from glnn.array_functions import cum_sum
 from glnn.errors import ShapeError
 from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.compiled_expression import CompiledExpression
@@ -287,3 +288,132 @@ def _part(kind: str, values: Array) -> Array:
             least = info.min if kind == "max" else info.max
         return np.full(values.shape[:-1], least, values.dtype)
     return _reduce(kind, values, (values.ndim - 1,))
+
+
+@dataclass(frozen=True)
+class ArgReduce(Operator):
+    """The index of the greatest or least number along `axis`. x0: any shape; the result is int32.
+
+    NaN counts as the most extreme, as NumPy has it. Raises ShapeError where the axis is empty.
+    """
+
+    name: ClassVar[str] = "reduce"
+    variadic: ClassVar[bool] = True
+    nan_operands: ClassVar[tuple[str, ...]] = ("x0",)
+    kind: Literal["max", "min"]
+    """The extreme that is looked for: the greatest or the least."""
+    axis: int
+    """Axis of the reduction; negative ones count from the end."""
+    keepdims: bool = False
+    """True where the axis stays, of size 1."""
+    last: bool = False
+    """True where the last of several equal extremes is taken instead of the first."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("max", "min"):
+            raise ShapeError(f"arg_reduce: kind must be max or min, got {self.kind!r}")
+        check_axes("arg_reduce", (self.axis,))
+
+    @property
+    def values(self) -> Reduce:
+        """Return the reduction that gives the extremes themselves."""
+        return Reduce(self.kind, (self.axis,), self.keepdims)
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        if len(types) != 1 or types[0] is None:
+            raise ShapeError(f"arg_reduce: expected one operand, got {len(types)}")
+        x = types[0]
+        (axis,) = axes_of("arg_reduce", (self.axis,), len(x.dims))
+        if x.dims[axis] == 0:
+            raise ShapeError(f"arg_reduce: nothing to take the {self.kind} of in {x}")
+        return (TensorType(reduced(x.dims, (axis,), self.keepdims), DType.int32),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        (x,) = (array for array in arrays if array is not None)
+        (result,) = self.infer([TensorType.of(x)])
+        find = np.argmax if self.kind == "max" else np.argmin
+        if self.last:
+            found = x.shape[self.axis] - 1 - find(np.flip(x, self.axis), self.axis)
+        else:
+            found = find(x, self.axis)
+        return (np.asarray(found, np.int32).reshape(result.shape),)
+
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        return (Interval(0, self.named(types)["x0"].shape[self.axis] - 1),)
+
+    def narrow(self, intervals: Intervals, types: Types) -> ArgReduce:
+        return self
+
+    def cost(self, types: Types) -> Cost:
+        x = self.named(types)["x0"]
+        (result,) = self.infer(types)
+        moved = prod(x.shape) * x.dtype.numpy.itemsize + 4 * prod(result.shape)
+        return Cost(prod(x.shape), moved)
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x0"][self.axis]
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        return {"depth": self.depth(shapes), "outputs": prod(self.shape_of(shapes))}
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """Return that the reduction is not divisible into parts."""
+        return {"divisible": 0}
+
+
+SUMMED = ("float32", "float64", "int32", "int64")
+
+
+@dataclass(frozen=True)
+class CumSum(Operator):
+    """The sum of x's numbers from the first to each one along `axis`. ONNX: CumSum, CumProd.
+
+    x: any shape of at least one dimension, float32, float64, int32 or int64; integers wrap around.
+    """
+
+    name: ClassVar[str] = "cum_sum"
+    nan_operands: ClassVar[tuple[str, ...]] = ("x",)
+    array_function: ClassVar[str] = "cum_sum"
+    axis: int
+    """Axis of the sums; negative ones count from the end."""
+    exclusive: bool = False
+    """True where the number at the place itself is left out."""
+    reverse: bool = False
+    """True where sums begin at the last number instead."""
+    multiply: bool = False
+    """True where the numbers are multiplied instead of added up."""
+
+    def __post_init__(self) -> None:
+        check_axes("cum_sum", (self.axis,))
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        x = self.named(types)["x"]
+        axes_of("cum_sum", (self.axis,), len(x.dims))
+        if x.dtype.value not in SUMMED:
+            raise ShapeError(f"cum_sum: x must be of {', '.join(SUMMED)}, got {x}")
+        return (x,)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        x = self.named(arrays)["x"]
+        self.infer([TensorType.of(x)])
+        return (cum_sum(x, self.axis, self.exclusive, self.reverse, self.multiply),)
+
+    def cost(self, types: Types) -> Cost:
+        x = self.named(types)["x"]
+        return Cost(prod(x.shape), 2 * prod(x.shape) * x.dtype.numpy.itemsize)
+
+    def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
+        x = intervals[0]
+        if x is None or not x.whole:
+            return ()
+        extent = self.named(types)["x"].shape[self.axis]
+        if self.multiply:
+            found = powers(joined((x, Interval(1, 1))), extent)
+            return () if found is None else (found,)
+        return (x.times(0 if self.exclusive else 1, max(extent, 1)),)
+
+    def narrow(self, intervals: Intervals, types: Types) -> CumSum:
+        return self
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][self.axis]
