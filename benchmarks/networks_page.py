@@ -32,7 +32,7 @@ from benchmarks.command import check_picture, run
 from benchmarks.network_rows import GLNN, NAMES, Bench, Roof, Row, answered
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
-from glnn.writing import whole
+from glnn.fileio import atomic_write
 
 MEASURING = 300.0  # seconds that the roofline may take to measure
 
@@ -79,7 +79,7 @@ class Kept:
         if self.path is None:
             return
         try:
-            with whole(self.path) as stream:
+            with atomic_write(self.path) as stream:
                 stream.write((json.dumps(self.found, indent=2) + "\n").encode())
         except OSError as error:
             raise GlnnError(f"--save: {self.path} cannot be written: {error.strerror}") from None

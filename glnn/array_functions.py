@@ -1,20 +1,207 @@
-"""The array functions that programs of arrays call by name (`runtime/array_program.py`).
+"""NumPy functions that programs of arrays call by name (`runtime/array_program.py`), and those that
+NumPy lacks.
 
 Each takes arrays, and behind them the attributes of its operator, which are plain data.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from glnn import numeric
 from glnn.errors import ShapeError
-from glnn.resized_axis import Filter, ResizedAxis, nearest_places
+from glnn.resampling import AxisResampling, InterpolationFilter, nearest_positions
+from glnn.symint import is_integer, is_symbolic
 from glnn.types import Array, Shape, to_float16
+
+# erf(x) = x + x * P(x^2) up to 0.93 and 1 - exp(-Q(x)) from there, to 1 ulp of float32; as
+# shaders/functions/erf.glsl. Highest powers first.
+ERF_NEAR = (
+    -5.96761703e-4,
+    4.99119423e-3,
+    -2.67681349e-2,
+    1.12819925e-1,
+    -3.76125336e-1,
+    1.28379166e-1,
+)
+ERF_FAR = (
+    *(-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2),
+    *(-1.06777877e-1, -6.34846687e-1, -1.28717512e-1),
+)
+SMALL_ARRAY = 1 << 10
+"""The array size below which the overhead of a NumPy call exceeds its computation."""
+ONES = {np.dtype(kind): np.ones((), kind) for kind in (np.float32, np.float64)}
+"""The number 1 as an array, which NumPy handles faster than a Python number."""
+_exact_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def sigmoid(x: Array, out: Array | None = None) -> Array:
+    """1 / (1 + exp(-x)), written to `out` where that is given."""
+    found = np.asarray(np.negative(x, out))
+    np.exp(found, found)
+    one = ONES.get(found.dtype, 1)
+    np.add(found, one, found)
+    return np.asarray(np.divide(one, found, found))
+
+
+def relu(x: Array, out: Array | None = None) -> Array:
+    """The greater of x and 0, written to `out` where that is given.
+
+    `np.maximum` takes three times as long of many numbers where one operand is a number, but less
+    of few.
+    """
+    if x.size <= SMALL_ARRAY:
+        return np.asarray(np.maximum(x, np.zeros((), x.dtype), out=out))
+    most = np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max
+    return np.asarray(np.clip(x, 0, most, out))
+
+
+def writes_to(function: Callable[..., object]) -> bool:
+    """Return True where `function` writes its result to an array called `out`."""
+    return isinstance(function, np.ufunc) or function in (sigmoid, relu)
+
+
+def rsqrt(x: Array) -> Array:
+    """1 / sqrt(x)."""
+    return np.asarray(1 / np.sqrt(x))
+
+
+def erf(x: Array) -> Array:
+    """Compute the error function."""
+    if x.dtype.itemsize > 4:
+        return np.asarray(_exact_erf(x), x.dtype)
+    size = np.minimum(np.abs(x.astype(np.float32, copy=False)), 4)  # where it is 1; keeps NaN
+    far = _polynomial(ERF_FAR, size)
+    far *= size
+    far -= size
+    np.subtract(1, np.exp(far, out=far), out=far)
+    near = _polynomial(ERF_NEAR, size * size)
+    near *= size
+    near += size
+    beyond = size > 0.927734375  # products choose faster than np.where, which branches
+    far *= beyond
+    near *= ~beyond
+    near += far
+    return np.asarray(np.copysign(near, x), x.dtype)
+
+
+def _polynomial(factors: tuple[float, ...], x: Array) -> Array:
+    """The polynomial by Horner's rule, highest powers first."""
+    result = np.full_like(x, factors[0])
+    for factor in factors[1:]:
+        result *= x
+        result += x.dtype.type(factor)
+    return result
+
+
+def div(a: Array, b: Array) -> Array:
+    """a / b; of integers towards 0, and 0 where b is, as `numpy.floor_divide` has it."""
+    if is_symbolic(a) or is_symbolic(b):
+        return np.asarray(np.frompyfunc(_quotient, 2, 1)(a, b), object)
+    if a.dtype.kind not in "iu":
+        return np.asarray(np.divide(a, b))
+    floor = np.floor_divide(a, b)
+    return np.asarray(floor + ((floor < 0) & (floor * b != a)), floor.dtype)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """Return the quotient as `div` does, of numbers that may be SymInts."""
+    if not is_integer(a) or not is_integer(b):
+        return a / b
+    if b == 0:
+        return 0
+    found = abs(a) // abs(b)
+    return -found if (a < 0) != (b < 0) else found
+
+
+def power(a: Array, b: Array) -> Array:
+    """a to the b; of integers what is left in their width, 0 for fractions."""
+    if a.dtype.kind not in "iu":
+        return np.asarray(np.power(a, b))
+    found = np.power(a, np.maximum(b, 0))
+    return np.asarray(
+        np.where(b >= 0, found, np.where(np.abs(a) == 1, a ** (b & 1), 0)), found.dtype
+    )
+
+
+def make_cast(dtype: str | np.dtype[Any]) -> Callable[[Array], Array]:
+    """To `dtype`: floats to integers towards 0 and to the nearest that there is, NaN to 0.
+
+    Integers to narrower ones keep their low bits.
+    """
+
+    def to(x: Array) -> Array:
+        target = np.dtype(dtype)
+        if x.dtype.kind != "f" or target.kind not in "iu":
+            with np.errstate(over="ignore"):
+                return np.asarray(x.astype(target))
+        limits = np.iinfo(target)
+        whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
+        least, over = float(limits.min), whole >= limits.max
+        inside = np.where(over, 0, np.maximum(whole, least)).astype(target)
+        return np.asarray(np.where(over, limits.max, inside), target)
+
+    return to
+
+
+MIN_BLOCK = 64
+"""Boxes that are compared with one another at once, at least."""
+
+
+def suppress_overlaps(
+    corners: Array, limit: float | np.floating, most: int, classes: Array | None = None
+) -> NDArray[np.int64]:
+    """Return the first `most` places, the best box first, that no better one of them overlaps.
+
+    Args:
+        corners: (5, count), the best box first: the least of both axes, the greatest, the area.
+        limit: The intersection over union beyond which the lesser box goes.
+        most: How many places there are at most.
+        classes: (count,), where boxes of different classes do not suppress each other.
+    """
+    kept = np.zeros(0, np.int64)
+    count = corners.shape[1]
+    step = max(MIN_BLOCK, min(most + most // 4, 4 * MIN_BLOCK))
+    for start in range(0, count, step):
+        places = np.arange(start, min(start + step, count))
+        if len(kept):
+            places = places[~_overlaps(corners, kept, places, limit, classes).any(0)]
+        pairs = np.triu(_overlaps(corners, places, places, limit, classes), 1)
+        alive = np.ones(len(places), bool)
+        for i in np.flatnonzero(pairs.any(1)).tolist():
+            if alive[i]:
+                alive &= ~pairs[i]
+        kept = np.concatenate((kept, places[alive]))
+        if len(kept) >= most:
+            break
+    return kept[:most]
+
+
+def _overlaps(
+    corners: Array, a: Array, b: Array, limit: float | np.floating, classes: Array | None
+) -> Array:
+    """Return which boxes overlap by more than `limit`: (places of a, places of b)."""
+    first, second = corners[:, a, None], corners[:, None, b]
+    height = np.minimum(first[2], second[2])
+    height -= np.maximum(first[0], second[0])
+    width = np.minimum(first[3], second[3])
+    width -= np.maximum(first[1], second[1])
+    np.maximum(height, 0, out=height)
+    np.maximum(width, 0, out=width)
+    shared = np.multiply(height, width, out=height)
+    union = np.add(first[4], second[4], out=width)
+    union -= shared
+    with np.errstate(all="ignore"):  # of boxes without an area nothing is shared
+        found: Array = np.divide(shared, union, out=shared) > limit
+    if classes is not None:
+        found &= classes[a, None] == classes[None, b]
+    return found
+
 
 Ints = tuple[int, ...]
 
@@ -30,8 +217,8 @@ def arange(count: int, dtype: str) -> Array:
 
 
 def cast(x: Array, dtype: str) -> Array:
-    """Return `x` as `dtype`; see `numeric.cast`."""
-    return x.astype(dtype) if dtype.startswith("float") else numeric.cast(dtype)(x)
+    """Return `x` as `dtype`; see `make_cast`."""
+    return x.astype(dtype) if dtype.startswith("float") else make_cast(dtype)(x)
 
 
 def reciprocal(x: Array) -> Array:
@@ -95,8 +282,8 @@ def halved(x: Array, name: str) -> Array:
 
 def nearest_table(resized: tuple[Any, ...], mode: str, nearest: str) -> Array:
     """Return the index of the place that is nearest to each of an axis that is resized, int32."""
-    one = ResizedAxis(*resized)
-    return nearest_places(one.places(mode), one.size, nearest)
+    one = AxisResampling(*resized)
+    return nearest_positions(one.places(mode), one.size, nearest)
 
 
 def taps_table(
@@ -106,14 +293,14 @@ def taps_table(
 
     index: which of the two; None for both.
     """
-    one, made = ResizedAxis(*resized), Filter(*filter)
+    one, made = AxisResampling(*resized), InterpolationFilter(*filter)
     both = made.taps(one.places(mode), one.size, one.scale, reach=one.reach(made))
     return both if index is None else both[index]
 
 
 def inside_table(resized: tuple[Any, ...], mode: str, shape: Shape) -> Array:
     """Return whether each place lies within the tensor that is cropped, in a shape."""
-    return ResizedAxis(*resized).inside(mode).reshape(shape)
+    return AxisResampling(*resized).inside(mode).reshape(shape)
 
 
 def window_counts(
@@ -149,7 +336,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         *(np.logical_and, np.logical_or, np.logical_xor, np.logical_not),
         *(np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert),
         *(np.left_shift, np.right_shift, np.isnan, np.isinf, np.isfinite, np.where),
-        *(numeric.div, numeric.power, numeric.rsqrt, numeric.erf, numeric.sigmoid, numeric.relu),
+        *(div, power, rsqrt, erf, sigmoid, relu),
         *(np.reshape, np.transpose, np.broadcast_to, np.flip, np.tile, np.roll),
         *(array, arange, cast, reciprocal, concat, cut, pad, gather, cum_sum, halved),
         *(nearest_table, taps_table, inside_table, window_counts),

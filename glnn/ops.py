@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.arrays import as_float32
 from glnn.backends import Backend
 from glnn.compiler import evaluate
 from glnn.errors import ShapeError, shown
@@ -18,7 +17,7 @@ from glnn.graph.compose.matmul import Product
 from glnn.graph.epilogue import BIASED, gemm
 from glnn.graph.operator import rank
 from glnn.graph.operators import Conv2d, Matmul, windows
-from glnn.types import Dim, TensorType
+from glnn.types import Dim, TensorType, as_float32
 
 __all__ = ["conv2d", "matmul"]
 

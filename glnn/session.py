@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from importlib import import_module
@@ -14,15 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.choice import Choice
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.gl.device import shared_device
 from glnn.process import process_lock
-from glnn.remade import Remade
-from glnn.runtime.options import Options
+from glnn.runtime.options import BackendChoice, Options
 from glnn.runtime.requests import Requests
 from glnn.runtime.runner import Executing
-from glnn.span import duration
 from glnn.stored.plan_cache import PlanCache, StoredModel
 from glnn.stored.runs import StoredRuns
 from glnn.tensor_info import (
@@ -33,6 +31,7 @@ from glnn.tensor_info import (
     shared_sizes,
     show,
 )
+from glnn.trace_spans import duration
 from glnn.types import Shape
 
 if TYPE_CHECKING:
@@ -43,6 +42,70 @@ if TYPE_CHECKING:
     from glnn.gl import Device
     from glnn.model import Model
     from glnn.model.loaded_model import LoadedModel
+
+
+class _PickledState:
+    """The pickled arguments of an object, and the attributes that a subclass added."""
+
+    def __init__(self, arguments: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:
+        self.arguments, self.attributes = arguments, attributes
+        self.lock = process_lock()
+        self.in_progress = False
+
+
+class LazyPickle(ABC):
+    """Base of objects pickled as their arguments, plus attributes set after `_mark_derived`.
+
+    Unpickling constructs nothing, so it cannot fail: a process pool whose worker cannot unpickle an
+    object waits for ever. The first use constructs the object, and raises what that raises.
+    """
+
+    _derived: frozenset[str] = frozenset()
+
+    @abstractmethod
+    def _constructor_arguments(self) -> Mapping[str, Any]:
+        """Return the arguments for `_reconstruct`. Raises GlnnError where one is a device."""
+
+    @abstractmethod
+    def _reconstruct(self, arguments: Mapping[str, Any]) -> None:
+        """Construct the object again from the `arguments`."""
+
+    def _mark_derived(self) -> None:
+        """Mark all attributes so far as derived from the arguments, not to be pickled."""
+        self._derived = frozenset((*vars(self), "_derived"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        unpickled = vars(self).get("_unpickled")
+        if unpickled is not None:
+            return {"arguments": unpickled.arguments, "attributes": unpickled.attributes}
+        attributes = {
+            name: value for name, value in vars(self).items() if name not in self._derived
+        }
+        return {"arguments": self._constructor_arguments(), "attributes": attributes}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self._unpickled = _PickledState(state["arguments"], state["attributes"])
+
+    if not TYPE_CHECKING:  # else any attribute would be one
+
+        def __getattr__(self, name: str) -> Any:
+            unpickled = vars(self).get("_unpickled")
+            if unpickled is not None and not name.startswith("__"):
+                with unpickled.lock:
+                    if vars(self).get("_unpickled") is unpickled and not unpickled.in_progress:
+                        _construct(self, unpickled)
+            return object.__getattribute__(self, name)
+
+
+def _construct(lazy: LazyPickle, unpickled: _PickledState) -> None:
+    unpickled.in_progress = True  # what is missing while it is made is not there
+    try:
+        lazy._reconstruct(unpickled.arguments)
+        vars(lazy).update(unpickled.attributes)
+        del lazy._unpickled
+    finally:
+        unpickled.in_progress = False
+
 
 Array = NDArray[Any]
 LOG = logging.getLogger(__name__)
@@ -122,7 +185,7 @@ class _LazyModel:
         return self.load().executor.backend.name if stored is None else stored.backend
 
 
-class InferenceSession(Remade):
+class InferenceSession(LazyPickle):
     """A model on a backend, ready to run.
 
     model: a Model, what `glnn.load` takes, or the bytes of a .json model that has no parameters.
@@ -189,12 +252,12 @@ class InferenceSession(Remade):
             self._runs = self._lazy.executor()
             self._described(self._lazy.load().model.info)
         self._requests = Requests(self._runs, max_batch)
-        self._noted()
+        self._mark_derived()
 
-    def _remake(self, made: Mapping[str, Any]) -> None:
-        InferenceSession.__init__(self, **made)
+    def _reconstruct(self, arguments: Mapping[str, Any]) -> None:
+        InferenceSession.__init__(self, **arguments)
 
-    def _made_of(self) -> Mapping[str, Any]:
+    def _constructor_arguments(self) -> Mapping[str, Any]:
         asked = self._options
         if asked.device is not None and self._ways == NO_WAYS:
             raise GlnnError(
@@ -238,7 +301,7 @@ class InferenceSession(Remade):
         return self._lazy.backend
 
     @property
-    def choice(self) -> Choice | None:
+    def choice(self) -> BackendChoice | None:
         """The choice of `auto` for the shapes of the last run, with the measured times.
 
         None where there was nothing to choose, or nothing was run yet; without times for a stored
@@ -248,7 +311,7 @@ class InferenceSession(Remade):
         if loaded is not None:
             return loaded.choice
         chosen = self._options.backend == "auto" and self.restored
-        return Choice(self._lazy.where, remembered=True) if chosen else None
+        return BackendChoice(self._lazy.where, remembered=True) if chosen else None
 
     @property
     def hosted(self) -> tuple[str, ...]:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from glnn.arrays import as_one_of
 from glnn.errors import ModelError, ShapeError, shown
-from glnn.types import MOST, UNKNOWN, UNRANKED, Array, DType, Shape, TensorType, boxed
+from glnn.types import MOST, UNKNOWN, UNRANKED, Array, DType, Shape, TensorType, as_one_of, boxed
 
 TYPES = {
     "tensor(float)": DType.float32,

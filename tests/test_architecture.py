@@ -23,12 +23,12 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A layer of the project may import those before it; the ones in a tuple may not import each other.
 ORDER = (
     ("errors", "registry", "version"),
-    ("reading", "writing"),
+    ("fileio",),
     ("symint",),
     ("size_table",),
-    ("settings", "process", "types", "glsl", "span", "host_memory"),
-    ("disk", "remade", "progress_bar", "numeric", "resized_axis"),
-    ("arrays", "array_functions", "boxes", "choice"),
+    ("settings", "process", "types", "glsl", "trace_spans"),
+    ("disk_cache", "progress_bar", "resampling"),
+    ("array_functions",),
     ("layout", "tensor_info"),
     ("graph", "gl"),
     ("runtime",),

@@ -19,7 +19,7 @@ from glnn import progress_bar
 from glnn.layers import Linear, ReLU
 from glnn.model import Model
 from glnn.progress_bar import Work, report_work
-from glnn.span import duration
+from glnn.trace_spans import duration
 
 LONG = 20.0  # seconds after which a bar that does not come is missed
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from glnn.choice import Choice
 from glnn.gl import Capabilities
 from glnn.gl.device_file import DeviceFile
 from glnn.process import processors
+from glnn.runtime.options import BackendChoice
 
 LOG = logging.getLogger(__name__)
 FORM = 2  # of the file; what one of another form says is measured anew: 1 judged by first runs
@@ -25,7 +25,7 @@ MOST = 2000  # answers that are kept, the latest
 class Answer:
     """A remembered choice of a backend, and the model it was made for."""
 
-    choice: Choice
+    choice: BackendChoice
     """The choice of a backend."""
     model: str
     """The name of the graph, for people."""
@@ -62,12 +62,12 @@ class Answers:
         """Return the key of an answer. fingerprint: hash of the graph and the options."""
         return f"{fingerprint} {shapes} NumPy {np.__version__} on {processors()}"
 
-    def find(self, key: str) -> Choice | None:
+    def find(self, key: str) -> BackendChoice | None:
         """Return the remembered choice; None without one."""
         answer = self.found.get(key)
         return None if answer is None else replace(answer.choice, remembered=True)
 
-    def keep(self, key: str, choice: Choice, model: str, shapes: str) -> None:
+    def keep(self, key: str, choice: BackendChoice, model: str, shapes: str) -> None:
         """Remember `choice`, and write the file where that is possible."""
         if self.file.path is not None:
             self.found = self.file.again(_answer)  # another process may have kept something
@@ -83,5 +83,5 @@ class Answers:
 def _answer(value: Any) -> Answer:
     seconds: Mapping[str, float] = {str(k): float(v) for k, v in value["seconds"].items()}
     why = {str(k): str(v) for k, v in value["why"].items()}
-    choice = Choice(str(value["backend"]), seconds, why)
+    choice = BackendChoice(str(value["backend"]), seconds, why)
     return Answer(choice, str(value["model"]), str(value["shapes"]), int(value["at"]))

@@ -17,7 +17,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import program_key
-from glnn.span import Span, duration
+from glnn.trace_spans import Span, duration
 
 LOG = logging.getLogger(__name__)
 APART = ("NVIDIA",)

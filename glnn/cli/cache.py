@@ -13,7 +13,7 @@ import rich_click as click
 
 from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
-from glnn.disk import Disk
+from glnn.disk_cache import DiskCache
 from glnn.errors import GlnnError, printable
 from glnn.gl.device_file import KeptFile, kept_files
 from glnn.settings import Settings
@@ -119,7 +119,7 @@ def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
     names = " and ".join(dict.fromkeys(row.kind for row in gone))
     if gone and not yes:
         _ask(f"Remove {entries} entries, {size(nbytes)}, of {names} from {settings.cache}?")
-    Disk(settings.cache).clear(kinds or None)
+    DiskCache(settings.cache).clear(kinds or None)
     for file in kept_files(settings.cache):
         if CALLED.get(file.table, file.table) in kinds:
             _unlink(file)
@@ -150,7 +150,7 @@ def _rows(settings: Settings) -> list[CacheRow]:
         CacheRow(
             one.kind, (one.about or {}).get("device", UNUSABLE), 1, one.nbytes, one.used, AGAIN
         )
-        for one in Disk(settings.cache).entries()
+        for one in DiskCache(settings.cache).entries()
     ]
     single += [
         CacheRow(

@@ -15,9 +15,9 @@ from glnn.doctor.limits import Limits, probe_limits
 from glnn.doctor.report import Report, describe_machine, rows
 from glnn.doctor.speed import Speed, measure_speed
 from glnn.errors import GlnnError, ModelError, fault, printable
+from glnn.fileio import atomic_write
 from glnn.gl import Device
 from glnn.runtime.options import NAMES
-from glnn.writing import whole
 
 WRONG = 1
 
@@ -125,7 +125,7 @@ def _report(device: Device, scope: Scope, speed: bool, shown: bool) -> Report:
 
 def _write(path: Path, report: Report) -> None:
     try:
-        with whole(path) as stream:
+        with atomic_write(path) as stream:
             stream.write(printable_lines(report.text()).encode())
     except OSError as error:
         raise ModelError(f"--report: cannot write to {path}: {fault(error)}") from None

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from glnn import data
-from glnn.arrays import to_float32
 from glnn.cli.sources import (
     ENDINGS,
     ArrayFile,
@@ -25,6 +24,7 @@ from glnn.cli.sources import (
     read_npy,
 )
 from glnn.errors import GlnnError, ModelError, ShapeError
+from glnn.fileio import check_file
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Identity, Pointwise
 from glnn.graph.operators.gather import Lookup
@@ -39,8 +39,7 @@ from glnn.model.builders import BUILDERS
 from glnn.model.model import Model
 from glnn.model.npz import open_npz
 from glnn.model.samples import fit_samples
-from glnn.reading import check_file
-from glnn.types import UNKNOWN, Array, DType, Shape
+from glnn.types import UNKNOWN, Array, DType, Shape, to_float32
 
 BYTES = (DType.uint8, DType.int8)
 

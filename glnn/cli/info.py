@@ -17,7 +17,7 @@ from glnn.errors import DeviceError
 from glnn.gl import Device, gpus
 from glnn.kernels.verdicts import Seen
 from glnn.settings import Settings
-from glnn.span import duration
+from glnn.trace_spans import duration
 from glnn.version import VERSION
 
 

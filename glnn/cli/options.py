@@ -16,10 +16,10 @@ from click.types import StringParamType
 
 from glnn.cli.screen import say_logged
 from glnn.errors import GlnnError, ModelError, fault
+from glnn.fileio import try_write
 from glnn.gl.device_selection import MINIMUM_LIMITS
 from glnn.runtime.options import NAMES, PRECISIONS
 from glnn.types import Shape
-from glnn.writing import probe
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -186,7 +186,7 @@ def backend_names(text: str, backends: Sequence[str] = NAMES) -> tuple[str, ...]
 def check_writable(option: str, path: str) -> None:
     """Raise ModelError where the file `path`, which `option` names, could not be written."""
     try:
-        probe(path)
+        try_write(path)
     except (OSError, ValueError) as error:  # a path that holds a zero byte
         raise ModelError(f"{option}: cannot write to {path}: {fault(error)}") from None
 

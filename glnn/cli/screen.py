@@ -24,7 +24,7 @@ from rich.progress import MofNCompleteColumn, Progress, Task, TimeRemainingColum
 from rich.text import Text
 
 from glnn.errors import printable
-from glnn.host_memory import readable_bytes
+from glnn.process import readable_bytes
 from glnn.progress_bar import rich_bar, share_bar
 
 GAP = 2  # columns of the terminal between two of a table

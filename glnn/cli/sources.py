@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from glnn.cli.screen import say
 from glnn.errors import GlnnError, ModelError, ShapeError, first_line
+from glnn.fileio import check_file, open_regular
 from glnn.images.digits import digit_of, read_image
 from glnn.images.files import check_pillow, flatten, image_of, open_image
 from glnn.images.image_input import ImageInput
@@ -23,7 +24,6 @@ from glnn.images.preprocessing_config import described, read_preprocessing
 from glnn.model import Model
 from glnn.model.npz import MOST_HEADER, Npz, open_npz, parse_header, read_array
 from glnn.model.samples import check_samples, fit_samples
-from glnn.reading import check_file, regular
 from glnn.tensor_info import TensorInfo
 from glnn.types import DType, Shape
 
@@ -89,7 +89,7 @@ def read_npy(path: Path, info: TensorInfo | None = None, whole: bool = True) -> 
     """
     check_file(path)
     try:
-        with open(path, "rb", opener=regular) as file:
+        with open(path, "rb", opener=open_regular) as file:
             begun = file.read(MOST_HEADER)
             header = parse_header(begun)
             if header.dtype.hasobject:

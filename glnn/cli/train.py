@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import rich_click as click
 
 from glnn.backends import Backend
-from glnn.choice import Choice
 from glnn.cli.options import (
     OutputFile,
     WritingCommand,
@@ -33,6 +32,7 @@ from glnn.images.labels import KEY as LABELS
 from glnn.images.labels import labels_of, text_of
 from glnn.model import Model, TensorInfo, load
 from glnn.model.formats import find
+from glnn.runtime.options import BackendChoice
 from glnn.training import (
     SGD,
     Adagrad,
@@ -246,7 +246,7 @@ class TrainingReport:
     """The model's name."""
     backend: Backend
     """The backend that computed."""
-    choice: Choice | None
+    choice: BackendChoice | None
     """The choice of "auto", with its times; None where a backend was named."""
     history: History
     """The epochs."""

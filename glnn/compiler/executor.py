@@ -12,7 +12,6 @@ from functools import partial
 from traceback import clear_frames
 from typing import Any
 
-from glnn.arrays import all_small
 from glnn.backends import Backend, open_backend, opened
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.cut import Cut, planned
@@ -33,12 +32,12 @@ from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.passes import Pass, samples_of
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
-from glnn.process import memory, process_lock
+from glnn.process import memory_limit, process_lock
 from glnn.runtime.runner import FinishedRun, Run, run_within, within_memory
 from glnn.runtime.store import T
 from glnn.settings import Settings
 from glnn.stored.plan_cache import PlanWriter
-from glnn.types import Array, DType, Shape, TensorType, content
+from glnn.types import Array, DType, Shape, TensorType, all_small, content
 
 STEPS = (2, 4, 8, 16, 32, 64, 128)
 """Of what sizes may have to be multiples: networks that halve an image and join it with itself."""
@@ -56,7 +55,7 @@ Known = tuple[dict[str, Any], bool, int]
 
 The numbers of inputs that decide sizes (`Graph.shape_input_arrays`), by name; whether int64 inputs
 are small
-(`arrays.all_small`); the revision of the kernels that there are.
+(`types.all_small`); the revision of the kernels that there are.
 """
 HELD = 256 << 20  # bytes of packed weights that are held until they are stored
 SHARE = 16  # of the process's memory, where that is little
@@ -524,7 +523,9 @@ class Executor:
                     states=self._states,
                     updates=self._updates,
                 )
-                with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
+                with self._weights.holding(
+                    0 if saving is None else min(HELD, memory_limit() // SHARE)
+                ):
                     try:
                         if feeds is not None:
                             plan = regimes.add(

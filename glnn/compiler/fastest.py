@@ -16,11 +16,9 @@ from functools import cached_property
 from time import perf_counter
 from typing import Any
 
-from glnn.arrays import beyond_int32
 from glnn.backends import Backend, open_backend, tried
 from glnn.backends.answers import Answers
 from glnn.backends.gl import GlBackend
-from glnn.choice import TIE, Choice
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.executor import Executor, Saving
 from glnn.compiler.plan import Plan
@@ -39,11 +37,12 @@ from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
 from glnn.kernels.predict import pace
 from glnn.progress_bar import report_work
+from glnn.runtime.options import TIE, BackendChoice
 from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun, unaliased
 from glnn.runtime.store import T
 from glnn.settings import BACKENDS, Settings
 from glnn.stored.plan_cache import PlanWriter
-from glnn.types import Array, Shape
+from glnn.types import Array, Shape, beyond_int32
 
 FAR = 3.0
 """How many times as long as the fastest so far is too far behind to look again."""
@@ -75,9 +74,9 @@ class Timings:
     """The errors of those that failed."""
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> BackendChoice:
         """The fastest; there must be one."""
-        return Choice.of(self.seconds, self.why)
+        return BackendChoice.of(self.seconds, self.why)
 
     @property
     def is_lasting(self) -> bool:
@@ -201,13 +200,13 @@ class Fastest:
         """What those of them run on that are for a GPU."""
         self._names = [name for name in timing_order(self._offers) if name in backends]
         self._executors: dict[str, Executor] = {}
-        self._choices: dict[str, Choice] = {}  # by class of shapes
+        self._choices: dict[str, BackendChoice] = {}  # by class of shapes
         self._measuring = threading.Lock()
         self._disturbed = False  # whether other threads ran while one measured
         self.saved = next(name for name in BACKENDS if name in backends)
         """The one backend whose plans may be kept on disk."""
         self._saving: Saving | None = None
-        self._latest: tuple[dict[str, Shape], Executor, Choice] | None = None
+        self._latest: tuple[dict[str, Shape], Executor, BackendChoice] | None = None
         self._said_software(self._answers)
 
     def _said_software(self, answers: Answers) -> None:
@@ -228,7 +227,7 @@ class Fastest:
         return self._executor.device
 
     @property
-    def choice(self) -> Choice | None:
+    def choice(self) -> BackendChoice | None:
         """Return the backend chosen for the last run's shapes, None before a run."""
         return None if self._latest is None else self._latest[2]
 
@@ -341,7 +340,9 @@ class Fastest:
         if self._measuring.locked():
             self._disturbed = True
         if "cpu" in self._names and beyond_int32(feeds):
-            wide = Choice("cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE))
+            wide = BackendChoice(
+                "cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE)
+            )
             self._latest = {}, self._of("cpu"), wide
             return self._latest[1]
         shapes = {name: array.shape for name, array in feeds.items()}
@@ -355,7 +356,7 @@ class Fastest:
         self._latest = shapes, executor, choice
         return executor
 
-    def _found(self, shapes: str) -> Choice | None:
+    def _found(self, shapes: str) -> BackendChoice | None:
         """The choice for shapes of that class, of this session or another."""
         choice = self._choices.get(shapes)
         if choice is None:
@@ -401,7 +402,7 @@ class Fastest:
             self._take(timings.choice, feeds, lasting)
         return answers[0]
 
-    def _take(self, choice: Choice, feeds: Mapping[str, Array], lasting: bool) -> None:
+    def _take(self, choice: BackendChoice, feeds: Mapping[str, Array], lasting: bool) -> None:
         """Run such inputs by `choice` from now on, and let go of what no inputs are run on.
 
         lasting: whether it is kept for other sessions: not where others ran in the meantime, which

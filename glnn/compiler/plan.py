@@ -29,15 +29,15 @@ from glnn.graph.passes import Pass
 from glnn.graph.passes.index_bounds import index_bounds
 from glnn.graph.passes.small import named_small
 from glnn.graph.result_memory import described
-from glnn.host_memory import check_memory, readable_bytes
+from glnn.process import check_memory, readable_bytes
 from glnn.progress_bar import report_work
 from glnn.runtime.buffer_set import SLACK, BufferSet, Resources
 from glnn.runtime.executable import Executable, Input, IOSpec, Output
 from glnn.runtime.runner import Runner
 from glnn.settings import Settings
 from glnn.size_table import compiled
-from glnn.span import Span, Spans, duration
 from glnn.symint import Substitution, SymInt, hint
+from glnn.trace_spans import Span, Spans, duration
 from glnn.types import Array, DType, Shape, widened
 
 LOG = logging.getLogger(__name__)

@@ -21,8 +21,7 @@ from glnn.gl import Device
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Pointwise
-from glnn.host_memory import out_of_memory
-from glnn.process import THIS, process_lock
+from glnn.process import THIS, out_of_memory, process_lock
 from glnn.runtime.requests import Request, Requests
 from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun
 from glnn.runtime.store import T

@@ -41,12 +41,12 @@ from glnn.graph.graph import ASSIGNMENTS, Graph, Kind, Value, Variable
 from glnn.graph.operators import Concat, Identity, Pointwise, Reshape
 from glnn.graph.operators.views import View
 from glnn.layout import Layout
-from glnn.process import memory, process_lock, processors
+from glnn.process import memory_limit, process_lock, processors
 from glnn.runtime.array_program import ArrayCall, ArrayProgram
 from glnn.runtime.store import Store
 from glnn.size_table import SizeTable
-from glnn.span import Spans
 from glnn.symint import Substitution, SymInt, hint, is_symbolic, same
+from glnn.trace_spans import Spans
 from glnn.types import Array, DType, Shape, TensorType
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Ahead(Generic[Name, Result]):
         """wanted: each key with its bytes. threads: how many; what suits this machine if None."""
         self._items: dict[Name, _Item[Result]] = {key: _Item(nbytes) for key, nbytes in wanted}
         self._make, self._changed = make, threading.Condition()
-        self._most = min(MOST, memory() // SHARE)
+        self._most = min(MOST, memory_limit() // SHARE)
         self._held, self._ended = 0, False
         self._last: _Item[Result] | None = None
         if threads is None:

@@ -33,7 +33,7 @@ from glnn.doctor.speed import (
 from glnn.gl import Device
 from glnn.process import processors
 from glnn.settings import noted
-from glnn.span import duration
+from glnn.trace_spans import duration
 from glnn.version import VERSION
 
 DRI, DRM = Path("/dev/dri"), Path("/sys/class/drm")

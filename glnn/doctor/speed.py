@@ -18,7 +18,7 @@ from glnn.backends import open_backend
 from glnn.backends.backend import Way
 from glnn.backends.gl import GlBackend
 from glnn.compiler import prepare
-from glnn.disk import Disk
+from glnn.disk_cache import DiskCache
 from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.scratch_program import PIECE, Words, count_from
 from glnn.errors import DeviceError, GlnnError, LimitError, UnsupportedOpError, first_line
@@ -35,7 +35,7 @@ from glnn.process import processors
 from glnn.profiling import time_work
 from glnn.session import InferenceSession
 from glnn.settings import Settings
-from glnn.span import duration
+from glnn.trace_spans import duration
 from glnn.types import TensorType
 
 GPU_BACKENDS = ("compute", "feedback")
@@ -433,7 +433,7 @@ def measure_speed(
         room=room,
         seconds=perf_counter() - start,
         waiting=others,
-        keeps=Disk.of(Settings.from_environment()).keeps,
+        keeps=DiskCache.of(Settings.from_environment()).keeps,
         failed=tuple(checks.failed),
     )
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from glnn.arrays import as_one_of
 from glnn.errors import ShapeError, shown
-from glnn.types import Array, DType, Shape
+from glnn.types import Array, DType, Shape, as_one_of
 
 BORDERS = ("reflect", "replicate", "constant")
 """The pixels beyond an image: mirrored at the last pixel, the last pixel repeated, or 0."""

@@ -8,13 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.arrays import as_one_of
 from glnn.backends import Backend
 from glnn.errors import ShapeError, UnsupportedOpError, shown
 from glnn.filters.filter import Filter, Sketch
 from glnn.graph.graph import Value
 from glnn.graph.operators import Sobel
-from glnn.types import Array, DType
+from glnn.types import Array, DType, as_one_of
 
 Gradients = tuple[Array, Array]
 

@@ -9,7 +9,7 @@ from ctypes import c_uint, c_uint64, c_void_p
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glnn.disk import Disk
+from glnn.disk_cache import DiskCache
 from glnn.errors import DeviceError, GlnnError, NoRoomError
 from glnn.gl.context import Context, GlFunctions, ModernglLoader, NoDeviceError, StepError
 from glnn.gl.context_thread import PendingWork, SharedContext, StoppedError, Worker
@@ -25,7 +25,7 @@ from glnn.gl.limit_overrides import LimitOverrides
 from glnn.gl.program_binaries import ProgramBinaries
 from glnn.process import GL_PROCESS, give_way, process_lock, step_back
 from glnn.settings import Settings
-from glnn.span import Spans
+from glnn.trace_spans import Spans
 
 if TYPE_CHECKING:
     import moderngl
@@ -250,7 +250,7 @@ class Device:
                 self.moderngl_loader = ModernglLoader(self._gl)
                 self._context = self._adopt()
                 self.functions = GlFunctions(self._gl, asked.renderer)
-                self.binaries = ProgramBinaries(self.functions, asked, Disk.of(settings))
+                self.binaries = ProgramBinaries(self.functions, asked, DiskCache.of(settings))
                 self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
                 extensions = self._context.extensions
                 known = self.capabilities, extensions, self.load

@@ -19,7 +19,7 @@ try:
 except ImportError:  # where files have no such locks
     fcntl = None  # type: ignore[assignment]
 
-from glnn import reading
+from glnn import fileio
 from glnn.errors import printable
 from glnn.gl.device_info import Capabilities
 
@@ -55,7 +55,7 @@ def kept_files(folder: Path | None) -> list[KeptFile]:
             known = path.stat()
             device, entries = None, 0
             try:
-                text = json.loads(reading.read(path, MOST))
+                text = json.loads(fileio.read_bytes(path, MOST))
                 device, entries = str(text["device"]), len(text[table])
             except (ValueError, KeyError, TypeError, RecursionError):
                 if table not in TABLES:  # somebody else's
@@ -100,7 +100,7 @@ class DeviceFile:
             return {}
         known = self.form, self.device, self.version
         try:
-            text = json.loads(reading.read(self.path, MOST))
+            text = json.loads(fileio.read_bytes(self.path, MOST))
             if (text["form"], text["device"], text["glnn"]) != known:
                 return {}
             return {key: entry(value) for key, value in text[self.table].items()}

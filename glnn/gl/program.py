@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from glnn.errors import DeviceError, LimitError, ShaderError
 from glnn.gl.context import GlCall, GlFunctions
 from glnn.gl.device import Device
-from glnn.span import Span
+from glnn.trace_spans import Span
 
 if TYPE_CHECKING:
     import moderngl

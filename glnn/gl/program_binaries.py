@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from glnn.disk import Disk, digest
+from glnn.disk_cache import DiskCache, digest
 from glnn.errors import DeviceError
 from glnn.gl.context import GlFunctions
 from glnn.gl.device_info import Capabilities
@@ -43,7 +43,7 @@ class ProgramBinaries:
     A driver takes its own alone: what it refuses, as after an update, is removed and compiled anew.
     """
 
-    def __init__(self, gl: GlFunctions, offers: Capabilities, disk: Disk) -> None:
+    def __init__(self, gl: GlFunctions, offers: Capabilities, disk: DiskCache) -> None:
         self._gl, self._offers, self._disk = gl, offers, disk
 
     @cached_property

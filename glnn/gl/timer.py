@@ -13,7 +13,7 @@ import numpy as np
 
 from glnn.errors import DeviceError
 from glnn.gl.device import Device
-from glnn.span import duration
+from glnn.trace_spans import duration
 
 LEAST_WALL = 20e-3  # seconds: below, what drivers collect before they begin weighs too much
 MOST_WALL = 4.0  # seconds: queries count 32-bit nanoseconds

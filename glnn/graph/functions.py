@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from glnn import array_functions, numeric
+from glnn import array_functions as arrays
 from glnn.graph import interval, threefry
 from glnn.graph.function import Accuracy, Function, OnnxForm
 from glnn.graph.interval import corners, integers
@@ -52,7 +52,7 @@ def _cast(name: str, glsl: Mapping[str, str], *, accuracy: Accuracy | None = _RO
     dtype = name.removeprefix("cast_")
     gradient = "da" if dtype.startswith("float") else None
     rule = None if dtype == "bool" else interval.cast(DType(dtype))
-    numpy = numeric.cast(dtype)
+    numpy = arrays.make_cast(dtype)
     return Function(
         *(name, 1, numpy, glsl, "cast"),
         gives=dtype,
@@ -78,7 +78,7 @@ _ARITHMETIC = (
     _F("mul", 2, np.multiply, _both("a * b"), gradient="da * b + a * db",
        interval=integers(corners(operator.mul)), accuracy=_error(1),
        onnx=_onnx("Mul", legacy_broadcast=True)),
-    _F("div", 2, numeric.div, _both("a / b", "quotient(a, b)"), "integer",
+    _F("div", 2, arrays.div, _both("a / b", "quotient(a, b)"), "integer",
        gradient="(da - a / b * db) / b", interval=integers(interval.quotient),
        accuracy=_error(3, bounded=True), onnx=_onnx("Div", legacy_broadcast=True)),
     _F("quotient", 2, np.divide, "rounded_quotient(a, b)", "quotient",
@@ -94,16 +94,16 @@ _ARITHMETIC = (
        interval=interval.magnitude, onnx=_onnx("Abs")),
     _F("sign", 1, np.sign, _both("signum(a)"), "sign", interval=corners(interval.sign),
        onnx=_onnx("Sign")),
-    _F("reciprocal", 1, array_functions.reciprocal, "1.0 / a", gradient="-da / (a * a)",
+    _F("reciprocal", 1, arrays.reciprocal, "1.0 / a", gradient="-da / (a * a)",
        by_result="-(a * a) * da", accuracy=_error(3), onnx=_onnx("Reciprocal")),
     _F("square", 1, np.square, _both("a * a"), gradient="2.0 * a * da",
        interval=integers(interval.square), accuracy=_error(1), onnx_formula="a * a"),
     _F("sqrt", 1, np.sqrt, "square_root(a)", "root", gradient="0.5 / sqrt(a) * da",
        by_result="0.5 / a * da", accuracy=_error(3, _POSITIVE), onnx=_onnx("Sqrt")),
-    _F("rsqrt", 1, numeric.rsqrt, "inverse_root(a)", "root", gradient="-0.5 * rsqrt(a) / a * da",
+    _F("rsqrt", 1, arrays.rsqrt, "inverse_root(a)", "root", gradient="-0.5 * rsqrt(a) / a * da",
        by_result="-0.5 * a * a * a * da", accuracy=_error(3, _POSITIVE),
        onnx_formula="reciprocal(sqrt(a))"),
-    _F("pow", 2, numeric.power, _both("power(a, b)", "integer_power(a, b)"), "power", flops=40,
+    _F("pow", 2, arrays.power, _both("power(a, b)", "integer_power(a, b)"), "power", flops=40,
        gradient="where(equal(b, 0.0), 0.0, b * pow(a, b - 1.0)) * da"
        " + where(logical_and(equal(a, 0.0), b >= 0.0), 0.0, pow(a, b) * log(a)) * db",
        accuracy=_error(3, ((0, 20), (-20, 20))), onnx=_onnx("Pow")),
@@ -170,10 +170,10 @@ _TRANSCENDENTAL = (
        flops=24, accuracy=_error(4, ((1, 20),)), onnx=_onnx("Acosh")),
     _F("atanh", 1, np.arctanh, "area_tangent(a)", "area", gradient="da / (1.0 - a * a)", flops=20,
        accuracy=_error(4, _UNIT), onnx=_onnx("Atanh")),
-    _F("erf", 1, numeric.erf, "error_function(a)", "erf",
+    _F("erf", 1, arrays.erf, "error_function(a)", "erf",
        gradient="1.1283791670955126 * exp(-(a * a)) * da", flops=20, accuracy=_error(3, ((-5, 5),)),
        onnx=_onnx("Erf")),
-    _F("sigmoid", 1, numeric.sigmoid, "sigmoid(a)", "sigmoid",
+    _F("sigmoid", 1, arrays.sigmoid, "sigmoid(a)", "sigmoid",
        gradient="sigmoid(a) * sigmoid(-a) * da", by_result="a * (1.0 - a) * da", flops=8,
        accuracy=_error(200), layer="Sigmoid", onnx=_onnx("Sigmoid")),
 )
@@ -227,7 +227,7 @@ _LOGIC = (
     _cast("cast_bool", {"float": "not_zero(a)", "int": "a != 0", "bool": "a"}, accuracy=_error(0)),
 )
 _ACTIVATIONS = (
-    _F("relu", 1, numeric.relu, "greater(a, 0.0)", "extremes", gradient="where(a <= 0.0, 0.0, da)",
+    _F("relu", 1, arrays.relu, "greater(a, 0.0)", "extremes", gradient="where(a <= 0.0, 0.0, da)",
        by_result="where(a <= 0.0, 0.0, da)", interval=corners(lambda x: max(x, 0)), layer="ReLU",
        onnx=_onnx("Relu")),
     _F("leaky_relu", 2, lambda x, slope: np.where(x > 0, x, slope * x), "a > 0.0 ? a : b * a",

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from glnn.array_functions import writes_to
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
 from glnn.graph.function import Function, Number
-from glnn.numeric import writes_to
 from glnn.types import Array
 
 Work = Callable[[], object]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from glnn.graph.operator import Operator
-from glnn.host_memory import check_memory
+from glnn.process import check_memory
 from glnn.types import TensorType
 
 WIDE = 8  # bytes of a number of a constant, which is computed in 64 bits

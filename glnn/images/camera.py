@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, extra
-from glnn.reading import check_file
+from glnn.fileio import check_file
 
 Frame = NDArray[np.uint8]
 

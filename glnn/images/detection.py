@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.boxes import suppress_overlaps
+from glnn.array_functions import suppress_overlaps
 from glnn.errors import ModelError, shown
 from glnn.images.labels import Labels
 from glnn.images.resizing import Letterbox

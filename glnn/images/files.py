@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, extra, fault, first_line
-from glnn.reading import check_file, regular
-from glnn.writing import whole
+from glnn.fileio import atomic_write, check_file, open_regular
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -100,7 +99,7 @@ def write_picture(path: str | os.PathLike[str], picture: NDArray[np.uint8]) -> N
     from PIL import Image
 
     try:
-        with whole(target) as stream:
+        with atomic_write(target) as stream:
             Image.fromarray(picture).save(stream, format=_format(target))
     except (OSError, ValueError) as error:  # Pillow's own for a mode that a format has not
         raise ModelError(f"{target}: cannot be written: {fault(error)}") from None
@@ -140,7 +139,7 @@ def open_image(path: Path) -> Image.Image:
     try:
         with (
             QUIET,
-            open(path, "rb", opener=regular) as stream,
+            open(path, "rb", opener=open_regular) as stream,
             Image.open(stream, formats=FORMATS) as file,
         ):
             image: Image.Image = ImageOps.exif_transpose(file)

@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 
 from glnn.errors import ModelError, shown
-from glnn.reading import check_file, read
+from glnn.fileio import check_file, read_bytes
 
 KEY = "labels"
 """Under which a model's metadata have them: a JSON list, or an object of numbers and names."""
@@ -30,7 +30,7 @@ def read_labels(path: str) -> Labels:
     file = Path(path)
     check_file(file)
     try:
-        text = read(file, MOST).decode("utf-8-sig")
+        text = read_bytes(file, MOST).decode("utf-8-sig")
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

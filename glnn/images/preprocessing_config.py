@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from glnn.errors import ModelError, shown
+from glnn.fileio import check_file, read_bytes
 from glnn.images.preprocessing import Preprocessing
 from glnn.images.ultralytics import Export, Shapes
-from glnn.reading import check_file, read
 
 KEY = "preprocessing"
 """Under which a model's metadata have it, as JSON."""
@@ -101,7 +101,7 @@ def read_json(path: Path) -> Any:
     """Read a .json file. Raises ModelError where it is none."""
     check_file(path)
     try:
-        return json.loads(read(path, MOST))
+        return json.loads(read_bytes(path, MOST))
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):

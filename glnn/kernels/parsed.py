@@ -16,7 +16,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from glnn import writing
+from glnn import fileio
 from glnn.kernels.kernel import Kernel
 from glnn.version import VERSION
 
@@ -40,7 +40,7 @@ def parsed(folder: Path, read: Read) -> tuple[Kernel, ...]:
     if not sys.dont_write_bytecode:
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with writing.whole(path) as file:
+            with fileio.atomic_write(path) as file:
                 file.write(state + pickle.dumps(kernels))
     return kernels
 

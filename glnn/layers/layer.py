@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.arrays import as_one_of, of_tensor
 from glnn.errors import ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Value
@@ -23,7 +22,7 @@ from glnn.layers.parameter import read_only
 from glnn.layers.read_only import Fixed, ReadOnly
 from glnn.layers.scope import Scope
 from glnn.registry import module_for
-from glnn.types import DType, Shape, TensorType
+from glnn.types import DType, Shape, TensorType, as_one_of, of_tensor
 
 Array = NDArray[Any]
 

@@ -7,10 +7,9 @@ from typing import Generic, Protocol, TypeVar, cast, overload
 
 import numpy as np
 
-from glnn.arrays import to_float32
 from glnn.errors import ShapeError
 from glnn.graph.graph import ASSIGNMENTS
-from glnn.types import Array, Shape
+from glnn.types import Array, Shape, to_float32
 
 T = TypeVar("T")
 

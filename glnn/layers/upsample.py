@@ -17,7 +17,7 @@ from glnn.layers.arguments import Ints, flag, integer, is_list, number, sizes, w
 from glnn.layers.layer import ANY, Array, Layer
 from glnn.layers.parameter import Parameter
 from glnn.layers.scope import Scope
-from glnn.resized_axis import Filter
+from glnn.resampling import InterpolationFilter
 from glnn.types import MOST, DType
 
 LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}
@@ -25,7 +25,7 @@ LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}
 BETWEEN = {**LINEAR, "bicubic": 4}
 """The rank of x for modes that interpolate between two or four elements."""
 MODES = ("nearest", "nearest-exact", *BETWEEN)
-CUBIC = Filter(linear=False)
+CUBIC = InterpolationFilter(linear=False)
 MOST_PLACES = 1 << 24
 """The most elements of a dimension: float32, in which they are counted, has no more whole numbers
 in a row.

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from glnn import reading
+from glnn import fileio
 from glnn.errors import ModelError
 
 MOST_JSON = 16 << 20  # bytes of a .json file, which takes some twenty times as many when parsed
@@ -18,9 +18,9 @@ RATIO = 50  # and bytes for each of a file's: weights and images shrink far less
 
 def read(path: Path) -> bytes:
     """Return the content of a .json file. Raises ModelError."""
-    reading.check_file(path)
+    fileio.check_file(path)
     try:
-        return reading.read(path, MOST_JSON)
+        return fileio.read_bytes(path, MOST_JSON)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
 

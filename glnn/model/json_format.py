@@ -25,13 +25,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError
+from glnn.fileio import resolve_inside
 from glnn.layers import BY_NAME, Layer
 from glnn.model.json_writing import FORMAT, VERSION
 from glnn.model.metadata import from_json
 from glnn.model.model import Model
 from glnn.model.node import Node
 from glnn.model.npz import Npz, open_npz
-from glnn.reading import inside
 from glnn.tensor_info import TensorInfo
 
 Array = NDArray[Any]
@@ -142,7 +142,7 @@ def _fill(model: Model, weights: object, where: str, path: Path | None) -> None:
         raise ModelError(f'{where}: the layers have parameters, but there is no "weights" file')
     if path is None:
         raise ModelError(f"{where}: it names the file {weights!r:.40}, so load it by its path")
-    file = inside(path.parent, path, weights)
+    file = resolve_inside(path.parent, path, weights)
     with open_npz(file) as archive:
         for key in sorted(wanted ^ set(archive.names)):
             fault = "is missing" if key in wanted else "belongs to no layer"

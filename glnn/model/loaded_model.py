@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from glnn.backends import Backend
-from glnn.choice import Choice
 from glnn.compiler import Executor
 from glnn.compiler.executor import PLANS_KEPT
 from glnn.compiler.fastest import Fastest, executor_of
 from glnn.compiler.session_states import SessionStates, SharedPlans
 from glnn.errors import ModelError
+from glnn.fileio import record_opened_files
 from glnn.graph.graph import Value
 from glnn.graph.passes import Pass
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.values import find_values
-from glnn.reading import noting
-from glnn.runtime.options import Options
+from glnn.runtime.options import BackendChoice, Options
 from glnn.stored.plan_cache import PlanCache
 from glnn.tensor_info import BATCH
 from glnn.types import UNKNOWN, UNRANKED, Array, DType
@@ -43,7 +42,7 @@ class LoadedModel:
         return SessionStates(self.executor, self.model.info, pairs, initial, self.shared)
 
     @property
-    def choice(self) -> Choice | None:
+    def choice(self) -> BackendChoice | None:
         """The choice that `auto` made for the shapes of the last run, if any."""
         return self.executor.choice if isinstance(self.executor, Fastest) else None
 
@@ -61,7 +60,7 @@ class LoadedModel:
         Raises ModelError for a model that does not load, or whose requests cannot be joined,
         GlnnError for unknown passes, and DeviceError where the backend does not open.
         """
-        with noting() as files:
+        with record_opened_files() as files:
             model = _model(source)
         if source is not model:
             model.hold()

@@ -11,7 +11,6 @@ from functools import cached_property
 from operator import index
 from typing import Any
 
-from glnn.arrays import of_tensor, to_float32
 from glnn.compiler import Executor
 from glnn.errors import GlnnError, ModelError, ShapeError, extra, shown
 from glnn.graph.builder import Builder
@@ -34,7 +33,7 @@ from glnn.tensor_info import (
     check_shared_sizes,
     shared_sizes,
 )
-from glnn.types import Array, Dim, Shape, TensorType
+from glnn.types import Array, Dim, Shape, TensorType, of_tensor, to_float32
 
 
 class ModelBase:

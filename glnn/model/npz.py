@@ -18,10 +18,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from glnn.errors import GlnnError, ModelError, fault, first_line, printable
+from glnn.fileio import atomic_write, check_file, open_regular
 from glnn.model.files import check_inflated
-from glnn.reading import check_file, regular
 from glnn.types import Shape
-from glnn.writing import whole
 
 Array = NDArray[Any]
 MOST_HEADER = 1024  # bytes before an array's numbers: those of plain arrays take 128
@@ -111,7 +110,7 @@ def open_npz(path: Path) -> Iterator[Npz]:
     """The archive in the file `path`. Every fault is a ModelError that names the file."""
     check_file(path)
     try:
-        with _Archive(path, "rb", opener=regular) as file:
+        with _Archive(path, "rb", opener=open_regular) as file:
             if not zipfile.is_zipfile(file):
                 file.seek(0)
                 fault = ", got one that is cut short" if file.read(2) == b"PK" else ""
@@ -167,7 +166,10 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> No
     texts, `\\x00`. Raises ModelError where the file cannot be written.
     """
     try:
-        with whole(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        with (
+            atomic_write(path) as stream,
+            zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive,
+        ):
             for name, array in arrays.items():  # np.savez could take none that is called "file"
                 info = zipfile.ZipInfo(f"{printable(name)}.npy".replace("\n", "\\n"))
                 with archive.open(info, "w", force_zip64=True) as member:

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from glnn.arrays import as_one_of, of_tensor, to_float32
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.graph import Node as GraphNode
@@ -27,7 +26,7 @@ from glnn.onnx.importing import ImportedModel, import_model
 from glnn.onnx.model_proto import ModelSource, parse, read
 from glnn.onnx.node import OnnxOperator
 from glnn.tensor_info import TensorInfo, show
-from glnn.types import Array, DType, TensorType
+from glnn.types import Array, DType, TensorType, as_one_of, of_tensor, to_float32
 
 STATISTICS = {"BatchNormalization": slice(3, 5)}
 """Operands that are running statistics, the mean and the variance, by operator."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from glnn.errors import ModelError, UnsupportedOpError, fault
+from glnn.fileio import atomic_write
 from glnn.model.node import Content, Node
 from glnn.onnx.export import TABLE
 from glnn.onnx.export.writer import LayerWriter, Writer
@@ -16,7 +17,6 @@ from glnn.onnx.operators.dtypes import CODES
 from glnn.tensor_info import TensorInfo
 from glnn.types import UNKNOWN, TensorType
 from glnn.version import VERSION
-from glnn.writing import whole
 
 OPSET, IR = 21, 10
 """Versions of ONNX 1.16, of 2024, the oldest with GroupNormalization and Gelu as PyTorch's."""
@@ -69,7 +69,7 @@ def write(path: Path, model: Any) -> None:
     """Write a ModelProto, whole or not at all. Raises ModelError where that cannot be."""
     try:
         content = model.SerializeToString()
-        with whole(path) as stream:
+        with atomic_write(path) as stream:
             stream.write(content)
     except (OSError, ValueError) as error:  # a full disk, a path that holds a zero byte
         raise ModelError(f"{path}: cannot be written: {fault(error)}") from None

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, first_line
+from glnn.fileio import check_file, open_regular, resolve_inside
 from glnn.layers import Layer, Linear, ReLU, Sigmoid
 from glnn.model.files import check_inflated, parse_json, read
 from glnn.model.model import Model
-from glnn.reading import check_file, inside, regular
 
 Array = NDArray[Any]
 MOST_TEXT = 64  # characters of a number and the comma behind it
@@ -72,7 +72,7 @@ def _layer(entry: Any, where: str, path: Path | None) -> Layer:
     weight, biases = (_matrix(path, entry[key]) for key in ("weights", "biases"))
     rows, columns = weight.shape
     if biases.shape != (rows, 1):
-        file = inside(path.parent, path, entry["biases"])
+        file = resolve_inside(path.parent, path, entry["biases"])
         raise ModelError(f"{file}: biases for {rows} rows must be ({rows}, 1), got {biases.shape}")
     layer = Linear(columns, rows)
     layer.weight, layer.bias = weight, biases.reshape(rows)
@@ -81,7 +81,7 @@ def _layer(entry: Any, where: str, path: Path | None) -> Layer:
 
 def _matrix(network: Path, name: object) -> Array:
     """The matrix of the Matrix Definition that the Network Definition `network` calls `name`."""
-    definition = inside(network.parent, network, name)
+    definition = resolve_inside(network.parent, network, name)
     document = parse_json(read(definition), str(definition))
     shape: tuple[Any, Any] = document.get("rows"), document.get("cols")
     if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
@@ -90,7 +90,7 @@ def _matrix(network: Path, name: object) -> Array:
         raise ModelError(
             f'{definition}: "data_type" must be "csv", got {document.get("data_type")!r}'
         )
-    file = inside(network.parent, definition, document.get("file"))
+    file = resolve_inside(network.parent, definition, document.get("file"))
     matrix = _csv(file, *shape)
     if matrix.shape != shape:
         raise ModelError(f"{file}: {definition.name} promises {shape}, got {matrix.shape}")
@@ -120,7 +120,7 @@ def _csv(file: Path, rows: int, columns: int) -> Array:
 
 @contextmanager
 def _open(file: Path) -> Iterator[IO[str]]:
-    with open(file, "rb", opener=regular) as raw:
+    with open(file, "rb", opener=open_regular) as raw:
         if file.suffix != ".gz":
             yield TextIOWrapper(raw, "latin-1")
         else:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ModelError, fault
+from glnn.fileio import atomic_write
 from glnn.layers import Layer, Linear, ReLU, Sigmoid
 from glnn.model.node import Content
 from glnn.tensor_info import BATCH, show
 from glnn.types import Array
-from glnn.writing import whole
 
 KINDS: dict[type[Layer], str] = {
     Linear: "AffineLayer",
@@ -46,13 +46,13 @@ def save(path: Path, content: Content) -> None:
                 matrices[name], layers[-1][key] = matrix, f"{name}.json"
     try:
         with ExitStack() as files:  # which end in the opposite order
-            files.enter_context(whole(path)).write(_json(layers=layers, size=len(layers)))
+            files.enter_context(atomic_write(path)).write(_json(layers=layers, size=len(layers)))
             for name, matrix in matrices.items():
                 rows, columns = matrix.shape
                 shape = {"rows": rows, "cols": columns}
                 definition = _json(**shape, data_type="csv", file=f"{name}.csv")
-                files.enter_context(whole(path.with_name(f"{name}.json"))).write(definition)
-                stream = files.enter_context(whole(path.with_name(f"{name}.csv")))
+                files.enter_context(atomic_write(path.with_name(f"{name}.json"))).write(definition)
+                stream = files.enter_context(atomic_write(path.with_name(f"{name}.csv")))
                 np.savetxt(stream, matrix, "%.9g", ",")
     except (OSError, ValueError) as error:  # a full disk, a path that holds a zero byte
         raise ModelError(f"{path}: cannot be written: {fault(error)}") from None

@@ -21,10 +21,9 @@ from typing import IO, Any
 import numpy as np
 
 from glnn.errors import ModelError, fault, shown
+from glnn.fileio import atomic_write, check_file, open_regular
 from glnn.model.files import MOST_JSON, parse_json
-from glnn.reading import check_file, regular
 from glnn.types import Array, Shape
-from glnn.writing import whole
 
 METADATA = "__metadata__"
 MOST_DIMENSIONS = 32  # NumPy's before 2.0
@@ -95,7 +94,7 @@ def read(path: Path) -> dict[str, Array]:
     """
     check_file(path)
     try:
-        with open(path, "rb", opener=regular) as file:
+        with open(path, "rb", opener=open_regular) as file:
             entries = _entries(path, file, os.fstat(file.fileno()).st_size)
             return {entry.name: _array(entry, file) for entry in entries}
     except (OSError, ValueError, MemoryError) as error:
@@ -120,7 +119,7 @@ def save(path: Path, arrays: Mapping[str, Array]) -> None:
     try:
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
-        with whole(path) as stream:
+        with atomic_write(path) as stream:
             stream.write(len(text).to_bytes(8, "little") + text)
             for _, array in _by_falling_width(arrays):
                 plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))

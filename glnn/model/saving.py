@@ -16,10 +16,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn import reading
+from glnn import fileio
 from glnn.errors import ModelError, fault
+from glnn.fileio import open_regular
 from glnn.model.files import MOST_JSON
-from glnn.reading import regular
 
 if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, flock
@@ -95,7 +95,7 @@ def _lock_unused(path: Path) -> Iterator[None]:
     if sys.platform == "win32":  # where a file that is open cannot be removed, by us either
         yield
     else:
-        with open(path, "r+b", opener=regular) as stream:
+        with open(path, "r+b", opener=open_regular) as stream:
             _lock(stream)
             yield
 
@@ -117,7 +117,7 @@ def _settle_folder(folder: Path) -> None:
 def _former_weights(target: Path) -> str | None:
     """The .npz file of the model at `target`, where an older glnn named it after the .json file."""
     with suppress(OSError, ValueError, RecursionError):
-        document = json.loads(reading.read(target, MOST_JSON))
+        document = json.loads(fileio.read_bytes(target, MOST_JSON))
         name = target.with_suffix(".npz").name
         if isinstance(document, dict) and document.get("weights") == name:
             return name
@@ -150,7 +150,7 @@ def _is_named(path: Path, model: str) -> bool:
         if not other.name.endswith(".json") and not other.name.startswith(model):
             continue
         try:
-            content = reading.read(other, MOST_JSON)
+            content = fileio.read_bytes(other, MOST_JSON)
         except OSError as error:
             if error.errno in NO_MODEL:
                 continue

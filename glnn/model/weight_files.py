@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from glnn.arrays import of_tensor
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.model import safetensors_format
 from glnn.model.npz import open_npz, save_arrays
 from glnn.registry import module_for
-from glnn.types import Array
+from glnn.types import Array, of_tensor
 
 TORCH = (".pt", ".pth")
 ENDINGS = (".safetensors", ".npz", *TORCH)

@@ -14,13 +14,13 @@ import numpy as np
 from glnn.errors import GlnnError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
-from glnn.host_memory import out_of_memory
 from glnn.onnx.host_node import HostNode, host_graph
 from glnn.onnx.numpy_nodes import NODES
 from glnn.onnx.operators.dtypes import array_of, type_of, type_proto, type_text
 from glnn.onnx.reference_table import OLDEST, describe, is_allowed, is_checked
 from glnn.onnx.schemas import defaults, domain_of
 from glnn.onnx.training_nodes import RANDOM
+from glnn.process import out_of_memory
 from glnn.types import ANYTHING, Array, TensorType
 
 SAME_COUNT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity")

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from glnn.boxes import suppress_overlaps
+from glnn.array_functions import suppress_overlaps
 from glnn.errors import LimitError, ShapeError
-from glnn.host_memory import check_memory
+from glnn.process import check_memory
 from glnn.types import Array
 
 Attributes = Mapping[str, Any]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.host_memory import check_memory
+from glnn.process import check_memory
 from glnn.types import Array
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glnn import reading
+from glnn import fileio
 from glnn.errors import ModelError, extra
 from glnn.onnx.schemas import domain_of
 from glnn.types import Array
@@ -27,9 +27,9 @@ def package(where: str, doing: str = "reading") -> Any:
 
 def read(path: Path) -> Any:
     """The ModelProto in the file."""
-    reading.check_file(path)
+    fileio.check_file(path)
     try:
-        content = reading.read(path, MOST)
+        content = fileio.read_bytes(path, MOST)
     except (OSError, ValueError) as error:
         fault = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"{path}: cannot be read: {fault}") from None

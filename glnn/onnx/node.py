@@ -11,11 +11,11 @@ from glnn.graph.builder import Builder
 from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
-from glnn.host_memory import out_of_memory
 from glnn.onnx.delegate import Delegate
 from glnn.onnx.host_node import Convert, float64_graph, move_graph, moves
 from glnn.onnx.operators.call import CONVERTED, Converter, OperatorCall
 from glnn.onnx.operators.dtypes import HALVES
+from glnn.process import out_of_memory
 from glnn.types import DType, TensorType
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from glnn.array_functions import make_cast
 from glnn.errors import ShapeError, UnsupportedOpError, first_line, shown
-from glnn.host_memory import check_memory
-from glnn.numeric import cast
 from glnn.onnx.detection import NODES as DETECTION
 from glnn.onnx.ml_nodes import NODES as ML
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.text_nodes import NODES as TEXTS
 from glnn.onnx.training_nodes import NODES as TRAINING
+from glnn.process import check_memory
 from glnn.types import Array, DType
 
 Attributes = Mapping[str, Any]
@@ -68,7 +68,7 @@ def converted(x: Array, dtype: DType, saturate: bool = True, round_mode: str = "
             wide = np.clip(wide, -MOST[dtype], MOST[dtype])
         # ml_dtypes goes from float64 to float8 in one step, to nearest even.
         return wide.astype(dtype.numpy)
-    return cast(dtype.numpy)(x)
+    return make_cast(dtype.numpy)(x)
 
 
 def _as_few_bits(x: Array, dtype: DType) -> Array:
@@ -333,7 +333,7 @@ def _node(operator: str, function: Reduction) -> Callable[..., list[Array]]:
         along = tuple(listed) if len(listed) and x.ndim else whole
         keepdims = bool(attributes.get("keepdims", 1))
         found = function(x.astype(np.float64), axis=along, keepdims=keepdims)
-        return [cast(x.dtype)(found)]
+        return [make_cast(x.dtype)(found)]
 
     return reduced
 

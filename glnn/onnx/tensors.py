@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ModelError, first_line, shown
+from glnn.fileio import check_file, open_regular, resolve_inside
 from glnn.graph.graph import Kind, Value
 from glnn.onnx.operators.dtypes import dtype_of
-from glnn.reading import check_file, inside, regular
 from glnn.types import MOST, Array, DType, Shape, TensorType
 
 PACKED = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}
@@ -86,13 +86,13 @@ class Tensors:
         if dtype is DType.object:
             raise ModelError(f"{what}: texts cannot be in a file of their own")
         location, nbytes = given.get("location"), _nbytes(dtype, dims)
-        path = inside(self.folder, self.folder / "model", location, self.home)
+        path = resolve_inside(self.folder, self.folder / "model", location, self.home)
         check_file(path)
         offset, length = (self._number(given.get(key, "0"), what, key) for key in SPANS)
         if length not in (0, nbytes):
             raise ModelError(f"{what}: {dims} {dtype.value} take {nbytes} bytes, got {length}")
         try:
-            with open(path, "rb", opener=regular) as file:
+            with open(path, "rb", opener=open_regular) as file:
                 there = os.fstat(file.fileno()).st_size
                 if offset + nbytes > there:
                     fault = f"has {there} bytes, {nbytes} from {offset} on are wanted"

@@ -17,7 +17,7 @@ from glnn.errors import DeviceError
 from glnn.gl import Device, Timer, Timestamps
 from glnn.gl.timer import TRIES, Sample, above
 from glnn.profiling.profile import profile
-from glnn.span import Span
+from glnn.trace_spans import Span
 
 DISTURBED = "the timestamps were disturbed or above the clock on the wall"
 Works = Sequence[tuple[str, Launch]]

@@ -17,7 +17,7 @@ from glnn.compiler.plan import Plan
 from glnn.compiler.step import Step
 from glnn.gl import Timer
 from glnn.gl.timer import SHARE
-from glnn.span import duration
+from glnn.trace_spans import duration
 
 Work = Callable[[], object]
 WARM_UP = 3

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from glnn.compiler.plan import Plan
 from glnn.compiler.step import Step
 from glnn.errors import GlnnError, fault
+from glnn.fileio import atomic_write
 from glnn.gl.timer import TRIES
 from glnn.profiling.clocks import DISTURBED, Clock, HostClock, Works, clock_for, works_of
-from glnn.span import Span
+from glnn.trace_spans import Span
 from glnn.version import VERSION
-from glnn.writing import whole
 
 Array = NDArray[Any]
 HOST, GPU, WAITED = 1, 2, 3
@@ -197,7 +197,7 @@ class Trace:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace to `path`, whole or not at all. Raises GlnnError where that fails."""
         try:
-            with whole(path) as stream:
+            with atomic_write(path) as stream:
                 stream.write(json.dumps(self.to_json(), allow_nan=False).encode())
         except (OSError, ValueError) as error:  # a path that holds a zero byte
             raise GlnnError(f"{os.fspath(path)}: cannot be written: {fault(error)}") from None

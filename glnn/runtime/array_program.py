@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from glnn.array_functions import FUNCTIONS
 from glnn.gl.command_buffer import FormatError, plain, size_of
-from glnn.host_memory import check_memory
+from glnn.process import check_memory
 from glnn.size_table import Size, SizeIndex, depends, maker, number, places
 from glnn.types import Array
 

@@ -36,7 +36,7 @@ class Input:
     takes: DType
     """On the device: int32 for int64 that is narrowed, float32 for float16."""
     small: bool = False
-    """Whether its int64 numbers must be small (`arrays.check_small`), as the plan was made for."""
+    """Whether its int64 numbers must be small (`types.check_small`), as the plan was made for."""
     below: tuple[int, ...] = ()
     """Sizes of the tables that its numbers are indices of, which a run checks."""
     called: str = ""

@@ -12,16 +12,23 @@ from weakref import ref
 
 import numpy as np
 
-from glnn.arrays import check_indices, check_small
 from glnn.errors import DeviceError, ModelError, NoRoomError, ShapeError, shown
 from glnn.gl import Device, Fence
-from glnn.host_memory import out_of_memory
-from glnn.process import process_lock
+from glnn.process import out_of_memory, process_lock
 from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.runtime.executable import Executable, Output
 from glnn.runtime.store import Performer, T
 from glnn.settings import Settings
-from glnn.types import Array, DType, Shape, as_float, narrowed, to_float16
+from glnn.types import (
+    Array,
+    DType,
+    Shape,
+    as_float,
+    check_indices,
+    check_small,
+    narrowed,
+    to_float16,
+)
 
 
 class Run(Protocol):

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from glnn.disk import digest
+from glnn.disk_cache import digest
+from glnn.fileio import OpenedFile
 from glnn.gl import Device
 from glnn.glsl import shaders_folder
 from glnn.process import processors
-from glnn.reading import Noted
 from glnn.runtime.executable import ShapeRange
 from glnn.runtime.options import Options
 from glnn.settings import Settings
@@ -82,7 +82,7 @@ class FileStamp:
             return False
 
 
-def stamp_files(read: Iterable[Noted]) -> tuple[FileStamp, ...] | None:
+def stamp_files(read: Iterable[OpenedFile]) -> tuple[FileStamp, ...] | None:
     """Return stamps of the files that were read; None where a change could go unseen."""
     found: dict[str, FileStamp] = {}
     for noted in read:

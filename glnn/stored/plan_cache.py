@@ -21,22 +21,21 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.disk import DamagedError, Disk, Draft, Entry, digest
+from glnn.disk_cache import CacheEntry, DamagedError, DiskCache, Draft, digest
 from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError, shown
+from glnn.fileio import OpenedFile
 from glnn.gl import DataTexture, Device
 from glnn.gl.command_buffer import FormatError, TextureView
 from glnn.gl.device import SHARED
 from glnn.gl.program import Program
 from glnn.gl.transfer import allocate_buffer
 from glnn.process import process_lock, processors
-from glnn.reading import Noted
 from glnn.runtime.buffer_set import Resources
 from glnn.runtime.executable import Executable, ShapeRange
 from glnn.runtime.options import Options
 from glnn.runtime.runner import Runner
 from glnn.runtime.store import OnDevice
 from glnn.settings import Settings
-from glnn.span import duration
 from glnn.stored.index import (
     MOST_PLANS,
     PLAIN,
@@ -51,6 +50,7 @@ from glnn.stored.index import (
     stamp_files,
 )
 from glnn.tensor_info import ModelInfo
+from glnn.trace_spans import duration
 from glnn.types import Array, Shape
 
 LOG = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ def available(device: Device) -> int | None:
 class CachePlace:
     """The place in the cache of one model's plans, for a device and options."""
 
-    disk: Disk
+    disk: DiskCache
     """The user's."""
     key: str
     """The key that identifies it, in hexadecimal digits."""
@@ -162,7 +162,7 @@ class CachePlace:
         device: None opens, or shares, what `options` ask for; None where that cannot be had, too.
         """
         settings = Settings.from_environment()
-        disk, model = Disk.of(settings), source_key(source)
+        disk, model = DiskCache.of(settings), source_key(source)
         left = options.backend == "auto"
         hosts = options.backend == "cpu" or (left and settings.backends[:1] == ("cpu",))
         if not disk.keeps or settings.debug or model is None or hosts:
@@ -177,7 +177,7 @@ class CachePlace:
         around = environment_key(found, settings, files)
         return cls(disk, digest(*model, *around, *options_key(options)), found, files.fresh)
 
-    def index(self) -> tuple[Index, Entry] | None:
+    def index(self) -> tuple[Index, CacheEntry] | None:
         """Return the index on disk and its entry; None where there is none that is sound."""
         entry = self.disk.map(self.name)
         if entry is None:
@@ -438,7 +438,7 @@ class StoredModel:
     No size in them depends on the numbers of an input.
     """
 
-    def __init__(self, place: CachePlace, index: Index, entry: Entry) -> None:
+    def __init__(self, place: CachePlace, index: Index, entry: CacheEntry) -> None:
         self.info = index.info
         self.backend = index.backend
         """The name of the backend that its plans were made by."""
@@ -527,7 +527,7 @@ class StoredModel:
         return made
 
 
-def _content(entry: Entry | None, part: StoredWeight) -> tuple[Entry, NDArray[np.uint32]]:
+def _content(entry: CacheEntry | None, part: StoredWeight) -> tuple[CacheEntry, NDArray[np.uint32]]:
     """Return the entry that has a part, and its words. Raises DamagedError where there is none."""
     if entry is None:
         raise DamagedError(f"{part.entry} is not kept any more")
@@ -537,7 +537,7 @@ def _content(entry: Entry | None, part: StoredWeight) -> tuple[Entry, NDArray[np
 class ChecksumThreads:
     """Threads that look at the checksums of parts of entries."""
 
-    def __init__(self, parts: Sequence[tuple[Entry, str]]) -> None:
+    def __init__(self, parts: Sequence[tuple[CacheEntry, str]]) -> None:
         self._parts, self._next = parts, count()
         self._wrong: list[str] = []
         most = min(len(parts), max(processors() - 1, 1), MOST_THREADS)
@@ -584,7 +584,7 @@ class PlanCache:
         device: Device,
         backend: str,
         info: ModelInfo,
-        read: Sequence[Noted],
+        read: Sequence[OpenedFile],
     ) -> PlanWriter | None:
         """Return what writes plans of that model, just loaded to run on the `backend` of `device`.
 

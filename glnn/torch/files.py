@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from glnn.errors import GlnnError, ModelError, fault, first_line
+from glnn.fileio import atomic_write, check_file, open_regular
 from glnn.model.files import check_inflated
-from glnn.reading import check_file, regular
 from glnn.types import Array
-from glnn.writing import whole
 
 ZIP, PICKLE = b"PK\x03\x04", b"\x80"
 OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -30,7 +29,7 @@ def read(path: Path) -> Any:
     """
     check_file(path)
     try:
-        with open(path, "rb", opener=regular) as file, warnings.catch_warnings():
+        with open(path, "rb", opener=open_regular) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = torch.load(file, map_location="cpu", weights_only=True)
             size = path.stat().st_size
@@ -49,7 +48,7 @@ def save(path: Path, arrays: Mapping[str, Array]) -> None:
     """
     try:
         tensors = {name: torch.tensor(array) for name, array in arrays.items()}
-        with whole(path) as stream:
+        with atomic_write(path) as stream:
             torch.save(tensors, stream)
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         raise ModelError(f"{path}: cannot be written: {fault(error)}") from None  # type: ignore[arg-type]
@@ -58,7 +57,7 @@ def save(path: Path, arrays: Mapping[str, Array]) -> None:
 def _wrong(path: Path, error: Exception) -> str:
     """Return a description of a file's fault, from PyTorch's error and the file's first bytes."""
     try:
-        with open(path, "rb", opener=regular) as file:
+        with open(path, "rb", opener=open_regular) as file:
             begin = file.read(len(OLD))
             names = zipfile.ZipFile(file).namelist() if begin.startswith(ZIP) else []
     except (OSError, ValueError, RuntimeError, zipfile.BadZipFile):

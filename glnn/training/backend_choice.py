@@ -8,9 +8,9 @@ from time import perf_counter
 from glnn.backends import Backend
 from glnn.backends.answers import Answers
 from glnn.backends.gl import GlBackend
-from glnn.choice import Choice
 from glnn.compiler.fastest import Clock, shape_class, time_backends, timing_order
 from glnn.graph.fingerprint import fingerprint
+from glnn.runtime.options import BackendChoice
 from glnn.training.steps import Batch, BatchKey, Recipe, Steps
 
 
@@ -20,7 +20,7 @@ def fastest_backend(
     key: BatchKey,
     batch: Batch,
     clock: Clock = perf_counter,
-) -> Choice:
+) -> BackendChoice:
     """Return the backend of `candidates` whose warm training steps take the least time.
 
     Each trains copies of the parameters, which are dropped afterwards. The answer is kept for the
@@ -57,7 +57,7 @@ def fastest_backend(
     names = [name for name in timing_order(device) if name in candidates]
     timings = time_backends(names, prepared, device, clock)
     if not timings.seconds:  # each was lost in a later step
-        return Choice(next(iter(candidates)), why=timings.why)
+        return BackendChoice(next(iter(candidates)), why=timings.why)
     choice = timings.choice
     if timings.is_lasting:
         gl.answers.keep(answer_key, choice, f"training of {recipe.model.name}", shapes)

@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 
 from glnn.errors import GlnnError, ModelError, fault, shown
+from glnn.fileio import try_write
 from glnn.training.history import MISSING, History
 from glnn.types import Array
-from glnn.writing import probe
 
 MONITORED = ("loss", *MISSING)
 """The metrics that early stopping can monitor."""
@@ -171,7 +171,7 @@ class Checkpoint(Callback):
 
     def on_begin(self, trainer: Training) -> None:
         try:
-            probe(self.path)
+            try_write(self.path)
         except (OSError, ValueError) as error:
             raise ModelError(f"{os.fspath(self.path)}: cannot be written: {fault(error)}") from None
         self._saved = -1, -1

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ModelError, fault, shown
+from glnn.fileio import atomic_write
 from glnn.model.npz import open_npz
 from glnn.training.history import History
 from glnn.types import Array
-from glnn.writing import whole
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1
@@ -119,7 +119,7 @@ def write(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
     for number, kept in enumerate(snapshot.callbacks):
         arrays |= {f"{CALLBACK}{number}/{name}": array for name, array in kept.items()}
     try:
-        with whole(path) as stream:
+        with atomic_write(path) as stream:
             np.savez(stream, **arrays)  # type: ignore[arg-type]  # its other one is a bool
             stream.flush()
             os.fsync(stream.fileno())  # before the old one is replaced

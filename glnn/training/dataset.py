@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from glnn.arrays import to_float32
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.model.npz import Npz, open_npz
 from glnn.model.samples import fit_samples
 from glnn.tensor_info import TensorInfo
 from glnn.training.generator import permutation
 from glnn.training.idx import read_idx
-from glnn.types import Array
+from glnn.types import Array, to_float32
 
 PAIRS = (("x", "y"), ("images", "labels"), ("image", "label"), ("x_train", "y_train"))
 """The names of the arrays of an .npz file: samples and targets."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from glnn.errors import GlnnError, ModelError, extra, fault, shown
-from glnn.writing import whole
+from glnn.fileio import atomic_write
 
 WHOLE = ("epoch", "step")
 """Columns of whole numbers; the others are floats, some of which may be missing."""
@@ -124,7 +124,7 @@ class History:
             axes.legend()
         kind = Path(path).suffix.removeprefix(".").lower() or "png"
         try:
-            with whole(path) as stream:
+            with atomic_write(path) as stream:
                 figure.savefig(stream, format=kind)
         except (OSError, ValueError) as error:
             raise GlnnError(f"{os.fspath(path)}: cannot be written: {fault(error)}") from None

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError
+from glnn.fileio import check_file, open_regular
 from glnn.model.files import check_inflated
 from glnn.model.npz import ArrayHeader, read_array
-from glnn.reading import check_file, regular
 
 BYTES = 0x08
 """The third byte for unsigned bytes; the fourth is the number of dimensions."""
@@ -30,7 +30,7 @@ def read_idx(path: Path, rank: int) -> NDArray[np.uint8]:
     """
     check_file(path)
     try:
-        with open(path, "rb", opener=regular) as file:
+        with open(path, "rb", opener=open_regular) as file:
             if path.suffix != ".gz":
                 return _read(path, file, rank)
             with io.BufferedReader(gzip.GzipFile(fileobj=file)) as inflated:

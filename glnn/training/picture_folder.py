@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from glnn.errors import GlnnError, ModelError, ShapeError
-from glnn.host_memory import readable_bytes
 from glnn.images.files import has_picture_name
 from glnn.images.labels import Labels
-from glnn.process import memory
+from glnn.process import memory_limit, readable_bytes
 from glnn.progress_bar import report_work
 from glnn.training.dataset import Dataset
 from glnn.types import Array
@@ -130,7 +129,7 @@ class PictureFolder:
         return Dataset(x[: len(taken)], np.array(taken, np.int32), self.classes)
 
     def _check_memory(self, count: int, sample: Array) -> None:
-        needed, there = count * sample.nbytes, memory()
+        needed, there = count * sample.nbytes, memory_limit()
         if needed > there:
             raise ModelError(
                 f"{self.path}: {count} samples of {sample.shape[1:]} take {readable_bytes(needed)} "

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from glnn.backends import Backend, open_backend
-from glnn.choice import Choice
 from glnn.compiler.fastest import candidates
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.gl import Device
 from glnn.model import Model
 from glnn.model.onnx_format import GraphModel
+from glnn.runtime.options import BackendChoice
 from glnn.training.backend_choice import fastest_backend
 from glnn.training.callbacks import Callback, Checkpoint
 from glnn.training.checkpoint import (
@@ -102,7 +102,7 @@ class Trainer:
         self._recipe = Recipe(model, self._optimizer, options)
         self._steps = Steps(self._recipe, opened, kernels or {})
         self._candidates = candidates(backend, kernels or {}, **where)  # until one is chosen
-        self._choice: Choice | None = None
+        self._choice: BackendChoice | None = None
         self._converter, self._course = SampleConverter(model, self._loss), FitProgress()
         self._read_at: int | None = None  # the step whose weights the model has
         self._callbacks: tuple[Callback, ...] = ()
@@ -144,7 +144,7 @@ class Trainer:
         return self._steps.backend
 
     @property
-    def choice(self) -> Choice | None:
+    def choice(self) -> BackendChoice | None:
         """The choice of "auto" at the first batch, and its times; None where nothing was chosen."""
         return self._choice
 

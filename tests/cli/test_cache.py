@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from glnn.disk import Disk
+from glnn.disk_cache import DiskCache
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
     monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
     monkeypatch.delenv("GLNN_CACHE_SIZE", raising=False)
-    disk = Disk(tmp_path)
+    disk = DiskCache(tmp_path)
     disk.write("programs/a", {"x": bytes(100)}, device="one")
     disk.write("programs/b", {"x": bytes(200)}, device="two")
     disk.write("plans/a", {"x": bytes(3000)}, device="one")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn.disk import Disk
+from glnn.disk_cache import DiskCache
 from glnn.errors import LimitError
 from glnn.gl import Buffer, Device, Program, Source
 from glnn.layout import parse
@@ -119,7 +119,7 @@ def test_what_the_driver_refuses_is_compiled(opened, source, stage, tmp_path) ->
     """Well under its checksum, as after an update of the driver."""
     device = opened()
     key = made(device, source, stage).key
-    disk, name = Disk(tmp_path), f"programs/{key}"
+    disk, name = DiskCache(tmp_path), f"programs/{key}"
     kept = disk.read(name)
     assert kept is not None
     binary, known = kept["binary"], kept["known"]
@@ -138,11 +138,11 @@ def test_what_the_driver_refuses_is_compiled(opened, source, stage, tmp_path) ->
 def test_binaries_count_what_they_capture(opened, source, tmp_path) -> None:
     device = opened()
     key = made(device, source, "feedback").key
-    kept = Disk(tmp_path).read(f"programs/{key}")
+    kept = DiskCache(tmp_path).read(f"programs/{key}")
     assert kept is not None
     other = kept["known"].replace(b'["result"]', b'["result", "more"]')
     assert other != kept["known"]
-    Disk(tmp_path).write(f"programs/{key}", {**kept, "known": other})
+    DiskCache(tmp_path).write(f"programs/{key}", {**kept, "known": other})
     assert Program.restored(device, key) is None
     device.check_always("nothing left behind")
 

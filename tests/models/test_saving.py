@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn import reading
+from glnn import fileio
 from glnn.errors import ModelError
 from glnn.layers import Layer, Linear, ReLU
 from glnn.model import Model, load, saving
@@ -283,7 +283,7 @@ def test_a_copy_that_cannot_be_read_now_keeps_its_weights(tmp_path, monkeypatch,
     path, best = tmp_path / "net.json", tmp_path / "best.json"
     model(1).save(path)
     shutil.copy(path, best)
-    real = reading.read
+    real = fileio.read_bytes
 
     def fail(file: Path, most: int) -> bytes:
         if file == best:
@@ -291,7 +291,7 @@ def test_a_copy_that_cannot_be_read_now_keeps_its_weights(tmp_path, monkeypatch,
         return real(file, most)
 
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "read", fail)
+        patch.setattr(fileio, "read_bytes", fail)
         model(9).save(path)
     assert (value_of(path), value_of(best)) == (9, 1)
     best.unlink()

@@ -55,9 +55,9 @@ else:
 
 from glnn import onnx_backend
 from glnn.errors import GlnnError
+from glnn.fileio import atomic_write
 from glnn.gl.buffer import Buffer
 from glnn.kernels.verdicts import Verdicts
-from glnn.writing import whole
 from tests.onnx import gpu_cases
 from tests.onnx.child import Child
 from tests.onnx.gpu_cases import FAILURES, KINDS, cases
@@ -441,7 +441,7 @@ def main() -> int:
 def save(path: Path, results: Sequence[Result]) -> None:
     """Write `results` to a JSON file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as stream:
+    with atomic_write(path) as stream:
         stream.write((json.dumps([asdict(one) for one in results], indent=1) + "\n").encode())
 
 

@@ -39,7 +39,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import parser
 
-from glnn import host_memory
+from glnn import process as process_module
 from glnn.errors import GlnnError
 from glnn.session import InferenceSession
 from tests.onnx.conformance import cases, data
@@ -417,7 +417,7 @@ def _outcome(number: int, path: Path, backend: str, draw: random.Random) -> Outc
             given += sum(np.asarray(one).nbytes for one in feeds.values())
             free = given + FREE
             if backend == "cpu":
-                host_memory.free_memory = lambda: max(free - (_resident() - before), 0)
+                process_module.free_memory = lambda: max(free - (_resident() - before), 0)
             results = session.run(None, feeds)
             given += sum(np.asarray(one).nbytes for one in results if isinstance(one, np.ndarray))
             kind = "ran"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import parser
 
-from glnn import host_memory
+from glnn import process as process_module
 from glnn.backends import NAMES
 from glnn.compiler.cpu_fallback import LARGE
 from glnn.errors import LimitError, ModelError, ShapeError
@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_refused_before_it_is_made(
     try:
         session = InferenceSession(content, "cpu")
         assert tracemalloc.get_traced_memory()[1] < LOADED
-        monkeypatch.setattr(host_memory, "free_memory", lambda: FREE)
+        monkeypatch.setattr(process_module, "free_memory", lambda: FREE)
         (given,) = session.get_inputs()
         x = np.ones(given.shape, given.dtype.numpy)
         with pytest.raises(LimitError, match=_said(name)):
@@ -91,7 +91,7 @@ def test_tensors_that_are_there_at_once_are_summed(monkeypatch: pytest.MonkeyPat
     """Each of them fits by itself."""
     text = CHAIN.replace("{ s", "{ z = Constant<value_int=0>() s")
     session = InferenceSession(model(text), "cpu")
-    monkeypatch.setattr(host_memory, "free_memory", lambda: FREE)
+    monkeypatch.setattr(process_module, "free_memory", lambda: FREE)
     tracemalloc.start()
     try:
         said = r"a run of g on cpu, of which node '\w+', \w+ with the result float32 \(25000000,\)"
@@ -102,7 +102,7 @@ def test_tensors_that_are_there_at_once_are_summed(monkeypatch: pytest.MonkeyPat
         assert tracemalloc.get_traced_memory()[1] < LOADED
     finally:
         tracemalloc.stop()
-    monkeypatch.setattr(host_memory, "free_memory", lambda: 3 * FREE)
+    monkeypatch.setattr(process_module, "free_memory", lambda: 3 * FREE)
     (found,) = session.run(None, {"x": np.zeros(1, np.float32)})
     assert found == 0
 
@@ -213,7 +213,7 @@ TABLES = {
 def test_tables_that_do_not_fit_are_not_computed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_memory, "free_memory", lambda: FREE)
+    monkeypatch.setattr(process_module, "free_memory", lambda: FREE)
     said = rf"{name.split(',')[0]}.* needs \d+ bytes of the host's memory .*, {FREE} are free"
     _refused(TABLES[name], LimitError, said)
 

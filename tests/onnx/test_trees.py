@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 
 import glnn
-from glnn import host_memory
+from glnn import process as process_module
 from glnn.errors import GlnnError, LimitError
 from glnn.onnx.delegate import Delegate
 
@@ -234,7 +234,7 @@ def test_what_is_no_forest(change: dict[str, Any], says: str) -> None:
 
 def test_many_targets_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told before a table of all nodes and targets is made."""
-    monkeypatch.setattr(host_memory, "free_memory", lambda: 1 << 21)
+    monkeypatch.setattr(process_module, "free_memory", lambda: 1 << 21)
     attributes = {**STUMP, "n_targets": 1 << 17}
     x = np.zeros((2, FEATURES), np.float32)
     node = model_of("TreeEnsembleRegressor", np.float32, **attributes).graph.node[0]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from glnn.backends.answers import Answers
-from glnn.choice import Choice
 from glnn.compiler.fastest import shape_class, warm_seconds
 from glnn.errors import GlnnError
 from glnn.gl.device_info import Capabilities
@@ -19,7 +18,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operators import Matmul, Pointwise, Softmax
-from glnn.runtime.options import Options
+from glnn.runtime.options import BackendChoice, Options
 from glnn.settings import Settings
 from glnn.stored.index import options_key
 from glnn.types import TensorType
@@ -40,21 +39,21 @@ DEVICE = Capabilities("es", (3, 2), "Somebody", "Some GPU", "OpenGL ES 3.2", "3.
     ],
 )
 def test_the_fastest_is_taken(seconds: dict[str, float], taken: str) -> None:
-    assert Choice.of(seconds, {}).backend == taken
+    assert BackendChoice.of(seconds, {}).backend == taken
 
 
 def test_what_people_are_told_of_a_choice() -> None:
-    found = Choice(
+    found = BackendChoice(
         "cpu", {"cpu": 0.0105, "compute": 2.0}, {"compute": "far behind", "feedback": "x"}
     )
     assert str(found) == "cpu: cpu 10.5 ms, compute 2 s (far behind); feedback not timed: x"
-    assert str(Choice("compute", remembered=True)) == "compute (as seen before)"
+    assert str(BackendChoice("compute", remembered=True)) == "compute (as seen before)"
 
 
 @pytest.mark.parametrize("wrong", [("gpu", {}), ("cpu", {"cpu": 0.0}), ("cpu", {"x": 1.0})])
 def test_a_choice_is_of_what_there_is(wrong: tuple[str, dict[str, float]]) -> None:
     with pytest.raises(ValueError, match="expected"):
-        Choice(*wrong)
+        BackendChoice(*wrong)
 
 
 class Watch:
@@ -124,7 +123,7 @@ def test_a_fingerprint_is_the_same_in_another_process(python) -> None:
 
 
 def test_answers_are_kept_by_device(tmp_path: Path) -> None:
-    choice = Choice("cpu", {"cpu": 0.5, "compute": 2.0}, {"feedback": "it does not open"})
+    choice = BackendChoice("cpu", {"cpu": 0.5, "compute": 2.0}, {"feedback": "it does not open"})
     answers = Answers.load(tmp_path, DEVICE, "1")
     answers.keep("a key", choice, "net", "x=1x4")
     again = Answers.load(tmp_path, DEVICE, "1")
@@ -141,12 +140,12 @@ def test_answers_are_kept_by_device(tmp_path: Path) -> None:
 
 def test_answers_live_without_a_folder() -> None:
     answers = Answers.load(None, DEVICE, "1")
-    answers.keep("a key", Choice("cpu", {"cpu": 1.0}), "net", "x=1")
-    assert answers.find("a key") == Choice("cpu", {"cpu": 1.0}, remembered=True)
+    answers.keep("a key", BackendChoice("cpu", {"cpu": 1.0}), "net", "x=1")
+    assert answers.find("a key") == BackendChoice("cpu", {"cpu": 1.0}, remembered=True)
 
 
 def test_a_damaged_file_is_passed_over(tmp_path: Path) -> None:
-    Answers.load(tmp_path, DEVICE, "1").keep("k", Choice("cpu", {"cpu": 1.0}), "net", "x=1")
+    Answers.load(tmp_path, DEVICE, "1").keep("k", BackendChoice("cpu", {"cpu": 1.0}), "net", "x=1")
     (file,) = tmp_path.rglob("*.json")
     file.write_text(file.read_text().replace('"backend": "cpu"', '"backend": "gpu"'))
     with pytest.warns(UserWarning, match="damaged"):
@@ -158,7 +157,7 @@ def test_the_oldest_answers_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glnn.backends.answers.MOST", most)
     now = iter(range(1, most + 2))
     monkeypatch.setattr("glnn.backends.answers.time", lambda: next(now))
-    answers, choice = Answers.load(None, DEVICE, "1"), Choice("cpu", {"cpu": 1.0})
+    answers, choice = Answers.load(None, DEVICE, "1"), BackendChoice("cpu", {"cpu": 1.0})
     for i in range(most + 1):
         answers.keep(str(i), choice, "net", "x=1")
     assert len(answers.found) == most and answers.find("0") is None and answers.find("1")

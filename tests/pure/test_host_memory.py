@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from glnn import host_memory
+from glnn import process as process_module
 from glnn.errors import LimitError
-from glnn.host_memory import check_memory, free_memory, readable_bytes
+from glnn.process import check_memory, free_memory, readable_bytes
 
 GIB = 1 << 30
 
@@ -74,7 +74,7 @@ def test_here_it_is_some() -> None:
 
 
 def test_the_error_says_what_is_needed_and_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_memory, "free_memory", lambda: 3 << 20)
+    monkeypatch.setattr(process_module, "free_memory", lambda: 3 << 20)
     check_memory(3 << 20, lambda: "this")
     check_memory(1 << 20, lambda: "this")
     with pytest.raises(
@@ -89,7 +89,7 @@ def test_few_bytes_are_not_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked() -> int:
         raise AssertionError("the system was asked")
 
-    monkeypatch.setattr(host_memory, "free_memory", asked)
+    monkeypatch.setattr(process_module, "free_memory", asked)
     check_memory(1 << 20, lambda: "this")
 
 

@@ -16,12 +16,12 @@ import pytest
 from onnx import helper
 
 from glnn.backends.launch import Shown
-from glnn.disk import Disk
+from glnn.disk_cache import DiskCache
 from glnn.errors import DeviceError
+from glnn.fileio import read_bytes, record_opened_files
 from glnn.gl import Device, Program, Source
 from glnn.gl.command_buffer import BoundCommands, CommandBuffer, FormatError, VertexInput
 from glnn.layout import parse
-from glnn.reading import noting, read
 from glnn.runtime.executable import Block, Executable, Input, IOSpec, ShapeRange, Symbol, TensorSlot
 from glnn.runtime.options import Options
 from glnn.settings import Settings
@@ -48,7 +48,7 @@ def twice(request, keeping: Device, tmp_path_factory) -> Twice:
 @pytest.fixture
 def stored(twice: Twice, old: Old, cache: Path) -> Iterator[dict[Path, bytes]]:
     """The files of plans and weights of a model that was stored just now."""
-    Disk.of(Settings.from_environment()).clear(["plans", "weights"])
+    DiskCache.of(Settings.from_environment()).clear(["plans", "weights"])
     old(twice.path)
     (info,) = twice.session().get_inputs()
     twice.cold({info.name: numbers(0, info.with_batch(1))})
@@ -257,8 +257,8 @@ def test_a_file_that_was_written_just_now_is_not_stored(tmp_path: Path, old: Old
     path = tmp_path / "net.json"
 
     def seen() -> bool:
-        with noting() as noted:
-            assert read(path, 100) == b"{}"
+        with record_opened_files() as noted:
+            assert read_bytes(path, 100) == b"{}"
         return stamp_files(noted) is not None
 
     found = True

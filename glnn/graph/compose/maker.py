@@ -13,7 +13,7 @@ from glnn.graph.expression import Arg, Expr, Scalar, formula
 from glnn.graph.graph import FOLDED, Kind, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Arange, Pointwise, Reshape, Slice
-from glnn.host_memory import check_memory
+from glnn.process import check_memory
 from glnn.symint import SymInt, greatest, integers, is_symbolic
 from glnn.types import Array, DType, Shape, TensorType
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from glnn.array_functions import cum_sum
+from glnn.array_functions import cum_sum, div
 from glnn.errors import ShapeError
 from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.compiled_expression import CompiledExpression
@@ -27,7 +27,6 @@ from glnn.graph.operator import (
     Types,
 )
 from glnn.graph.operators.move import normalised
-from glnn.numeric import div
 from glnn.symint import SymFloat
 from glnn.types import Array, Dim, DType, Shape, TensorType
 

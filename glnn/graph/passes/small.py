@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from glnn import arrays
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.interval import Interval
 from glnn.graph.operators import Within
-from glnn.types import DType
+from glnn.types import MAX_SMALL, DType
 
-SMALL = Interval(-arrays.SMALL, arrays.SMALL)
+SMALL = Interval(-MAX_SMALL, MAX_SMALL)
 """Bounds of the numbers of such inputs."""
 
 
@@ -26,7 +25,7 @@ def named_small(graph: Graph) -> tuple[str, ...]:
 
 
 def with_small_inputs(graph: Graph, left: Collection[str]) -> Graph:
-    """Return `graph` for inputs that are `arrays.all_small`, except for those named in `left`."""
+    """Return `graph` for inputs that are `types.all_small`, except for those named in `left`."""
     here: dict[Value, Value] = {}
     nodes: list[Node] = []
     for value in graph.inputs:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, overload
 
+from glnn.array_functions import make_cast
 from glnn.errors import ShapeError
 from glnn.graph.compose.maker import Maker
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.numeric import cast
 from glnn.onnx.operators.dtypes import HALVES
 from glnn.symint import as_integer
 from glnn.types import ON_GPU, Array, DType, TensorType
@@ -56,7 +56,7 @@ def convert_array(x: Array, dtype: DType) -> Array:
     """Return x as `dtype`. Floats are cut towards 0 and clamped, NaN becomes 0."""
     if DType.of(x).kind == "float" and x.dtype.kind != "f":  # ml_dtypes'
         x = x.astype(DType.float32.numpy)
-    return cast(dtype.numpy)(x)
+    return make_cast(dtype.numpy)(x)
 
 
 T = TypeVar("T")

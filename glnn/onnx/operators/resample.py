@@ -22,7 +22,14 @@ from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators import Gather, GatherND, Identity, Reduce, Resample, Slice, Transpose
 from glnn.graph.operators.host import HostOperator, Table
 from glnn.onnx.operators.call import Converter, OperatorCall
-from glnn.resized_axis import CENTRES, MODES, ROUNDED, Filter, ResizedAxis, nearest_places
+from glnn.resampling import (
+    CENTRES,
+    MODES,
+    ROUNDING,
+    AxisResampling,
+    InterpolationFilter,
+    nearest_positions,
+)
 from glnn.symint import SymInt, greatest, hint, holds_symbols, same
 from glnn.types import MOST, Array, DType, Shape, TensorType
 
@@ -33,10 +40,10 @@ F64 = np.float64
 class WideResample(HostOperator):
     """Weighted sums of x's numbers along an axis, float64."""
 
-    resized: ResizedAxis
+    resized: AxisResampling
     mode: str
     """The coordinate transformation mode."""
-    filter: Filter
+    filter: InterpolationFilter
     outside: float | None
     """The number of places that lie outside of x; None where the filter makes them, too."""
 
@@ -80,7 +87,7 @@ class WideResample(HostOperator):
 class ResizeTable(Table):
     """Numbers of which an axis of another size is made."""
 
-    resized: ResizedAxis
+    resized: AxisResampling
     mode: str
     """The coordinate transformation mode."""
 
@@ -111,7 +118,7 @@ class TapsTable(ResizeTable):
 
     name: ClassVar[str] = "taps_table"
     array_function: ClassVar[str] = "taps_table"
-    filter: Filter
+    filter: InterpolationFilter
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         shape = self.resized.reach(self.filter), self.resized.count
@@ -192,13 +199,13 @@ def _floats(call: OperatorCall, value: Value) -> tuple[float, ...]:
     return tuple(float(n) for n in call.array(value).ravel())
 
 
-def _axes_by_scale(x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[ResizedAxis]:
+def _axes_by_scale(x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[AxisResampling]:
     if len(axes) != len(scales) or not all(0 < scale < float("inf") for scale in scales):
         raise ShapeError(f"Resize: a positive scale for each of {len(axes)} axes, got {scales}")
     found = []
     for axis, scale in zip(axes, scales, strict=True):
         size = x.type.shape[axis]
-        found.append(ResizedAxis(axis, size, _scale_size(size, scale), scale))
+        found.append(AxisResampling(axis, size, _scale_size(size, scale), scale))
     return found
 
 
@@ -221,7 +228,7 @@ def _scale_size(size: int, scale: float) -> int:
 
 def _axes_by_size(
     x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str
-) -> list[ResizedAxis]:
+) -> list[AxisResampling]:
     if len(axes) != len(sizes) or any(size < 0 for size in sizes):
         raise ShapeError(f"Resize: a size for each of {len(axes)} axes, got {tuple(sizes)}")
     there = [x.type.shape[axis] for axis in axes]
@@ -229,17 +236,17 @@ def _axes_by_size(
     if any(size == 0 and (count != 0 or policy != "stretch") for count, size in pairs):
         raise ShapeError(f"Resize: {x.type} has no places")
     if policy == "stretch":
-        return [ResizedAxis(*one) for one in zip(axes, there, sizes, strict=True)]
+        return [AxisResampling(*one) for one in zip(axes, there, sizes, strict=True)]
     if policy not in ("not_larger", "not_smaller"):
         raise ShapeError(f"Resize: keep_aspect_ratio_policy {policy!r} is not known")
     scales = [count / size for count, size in pairs]
     scale = min(scales) if policy == "not_larger" else max(scales)
     sizes = [floor(scale * size + 0.5) for size in there]
-    return [ResizedAxis(*one, scale) for one in zip(axes, there, sizes, strict=True)]
+    return [AxisResampling(*one, scale) for one in zip(axes, there, sizes, strict=True)]
 
 
 def _resample_axes(
-    call: OperatorCall, x: Value, along: Sequence[ResizedAxis], mode: str, nearest: str
+    call: OperatorCall, x: Value, along: Sequence[AxisResampling], mode: str, nearest: str
 ) -> Value:
     """Return x resampled along one axis after the other."""
     along = [one for one in along if one.moves]
@@ -251,15 +258,15 @@ def _resample_axes(
         raise ShapeError(f"{call.name}: {x.type} to more than {MOST} numbers")
     kind = call.get("mode", "nearest")
     if kind == "nearest":
-        if nearest not in ROUNDED:
+        if nearest not in ROUNDING:
             raise ShapeError(
-                f"Resize: nearest_mode must be one of {', '.join(ROUNDED)}, got {nearest!r}"
+                f"Resize: nearest_mode must be one of {', '.join(ROUNDING)}, got {nearest!r}"
             )
         call.check_tables(sum(map(hint, counts.values())), NEAREST)
         return _outside(call, _nearest(call, x, along, mode, nearest), along, mode)
     if kind not in ("linear", "bilinear", "cubic"):
         raise ShapeError(f"{call.name}: mode {kind!r} is not known")
-    filter = Filter(
+    filter = InterpolationFilter(
         kind != "cubic",
         call.get("cubic_coeff_a", -0.75),
         bool(call.get("antialias", 0)),
@@ -283,11 +290,11 @@ def _resample_axes(
 
 
 def _nearest(
-    call: OperatorCall, x: Value, along: Sequence[ResizedAxis], mode: str, nearest: str
+    call: OperatorCall, x: Value, along: Sequence[AxisResampling], mode: str, nearest: str
 ) -> Value:
     """The numbers that are nearest to the places wanted along each axis."""
     fixed = [one for one in along if not one.is_open]
-    x = picked(call, x, {a.axis: nearest_places(a.places(mode), a.size, nearest) for a in fixed})
+    x = picked(call, x, {a.axis: nearest_positions(a.places(mode), a.size, nearest) for a in fixed})
     repeats = {}
     for one in along:
         if not one.is_open:
@@ -301,16 +308,16 @@ def _nearest(
     return repeated(call, x, repeats) if repeats else x
 
 
-def _indices_at_most(one: ResizedAxis, scale: float, mode: str, nearest: str) -> Array:
+def _indices_at_most(one: AxisResampling, scale: float, mode: str, nearest: str) -> Array:
     """Return the indices for the greatest size of an open axis; empty where that is too great."""
     most = greatest(one.size)
     if most > MOST_TRIED:
         return np.empty(0, np.int32)
-    largest = ResizedAxis(one.axis, most, floor(most * scale), scale)
-    return nearest_places(largest.places(mode), most, nearest)
+    largest = AxisResampling(one.axis, most, floor(most * scale), scale)
+    return nearest_positions(largest.places(mode), most, nearest)
 
 
-def _times(one: ResizedAxis, mode: str, nearest: str) -> int:
+def _times(one: AxisResampling, mode: str, nearest: str) -> int:
     """Return how often each index is repeated whatever the open size is; 0 where that differs."""
     times: Any = one.count // one.size
     if isinstance(times, SymInt) or times < 2 or not same(times * one.size, one.count):
@@ -322,7 +329,7 @@ def _times(one: ResizedAxis, mode: str, nearest: str) -> int:
     return times if most and np.array_equal(index, np.repeat(np.arange(most), times)) else 0
 
 
-def _step(one: ResizedAxis, mode: str, nearest: str) -> Slice | None:
+def _step(one: AxisResampling, mode: str, nearest: str) -> Slice | None:
     """The slice of places that lie equally far apart whatever the open size is."""
     if one.given is None or mode not in ("half_pixel", "asymmetric"):
         return None
@@ -338,7 +345,11 @@ def _step(one: ResizedAxis, mode: str, nearest: str) -> Slice | None:
 
 
 def _wide(
-    call: OperatorCall, x: Value, along: Sequence[ResizedAxis], mode: str, filter: Filter
+    call: OperatorCall,
+    x: Value,
+    along: Sequence[AxisResampling],
+    mode: str,
+    filter: InterpolationFilter,
 ) -> Value:
     """Return x resampled along one axis after the other, in 64 bits by the host."""
     value = float(call.get("extrapolation_value", 0.0)) if mode == "tf_crop_and_resize" else None
@@ -347,7 +358,7 @@ def _wide(
     return x
 
 
-def _outside(call: OperatorCall, y: Value, along: Sequence[ResizedAxis], mode: str) -> Value:
+def _outside(call: OperatorCall, y: Value, along: Sequence[AxisResampling], mode: str) -> Value:
     """Fill y outside the cropped x with `extrapolation_value`, in the mode that crops."""
     if mode != "tf_crop_and_resize":
         return y

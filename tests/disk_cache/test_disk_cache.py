@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn.disk import MAGIC, STALE, SWEPT, Disk, Part, digest, table
+from glnn.disk_cache import MAGIC, STALE, SWEPT, DiskCache, EntryPart, digest, table
 from glnn.errors import GlnnError
 from glnn.settings import Settings
 
@@ -23,16 +23,16 @@ PARTS = {"one": b"abc", "none": b"", "two": bytes(range(100))}
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "cache")
+def disk(tmp_path: Path) -> DiskCache:
+    return DiskCache(tmp_path / "cache")
 
 
-def file(disk: Disk, name: str = "programs/a") -> Path:
+def file(disk: DiskCache, name: str = "programs/a") -> Path:
     assert disk.folder is not None
     return disk.folder / f"{name}.glnn-kept"
 
 
-def left(disk: Disk) -> list[str]:
+def left(disk: DiskCache) -> list[str]:
     """The files that there are."""
     assert disk.folder is not None
     return sorted(path.name for path in disk.folder.rglob("*") if path.is_file())
@@ -43,7 +43,7 @@ def age(path: Path, seconds: float) -> None:
     os.utime(path, (then, then))
 
 
-def test_what_was_written_is_read(disk: Disk) -> None:
+def test_what_was_written_is_read(disk: DiskCache) -> None:
     numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert disk.write("programs/a", {**PARTS, "array": numbers}, device="gpu")
     assert disk.read("programs/a") == {**PARTS, "array": numbers.tobytes()}
@@ -57,7 +57,7 @@ def test_what_was_written_is_read(disk: Disk) -> None:
     assert listed.nbytes == file(disk).stat().st_size
 
 
-def test_it_is_this_users_alone(disk: Disk) -> None:
+def test_it_is_this_users_alone(disk: DiskCache) -> None:
     before = os.umask(0)
     try:
         disk.write("programs/a", PARTS)
@@ -68,13 +68,15 @@ def test_it_is_this_users_alone(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602])
-def test_what_others_may_write_is_not_read(disk: Disk, mode: int) -> None:
+def test_what_others_may_write_is_not_read(disk: DiskCache, mode: int) -> None:
     disk.write("programs/a", PARTS)
     file(disk).chmod(mode)
     assert disk.read("programs/a") is None
 
 
-def test_what_is_of_another_user_is_not_read(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_of_another_user_is_not_read(
+    disk: DiskCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk.write("programs/a", PARTS)
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
@@ -83,7 +85,7 @@ def test_what_is_of_another_user_is_not_read(disk: Disk, monkeypatch: pytest.Mon
 
 
 def test_what_is_old_is_read_where_nothing_can_be_written(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
+    disk: DiskCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk.write("programs/a", PARTS)
     age(file(disk), 2 * STALE)
@@ -95,13 +97,13 @@ def test_what_is_old_is_read_where_nothing_can_be_written(
     assert disk.read("programs/a") == PARTS and disk.map("programs/a") is not None
 
 
-def test_a_link_is_not_followed(disk: Disk) -> None:
+def test_a_link_is_not_followed(disk: DiskCache) -> None:
     disk.write("programs/b", PARTS)
     file(disk).symlink_to(file(disk, "programs/b"))
     assert disk.read("programs/a") is None and disk.read("programs/b") == PARTS
 
 
-def test_every_flipped_bit_is_noticed(disk: Disk) -> None:
+def test_every_flipped_bit_is_noticed(disk: DiskCache) -> None:
     """But in the padding, which nobody reads."""
     disk.write("programs/a", PARTS, device="gpu")
     raw = file(disk).read_bytes()
@@ -119,7 +121,7 @@ def test_every_flipped_bit_is_noticed(disk: Disk) -> None:
         os.close(fd)
 
 
-def test_every_cut_is_noticed(disk: Disk) -> None:
+def test_every_cut_is_noticed(disk: DiskCache) -> None:
     disk.write("programs/a", PARTS)
     raw = file(disk).read_bytes()
     for length in (0, 1, len(MAGIC), 36, 100, len(raw) // 2, len(raw) - 1):
@@ -145,7 +147,7 @@ def test_every_cut_is_noticed(disk: Disk) -> None:
         None,
     ],
 )
-def test_a_table_that_is_none(disk: Disk, places: object) -> None:
+def test_a_table_that_is_none(disk: DiskCache, places: object) -> None:
     """Well under its checksum."""
     import json
     import struct
@@ -158,14 +160,14 @@ def test_a_table_that_is_none(disk: Disk, places: object) -> None:
     assert disk.read("programs/a") is None and not file(disk).exists()
 
 
-def test_an_entry_under_another_name_is_none(disk: Disk) -> None:
+def test_an_entry_under_another_name_is_none(disk: DiskCache) -> None:
     disk.write("programs/a", PARTS)
     file(disk).rename(file(disk, "programs/b"))
     assert disk.read("programs/b") is None
-    assert MAGIC in table("programs/b", {}, {"x": Part(8, 0, 0)}, 8)
+    assert MAGIC in table("programs/b", {}, {"x": EntryPart(8, 0, 0)}, 8)
 
 
-def test_a_folder_in_its_place(disk: Disk) -> None:
+def test_a_folder_in_its_place(disk: DiskCache) -> None:
     file(disk).mkdir(parents=True)
     assert disk.read("programs/a") is None and disk.map("programs/a") is None
     assert not disk.write("programs/a", PARTS)
@@ -174,25 +176,25 @@ def test_a_folder_in_its_place(disk: Disk) -> None:
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("mine")
-    disk = Disk(tmp_path / "cache")
+    disk = DiskCache(tmp_path / "cache")
     assert not disk.write("programs/a", PARTS) and disk.read("programs/a") is None
     assert disk.entries() == [] and disk.clear() == (0, 0)
     assert (tmp_path / "cache").read_text() == "mine"
 
 
 def test_nothing_is_kept_nowhere() -> None:
-    disk = Disk(None)
+    disk = DiskCache(None)
     assert not disk.keeps and not disk.write("programs/a", PARTS)
     assert disk.read("programs/a") is None and disk.entries() == [] and disk.clear() == (0, 0)
 
 
 @pytest.mark.parametrize("name", ["a", "programs/", "../a", "programs/../a", "programs/.a", "P/a"])
-def test_what_is_no_name(disk: Disk, name: str) -> None:
+def test_what_is_no_name(disk: DiskCache, name: str) -> None:
     with pytest.raises(ValueError, match="expected an entry's name"):
         disk.read(name)
 
 
-def test_what_is_not_committed_leaves_nothing(disk: Disk) -> None:
+def test_what_is_not_committed_leaves_nothing(disk: DiskCache) -> None:
     disk.write("programs/a", PARTS)
     with pytest.raises(KeyboardInterrupt), disk.writer("programs/a") as draft:
         draft.append("one", b"other")
@@ -208,7 +210,7 @@ def test_what_is_not_committed_leaves_nothing(disk: Disk) -> None:
         draft.append("one", b"")
 
 
-def test_what_is_removed_meanwhile_stays_with_who_has_it(disk: Disk) -> None:
+def test_what_is_removed_meanwhile_stays_with_who_has_it(disk: DiskCache) -> None:
     disk.write("programs/a", PARTS)
     entry = disk.map("programs/a")
     disk.write("programs/a", {"one": b"other"})
@@ -217,7 +219,7 @@ def test_what_is_removed_meanwhile_stays_with_who_has_it(disk: Disk) -> None:
 
 
 def test_what_was_not_used_for_longest_goes(tmp_path: Path) -> None:
-    disk = Disk(tmp_path, most=10_000)
+    disk = DiskCache(tmp_path, most=10_000)
     for i, name in enumerate("abc"):
         disk.write(f"programs/{name}", {"x": bytes(3000)})
         age(file(disk, f"programs/{name}"), (10 - i) * STALE)
@@ -228,7 +230,7 @@ def test_what_was_not_used_for_longest_goes(tmp_path: Path) -> None:
     assert len(disk.entries()) == 3
 
 
-def test_drafts_of_processes_that_ended_are_swept(disk: Disk) -> None:
+def test_drafts_of_processes_that_ended_are_swept(disk: DiskCache) -> None:
     mine = disk.writer("plans/a")
     path = file(disk, "plans/a").with_name("b.0123456789abcdef.glnn-part")
     path.write_bytes(b"half")
@@ -242,7 +244,7 @@ def test_drafts_of_processes_that_ended_are_swept(disk: Disk) -> None:
 
 
 @pytest.mark.skipif(resource is None, reason="no limits on files")
-def test_a_disk_that_is_full(disk: Disk) -> None:
+def test_a_disk_that_is_full(disk: DiskCache) -> None:
     disk.write("programs/a", PARTS)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
@@ -255,13 +257,13 @@ def test_a_disk_that_is_full(disk: Disk) -> None:
     assert disk.read("programs/a") == PARTS
 
 
-def test_threads_that_write_and_read_the_same(disk: Disk) -> None:
+def test_threads_that_write_and_read_the_same(disk: DiskCache) -> None:
     """As processes do: nothing is shared but the folder."""
     contents = [bytes([i]) * (1000 + i) for i in range(4)]
     wrong: list[object] = []
 
     def work(i: int) -> None:
-        own = Disk(disk.folder, disk.most)
+        own = DiskCache(disk.folder, disk.most)
         for _ in range(30):
             own.write("programs/a", {"x": contents[i]})
             found = own.read("programs/a")
@@ -285,8 +287,8 @@ def test_digests_differ() -> None:
 def test_settings() -> None:
     assert Settings.from_environment({}).cache_size == 2 << 30
     given = Settings.from_environment({"GLNN_CACHE": "/x", "GLNN_CACHE_SIZE": "512m"})
-    assert Disk.of(given) == Disk(Path("/x"), 512 << 20)
-    assert not Disk.of(Settings.from_environment({"GLNN_CACHE_SIZE": "0"})).keeps
-    assert not Disk.of(Settings.from_environment({"GLNN_CACHE": ""})).keeps
+    assert DiskCache.of(given) == DiskCache(Path("/x"), 512 << 20)
+    assert not DiskCache.of(Settings.from_environment({"GLNN_CACHE_SIZE": "0"})).keeps
+    assert not DiskCache.of(Settings.from_environment({"GLNN_CACHE": ""})).keeps
     with pytest.raises(GlnnError, match="GLNN_CACHE_SIZE: expected bytes"):
         Settings.from_environment({"GLNN_CACHE_SIZE": "much"})

@@ -32,8 +32,10 @@ try:
     import fcntl
 except ImportError:  # where files have no such locks
     fcntl = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from typing_extensions import Self
+
 
 MAGIC = b"glnnkpt1"
 FOOT = struct.Struct("<QQI8s")  # the table's place, bytes and CRC-32; MAGIC
@@ -58,7 +60,7 @@ def check_name(name: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Part:
+class EntryPart:
     """The place of a part in its file, and its checksum."""
 
     at: int
@@ -74,20 +76,20 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """An entry whose parts are mapped into memory; the file may be removed meanwhile."""
 
     name: str
     """The name by which it is looked up."""
     about: Mapping[str, str]
     """The writer's description of the entry."""
-    parts: Mapping[str, Part]
+    parts: Mapping[str, EntryPart]
     """The parts, in the order in which they were written."""
     _view: memoryview
     """The whole file, mapped."""
 
     @classmethod
-    def opened(cls, path: Path, name: str) -> tuple[Entry, os.stat_result]:
+    def opened(cls, path: Path, name: str) -> tuple[CacheEntry, os.stat_result]:
         """Return the entry called `name` in the file `path`, and the file's status.
 
         Raises OSError where it cannot be read, DamagedError where it is damaged, ForeignError where
@@ -110,7 +112,7 @@ class Entry:
         return cls._of(view, name), known
 
     @classmethod
-    def _of(cls, view: memoryview, name: str) -> Entry:
+    def _of(cls, view: memoryview, name: str) -> CacheEntry:
         at, nbytes, crc, magic = FOOT.unpack_from(view, len(view) - FOOT.size)
         table = view[at : at + nbytes]
         whole = at >= len(MAGIC) and at + nbytes == len(view) - FOOT.size
@@ -122,7 +124,7 @@ class Entry:
             known = json.loads(bytes(table))
             called = known["name"]
             about = {str(key): str(value) for key, value in known["about"].items()}
-            parts = {part: Part(*place) for part, place in known["parts"].items()}
+            parts = {part: EntryPart(*place) for part, place in known["parts"].items()}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DamagedError(f"the table is malformed: {error}") from None
         if called != name:
@@ -153,7 +155,7 @@ class Entry:
         return zlib.crc32(self.part(name)) == self.parts[name].crc
 
 
-def table(name: str, about: Mapping[str, str], parts: Mapping[str, Part], at: int) -> bytes:
+def table(name: str, about: Mapping[str, str], parts: Mapping[str, EntryPart], at: int) -> bytes:
     """Return the table and foot that follow the parts of an entry, from the byte `at` on."""
     known: dict[str, Any] = {"name": name, "about": dict(about)}
     known["parts"] = {key: [part.at, part.nbytes, part.crc] for key, part in parts.items()}
@@ -183,7 +185,7 @@ class Draft:
         """path: None writes nothing. most: the bytes it may have. wrote: told how many it has."""
         self._path, self._name, self._about = path, name, about
         self._most, self._wrote = most, wrote
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, EntryPart] = {}
         self._at = 0
         self._end: weakref.finalize[Any, Any] | None = None
         self._handle = -1
@@ -224,7 +226,7 @@ class Draft:
             return False
         try:
             self._put(memoryview(bytes(-self._at % ALIGNED)))
-            place = Part(self._at, view.nbytes, zlib.crc32(view))
+            place = EntryPart(self._at, view.nbytes, zlib.crc32(view))
             self._put(view)
         except OSError as error:
             return self._give_up(error)
@@ -320,7 +322,7 @@ class EntryInfo:
     """An entry of the folder, for people to look at."""
 
     name: str
-    """The name in `Disk`: kind/rest."""
+    """The name in `DiskCache`: kind/rest."""
     nbytes: int
     """The bytes of its file."""
     used: float
@@ -336,14 +338,14 @@ class EntryInfo:
 
 @dataclass
 class _Tally:
-    """A count of bytes written through a `Disk`."""
+    """A count of bytes written through a `DiskCache`."""
 
     since: int | None = None
     """Bytes since the entries were last counted; None where they never were."""
 
 
 @dataclass(frozen=True)
-class Disk:
+class DiskCache:
     """Entries by name, as in programs/0a1b2c, each a file of named parts with a checksum of each.
 
     Nothing is an error: what cannot be written is not kept, what is damaged, of another owner or
@@ -362,7 +364,7 @@ class Disk:
             raise ValueError(f"most: expected at least 0 bytes, got {self.most}")
 
     @classmethod
-    def of(cls, settings: Settings) -> Disk:
+    def of(cls, settings: Settings) -> DiskCache:
         """Return the cache that `GLNN_CACHE` and `GLNN_CACHE_SIZE` ask for."""
         return cls(settings.cache if settings.cache_size else None, settings.cache_size)
 
@@ -382,7 +384,7 @@ class Disk:
                 return None
         return {part: bytes(found.part(part)) for part in found.parts}
 
-    def map(self, name: str) -> Entry | None:
+    def map(self, name: str) -> CacheEntry | None:
         """Map an entry into memory, its parts unchecked; None where there is none.
 
         Who finds one damaged calls `remove`.
@@ -391,7 +393,7 @@ class Disk:
         if path is None:
             return None
         try:
-            found, known = Entry.opened(path, name)
+            found, known = CacheEntry.opened(path, name)
             if not -STALE < time.time() - known.st_mtime < STALE:
                 with suppress(OSError):  # a folder that may only be read
                     os.utime(path)
@@ -449,7 +451,7 @@ class Disk:
         for path, known in self._files(SUFFIX):
             name = f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}"
             try:
-                about: Mapping[str, str] | None = Entry.opened(path, name)[0].about
+                about: Mapping[str, str] | None = CacheEntry.opened(path, name)[0].about
             except (OSError, DamagedError, ForeignError):
                 about = None
             found.append(EntryInfo(name, known.st_size, known.st_mtime, about))

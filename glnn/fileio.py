@@ -1,9 +1,10 @@
-"""Safe opening of untrusted files: only regular files, so that no pipe or device blocks."""
+"""Safe reading of untrusted files, and writing of files that are there whole or not at all."""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -11,12 +12,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO
 
 from glnn.errors import ModelError
 
 
 @dataclass(frozen=True)
-class Noted:
+class OpenedFile:
     """A file that was opened to be read."""
 
     path: str
@@ -27,28 +29,28 @@ class Noted:
     """The time of opening, in nanoseconds since 1970."""
 
 
-_NOTED: ContextVar[list[Noted] | None] = ContextVar("noted", default=None)
+_OPENED: ContextVar[list[OpenedFile] | None] = ContextVar("opened_files", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[list[Noted]]:
-    """Collect the files that `regular` opens in this thread inside the context."""
-    found: list[Noted] = []
-    token = _NOTED.set(found)
+def record_opened_files() -> Iterator[list[OpenedFile]]:
+    """Collect the files that `open_regular` opens in this thread inside the context."""
+    found: list[OpenedFile] = []
+    token = _OPENED.set(found)
     try:
         yield found
     finally:
-        _NOTED.reset(token)
+        _OPENED.reset(token)
 
 
-def regular(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int) -> int:
     """Open `path` as an `opener` of `open`; raise OSError at once unless it is a regular file."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     known = os.fstat(handle)
     if stat.S_ISREG(known.st_mode):
-        noted = _NOTED.get()
-        if noted is not None:
-            noted.append(Noted(_absolute(path), known, time.time_ns()))
+        opened = _OPENED.get()
+        if opened is not None:
+            opened.append(OpenedFile(_absolute(path), known, time.time_ns()))
         return handle
     os.close(handle)
     raise OSError(errno.EINVAL, "is not a file", path)
@@ -62,9 +64,9 @@ def _absolute(path: str) -> str:
         return path
 
 
-def read(path: Path, most: int) -> bytes:
+def read_bytes(path: Path, most: int) -> bytes:
     """Read a file. Raises OSError where it is no regular file or has more than `most` bytes."""
-    with open(path, "rb", opener=regular) as file:
+    with open(path, "rb", opener=open_regular) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"holds more than {most} bytes", str(path))
@@ -82,7 +84,7 @@ def check_file(path: Path) -> None:
     raise ModelError(f"{path}: {fault}")
 
 
-def inside(folder: Path, file: Path, name: object, home: Path | None = None) -> Path:
+def resolve_inside(folder: Path, file: Path, name: object, home: Path | None = None) -> Path:
     """Resolve `name`, a path relative to `file`, which must lead into `folder` or `home`.
 
     Links are followed before that is checked. Raises ModelError for any other path.
@@ -100,3 +102,39 @@ def inside(folder: Path, file: Path, name: object, home: Path | None = None) -> 
     if not allowed:
         raise ModelError(f"{file}: the path {name!r} leaves the model's folder")
     return path
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file to write that replaces `path` atomically at the end; discard it on an exception.
+
+    A link is followed. Raises OSError where `path` cannot be written, or exists and is no file.
+    """
+    target = _target(path)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with draft.open("xb") as stream:
+            yield stream
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def try_write(path: str | os.PathLike[str]) -> None:
+    """Raise OSError where `atomic_write` could not write `path`. Leaves nothing behind."""
+    target = _target(path)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        draft.open("xb").close()
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """Return the target of the link `path`. Raises OSError where it exists and is no file."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder", str(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "is not a file", str(path))
+    return target

@@ -1,4 +1,4 @@
-"""Resizing of an axis: coordinates of the output positions in the input, and filter weights."""
+"""Resampling of an axis: coordinates of the output positions in the input, and filter weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODES = (*CENTRES, "align_corners", "asymmetric", "tf_crop_and_resize")
 
 
 @dataclass(frozen=True)
-class Filter:
+class InterpolationFilter:
     """Interpolation filter: how a value between input positions is computed."""
 
     linear: bool
@@ -73,7 +73,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class ResizedAxis:
+class AxisResampling:
     """Resizing of one axis.
 
     Coordinates are computed in float32, as exporters' runtimes do, except for float64 tensors.
@@ -132,7 +132,7 @@ class ResizedAxis:
         at = self.places(mode, dtype)
         return np.asarray((at >= 0) & (at <= self.size - 1))
 
-    def reach(self, made: Filter) -> int:
+    def reach(self, made: InterpolationFilter) -> int:
         """Return the most taps of an output position with the filter `made`; may be a SymInt."""
         if made.antialias and self.given is None and 0 < self.count < self.size:
             half = made.reach(1.0) // 2
@@ -154,7 +154,7 @@ class ResizedAxis:
         return float(max(self.count - 1, 1))
 
 
-ROUNDED: Mapping[str, Callable[[Array], Array]] = {
+ROUNDING: Mapping[str, Callable[[Array], Array]] = {
     "round_prefer_floor": lambda at: np.asarray(np.ceil(at - np.float32(0.5))),
     "round_prefer_ceil": lambda at: np.asarray(np.floor(at + np.float32(0.5))),
     "floor": np.floor,
@@ -163,6 +163,6 @@ ROUNDED: Mapping[str, Callable[[Array], Array]] = {
 """The rounding function of coordinates, by Resize's `nearest_mode`."""
 
 
-def nearest_places(at: Array, size: int, mode: str) -> Array:
+def nearest_positions(at: Array, size: int, mode: str) -> Array:
     """Return the index (int32) of the position nearest to each coordinate. mode: of ROUNDED."""
-    return np.asarray(np.minimum(np.maximum(ROUNDED[mode](at), 0), size - 1), np.int32)
+    return np.asarray(np.minimum(np.maximum(ROUNDING[mode](at), 0), size - 1), np.int32)
