@@ -56,7 +56,6 @@ from glnn.onnxruntime.capi._pybind_state import (
     set_seed,
     unregister_execution_provider_library,
 )
-from glnn.onnxruntime.capi.environment import preload_dlls, print_debug_info
 from glnn.onnxruntime.capi.onnxruntime_inference_collection import (
     AdapterFormat,
     InferenceSession,
@@ -68,6 +67,7 @@ from glnn.onnxruntime.capi.onnxruntime_inference_collection import (
     SparseTensor,
     copy_tensors,
 )
+from glnn.onnxruntime.capi.options import preload_dlls, print_debug_info
 from glnn.onnxruntime.shim import install, uninstall
 
 __version__ = get_version_string()

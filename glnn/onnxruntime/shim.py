@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from _typeshed.importlib import MetaPathFinderProtocol
 
 NAME = "onnxruntime"
-OWN = "glnn.onnxruntime"
+PACKAGE = "glnn.onnxruntime"
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "standin")
 """Folder that `sys.path` and PYTHONPATH are given."""
 
@@ -54,11 +54,11 @@ class Finder:
         first, dot, rest = name.partition(".")
         if first != NAME:
             return None
-        own = f"{OWN}{dot}{rest}"
-        found = find_spec(own)
+        own_name = f"{PACKAGE}{dot}{rest}"
+        found = find_spec(own_name)
         if found is None:
             return None  # nor will others find it: they look into glnn's folder
-        spec = ModuleSpec(name, Alias(own), origin=found.origin)  # type: ignore[arg-type]
+        spec = ModuleSpec(name, Alias(own_name), origin=found.origin)  # type: ignore[arg-type]
         spec.submodule_search_locations = found.submodule_search_locations
         return spec
 
@@ -71,15 +71,15 @@ def install() -> bool:
     """
     if not StandIn.from_environment().wanted:
         return False
-    there = sys.modules.get(NAME)
-    if there is not None and there is not sys.modules[OWN]:
-        where = getattr(there, "__file__", None) or "an unknown place"
+    imported = sys.modules.get(NAME)
+    if imported is not None and imported is not sys.modules[PACKAGE]:
+        where = getattr(imported, "__file__", None) or "an unknown place"
         raise GlnnError(
             f"expected no onnxruntime before glnn.onnxruntime.install(), but one was imported"
             f" from {where}: call it before all other imports, or run the program by"
             f" `python -m glnn.onnxruntime`"
         )
-    sys.meta_path[:] = [Finder(), *_others()]
+    sys.meta_path[:] = [Finder(), *_other_finders()]
     if FOLDER not in sys.path:
         sys.path.insert(1, FOLDER)  # where PYTHONPATH's are: behind the program's own folder
     os.environ["PYTHONPATH"] = python_path(os.environ.get("PYTHONPATH", ""))
@@ -91,16 +91,16 @@ def uninstall() -> None:
 
     Who has imported it already keeps glnn's modules.
     """
-    own = sys.modules[OWN]
-    sys.meta_path[:] = _others()
-    if sys.modules.get(NAME) is own:
+    package = sys.modules[PACKAGE]
+    sys.meta_path[:] = _other_finders()
+    if sys.modules.get(NAME) is package:
         for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
             del sys.modules[name]
     sys.path[:] = [path for path in sys.path if path != FOLDER]
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    left = os.pathsep.join(path for path in paths if path != FOLDER)
-    if left:
-        os.environ["PYTHONPATH"] = left
+    remaining = os.pathsep.join(path for path in paths if path != FOLDER)
+    if remaining:
+        os.environ["PYTHONPATH"] = remaining
     else:
         os.environ.pop("PYTHONPATH", None)
 
@@ -112,11 +112,11 @@ def python_path(paths: str) -> str:
     is installed nowhere: what is started has another.
     """
     checkout = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
-    wanted = [FOLDER] if checkout in sys.path[1:] else [FOLDER, checkout]
+    folders = [FOLDER] if checkout in sys.path[1:] else [FOLDER, checkout]
     listed = paths.split(os.pathsep) if paths else []
-    return os.pathsep.join([*wanted, *(path for path in listed if path not in wanted)])
+    return os.pathsep.join([*folders, *(path for path in listed if path not in folders)])
 
 
-def _others() -> list[MetaPathFinderProtocol]:
+def _other_finders() -> list[MetaPathFinderProtocol]:
     """The finders that are not glnn's."""
     return [one for one in sys.meta_path if getattr(one, "stands_for", None) != NAME]

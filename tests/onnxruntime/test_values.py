@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from glnn.gl.device import SHARED
-from glnn.onnxruntime.capi import header
+from glnn.onnxruntime.capi.node_arg import header_from_bytes
 from glnn.onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
 from tests.onnxruntime.models import F, identity
 
@@ -479,7 +479,7 @@ def test_headers_of_files_that_are_cut_and_changed(content) -> None:
         else:
             del data[chance.randrange(len(data)) :]
         try:
-            found = header.of_bytes(bytes(data))
+            found = header_from_bytes(bytes(data))
         except ValueError:
             continue
         try:

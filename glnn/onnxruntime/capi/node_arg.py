@@ -1,17 +1,292 @@
-"""Inputs and outputs of a model, and its metadata."""
+"""A model's inputs, outputs and metadata: their types, and the header of an .onnx file.
+
+The header is read without the `onnx` package and without the weights. Reference: "Encoding",
+Protocol Buffers documentation; the numbers of fields are onnx.proto's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import mmap
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from glnn.onnxruntime.capi.header import Dim, Header
-from glnn.onnxruntime.capi.types import theirs
-from glnn.types import UNKNOWN, UNRANKED
+import numpy as np
+
+from glnn.errors import GlnnError, shown
+from glnn.onnxruntime.capi.declarations import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
+from glnn.types import UNKNOWN, UNRANKED, DType
+
+NUMPY: dict[str, DType] = {
+    "float": DType.float32,
+    "uint8": DType.uint8,
+    "int8": DType.int8,
+    "uint16": DType.uint16,
+    "int16": DType.int16,
+    "int32": DType.int32,
+    "int64": DType.int64,
+    "string": DType.object,
+    "bool": DType.bool,
+    "float16": DType.float16,
+    "double": DType.float64,
+    "uint32": DType.uint32,
+    "uint64": DType.uint64,
+    "complex64": DType.complex64,
+    "complex128": DType.complex128,
+    "bfloat16": DType.bfloat16,
+    "float8e4m3fn": DType.float8_e4m3fn,
+    "float8e4m3fnuz": DType.float8_e4m3fnuz,
+    "float8e5m2": DType.float8_e5m2,
+    "float8e5m2fnuz": DType.float8_e5m2fnuz,
+    "uint4": DType.uint4,
+    "int4": DType.int4,
+}
+"""NumPy's types by the names in `tensor(...)`, in the order of ONNX's numbers, from 1 on."""
+NUMBERS = {f"tensor({name})": number for number, name in enumerate(NUMPY, 1)}
+"""ONNX's numbers."""
+_NAMES = {dtype.value: f"tensor({name})" for name, dtype in NUMPY.items()}
 
 
-class Info(Protocol):
+def type_of(dtype: np.dtype[Any]) -> str:
+    """Return the type of an array's dtype, as `tensor(float)`. Raises RuntimeError where there is
+    none.
+    """
+    if dtype.kind in "UO":
+        return "tensor(string)"
+    found = _NAMES.get(dtype.name)
+    if found is None or dtype.kind == "c":
+        raise RuntimeError(f"Numpy_type {dtype.num} can't be converted to MLDataType.")
+    return found
+
+
+def dtype_of(type: object) -> np.dtype[Any]:
+    """NumPy's dtype for one of its own, its name, a `tensor(float)` or ONNX's number.
+
+    Raises RuntimeError for what is none.
+    """
+    try:
+        if isinstance(type, int) and not isinstance(type, bool):
+            return [*NUMPY.values()][range(1, 1 + len(NUMPY)).index(type)].numpy
+        if isinstance(type, str) and type.startswith("tensor("):
+            return NUMPY[type[7:-1]].numpy
+        found: np.dtype[Any] = np.dtype(type)  # type: ignore[call-overload]
+    except (GlnnError, KeyError, TypeError, ValueError):
+        raise RuntimeError(f"{shown(type)} is not the type of a tensor's numbers") from None
+    type_of(found)
+    return found
+
+
+def ort_type(type: str) -> str:
+    """A type of glnn's as ONNX Runtime writes it: `tensor(float8e4m3fn)`."""
+    return type.replace("float8_", "float8").replace("float4_", "float4")
+
+
+Dim = int | str | None
+Bytes = bytes | mmap.mmap
+VARINT, EIGHT, TEXT, FOUR = 0, 1, 2, 5
+"""Wire types: a varint, 8 bytes, a length and as many bytes, 4 bytes."""
+# Fields, as a message begins each: its number, and wire_type it is written. Of a ModelProto,
+PRODUCER, DOMAIN, DESCRIPTION, GRAPH, METADATA = (n << 3 | TEXT for n in (2, 4, 6, 7, 14))
+VERSION = 5 << 3 | VARINT
+# a GraphProto,
+NAME, GRAPH_DESCRIPTION, INPUT, OUTPUT = (n << 3 | TEXT for n in (2, 10, 11, 12))
+# a ValueInfoProto, its TypeProto, the Tensor of that, and its TensorShapeProto,
+VALUE_NAME, VALUE_TYPE, TENSOR, SHAPE, DIM = (n << 3 | TEXT for n in (1, 2, 1, 2, 1))
+# a dimension, and a pair of texts.
+SIZE = 1 << 3 | VARINT
+SYMBOL, DENOTATION, KEY, VALUE = (n << 3 | TEXT for n in (2, 3, 1, 2))
+
+
+@dataclass(frozen=True)
+class Header:
+    """The metadata of a model, and its inputs' and outputs' shapes."""
+
+    producer_name: str = ""
+    domain: str = ""
+    description: str = ""
+    version: int = 2**63 - 1
+    """The model's version; the largest where the file says none, as ONNX Runtime has it."""
+    graph_name: str = ""
+    graph_description: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Metadata of the file by key."""
+    dims: Mapping[str, tuple[Dim, ...]] = field(default_factory=dict)
+    """Dimensions of the graph's inputs and outputs that are tensors and say their shape."""
+    denotations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Denotations of the inputs' dimensions, such as DATA_BATCH; empty where one has none."""
+    graph: bool = True
+    """True where there is a graph."""
+
+
+def header_from_bytes(content: bytes) -> Header:
+    """The header of `content`. Raises ValueError where it is no message of protobuf."""
+    return _parse_header(content)
+
+
+def header_from_file(path: str) -> Header:
+    """The header of the file. Raises ValueError where it is no message, OSError."""
+    if not os.path.getsize(path):
+        return _parse_header(b"")
+    with open(path, "rb") as file:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return _parse_header(content)
+
+
+def _parse_header(data: Bytes) -> Header:
+    texts: dict[int, str] = {}
+    metadata: dict[str, str] = {}
+    version, graph = Header.version, None
+    for number, start, end, value in _fields(data, 0, len(data)):
+        if number in (PRODUCER, DOMAIN, DESCRIPTION):
+            texts[number] = _str(data, start, end)
+        elif number == VERSION:
+            version = value - 2**64 if value >= 2**63 else value
+        elif number == METADATA:
+            pair = {n: _str(data, s, e) for n, s, e, _ in _fields(data, start, end)}
+            metadata[pair.get(KEY, "")] = pair.get(VALUE, "")
+        elif number == GRAPH:
+            graph = start, end
+    name, description, dims, denotations = _parse_graph(data, *(graph or (0, 0)))
+    return Header(
+        texts.get(PRODUCER, ""),
+        texts.get(DOMAIN, ""),
+        texts.get(DESCRIPTION, ""),
+        version,
+        name,
+        description,
+        metadata,
+        dims,
+        denotations,
+        graph is not None,
+    )
+
+
+_Graph = tuple[str, str, dict[str, tuple[Dim, ...]], dict[str, tuple[str, ...]]]
+
+
+def _parse_graph(data: Bytes, start: int, end: int) -> _Graph:
+    """The name and description of a graph, and of its inputs and outputs what is in a Header."""
+    name = description = ""
+    dims: dict[str, tuple[Dim, ...]] = {}
+    denotations: dict[str, tuple[str, ...]] = {}
+    for number, at, stop, _ in _fields(data, start, end):
+        if number == NAME:
+            name = _str(data, at, stop)
+        elif number == GRAPH_DESCRIPTION:
+            description = _str(data, at, stop)
+        elif number in (INPUT, OUTPUT):
+            value, found = _parse_value(data, at, stop)
+            if found is not None and value not in dims:
+                dims[value] = tuple(dim for dim, _ in found)
+                if number == INPUT:
+                    denotations[value] = tuple(denotation for _, denotation in found)
+    return name, description, dims, denotations
+
+
+def _parse_value(data: Bytes, start: int, end: int) -> tuple[str, list[tuple[Dim, str]] | None]:
+    """The name of a value and its dimensions with their denotations; None where not said."""
+    name, found = "", None
+    for number, at, stop, _ in _fields(data, start, end):
+        if number == VALUE_NAME:
+            name = _str(data, at, stop)
+        elif number == VALUE_TYPE:
+            for kind, tensor, tensor_end, _ in _fields(data, at, stop):
+                for part, shape, shape_end, _ in (
+                    _fields(data, tensor, tensor_end) if kind == TENSOR else ()
+                ):
+                    if part == SHAPE:
+                        dims = _fields(data, shape, shape_end)
+                        found = [_parse_dim(data, s, e) for n, s, e, _ in dims if n == DIM]
+    return name, found
+
+
+def _parse_dim(data: Bytes, start: int, end: int) -> tuple[Dim, str]:
+    """A dimension, None where it is unknown, and its denotation."""
+    dim: Dim = None
+    denotation = ""
+    for number, at, stop, value in _fields(data, start, end):
+        if number == SIZE:
+            dim = value if value < 2**63 else None  # negative
+        elif number == SYMBOL:
+            dim = _str(data, at, stop) or None
+        elif number == DENOTATION:
+            denotation = _str(data, at, stop)
+    return dim, denotation
+
+
+def _fields(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """The fields of the message from `start` to `end`: key, where its bytes begin and
+    end, and what it is where it is a number. Raises ValueError where they are no fields.
+    """
+    while start < end:
+        key, start = _varint(data, start, end)
+        wire_type = key & 7
+        value, first = 0, start
+        if wire_type == VARINT:
+            value, start = _varint(data, start, end)
+        elif wire_type == TEXT:
+            size, first = _varint(data, start, end)
+            start = first + size
+        elif wire_type in (EIGHT, FOUR):
+            start += 8 if wire_type == EIGHT else 4
+        else:
+            raise ValueError(f"a field cannot be written in way {wire_type}")
+        if start > end or key < 8:
+            raise ValueError("the message ends within a field")
+        yield key, first, start, value
+
+
+def _varint(data: Bytes, start: int, end: int) -> tuple[int, int]:
+    """The number at `start`, and where it ends. Raises ValueError where there is none."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if start >= end:
+            break
+        byte = data[start]
+        start += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & (2**64 - 1), start
+    raise ValueError("the message ends within a number")
+
+
+def _str(data: Bytes, start: int, end: int) -> str:
+    return data[start:end].decode(errors="replace")
+
+
+def read_header(model: str | bytes) -> Header:
+    """Read the header of `model`. Raises NoSuchFile, InvalidProtobuf, InvalidArgument."""
+    if isinstance(model, bytes) and model.lstrip()[:1] == b"{":
+        return Header()  # a .json model of glnn's
+    where = f"Load model from {model} failed:" if isinstance(model, str) else ""
+    if isinstance(model, str):
+        if not os.path.exists(model):
+            raise NoSuchFile.from_text(f"{where}Load model {model} failed. File doesn't exist")
+        if model.endswith(".json"):
+            return Header()
+    try:
+        if _is_ort(model):
+            raise Fail.from_text(f"{where}glnn reads .onnx files; this one is of ORT format")
+        found = header_from_file(model) if isinstance(model, str) else header_from_bytes(model)
+    except (ValueError, OSError):
+        failed = "Failed to load model because protobuf parsing failed."
+        text = f"{where}Protobuf parsing failed." if where else failed
+        raise InvalidProtobuf.from_text(text) from None
+    if not found.graph:
+        raise InvalidArgument.from_text(f"{where}No graph was found in the protobuf.")
+    return found
+
+
+def _is_ort(model: str | bytes) -> bool:
+    """Return True for a file of ORT's own format. Raises OSError."""
+    if isinstance(model, bytes):
+        return model[4:8] == b"ORTM"
+    with open(model, "rb") as file:
+        return file.read(8)[4:] == b"ORTM"
+
+
+class TensorAttributes(Protocol):
     """The attributes of a TensorInfo that are read here."""
 
     @property
@@ -82,19 +357,19 @@ class ModelMetadata:
         )
 
 
-def node_arg(info: Info, header: Header, sizes: Mapping[str, int]) -> NodeArg:
+def node_arg(info: TensorAttributes, header: Header, sizes: Mapping[str, int]) -> NodeArg:
     """The input or output `info`, as the file names its sizes; `sizes`: what some of them are.
 
     Where the file says no size, what follows from its graph does.
     """
     if info.holds:
-        return NodeArg(info.name, theirs(info.type), ())
+        return NodeArg(info.name, ort_type(info.type), ())
     known = () if info.shape == (UNRANKED,) else tuple(map(_dim, info.shape))
     said = header.dims.get(info.name, known)
     if len(said) == len(known):
         said = tuple(map(_merge_dims, said, known))
     dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in said)
-    return NodeArg(info.name, theirs(info.type), dims)
+    return NodeArg(info.name, ort_type(info.type), dims)
 
 
 def _dim(size: int | str) -> Dim:

@@ -1,29 +1,67 @@
-"""ONNX Runtime's `InferenceSession`, which runs a model by glnn."""
+"""ONNX Runtime's `InferenceSession`, which runs a model by glnn, and its bindings."""
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import datetime
+from importlib import import_module
+from time import time_ns
 from typing import Any, overload
 
-from glnn.errors import shown
-from glnn.onnxruntime.capi.absent import (
+import numpy as np
+
+from glnn import session
+from glnn.errors import GlnnError, ModelError, shown
+from glnn.gl.device import SHARED
+from glnn.onnxruntime.capi.declarations import (
     AdapterFormat,
+    Fail,
+    InvalidArgument,
     ModelCompiler,
+    NotImplemented,
+    OrtDeviceVendorId,
+    OrtException,
     SparseTensor,
+    convert_error,
 )
-from glnn.onnxruntime.capi.core import Core
-from glnn.onnxruntime.capi.devices import OrtDevice, OrtMemoryInfo
-from glnn.onnxruntime.capi.enums import OrtDeviceVendorId
-from glnn.onnxruntime.capi.faults import Fail, NotImplemented
-from glnn.onnxruntime.capi.io_binding import IOBinding
-from glnn.onnxruntime.capi.io_binding import device_number as get_ort_device_type
-from glnn.onnxruntime.capi.node_arg import ModelMetadata, NodeArg
-from glnn.onnxruntime.capi.options import RunOptions, SessionOptions
-from glnn.onnxruntime.capi.ort_value import OrtValue, copy_tensors
-from glnn.onnxruntime.capi.providers import CPU, check_and_normalize_provider_args, choose_providers
+from glnn.onnxruntime.capi.node_arg import (
+    ModelMetadata,
+    NodeArg,
+    dtype_of,
+    node_arg,
+    read_header,
+    type_of,
+)
+from glnn.onnxruntime.capi.options import (
+    CPU,
+    GLNN,
+    ProviderChoice,
+    RunOptions,
+    SessionOptions,
+    check_and_normalize_provider_args,
+    choose_providers,
+)
+from glnn.onnxruntime.capi.ort_value import (
+    KINDS,
+    OrtDevice,
+    OrtMemoryInfo,
+    OrtValue,
+    OrtValueVector,
+    RunInputs,
+    check_shape,
+    copy_tensors,
+    host_only,
+    values,
+)
+from glnn.types import UNRANKED, Array
 
 __all__ = [
     "AdapterFormat",
@@ -142,7 +180,9 @@ class Session:
 
     def get_provider_graph_assignment_info(self) -> list[Any]:
         """Raise Fail."""
-        raise Fail.saying("glnn keeps no assignment of nodes to providers; `glnn plan` shows steps")
+        raise Fail.from_text(
+            "glnn keeps no assignment of nodes to providers; `glnn plan` shows steps"
+        )
 
     def disable_fallback(self) -> None:
         """Kept, and of no effect: there is nothing to fall back on."""
@@ -214,7 +254,7 @@ class Session:
 
     def run_with_ortvaluevector(self, *given: object) -> None:
         """Raise NotImplemented."""
-        raise NotImplemented.saying("glnn runs no vectors of values: run_with_ort_values does")
+        raise NotImplemented.from_text("glnn runs no vectors of values: run_with_ort_values does")
 
     def create_ortvalue_from_shape_and_type(
         self, shape: Sequence[int], element_type: Any, device_type: str = "cpu", *more: Any
@@ -232,7 +272,7 @@ class Session:
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Raise NotImplemented."""
-        raise NotImplemented.saying("glnn's provider has no options that change in a session")
+        raise NotImplemented.from_text("glnn's provider has no options that change in a session")
 
     def get_tuning_results(self) -> list[Any]:
         """Return an empty list: `glnn tune` keeps its results by itself."""
@@ -317,3 +357,421 @@ class InferenceSession(Session):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._create_inference_session(*self._asked)
         return self._sess
+
+
+TERMINATED = "Exiting due to terminate flag being set to true."
+
+
+class Core:
+    """A session of glnn's under the names that ONNX Runtime's compiled code has for it.
+
+    model: a path, or the content of an .onnx file. options, choice: what it is reported, and which
+    providers. Raises NoSuchFile, InvalidProtobuf, InvalidArgument for a model that is none, Fail
+    for one that does not load, EPFail where no device opens.
+    """
+
+    def __init__(self, model: str | bytes, options: SessionOptions, choice: ProviderChoice) -> None:
+        start = time_ns()
+        self.session_options = options
+        self.profile = SessionProfile.from_options(options, start)
+        self._header = read_header(model)
+        self._session = _open(model, options, choice)
+        self._provider_options = choice.options
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        sizes = {**options._named, **self._sizes_by_denotation(options._denoted)}
+        self.inputs_meta = [node_arg(info, self._header, sizes) for info in inputs]
+        self.outputs_meta = [node_arg(info, self._header, sizes) for info in outputs]
+        self.overridable_initializers: list[NodeArg] = []
+        unranked = frozenset(info.name for info in inputs if info.shape == (UNRANKED,))
+        self.feeds = RunInputs(self.inputs_meta, unranked)
+        self.model_meta = ModelMetadata.from_header(self._header)
+        self._outputs = {info.name: info for info in self.outputs_meta}
+        self.profile.add("session_initialization", start)
+
+    def _sizes_by_denotation(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Return the sizes of input dimensions whose denotation is in `sizes`."""
+        found: dict[str, int] = {}
+        for name, denotations in self._header.denotations.items():
+            for dim, denotation in zip(self._header.dims[name], denotations, strict=True):
+                if denotation in sizes and isinstance(dim, str):
+                    found[dim] = sizes[denotation]
+        return found
+
+    def _names(self, output_names: object) -> list[str]:
+        """The outputs to compute: all where none is named. Raises TypeError, InvalidArgument."""
+        if output_names is None:
+            return list(self._outputs)
+        if isinstance(output_names, (str, bytes)) or not hasattr(output_names, "__iter__"):
+            what = "a list of outputs' names, or None for all of them"
+            raise TypeError(f"run(): output_names must be {what}, got {shown(output_names)}")
+        names = list(output_names)
+        for name in names:
+            if name not in self._outputs:
+                raise InvalidArgument.from_text(f"Invalid output name:{name}")
+        return names or list(self._outputs)
+
+    def run(
+        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], options: Any = None
+    ) -> list[Any]:
+        """The outputs called so: arrays, and lists for sequences.
+
+        Raises ValueError for an input that is missing, TypeError for arguments that are none,
+        InvalidArgument for what does not fit, and what `convert_error` makes of glnn's errors.
+        """
+        self.feeds.required(feeds)
+        start = time_ns() if self.profile.on else 0
+        try:
+            arrays = self.feeds.arrays(feeds)
+            names = self._names(output_names)
+            _check(options)
+            results = self._session.run(names, arrays)
+            if self.profile.on:
+                self.profile.add_run(self._session, arrays, start)
+        except GlnnError as error:
+            raise convert_error(error) from None
+        return [_output(result) for result in results]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: object,
+        options: Any = None,
+    ) -> None:
+        """Have `callback` called with what `run` gives, `user_data`, and an empty text.
+
+        Or with an empty list and what is wrong. It is called by a thread of glnn's, which must not
+        be kept. Raises ValueError for an input that is missing, TypeError for wrong arguments.
+        """
+        if not callable(callback):
+            raise TypeError(f"run_async(): callback must be callable, got {shown(callback)}")
+        self.feeds.required(feeds)
+        try:
+            arrays = self.feeds.arrays(feeds)
+            names = self._names(output_names)
+            _check(options)
+            future = self._session.run_async(names, arrays)
+        except (GlnnError, RuntimeError) as error:
+            future = Future()
+            future.set_exception(error)
+
+        def done(ended: Future[list[Any]]) -> None:
+            error = ended.exception()
+            if error is None:
+                callback([_output(result) for result in ended.result()], user_data, "")
+            else:
+                text = str(convert_error(error) if isinstance(error, GlnnError) else error)
+                callback([], user_data, text.split(" : ", 3)[-1])
+
+        future.add_done_callback(done)
+
+    def run_with_ort_values(
+        self, output_names: Sequence[str] | None, feeds: Mapping[str, OrtValue], options: Any = None
+    ) -> list[OrtValue]:
+        """Run with OrtValues, and return OrtValues."""
+        return [OrtValue(result) for result in self.run(output_names, feeds, options)]
+
+    def get_providers(self) -> list[str]:
+        """Glnn's and the CPU's where it runs on a GPU's driver, else the CPU's."""
+        return [CPU] if self._session.backend_name == "cpu" else [GLNN, CPU]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Return the backend, the driver and the nodes that the host computed, of glnn's
+        provider.
+        """
+        name = self._session.backend_name
+        if name == "cpu":
+            return {CPU: {"backend": name}}
+        try:
+            arguments = {
+                one: self._provider_options.get(one)
+                for one in ("gpu", "limits", "priority", "wait")
+            }
+            capabilities = SHARED.open(**arguments).capabilities
+        except GlnnError as error:
+            raise convert_error(error) from None
+        reported = {
+            "backend": name,
+            "renderer": capabilities.renderer,
+            "vendor": capabilities.vendor,
+            "version": capabilities.version_text,
+            "hosted": "; ".join(self._session.hosted),
+        }
+        return {GLNN: reported, CPU: {}}
+
+    def end_profiling(self) -> str:
+        """The file that was written; empty where there is none."""
+        return self.profile.end()
+
+    @property
+    def get_profiling_start_time_ns(self) -> int:
+        """When it began, in ns since 1970; 0 where it did not."""
+        return self.profile.start
+
+
+def _open(
+    model: str | bytes, options: SessionOptions, choice: ProviderChoice
+) -> session.InferenceSession:
+    """Open a session of glnn's. Raises the errors that `convert_error` converts glnn's to."""
+    where = f"Load model from {model} failed:" if isinstance(model, str) else ""
+    if isinstance(model, str) and not model.endswith((".onnx", ".json")):
+        with open(model, "rb") as file:  # whatever it is called, and it can name no other files
+            model = file.read()
+    arguments = dict(choice.options)
+    try:
+        found = session.InferenceSession(model, **arguments)
+        if options._initializers:
+            arrays = {name: value.numpy() for name, value in options._initializers.items()}
+            made = getattr(found.model, "with_parameters", None)
+            if made is None:
+                raise Fail.from_text(f"{where}only an .onnx model takes initializers")
+            found = session.InferenceSession(made(arrays), **arguments)
+    except ModelError as error:
+        raise Fail.from_text(f"{where}{error}") from None
+    except GlnnError as error:
+        raise convert_error(error) from None
+    return found
+
+
+def _output(result: Any) -> Any:
+    """Return a result as ONNX Runtime has it: a sequence or an optional value unboxed."""
+    if result.ndim == 0 and result.dtype.hasobject and not isinstance(result.item(), str):
+        return result.item()
+    return result
+
+
+def _check(options: Any) -> None:
+    """Raise TypeError for what is no RunOptions, Fail where they say that the run is to end."""
+    if options is None:
+        return
+    if not isinstance(options, RunOptions):
+        raise TypeError(f"run(): run_options must be RunOptions, got {shown(options)}")
+    if options.terminate:
+        raise Fail.from_text(TERMINATED)
+
+
+class IOBinding:
+    """Bound inputs and outputs, which a session's next runs by `run_with_iobinding` read and write.
+
+    session: an InferenceSession. Arrays are bound as they lie: who writes to one changes what the
+    next run reads. All memory is the host's.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session: Core = session._sess
+        self._known = {info.name: info for info in self._session.inputs_meta}
+        self._bound_inputs: dict[str, Any] = {}
+        self._bound_outputs: dict[str, Array | None] = {}
+        self._results: list[Any] = []
+
+    @property
+    def _iobinding(self) -> IOBinding:
+        return self
+
+    def _input(self, name: str, value: Any) -> None:
+        if name not in self._known:
+            raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
+        self._bound_inputs[name] = value
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
+        """Read the input called `name` from an array.
+
+        Raises RuntimeError for an unknown name, or what is no array.
+        """
+        if not isinstance(arr_on_cpu, np.ndarray):
+            raise RuntimeError("Unable to create OrtValue from the given python object")
+        self._input(name, arr_on_cpu)
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Read it from the host's memory at `buffer_ptr`, which must last as long as the binding.
+
+        element_type: NumPy's dtype or ONNX's number. Raises RuntimeError for an unknown name, or
+        other memory than the host's.
+        """
+        host_only(device_type, f"input {name!r}")
+        self._input(name, _array_at(buffer_ptr, element_type, shape))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Read it from a value. Raises RuntimeError for an unknown name."""
+        self._input(name, ortvalue._content)
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Compute the output called `name`, and write it to `buffer_ptr` where that is given.
+
+        Raises ValueError where that comes without type or shape, RuntimeError for other memory than
+        the host's.
+        """
+        host_only(device_type, f"output {name!r}")
+        target = None
+        if buffer_ptr is not None:
+            if element_type is None or shape is None:
+                raise ValueError(
+                    "`element_type` and `shape` are to be provided if pre-allocated memory is "
+                    "provided"
+                )
+            target = _array_at(buffer_ptr, element_type, shape)
+        self._bound_outputs[name] = target
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Compute it and write it to a tensor."""
+        self._bound_outputs[name] = ortvalue.numpy()
+
+    def synchronize_inputs(self) -> None:
+        """Do nothing: a run waits for what it reads."""
+
+    def synchronize_outputs(self) -> None:
+        """Do nothing: a run has written its results when it returns."""
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs of the last run, in the order in which they were bound."""
+        return values(self._results)
+
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """The same."""
+        return OrtValueVector(self.get_outputs())
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The same as arrays."""
+        return list(self._results)
+
+    def clear_binding_inputs(self) -> None:
+        """Forget the inputs."""
+        self._bound_inputs = {}
+
+    def clear_binding_outputs(self) -> None:
+        """Forget the outputs, and what the last run gave."""
+        self._bound_outputs, self._results = {}, []
+
+    def _run(self, options: Any) -> None:
+        """Run the session. Raises RuntimeError, as ONNX Runtime does, whatever is wrong."""
+        names = list(self._bound_outputs)
+        if not names:
+            raise RuntimeError("Error in execution: At least one output should be requested.")
+        try:
+            for name, array in self._bound_outputs.items():
+                self._fits(name, array)
+            results = self._session.run(names, self._bound_inputs, options)
+            self._results = [
+                self._write_output(name, result)
+                for name, result in zip(names, results, strict=True)
+            ]
+        except (OrtException, ValueError) as error:
+            text = str(error)
+            message = text.split(" : ", 3)[-1] if isinstance(error, OrtException) else text
+            raise RuntimeError(f"Error in execution: {message}") from None
+
+    def _fits(self, name: str, array: Array | None) -> None:
+        """Raise InvalidArgument where an output cannot be written to `array`."""
+        info = next((one for one in self._session.outputs_meta if one.name == name), None)
+        if array is None or info is None:  # the run names an unknown one
+            return
+        actual = type_of(array.dtype)
+        if actual != info.type:
+            raise RuntimeError(
+                "Error in execution: Unexpected output data type. "
+                f"Actual: ({actual}) , expected: ({info.type})"
+            )
+        if info.shape:
+            check_shape(f"output: {name}", array.shape, info.shape)
+
+    def _write_output(self, name: str, result: Any) -> Any:
+        target = self._bound_outputs[name]
+        if target is None:
+            return result
+        check_shape(f"output: {name}", target.shape, result.shape)
+        np.copyto(target, result)
+        return target
+
+
+def _array_at(pointer: int, element_type: Any, shape: Sequence[int]) -> Array:
+    """The host's memory at `pointer` as an array."""
+    dtype = dtype_of(element_type)
+    sizes = tuple(int(n) for n in shape)
+    nbytes = dtype.itemsize * int(np.prod(sizes, dtype=np.int64))
+    if not nbytes:
+        return np.empty(sizes, dtype)
+    memory = (ctypes.c_char * nbytes).from_address(int(pointer))
+    found: Array = np.ndarray(sizes, dtype, memoryview(memory))
+    return found
+
+
+def get_ort_device_type(device_type: str) -> int:
+    """The number of a kind of device. Raises Exception for an unknown name."""
+    if device_type not in KINDS:
+        raise Exception(f"Unsupported device type: {device_type}")
+    return KINDS[device_type]
+
+
+class SessionProfile:
+    """Events of a session, in Chrome's trace event format; nothing where it is off.
+
+    prefix: what the file's name begins with. start: ns since 1970, 0 for off. Besides the session's
+    own events there are those of glnn's trace, of each plan as a process of its own.
+    """
+
+    def __init__(self, prefix: str, start: int) -> None:
+        self.prefix, self.start = prefix, start
+        self.on = bool(start)
+        self._events: list[dict[str, Any]] = []
+        self._trace: Any = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_options(cls, options: SessionOptions, start: int) -> SessionProfile:
+        """Return the profile that `options` ask for; `start` is in nanoseconds."""
+        return cls(options.profile_file_prefix, start if options.enable_profiling else 0)
+
+    def add(self, name: str, start: int, **more: Any) -> None:
+        """An event that began at `start`, ns since 1970, and ends now."""
+        if not self.on:
+            return
+        began, took = (start - self.start) / 1e3, (time_ns() - start) / 1e3
+        event = {"cat": "Session", "ph": "X", "name": name, "ts": began, "dur": took, "args": more}
+        thread = {"pid": os.getpid(), "tid": threading.get_native_id()}
+        with self._lock:
+            self._events.append({**event, **thread})
+
+    def add_run(
+        self, session: session.InferenceSession, feeds: Mapping[str, Any], start: int
+    ) -> None:
+        """Add a run of `session` that began at `start` and is over; it is run again to time its
+        steps.
+
+        A model that has no single plan, and one whose inputs are no tensors, has no steps here.
+        """
+        shapes = {name: getattr(value, "shape", ()) for name, value in feeds.items()}
+        sizes = {name: list(shape) for name, shape in shapes.items()}
+        self.add("model_run", start, inputs=sizes, backend=session.backend_name)
+        with self._lock, suppress(GlnnError, AttributeError):
+            if self._trace is None:  # what traces is not needed by anybody else, and large
+                self._trace = import_module("glnn.profiling.trace").Trace()
+            self._trace.run(session.plan(shapes), feeds)
+
+    def end(self) -> str:
+        """Write the file, once, and give its name; empty where there is none. Raises OSError."""
+        with self._lock:
+            if not self.on:
+                return ""
+            self.on = False
+        steps = [] if self._trace is None else self._trace.to_json()["traceEvents"]
+        name = f"{self.prefix}_{datetime.now():%Y-%m-%d_%H-%M-%S_%f}"[:-3] + ".json"
+        with open(name, "w", encoding="utf-8") as file:
+            json.dump([*self._events, *steps], file)
+        return name

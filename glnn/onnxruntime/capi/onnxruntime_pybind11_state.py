@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
-from glnn.onnxruntime.capi.absent import (
+from glnn.onnxruntime.capi.declarations import (
     AdapterFormat,
+    ArenaExtendStrategy,
+    DeviceReset,
+    EngineError,
+    EPFail,
+    ExecutionMode,
+    ExecutionOrder,
+    Fail,
+    GraphOptimizationLevel,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
     LoraAdapter,
     ModelCompiler,
+    ModelLoadCanceled,
+    ModelLoaded,
     ModelPackage,
     ModelPackageComponentContext,
     ModelPackageContext,
     ModelPackageOptions,
+    ModelPackageWriteMode,
+    ModelRequiresCompilation,
+    NoModel,
+    NoSuchFile,
+    NotFound,
+    NotImplemented,
+    OrtAllocatorType,
+    OrtCompileApiFlags,
+    OrtDeviceMemoryType,
     OrtEpAssignedNode,
     OrtEpAssignedSubgraph,
     OrtEpContextData,
     OrtEpContextDataBuffer,
     OrtEpDevice,
+    OrtExecutionProviderDevicePolicy,
     OrtExternalInitializerInfo,
     OrtHardwareDevice,
-    OrtSyncStream,
-    SparseTensor,
-)
-from glnn.onnxruntime.capi.core import Core as InferenceSession
-from glnn.onnxruntime.capi.devices import OrtArenaCfg, OrtDevice, OrtMemoryInfo
-from glnn.onnxruntime.capi.enums import (
-    ArenaExtendStrategy,
-    ExecutionMode,
-    ExecutionOrder,
-    GraphOptimizationLevel,
-    ModelPackageWriteMode,
-    OrtAllocatorType,
-    OrtCompileApiFlags,
-    OrtDeviceMemoryType,
-    OrtExecutionProviderDevicePolicy,
     OrtHardwareDeviceType,
     OrtMemoryInfoDeviceType,
     OrtMemType,
     OrtSparseFormat,
+    OrtSyncStream,
+    RuntimeException,
+    SparseTensor,
 )
-from glnn.onnxruntime.capi.environment import (
+from glnn.onnxruntime.capi.node_arg import ModelMetadata, NodeArg
+from glnn.onnxruntime.capi.onnxruntime_inference_collection import Core as InferenceSession
+from glnn.onnxruntime.capi.onnxruntime_inference_collection import IOBinding as SessionIOBinding
+from glnn.onnxruntime.capi.options import (
+    RunOptions,
+    SessionOptions,
     create_and_register_allocator,
     create_and_register_allocator_v2,
     disable_telemetry_events,
@@ -57,27 +73,14 @@ from glnn.onnxruntime.capi.environment import (
     set_seed,
     unregister_execution_provider_library,
 )
-from glnn.onnxruntime.capi.faults import (
-    DeviceReset,
-    EngineError,
-    EPFail,
-    Fail,
-    InvalidArgument,
-    InvalidGraph,
-    InvalidProtobuf,
-    ModelLoadCanceled,
-    ModelLoaded,
-    ModelRequiresCompilation,
-    NoModel,
-    NoSuchFile,
-    NotFound,
-    NotImplemented,
-    RuntimeException,
+from glnn.onnxruntime.capi.ort_value import (
+    OrtArenaCfg,
+    OrtDevice,
+    OrtMemoryInfo,
+    OrtValue,
+    OrtValueVector,
+    copy_tensors,
 )
-from glnn.onnxruntime.capi.io_binding import IOBinding as SessionIOBinding
-from glnn.onnxruntime.capi.node_arg import ModelMetadata, NodeArg
-from glnn.onnxruntime.capi.options import RunOptions, SessionOptions
-from glnn.onnxruntime.capi.ort_value import OrtValue, OrtValueVector, copy_tensors
 
 __all__ = [
     "AdapterFormat",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glnn.onnxruntime.capi.environment import VERSION
+from glnn.onnxruntime.capi.options import VERSION
 
 
 def get_package_name_and_version_info() -> tuple[str, str, str]:

@@ -1,18 +1,148 @@
-"""Options of sessions and runs: every attribute of ONNX Runtime's, checked as there."""
+"""Execution providers, options of sessions and runs, and settings of the whole process."""
 
 from __future__ import annotations
 
 import operator
+import platform
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 from glnn.errors import shown
-from glnn.onnxruntime.capi.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
-from glnn.onnxruntime.capi.faults import Fail, NotImplemented
-from glnn.onnxruntime.capi.ort_value import OrtValue
-from glnn.onnxruntime.capi.providers import PROVIDERS
+from glnn.onnxruntime.capi.declarations import (
+    ExecutionMode,
+    ExecutionOrder,
+    Fail,
+    GraphOptimizationLevel,
+    NotImplemented,
+)
+from glnn.onnxruntime.capi.ort_value import OrtArenaCfg, OrtMemoryInfo, OrtValue
+from glnn.session import InferenceSession
+from glnn.version import VERSION as GLNN_VERSION
 
-KEY, VALUE = 1024, 4096
+GLNN, CPU = "GlnnExecutionProvider", "CPUExecutionProvider"
+PROVIDERS = (GLNN, CPU)
+_OBJECT_ARGUMENTS = (
+    "model",
+    "device",
+    "kernels",
+    "without",
+)  # objects, which no program of ONNX Runtime's has
+OPTIONS = tuple(
+    name for name in signature(InferenceSession).parameters if name not in _OBJECT_ARGUMENTS
+)
+"""Arguments of `glnn.InferenceSession` that glnn's provider takes as options, with their values."""
+REPORTED_OPTIONS = ("renderer", "vendor", "version", "hosted")
+"""Further options that a session reports of glnn's provider, and programs pass to the next one."""
+
+
+@dataclass(frozen=True)
+class ProviderChoice:
+    """The providers that a program asks for and that there are, in its order."""
+
+    names: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of glnn's provider: arguments of `glnn.InferenceSession`."""
+
+
+def choose_providers(providers: object, provider_options: object) -> ProviderChoice:
+    """Return the choice that a session's `providers` and `provider_options` ask for.
+
+    Whatever is not there, comes twice or is malformed is warned of (UserWarning) and left out, as
+    in ONNX Runtime, which falls back on what it has. Raises ValueError for an option that glnn's
+    provider has not.
+    """
+    try:
+        pairs = _pairs(providers, provider_options)
+    except ValueError as error:
+        warnings.warn(f"{error} {list(PROVIDERS)} are taken instead.", UserWarning, stacklevel=4)
+        return ProviderChoice()
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, options in pairs:
+        if name not in PROVIDERS:
+            warnings.warn(
+                f"Specified provider '{name}' is not in available provider names."
+                f"Available providers: '{', '.join(PROVIDERS)}'",
+                UserWarning,
+                stacklevel=4,
+            )
+        elif name in found:
+            text = f"Duplicate provider '{name}' encountered, ignoring."
+            warnings.warn(text, UserWarning, stacklevel=4)
+        else:
+            found[name] = options
+    return ProviderChoice(tuple(found), _check_options(found.get(GLNN, {})))
+
+
+def check_and_normalize_provider_args(
+    providers: object, provider_options: object, available_provider_names: Sequence[str]
+) -> tuple[list[str], list[dict[str, str]]]:
+    """The names among those that there are, and the options of each, as texts.
+
+    Raises ValueError where they are not given as ONNX Runtime takes them.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for name, options in _pairs(providers, provider_options):
+        if name in available_provider_names and name not in found:
+            found[name] = {str(key): str(value) for key, value in options.items()}
+    return list(found), list(found.values())
+
+
+def _pairs(providers: object, provider_options: object) -> list[tuple[str, Mapping[str, Any]]]:
+    """Names and options. Raises ValueError where they are not given as ONNX Runtime takes them."""
+    if not providers:
+        return []
+    if isinstance(providers, str):
+        providers = [providers]
+    if not isinstance(providers, Sequence):
+        raise ValueError("'providers' should be a sequence.")
+    if not provider_options:
+        return [_pair(one) for one in providers]
+    if not isinstance(provider_options, Sequence):
+        raise ValueError("'provider_options' should be a sequence.")
+    if len(provider_options) != len(providers):
+        raise ValueError(
+            "'providers' and 'provider_options' should be the same length if both are given."
+        )
+    if not all(isinstance(one, str) for one in providers):
+        raise ValueError(
+            "Only string values for 'providers' are supported if 'provider_options' is given."
+        )
+    if not all(isinstance(options, Mapping) for options in provider_options):
+        raise ValueError("'provider_options' values must be dicts.")
+    return list(zip(providers, provider_options, strict=True))
+
+
+def _pair(one: object) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(one, str):
+        return one, {}
+    pair = one if isinstance(one, (tuple, list)) and len(one) == 2 else (None, None)
+    if isinstance(pair[0], str) and isinstance(pair[1], Mapping):
+        return pair[0], pair[1]
+    raise ValueError("'providers' values must be either strings or (string, dict) tuples.")
+
+
+def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of glnn's provider. Raises ValueError for one that it has not."""
+    found = {name: value for name, value in options.items() if name not in REPORTED_OPTIONS}
+    for name in found:
+        if name not in OPTIONS:
+            raise ValueError(f"{GLNN} has no option {shown(name)}: it takes {', '.join(OPTIONS)}")
+    if isinstance(found.get("fused"), str):  # ONNX Runtime's own are texts
+        found["fused"] = found["fused"].lower() not in ("0", "false", "")
+    if isinstance(found.get("max_batch"), str):
+        try:
+            found["max_batch"] = int(found["max_batch"])
+        except ValueError:
+            got = shown(found["max_batch"])
+            raise ValueError(f"{GLNN}: max_batch must be a whole number, got {got}") from None
+    return found
+
+
+MAX_KEY, MAX_VALUE = 1024, 4096
 """Characters that a configuration's key and value have at the most."""
 
 
@@ -93,10 +223,10 @@ class _Options:
             str(_check_type("a configuration", key, str)),
             str(_check_type("a configuration", value, str)),
         )
-        if not 0 < len(key) <= KEY:
-            raise RuntimeError(f"Config key is empty or longer than maximum length {KEY}")
-        if len(value) > VALUE:
-            raise RuntimeError(f"Config value is longer than maximum length {VALUE}")
+        if not 0 < len(key) <= MAX_KEY:
+            raise RuntimeError(f"Config key is empty or longer than maximum length {MAX_KEY}")
+        if len(value) > MAX_VALUE:
+            raise RuntimeError(f"Config value is longer than maximum length {MAX_VALUE}")
         self._entries[key] = value
 
     def _entry(self, key: str) -> str:
@@ -171,11 +301,11 @@ class SessionOptions(_Options):
 
     def add_external_initializers_from_files_in_memory(self, *given: object) -> None:
         """Raise NotImplemented."""
-        raise NotImplemented.saying("glnn reads external data from the files that a model names")
+        raise NotImplemented.from_text("glnn reads external data from the files that a model names")
 
     def register_custom_ops_library(self, path: str) -> None:
         """Raise Fail: custom operators are compiled for ONNX Runtime."""
-        raise Fail.saying(
+        raise Fail.from_text(
             f"Failed to load library {path}: glnn runs no operators that are compiled for ONNX "
             "Runtime"
         )
@@ -188,7 +318,7 @@ class SessionOptions(_Options):
 
     def add_provider_for_devices(self, devices: Sequence[Any], options: object) -> None:
         """Raise NotImplemented: there are no such devices."""
-        raise NotImplemented.saying("glnn has no devices of execution providers")
+        raise NotImplemented.from_text("glnn has no devices of execution providers")
 
     def has_providers(self) -> bool:
         """Return True where a provider was added."""
@@ -226,10 +356,129 @@ class RunOptions(_Options):
 
     def add_active_adapter(self, adapter: object) -> None:
         """Raise NotImplemented."""
-        raise NotImplemented.saying("glnn has no adapters")
+        raise NotImplemented.from_text("glnn has no adapters")
 
 
 def _check_type(what: str, value: object, kind: type[Any]) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"{what} must be given as {kind.__name__}, got {shown(value)}")
     return value
+
+
+VERSION = "1.32.0"
+"""The version of ONNX Runtime that these names were compared with."""
+SEVERITIES = range(5)
+
+
+def get_available_providers() -> list[str]:
+    """Glnn's, and the CPU's, for which programs ask."""
+    return list(PROVIDERS)
+
+
+def get_all_providers() -> list[str]:
+    """The same: no other can ever be there."""
+    return list(PROVIDERS)
+
+
+def get_device() -> str:
+    """CPU: where programs give and get arrays. Any other answer would make them ask for CUDA."""
+    return "CPU"
+
+
+def get_version_string() -> str:
+    """The version of ONNX Runtime whose names these are."""
+    return VERSION
+
+
+def get_build_info() -> str:
+    """Return the versions of glnn and of the interface."""
+    return f"ORT Build Info: glnn={GLNN_VERSION}, interface={VERSION}"
+
+
+def has_collective_ops() -> bool:
+    """Return False: operators do not span processes."""
+    return False
+
+
+def get_ep_devices() -> list[Any]:
+    """Return an empty list: there are no libraries of providers."""
+    return []
+
+
+def register_execution_provider_library(name: str, path: str) -> None:
+    """Raise Fail: such libraries are compiled for ONNX Runtime."""
+    raise Fail.from_text(f"glnn takes no libraries of execution providers, as {path} for {name}")
+
+
+def unregister_execution_provider_library(name: str) -> None:
+    """Raise Fail."""
+    raise Fail.from_text(f"Execution provider library: {name} was not registered.")
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Do nothing: glnn logs by `logging`. Raises RuntimeError unless `severity` is 0 to 4."""
+    if _check_int("severity", severity) not in SEVERITIES:
+        levels = "0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
+        raise RuntimeError(f"Invalid logging severity. {levels}")
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """Do nothing. Raises TypeError unless `verbosity` is an int."""
+    _check_int("verbosity", verbosity)
+
+
+def set_default_logger_callback(callback: Any, severity: int = 2) -> None:
+    """Do nothing: nothing is logged in this way."""
+    set_default_logger_severity(severity)
+
+
+def set_seed(seed: int) -> None:
+    """Do nothing: random operators have the seed that the file says. Raises TypeError."""
+    _check_int("seed", seed)
+
+
+def set_global_thread_pool_sizes(
+    intra_op_num_threads: int = 0, inter_op_num_threads: int = 0
+) -> None:
+    """Do nothing: there are no such threads. Raises TypeError unless both are ints."""
+    _check_int("intra_op_num_threads", intra_op_num_threads)
+    _check_int("inter_op_num_threads", inter_op_num_threads)
+
+
+def enable_telemetry_events() -> None:
+    """Do nothing: nothing is ever sent."""
+
+
+def disable_telemetry_events() -> None:
+    """Do nothing: nothing is ever sent."""
+
+
+def create_and_register_allocator(info: OrtMemoryInfo, config: OrtArenaCfg | None) -> None:
+    """Do nothing: memory is glnn's."""
+
+
+def create_and_register_allocator_v2(
+    provider: str, info: OrtMemoryInfo, options: Any, config: OrtArenaCfg | None
+) -> None:
+    """Do nothing: memory is glnn's."""
+
+
+def preload_dlls(
+    cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None
+) -> None:
+    """Do nothing: there are none to load."""
+
+
+def print_debug_info() -> None:
+    """Print what this is and where it runs."""
+    print(
+        f"onnxruntime version: {VERSION}, by glnn {GLNN_VERSION} at {sys.modules['glnn'].__file__}"
+    )
+    print(f"platform: {platform.platform()}, Python {platform.python_version()}")
+
+
+def _check_int(name: str, value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}") from None

@@ -1,16 +1,147 @@
-"""Values that are given to runs and come from them: arrays of the host, with their types."""
+"""Values of runs: devices, OrtValue, and inputs, which are checked as ONNX Runtime does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from glnn.onnxruntime.capi.devices import host_only
-from glnn.onnxruntime.capi.faults import NotImplemented
-from glnn.onnxruntime.capi.types import NUMBERS, dtype_of, type_of
+from glnn.errors import shown
+from glnn.onnxruntime.capi.declarations import (
+    Fail,
+    InvalidArgument,
+    NotImplemented,
+    OrtAllocatorType,
+    OrtDeviceMemoryType,
+    OrtMemType,
+)
+from glnn.onnxruntime.capi.node_arg import NUMBERS, NodeArg, dtype_of, type_of
 from glnn.types import Array
+
+KINDS = {"cpu": 0, "cuda": 1, "gpu": 1, "webgpu": 1, "npu": 3, "cann": 3, "dml": 4}
+"""The numbers of devices, by the names that programs give."""
+
+
+def host_only(device_type: str, what: str) -> None:
+    """Raise RuntimeError, or Exception for an unknown name, unless it is the host's memory.
+
+    what: what was to lie there.
+    """
+    if device_type not in KINDS:
+        raise Exception(f"Unsupported device type: {device_type}")
+    if KINDS[device_type]:
+        raise RuntimeError(
+            f"{what} cannot lie in memory of {device_type!r}: glnn takes and gives arrays in the "
+            "host's memory, device_type='cpu', and runs on the GPU all the same"
+        )
+
+
+class OrtDevice:
+    """A device, by its kind's number; only the host's has values."""
+
+    def __init__(self, device_type: Any, mem_type: int = 0, *more: int) -> None:
+        """device_type: a number of KINDS, or another. more: the id, or the vendor's and the id."""
+        whole = isinstance(device_type, OrtDevice)
+        self._kind = device_type.device_type() if whole else int(device_type)
+        self._id = device_type.device_id() if whole else int((more or (0,))[-1])
+        self._memory, self._vendor = mem_type, more[0] if len(more) == 2 else 0
+
+    @staticmethod
+    def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
+        """The device called `cpu`, `cuda` and so on. Raises Exception for an unknown name."""
+        if ort_device_name not in KINDS:
+            raise Exception(f"Unsupported device type: {ort_device_name}")
+        return OrtDevice(KINDS[ort_device_name], 0, max(vendor_id, 0), device_id)
+
+    def device_id(self) -> int:
+        """The number among devices of its kind."""
+        return self._id
+
+    def device_type(self) -> int:
+        """The kind's number: 0 is the host."""
+        return self._kind
+
+    def device_vendor_id(self) -> int:
+        """The vendor's number of PCI; 0 where none was given."""
+        return self._vendor
+
+    def device_mem_type(self) -> int:
+        """The kind of memory: 0, the usual one, unless said otherwise."""
+        return self._memory
+
+    vendor_id = device_vendor_id
+    mem_type = device_mem_type
+
+    def _get_c_device(self) -> OrtDevice:
+        return self
+
+    @staticmethod
+    def cpu() -> int:
+        """The host's number."""
+        return KINDS["cpu"]
+
+    @staticmethod
+    def cuda() -> int:
+        """Return the kind of NVIDIA's GPUs, which have no values here."""
+        return KINDS["cuda"]
+
+    @staticmethod
+    def default_memory() -> int:
+        """Return the kind of the usual memory."""
+        return 0
+
+
+@dataclass(frozen=True)
+class OrtMemoryInfo:
+    """A memory, which is the host's. Raises RuntimeError for the name of any other."""
+
+    name: str = "Cpu"
+    allocator_type: OrtAllocatorType = OrtAllocatorType.ORT_DEVICE_ALLOCATOR
+    device_id: int = 0
+    mem_type: OrtMemType = OrtMemType.DEFAULT
+
+    def __post_init__(self) -> None:
+        if self.name != "Cpu":
+            raise RuntimeError(f"a memory must be 'Cpu', the host's, got {shown(self.name)}")
+
+    @property
+    def device_mem_type(self) -> OrtDeviceMemoryType:
+        """The usual one."""
+        return OrtDeviceMemoryType.DEFAULT
+
+    @property
+    def device_vendor_id(self) -> int:
+        """None's."""
+        return 0
+
+
+class OrtArenaCfg:
+    """Settings of ONNX Runtime's own memory arena: kept, and of no effect."""
+
+    NAMES = (
+        "max_mem",
+        "arena_extend_strategy",
+        "initial_chunk_size_bytes",
+        "max_dead_bytes_per_chunk",
+        "initial_growth_chunk_size_bytes",
+        "max_power_of_two_extend_bytes",
+    )
+
+    def __init__(self, *arguments: Any) -> None:
+        """arguments: four of NAMES, or a dict. Raises RuntimeError for an unknown name."""
+        if len(arguments) == 1 and isinstance(arguments[0], dict):
+            values = arguments[0]
+        elif len(arguments) == 4:
+            values = dict(zip(self.NAMES, arguments))
+        else:
+            raise TypeError("OrtArenaCfg takes a dict or four ints")
+        for name in values:
+            if name not in self.NAMES:
+                raise RuntimeError(f"Invalid OrtArenaCfg option: {name}")
+        for name in self.NAMES:
+            setattr(self, name, int(values.get(name, 0 if name == "max_mem" else -1)))
 
 
 class OrtValue:
@@ -79,7 +210,7 @@ class OrtValue:
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: object) -> OrtValue:
         """Raise NotImplemented."""
-        raise NotImplemented.saying("glnn has no sparse tensors")
+        raise NotImplemented.from_text("glnn has no sparse tensors")
 
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:
@@ -88,7 +219,7 @@ class OrtValue:
 
     def as_sparse_tensor(self) -> Any:
         """Raise NotImplemented."""
-        raise NotImplemented.saying("glnn has no sparse tensors")
+        raise NotImplemented.from_text("glnn has no sparse tensors")
 
     @property
     def _ortvalue(self) -> OrtValue:
@@ -206,3 +337,142 @@ def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: objec
         raise RuntimeError(f"there are {len(src)} values to copy, and {len(dst)} to copy to")
     for source, target in zip(src, dst, strict=True):
         target.update_inplace(source)
+
+
+ADVICE = "Please fix either the inputs/outputs or the model."
+
+
+class RunInputs:
+    """The inputs of a model, and of what type and shape they were last.
+
+    unranked: names of those that may have any number of dimensions.
+    """
+
+    def __init__(self, inputs: Sequence[NodeArg], unranked: frozenset[str]) -> None:
+        self._inputs = {one.name: one for one in inputs}
+        self._dims = {one.name: tuple(one.shape) for one in inputs}
+        self._unranked = unranked
+        self._fitted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+
+    def required(self, inputs: Mapping[str, Any]) -> None:
+        """Raise ValueError where an input is missing."""
+        keys = inputs.keys()
+        missing = [name for name in self._inputs if name not in keys]
+        if missing:
+            names = list(keys)
+            raise ValueError(f"Required inputs ({missing}) are missing from input feed ({names}).")
+
+    def arrays(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Convert the inputs of a run to what the session takes: arrays, lists of these, numbers in
+        lists.
+
+        Raises InvalidArgument for what does not fit, RuntimeError for what is no tensor at all.
+        """
+        found: dict[str, Any] = {}
+        fresh: list[str] = []
+        for name, value in inputs.items():
+            like = self._fitted.get(name)
+            known = type(value) is np.ndarray and (value.shape, value.dtype) == like
+            if not known:
+                value = self._array(name, value)
+                fresh.append(name)
+            found[name] = value
+        for name in fresh:
+            found[name] = value = self._check_value(name, found[name])
+            if type(value) is np.ndarray and value is inputs[name]:
+                self._fitted[name] = value.shape, value.dtype
+        return found
+
+    def _array(self, name: str, value: Any) -> Any:
+        """Return `value` as an array, or as it is where the input is no tensor."""
+        info = self._inputs.get(name)
+        if isinstance(value, OrtValue):
+            value = value._content
+        if isinstance(value, np.ndarray):
+            value = np.asarray(value)
+            if not value.dtype.isnative:
+                value = value.astype(value.dtype.newbyteorder("="))
+            type_of(value.dtype)
+            return value
+        if info is None or not info.type.startswith("tensor("):
+            return value
+        if isinstance(value, list):
+            try:
+                return _from_list(value, dtype_of(info.type))
+            except (TypeError, ValueError, OverflowError):
+                raise RuntimeError("Could not create tensor from given input list") from None
+        if value is None:
+            raise Fail.from_text(f"Missing Input: {name}")
+        if hasattr(value, "__iter__"):
+            if not any(True for _ in value):
+                raise RuntimeError(f"Input '{name}' must not be empty.")
+            text = (
+                f"Input must be a list of dictionaries or a single numpy array for input '{name}'."
+            )
+            raise RuntimeError(text)
+        raise RuntimeError(f"Unable to handle object of type {type(value)}")
+
+    def _check_value(self, name: str, value: Any) -> Any:
+        """Return `value` where the input `name` can be it. Raises InvalidArgument for any other."""
+        info = self._inputs.get(name)
+        if info is None:
+            raise InvalidArgument.from_text(f"Invalid input name: {name}")
+        tensor = info.type.startswith("tensor(")
+        if not tensor or not isinstance(value, np.ndarray):
+            if tensor != isinstance(value, np.ndarray) and not info.type.startswith("optional("):
+                what = "a tensor" if isinstance(value, np.ndarray) else type(value).__name__
+                text = f"input with name: '{name}' expected to be of type: {info.type} but received"
+                raise InvalidArgument.from_text(f"{text} {what}")
+            return value
+        actual = type_of(value.dtype)
+        if actual != info.type:
+            raise InvalidArgument.from_text(
+                f"Unexpected input data type. Actual: ({actual}) , expected: ({info.type})"
+            )
+        if value.dtype.kind == "O":
+            value = _texts(value)
+        dims = self._dims[name]
+        if name in self._unranked:
+            return value
+        if not dims and value.size == 1:  # ONNX Runtime takes these for scalars
+            return value.reshape(())
+        check_shape(f"input: {name}", value.shape, dims)
+        return value
+
+
+def check_shape(what: str, shape: Sequence[int], dims: Sequence[int | str | None]) -> None:
+    """Raise InvalidArgument unless a tensor of `shape` can have `dims`. what: `input: x`."""
+    if len(shape) != len(dims):
+        raise InvalidArgument.from_text(
+            f"Invalid rank for {what} Got: {len(shape)} Expected: {len(dims)} {ADVICE}"
+        )
+    pairs = enumerate(zip(shape, dims, strict=True))
+    wrong = [(i, got, dim) for i, (got, dim) in pairs if isinstance(dim, int) and got != dim]
+    if wrong:
+        lines = "".join(f" index: {i} Got: {got} Expected: {dim}\n" for i, got, dim in wrong)
+        text = f"Got invalid dimensions for {what} for the following indices\n{lines} {ADVICE}"
+        raise InvalidArgument.from_text(text)
+
+
+def _texts(value: Array) -> Array:
+    """An array of texts, of whatever they are made."""
+    if all(type(one) is str for one in value.flat):
+        return value
+    made = [one.decode() if isinstance(one, bytes) else str(one) for one in value.flat]
+    found = np.empty(len(made), object)
+    found[:] = made
+    return found.reshape(value.shape)
+
+
+def _from_list(value: list[Any], dtype: np.dtype[Any]) -> Array:
+    """Return the numbers or texts of a list; numbers are cut to integers where the input has
+    such.
+    """
+    if dtype.kind == "O":
+        return np.array(np.array(value).astype(str), object)
+    found = np.array(value)
+    if dtype.kind in "iu" and found.size and found.dtype.kind in "iuf":
+        limits = np.iinfo(dtype)
+        if not (found.min() >= limits.min and found.max() <= limits.max):
+            raise OverflowError
+    return found.astype(dtype)

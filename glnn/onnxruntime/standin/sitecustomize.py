@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-class Late:
+class LateFinder:
     """Puts glnn's finder in its own place once onnxruntime is imported."""
 
     stands_for = "onnxruntime"
@@ -46,24 +46,24 @@ class Late:
         return found
 
 
-def hand_on() -> None:
+def run_hidden_sitecustomize() -> None:
     """Run the sitecustomize that this one hides, if there is one."""
     place = sys.path.index(HERE)
-    own = sys.modules.pop(__name__)
+    this_module = sys.modules.pop(__name__)
     del sys.path[place]
     try:
         __import__(__name__)
     except ModuleNotFoundError as missing:
         if missing.name != __name__:
             raise
-        sys.modules[__name__] = own
+        sys.modules[__name__] = this_module
     finally:
         sys.path.insert(place, HERE)
 
 
 if __name__ == "sitecustomize" and HERE in sys.path:
-    hand_on()
+    run_hidden_sitecustomize()
     if os.environ.get("GLNN_ONNXRUNTIME") == "0":  # as glnn.settings has it, but now
         sys.path.remove(HERE)
     else:
-        sys.meta_path.insert(0, Late())
+        sys.meta_path.insert(0, LateFinder())

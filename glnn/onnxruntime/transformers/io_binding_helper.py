@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from glnn.onnxruntime.capi.io_binding import IOBinding
-from glnn.onnxruntime.capi.types import NUMBERS, dtype_of
+from glnn.onnxruntime.capi.node_arg import NUMBERS, dtype_of
+from glnn.onnxruntime.capi.onnxruntime_inference_collection import IOBinding
 from glnn.types import Array
 
 
