@@ -31,10 +31,10 @@ from glnn.gl import Source
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import library
 from glnn.kernels.binding import bind
-from glnn.kernels.cache import Reads
+from glnn.kernels.cache_lines import Reads
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import why_not
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import why_not
 from glnn.types import Shape
 
 

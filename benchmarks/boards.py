@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.documents import figure
 from glnn.kernels import Kernel, library
 from glnn.kernels.architecture import architecture_called
-from glnn.kernels.declaration import SUITS, UNFIT, Range
+from glnn.kernels.manifest import SUITS, UNFIT, Range
 
 HEAD = """\
 # The kernels on board GPUs

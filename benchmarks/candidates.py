@@ -10,10 +10,10 @@ from itertools import product
 from glnn.backends.gl import GlBackend
 from glnn.errors import GlnnError, UnsupportedOpError
 from glnn.kernels import kernels_for
-from glnn.kernels.admit import fitted
+from glnn.kernels.capability_check import fitted
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import why_not
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import why_not
 
 _VALUES = re.compile(r"(\w+)=(\d+(?:,\d+)*)", re.ASCII)
 

@@ -29,8 +29,8 @@ from glnn.gl import Buffer, Program, Source
 from glnn.graph.error import relative_error
 from glnn.graph.operators import Matmul
 from glnn.graph.operators.reorder import Reorder
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import why_not
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import why_not
 from glnn.layout import parse
 from glnn.profiling import time_work
 from glnn.types import DType, TensorType

@@ -42,7 +42,7 @@ from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 from glnn.graph.error import relative_error
 from glnn.graph.operators import Conv2d
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.tuning import describe
 
 Array = NDArray[np.float32]

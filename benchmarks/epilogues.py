@@ -37,7 +37,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.tuning import describe
 
 Array = NDArray[np.float32]

@@ -19,7 +19,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.error import relative_error
 from glnn.graph.operator import Operator
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import allowed
 from glnn.profiling import time_work
 from glnn.types import TensorType

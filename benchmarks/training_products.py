@@ -26,10 +26,10 @@ from glnn.errors import GlnnError
 from glnn.gl import Buffer
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.admit import fitted
+from glnn.kernels.capability_check import fitted
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import why_not
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import why_not
 from glnn.profiling.timing import time_work
 
 LAYERS = ((784, 512), (512, 10), (784, 1024), (1024, 1024), (1024, 10))

@@ -19,7 +19,7 @@ from glnn.cli.screen import Screen, number
 from glnn.compiler import prepare
 from glnn.errors import GlnnError
 from glnn.graph.operators import Conv2d
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.profiling.timing import time_work
 
 Array = NDArray[np.float32]

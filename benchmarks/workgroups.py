@@ -19,8 +19,8 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.error import relative_error
 from glnn.graph.operator import Operator
 from glnn.kernels import Kernel
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import why_not
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import why_not
 from glnn.profiling import time_work
 from glnn.types import DType, TensorType
 

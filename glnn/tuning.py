@@ -22,10 +22,10 @@ from glnn.errors import GlnnError, UnsupportedOpError
 from glnn.gl import Buffer
 from glnn.graph.error import relative_error
 from glnn.kernels import kernels_for
-from glnn.kernels.admit import fitted
+from glnn.kernels.capability_check import fitted
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose, why_not
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import choose, why_not
 from glnn.kernels.tuned import TunedChoice
 from glnn.layout import Layout
 from glnn.profiling.timing import time_work

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import Array, DType
 
 

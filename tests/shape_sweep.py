@@ -18,9 +18,9 @@ from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import GlnnError
 from glnn.graph.operators import Matmul, Pool2d, Reduce
 from glnn.graph.operators.conv2d import Conv2d
-from glnn.kernels.admit import fitted, why_not_device
+from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.library import declared
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import Shape, TensorType
 from tests.backends.harness import BACKENDS, taken
 

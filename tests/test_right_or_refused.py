@@ -25,7 +25,7 @@ from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Softmax
 from glnn.kernels.library import declared
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from tests.backends.harness import TOLERANCE
 from tests.oracle import error
 from tests.problems import numbers, precise

@@ -14,8 +14,8 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.gl import Device, Fence
 from glnn.gl.command_encoder import BlockPart
 from glnn.graph.operator import Operator
-from glnn.kernels.predict import Prediction
-from glnn.kernels.problem import Problem
+from glnn.kernels.cost_model import Prediction
+from glnn.kernels.op_spec import Problem
 from glnn.layout import Layout
 from glnn.runtime.store import Store, T
 from glnn.types import DType, Shape

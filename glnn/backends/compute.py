@@ -25,9 +25,9 @@ from glnn.gl.command_encoder import (
 )
 from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.kernels.binding import bind
-from glnn.kernels.generate.generated import Uniform
+from glnn.kernels.codegen.generated import Uniform
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import LaunchSize
 from glnn.layout import Layout
 from glnn.symint import greatest, hint, is_integer, parts_of

@@ -13,7 +13,7 @@ from glnn.backends.backend import Backend, Choice, Launch, Memory, Operand
 from glnn.errors import UnsupportedOpError
 from glnn.gl.command_encoder import BlockPart
 from glnn.graph.operator import Operator
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.reference import Preparation
 from glnn.layout import Layout, parse
 from glnn.runtime.store import HostStore, Store

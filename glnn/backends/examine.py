@@ -19,9 +19,9 @@ from glnn.backends.examined import Examined
 from glnn.backends.known import PERIOD, spoilable
 from glnn.backends.trial import Tell, Trial
 from glnn.graph.operator import upper
-from glnn.kernels.admit import why_not_here, why_not_problem
+from glnn.kernels.capability_check import why_not_here, why_not_problem
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import (
     Launched,
     Verdict,

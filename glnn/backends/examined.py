@@ -7,7 +7,7 @@ from abc import abstractmethod
 from glnn.backends.backend import Backend, Memory
 from glnn.gl import Buffer, Device
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import Launched, LaunchSize, Verdicts
 from glnn.layout import Layout
 from glnn.types import Array, DType, Shape

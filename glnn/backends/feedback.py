@@ -15,9 +15,9 @@ from glnn.gl import Buffer, Device, Program, Source
 from glnn.gl.command_encoder import BlockPart, BufferPart, Capture, CommandEncoder, Fetched
 from glnn.gl.probe import refuses_mapped_captures
 from glnn.kernels.binding import bind
-from glnn.kernels.generate.generated import Uniform
+from glnn.kernels.codegen.generated import Uniform
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import LaunchSize
 from glnn.symint import greatest, parts_of
 

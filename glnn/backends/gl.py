@@ -25,12 +25,12 @@ from glnn.gl.command_encoder import BufferPart, Fetched
 from glnn.gl.probe import moves_mapped_buffers
 from glnn.kernels.architecture import PATIENT, architecture
 from glnn.kernels.binding import textures
-from glnn.kernels.generate.prologue import names_of
+from glnn.kernels.codegen.expression import names_of
+from glnn.kernels.cost_model import pace, predicted
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, revision
-from glnn.kernels.predict import pace, predicted
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import alternatives, choose, suits, why_chosen, why_not
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import alternatives, choose, suits, why_chosen, why_not
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout

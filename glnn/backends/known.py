@@ -12,7 +12,7 @@ import numpy as np
 
 from glnn.graph.error import ULP, nudged
 from glnn.graph.operator import Operator, SampleSubset
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.reference import computed
 from glnn.layout.layout import PACKED
 from glnn.types import Array, DType, Shape, TensorType

@@ -11,10 +11,10 @@ from glnn.gl import Device, Program, Source
 from glnn.gl.command_encoder import Fetched
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import written
-from glnn.kernels.generate.epilogue import Bound
-from glnn.kernels.generate.generated import Uniform
+from glnn.kernels.codegen.expression import Bound
+from glnn.kernels.codegen.generated import Uniform
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import program_key
 from glnn.trace_spans import Span, duration

@@ -18,7 +18,7 @@ from glnn.gl.buffer import gather, repeat
 from glnn.gl.transfer import Part
 from glnn.graph.error import quotient, squares
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import Verdict, allowed, verdict_key, work
 from glnn.layout import Layout
 from glnn.types import Array, DType, Shape

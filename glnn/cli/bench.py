@@ -28,7 +28,7 @@ from glnn.cli.options import (
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
-from glnn.kernels.select import names_of
+from glnn.kernels.selector import names_of
 from glnn.model import Model, load
 from glnn.profiling import Profile, StepTime, Trace, profile
 from glnn.profiling.profile import begin_peak

@@ -16,7 +16,7 @@ from glnn.gl import Capabilities, Device
 from glnn.gl.limit_overrides import LimitOverrides
 from glnn.kernels import export, library
 from glnn.kernels.architecture import ARCHITECTURES
-from glnn.kernels.cache import CACHE_LINES, INVOCATIONS, LINE_BYTES, Reads, workgroups
+from glnn.kernels.cache_lines import CACHE_LINES, INVOCATIONS, LINE_BYTES, Reads, workgroups
 from glnn.kernels.library import declared, kernels_for
 from glnn.kernels.report import Row, rows
 from glnn.kernels.verdicts import Verdicts

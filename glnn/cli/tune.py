@@ -16,7 +16,7 @@ from glnn.cli.screen import Column, Screen, Table, figures, number, progress, sa
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
 from glnn.model import load
 from glnn.session import InferenceSession

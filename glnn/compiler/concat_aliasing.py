@@ -21,9 +21,9 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.index_map import Axis
 from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.move import Move, Slice
-from glnn.kernels.admit import why_not_here, why_not_problem
+from glnn.kernels.capability_check import why_not_here, why_not_problem
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layout import Layout, Strip, alone, parse
 from glnn.layout.layout import CHANNELS_LAST, PADDED, RowMajor
 from glnn.symint import same

@@ -20,7 +20,7 @@ from glnn.compiler.task import Entry
 from glnn.graph.operator import Operator
 from glnn.graph.operators.host import HostOperator
 from glnn.kernels.architecture import architecture
-from glnn.kernels.predict import Pace, host_seconds, pace
+from glnn.kernels.cost_model import Pace, host_seconds, pace
 from glnn.layout.layout import RowMajor
 from glnn.types import DType, TensorType
 

@@ -20,7 +20,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layout import Layout, parse
 from glnn.layout.layout import RowMajor
 from glnn.runtime.buffer_set import BufferSet, Resources

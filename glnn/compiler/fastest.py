@@ -35,7 +35,7 @@ from glnn.gl import Capabilities, Device
 from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
-from glnn.kernels.predict import pace
+from glnn.kernels.cost_model import pace
 from glnn.progress_bar import report_work
 from glnn.runtime.options import TIE, BackendChoice
 from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun, unaliased

@@ -23,10 +23,10 @@ from glnn.graph.passes.recurrences import Worth
 from glnn.graph.prologued import prologue_of
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
+from glnn.kernels.cost_model import HOST, Ask, Pace, pace, stages_of
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.predict import HOST, Ask, Pace, pace, stages_of
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import names_of
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import names_of
 from glnn.layout.layout import DENSE
 from glnn.symint import hint
 from glnn.types import DType

@@ -40,7 +40,7 @@ from glnn.graph.passes import (
     within_operands,
 )
 from glnn.graph.result_memory import check_results
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import DENSE, PACKED, PADDED, ROW_ALIGNMENT, RowMajor

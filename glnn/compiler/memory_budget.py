@@ -39,7 +39,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operators.control_flow import Control
 from glnn.graph.passes import Pass, samples_of
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.select import names_of
+from glnn.kernels.selector import names_of
 from glnn.layout import parse
 from glnn.symint import hint
 from glnn.types import DType, Shape, widened

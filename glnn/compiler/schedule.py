@@ -27,8 +27,8 @@ from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
 from glnn.graph.passes.factors import Chain
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import names_of
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import names_of
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.bytes import PACKED_ROWS, PackedTiles
 from glnn.layout.layout import (

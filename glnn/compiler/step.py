@@ -12,7 +12,7 @@ from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Entry
 from glnn.compiler.weights import Weight, Weights
 from glnn.graph.operator import Cost, Operator, Shapes
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layout import Layout, alone
 from glnn.types import DType, Shape, TensorType
 

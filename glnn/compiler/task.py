@@ -11,7 +11,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layout import Layout
 from glnn.layout.layout import RowMajor
 from glnn.types import DType, Shape, TensorType, widened

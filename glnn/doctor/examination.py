@@ -26,7 +26,7 @@ from glnn.errors import DeviceError, GlnnError
 from glnn.gl import Capabilities, Device
 from glnn.gl.device_file import DeviceFile
 from glnn.graph.functions import FUNCTIONS
-from glnn.kernels.generate.expression import function_fingerprint
+from glnn.kernels.codegen.expression import function_fingerprint
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
 from glnn.kernels.source import known_fingerprint

@@ -17,7 +17,7 @@ from glnn.glsl import included, shaders_folder
 from glnn.graph.expression import Arg, Call, call
 from glnn.graph.function import Accuracy, Function
 from glnn.graph.functions import FUNCTIONS
-from glnn.kernels.generate.expression import function
+from glnn.kernels.codegen.expression import function
 from glnn.layout import parse
 from glnn.types import Array, DType
 

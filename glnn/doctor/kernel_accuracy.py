@@ -57,12 +57,12 @@ from glnn.graph.operators.reorder import Pack, Reorder
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
 from glnn.graph.prologue import Prologue
-from glnn.kernels.admit import fitted
-from glnn.kernels.generate.generators import GENERATORS
+from glnn.kernels.capability_check import fitted
+from glnn.kernels.codegen.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import why_not
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import why_not
 from glnn.kernels.verdicts import (
     ALWAYS,
     Verdict,

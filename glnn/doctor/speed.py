@@ -26,7 +26,7 @@ from glnn.gl import Buffer, Device, SharedMemory, Source
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Matmul, Pointwise
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layers import Conv2d as ConvLayer
 from glnn.layers import Layer, Linear
 from glnn.layout import parse

@@ -9,11 +9,15 @@ from glnn.errors import UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.prologue import Prologue
-from glnn.kernels.generate.epilogue import Bound, generated
-from glnn.kernels.generate.expression import types_on_gpu
-from glnn.kernels.generate.prologue import generated_before, names_of
+from glnn.kernels.codegen.expression import (
+    Bound,
+    generated,
+    generated_before,
+    names_of,
+    types_on_gpu,
+)
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import DType
 
 TEXELS = {"float": "r32f", "vec4": "rgba32f"}

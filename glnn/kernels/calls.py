@@ -10,8 +10,8 @@ from glnn.graph.operators.matmul import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.recurrence import Recurrence, RecurrentStep
 from glnn.graph.operators.reductions import Reduce
-from glnn.kernels.generate.expression import types_on_gpu
-from glnn.kernels.problem import Problem
+from glnn.kernels.codegen.expression import types_on_gpu
+from glnn.kernels.op_spec import Problem
 from glnn.types import DType, widened
 
 Called = tuple[str, str]

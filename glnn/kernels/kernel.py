@@ -16,9 +16,20 @@ from glnn.errors import ShaderError
 from glnn.gl import Capabilities, DataTexture
 from glnn.glsl import DOCUMENTS
 from glnn.graph.decompose import LOWERINGS
-from glnn.kernels.declaration import PREDICTED, SUITS, Architectures, Finish, Operand, Where, read
-from glnn.kernels.forms import DeclarationError, under
-from glnn.kernels.launch import Along, Launch, Quantity
+from glnn.kernels.manifest import (
+    PREDICTED,
+    SUITS,
+    Along,
+    Architectures,
+    DeclarationError,
+    Finish,
+    Launch,
+    Operand,
+    Quantity,
+    Where,
+    read,
+    under,
+)
 
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
 EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
@@ -46,7 +57,7 @@ class Kernel:
     summary: str  # what it does, in a line
     operands: Mapping[str, Operand]  # `out` among them; x* stands for x0, x1, ... of a variadic op
     stages: str = ""  # the way of `graph.decompose` by which it computes the op without a shader
-    generate: str = ""  # the generator of `kernels.generate` that fills in its template
+    generate: str = ""  # the generator of `kernels.codegen` that fills in its template
     launch: Launch = field(default_factory=Launch)
     epilogue: Finish | None = None  # None where it takes none
     # How often a number that is read of x goes through a prologue, as the factors of a grid's

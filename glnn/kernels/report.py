@@ -13,15 +13,14 @@ from glnn.gl.texture import PLANE, TEXELS
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.prologue import Prologue
-from glnn.kernels.admit import fitted, why_not_device, why_not_problem
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, written
-from glnn.kernels.generate.epilogue import Bound
-from glnn.kernels.generate.generators import GENERATORS
-from glnn.kernels.generate.prologue import generated_before
+from glnn.kernels.capability_check import fitted, why_not_device, why_not_problem
+from glnn.kernels.codegen.expression import Bound, generated_before
+from glnn.kernels.codegen.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
 from glnn.layout import parse

@@ -11,7 +11,7 @@ from typing import Any
 from glnn.gl import Capabilities
 from glnn.gl.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.source import fingerprint
 from glnn.types import DType
 

@@ -15,12 +15,10 @@ from glnn.graph.operator import upper
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.binding import textures
 from glnn.kernels.calls import called
-from glnn.kernels.generate.epilogue import reads_as
-from glnn.kernels.generate.expression import function_fingerprint
-from glnn.kernels.generate.prologue import reads_before
+from glnn.kernels.codegen.expression import function_fingerprint, reads_as, reads_before
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.source import fingerprint, known_fingerprint, reads
 
 FORM = 4  # of the file; one of another form is not used

@@ -30,9 +30,9 @@ from glnn.gl import Buffer
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for
-from glnn.kernels.admit import fitted, why_not_problem
+from glnn.kernels.capability_check import fitted, why_not_problem
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layout import Layout, Strip
 from glnn.layout.bytes import Narrow
 from glnn.layout.layout import PACKED, RowMajor

@@ -30,7 +30,7 @@ from glnn.graph.operators import (
     Transpose,
 )
 from glnn.graph.operators.reorder import Reorder
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import DType, TensorType
 from tests.backends.epilogues import finish
 from tests.oracle import error

@@ -8,7 +8,7 @@ import pytest
 from glnn.backends.gl import GlBackend
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operators import Concat
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layers import Concat as Layer
 from tests.backends.harness import run
 

@@ -18,7 +18,7 @@ from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import Verdict, Verdicts
 from tests.backends.harness import BACKENDS
 from tests.oracle import error

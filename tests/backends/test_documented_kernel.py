@@ -11,7 +11,7 @@ from glnn.gl import Buffer
 from glnn.glsl import shaders_folder
 from glnn.graph.operators import Matmul
 from glnn.kernels.library import read
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layout import parse
 from tests import oracle
 from tests.backends.epilogues import finish

@@ -12,7 +12,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.functions import FUNCTIONS, Function
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import problem_class
 from glnn.kernels.verdicts import program_key

@@ -33,8 +33,8 @@ from glnn.graph.operators import (
 from glnn.graph.operators.gather import Gather
 from glnn.graph.prologue import Prologue
 from glnn.kernels import library
-from glnn.kernels.admit import fitted, why_not_device
-from glnn.kernels.problem import Problem
+from glnn.kernels.capability_check import fitted, why_not_device
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import Verdict, Verdicts
 from glnn.types import DType, TensorType
 from tests.backends.harness import BACKENDS, taken

@@ -20,7 +20,7 @@ from glnn.gl.buffer import gather, repeat
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.graph.operators.winograd import WinogradInput
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import verdict_key
 from glnn.layout import parse
 from glnn.types import DType

@@ -10,7 +10,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import DType, TensorType
 from tests import oracle
 from tests.backends.harness import BACKENDS, TOLERANCE, run

@@ -16,7 +16,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reshape, Softmax
 from glnn.graph.passes import Pass
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import Array, TensorType
 from tests import oracle
 

@@ -10,7 +10,7 @@ import pytest
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul
-from glnn.kernels.generate.epilogue import is_long, reads_as
+from glnn.kernels.codegen.expression import is_long, reads_as
 from tests import oracle
 from tests.backends.epilogues import SUMMED
 from tests.backends.harness import TOLERANCE, run_kernel
@@ -38,7 +38,7 @@ def gelu(plain: np.ndarray, bias: np.ndarray, residual: np.ndarray) -> np.ndarra
 def test_a_program_is_another_by_what_is_long(monkeypatch) -> None:
     assert is_long(GELU)
     before = reads_as(GELU), reads_as(SUMMED)
-    monkeypatch.setattr("glnn.kernels.generate.epilogue.SHORT", GELU.expr.flops)
+    monkeypatch.setattr("glnn.kernels.codegen.expression.SHORT", GELU.expr.flops)
     assert not is_long(GELU)
     assert reads_as(GELU) != before[0] and reads_as(SUMMED) == before[1]
 

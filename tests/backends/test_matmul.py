@@ -16,7 +16,7 @@ from glnn.graph.builder import Builder, constant
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import DType, TensorType
 from tests import oracle
 from tests.backends.epilogues import finish

@@ -14,9 +14,9 @@ from glnn.graph.builder import Builder
 from glnn.graph.operators import Matmul, Transpose
 from glnn.graph.operators.matmul import MatmulParts
 from glnn.kernels import library
-from glnn.kernels.admit import why_not_device
+from glnn.kernels.capability_check import why_not_device
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import TensorType
 from tests import oracle
 from tests.backends.epilogues import finish

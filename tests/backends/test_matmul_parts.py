@@ -5,7 +5,7 @@ import pytest
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.operators.matmul import COLUMNS, ROWS, TRANSPOSED, MatmulParts
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, of_halves, run
 

@@ -12,7 +12,7 @@ from glnn.errors import LimitError
 from glnn.gl import Source
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.admit import why_not_device
+from glnn.kernels.capability_check import why_not_device
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.source import assemble
 from tests import oracle

@@ -8,7 +8,7 @@ import pytest
 from glnn.backends.gl import GlBackend
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operators.move import Expand, Flip, Pad, Roll, Slice, Tile, Transpose
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from tests.backends.harness import run
 
 CASES = [

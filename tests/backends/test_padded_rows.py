@@ -6,7 +6,7 @@ import pytest
 
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.kernels import kernels_for
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layout import parse
 from tests.backends.harness import run
 from tests.oracle import error

@@ -11,9 +11,9 @@ from glnn.backends.gl import GlBackend
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import LimitError
 from glnn.kernels import library
-from glnn.kernels.admit import fitted, why_not_device
+from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from tests.backends.harness import TOLERANCE, run_kernel, taken
 from tests.oracle import error
 from tests.problems import numbers, precise

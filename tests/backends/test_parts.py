@@ -16,8 +16,8 @@ from glnn.errors import GlnnError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.kernels import library
-from glnn.kernels.admit import fitted, why_not_device
-from glnn.kernels.problem import Problem
+from glnn.kernels.capability_check import fitted, why_not_device
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import Verdict
 from glnn.settings import Settings
 from glnn.symint import Substitution, Trace

@@ -10,9 +10,9 @@ from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Perceptron
 from glnn.kernels import kernels_for
-from glnn.kernels.admit import why_not_device
-from glnn.kernels.generate.perceptron import MOST_LAYERS
-from glnn.kernels.problem import Problem
+from glnn.kernels.capability_check import why_not_device
+from glnn.kernels.codegen.perceptron import MOST_LAYERS
+from glnn.kernels.op_spec import Problem
 from tests import oracle
 from tests.backends.harness import TOLERANCE, Array, kernels, run, run_kernel
 

@@ -12,8 +12,8 @@ from glnn.errors import GlnnError, ShaderError, ShapeError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pointwise
 from glnn.kernels import kernels_for
-from glnn.kernels.launch import Launch, Quantity
-from glnn.kernels.problem import Problem
+from glnn.kernels.manifest import Launch, Quantity
+from glnn.kernels.op_spec import Problem
 from glnn.types import DType, TensorType
 from tests import oracle
 from tests.backends.harness import TOLERANCE, run, run_kernel

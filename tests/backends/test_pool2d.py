@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glnn.graph.operators import Pool2d
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 from tests.pure.test_ops import PYTORCH_POOLS, pytorch_pool_input

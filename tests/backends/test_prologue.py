@@ -12,8 +12,8 @@ from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.graph.prologue import Prologue
 from glnn.kernels import kernels_for
-from glnn.kernels.admit import why_not_device
-from glnn.kernels.problem import Problem
+from glnn.kernels.capability_check import why_not_device
+from glnn.kernels.op_spec import Problem
 from tests import oracle
 from tests.backends.harness import TOLERANCE, Array, run, run_kernel
 

@@ -10,8 +10,8 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Recurrence
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import ARCHITECTURES
-from glnn.kernels.generate import recurrent
-from glnn.kernels.problem import Problem
+from glnn.kernels.codegen import recurrent
+from glnn.kernels.op_spec import Problem
 from glnn.types import TensorType
 from tests import oracle
 from tests.backends.cells import PLAIN, lstm, packed, sigmoid

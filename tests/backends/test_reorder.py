@@ -6,7 +6,7 @@ import pytest
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import library
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from tests.backends.harness import run
 
 FIXED = [k for k in library() if k.op == "reorder" and k.wants("x") != ("any",)]

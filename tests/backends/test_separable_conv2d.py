@@ -14,8 +14,8 @@ from glnn.graph.expression import Arg, call, formula
 from glnn.graph.operators import SeparableConv2d
 from glnn.graph.prologue import Prologue
 from glnn.kernels import kernels_for
-from glnn.kernels.admit import why_not_device
-from glnn.kernels.problem import Problem
+from glnn.kernels.capability_check import why_not_device
+from glnn.kernels.op_spec import Problem
 from tests import oracle
 from tests.backends.harness import (
     NO_LAYOUTS,

@@ -13,7 +13,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d
 from glnn.graph.prologue import Prologue
 from glnn.kernels import kernels_for
-from glnn.kernels.admit import why_not_device
+from glnn.kernels.capability_check import why_not_device
 from glnn.kernels.kernel import Kernel
 from tests import oracle
 from tests.backends.harness import TOLERANCE, run_kernel

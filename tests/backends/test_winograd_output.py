@@ -6,7 +6,7 @@ import pytest
 from glnn.errors import ShapeError
 from glnn.graph.operators import Matmul
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput, winograd
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from tests import oracle
 from tests.backends.epilogues import finish
 from tests.backends.harness import TOLERANCE, kernels, run

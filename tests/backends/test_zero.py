@@ -6,7 +6,7 @@ import pytest
 from glnn.compiler import evaluate
 from glnn.gl import Buffer
 from glnn.graph.operators.conv2d_lowering import Zero
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.layout import parse
 from tests.backends.harness import kernels, run
 

@@ -24,7 +24,7 @@ from glnn.backends import Backend
 from glnn.backends.opening import _shared
 from glnn.cli import main
 from glnn.kernels import kernels_for
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.tuned import TunedChoice
 from glnn.layers import Conv2d, Linear, MaxPool2d, ReLU
 from glnn.model import Model

@@ -12,7 +12,7 @@ from glnn.gl import Device
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.kernels import kernels_for
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import Seen, Verdict, Verdicts, verdict_key
 from tests.cli.conftest import Glnn
 

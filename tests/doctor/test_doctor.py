@@ -27,7 +27,7 @@ from glnn.errors import DeviceError, GlnnError, UnsupportedOpError
 from glnn.gl import Device, Source
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import LocalResponseNorm, Pointwise, Softmax
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.verdicts import (
     ALWAYS,
     Verdict,

@@ -12,7 +12,7 @@ from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr, Scalar, call, for
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.gradient import gradient
-from glnn.kernels.generate.expression import fingerprint, function, function_fingerprint
+from glnn.kernels.codegen.expression import fingerprint, function, function_fingerprint
 from glnn.types import DType
 
 FLOAT, INT, BOOL = DType.float32, DType.int32, DType.bool

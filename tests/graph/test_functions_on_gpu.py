@@ -20,7 +20,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.gradient import gradient
-from glnn.kernels.generate.expression import function, uniforms
+from glnn.kernels.codegen.expression import function, uniforms
 from glnn.types import DType
 from tests.backends.harness import BACKENDS
 from tests.backends.test_hostile import DRIVERS, PRELUDE

@@ -16,8 +16,8 @@ from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Pool2d, SeparableConv2d
 from glnn.graph.passes import Offers, Pass, quantize, shortened
 from glnn.kernels import kernels_for
-from glnn.kernels.predict import pace
-from glnn.kernels.problem import Problem
+from glnn.kernels.cost_model import pace
+from glnn.kernels.op_spec import Problem
 from glnn.types import DType, TensorType
 from tests import oracle
 from tests.graph.nets import Net

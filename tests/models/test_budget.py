@@ -31,7 +31,7 @@ def compute() -> Backend:
 @pytest.fixture(autouse=True)
 def quick_launches(monkeypatch) -> None:
     """Winograd wherever it can: on images so small launches would cost more than it saves."""
-    monkeypatch.setattr("glnn.kernels.select.GAIN", 1e9)
+    monkeypatch.setattr("glnn.kernels.selector.GAIN", 1e9)
 
 
 def chain() -> Model:
@@ -142,7 +142,7 @@ def test_flags_of_kernels_are_no_parts(compute, monkeypatch, found) -> None:
 
 
 def test_what_computes_all_at_once_is_held_against_others(compute, monkeypatch) -> None:
-    monkeypatch.setattr("glnn.kernels.select.GAIN", 0)  # so Winograd is not taken
+    monkeypatch.setattr("glnn.kernels.selector.GAIN", 0)  # so Winograd is not taken
     model = Model.sequential([layers.Conv2d(19, 21, 3, padding=1)], (19, 23, 18))
     (held,) = reasons(outline(model, compute, 1), None)
     assert not held.kernel.startswith("winograd") and held.other.startswith("winograd")

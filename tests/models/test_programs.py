@@ -12,7 +12,7 @@ import glnn
 from glnn.backends.gl import MOST_CHOICES
 from glnn.compiler.executor import PLANS_KEPT
 from glnn.errors import DeviceError
-from glnn.kernels.problem import _problem
+from glnn.kernels.op_spec import _problem
 from glnn.layers import BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Softmax
 from glnn.model import Model
 

@@ -17,7 +17,7 @@ from glnn.graph.operators import Conv2d, Matmul, Pointwise
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
 from glnn.kernels import kernels_for
 from glnn.kernels.library import read
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.tuned import Tuned, TunedChoice
 from glnn.layers import Conv2d as Layer
 from glnn.model import Model

@@ -10,7 +10,7 @@ import pytest
 
 from glnn.backends.backend import Alternative
 from glnn.compiler.memory_budget import Budget, Open, Taken, fitted
-from glnn.kernels.predict import Prediction
+from glnn.kernels.cost_model import Prediction
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from glnn.kernels import kernels_for
-from glnn.kernels.cache import CACHE_LINES, FLOATS, Reads, Side, workgroups
+from glnn.kernels.cache_lines import CACHE_LINES, FLOATS, Reads, Side, workgroups
 from glnn.layout import parse
 
 KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}

@@ -12,7 +12,7 @@ from glnn.graph.blockwise import blocks, evaluated
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, conv2d
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import Array
 
 CASES = {

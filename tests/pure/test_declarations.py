@@ -13,22 +13,24 @@ from glnn.errors import ShaderError
 from glnn.glsl import expanded
 from glnn.kernels import Kernel, export, library
 from glnn.kernels.binding import written
-from glnn.kernels.declaration import (
+from glnn.kernels.codegen.expression import Bound
+from glnn.kernels.codegen.generators import GENERATORS
+from glnn.kernels.library import read as read_folder
+from glnn.kernels.manifest import (
     FINISH,
     KEYS,
     LAUNCH,
     OPERAND,
     RANGE,
+    Along,
     Finish,
+    Launch,
     Operand,
+    Quantity,
     Range,
     Where,
     read,
 )
-from glnn.kernels.generate.epilogue import Bound
-from glnn.kernels.generate.generators import GENERATORS
-from glnn.kernels.launch import Along, Launch, Quantity
-from glnn.kernels.library import read as read_folder
 from glnn.kernels.report import ES_HEADERS
 from glnn.kernels.source import assemble, fingerprint
 from tests.backends.epilogues import finish

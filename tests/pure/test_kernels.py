@@ -16,12 +16,11 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.graph.prologue import Prologue
 from glnn.kernels import export, kernels_for, library
-from glnn.kernels.admit import fitted, why_not_device
-from glnn.kernels.declaration import Architectures, Range, Where
-from glnn.kernels.launch import Along, Launch
+from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.library import read
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose
+from glnn.kernels.manifest import Along, Architectures, Launch, Range, Where
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import choose
 from glnn.kernels.source import assemble
 
 DEVICE = Capabilities(
@@ -372,7 +371,7 @@ def test_no_binding_is_beyond_what_the_smallest_device_has() -> None:
 def test_names_that_an_op_does_not_know(monkeypatch, changes, says) -> None:
     (blocked,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
     monkeypatch.setattr(
-        "glnn.kernels.select.kernels_for", lambda op, backend: (replace(blocked, **changes),)
+        "glnn.kernels.selector.kernels_for", lambda op, backend: (replace(blocked, **changes),)
     )
     with pytest.raises(ShaderError, match=says):
         choose("compute", problem(), DEVICE)

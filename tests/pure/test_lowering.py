@@ -15,7 +15,7 @@ from glnn.graph.operators.conv2d_lowering import Im2row, Images, Rows, Zero
 from glnn.graph.operators.matmul import MatmulParts
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
 from glnn.kernels.library import declared
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from tests import oracle
 from tests.backends.epilogues import finish
 from tests.backends.test_im2row import CASES as WINDOWS

@@ -10,7 +10,7 @@ import pytest
 from glnn.errors import ShapeError
 from glnn.graph.index_map import Walk
 from glnn.graph.operators.move import Expand, Flip, Move, Pad, Roll, Slice, Tile, Transpose
-from glnn.kernels.generate.move import strides
+from glnn.kernels.codegen.move import strides
 from glnn.layout.layout import RowMajor
 from glnn.types import DType, TensorType
 from tests.backends.test_move import CASES

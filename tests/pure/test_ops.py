@@ -28,7 +28,7 @@ from glnn.graph.operators import (
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.patterns import SCALE_AND_SHIFT
 from glnn.graph.patterns import SUM as ADD
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.ops import conv2d as conv2d_function
 from glnn.ops import matmul as matmul_function
 from tests import oracle

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Matmul
 from glnn.kernels import Kernel, kernels_for
-from glnn.kernels.admit import fitted, why_not_here
-from glnn.kernels.problem import Problem
+from glnn.kernels.capability_check import fitted, why_not_here
+from glnn.kernels.op_spec import Problem
 from glnn.types import DType, TensorType
 from tests.pure.test_kernels import DEVICE
 

@@ -12,8 +12,8 @@ import pytest
 from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import choose
 from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
 from tests.pure.test_kernels import DEVICE

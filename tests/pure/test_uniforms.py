@@ -8,7 +8,7 @@ from typing import Any
 from glnn.backends.programs import Programs
 from glnn.graph.operators import Softmax
 from glnn.kernels.library import declared
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import TensorType
 
 

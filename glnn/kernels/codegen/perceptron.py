@@ -8,8 +8,8 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators.matmul import Perceptron
-from glnn.kernels.generate.expression import fingerprint, function, types_on_gpu, uniforms
-from glnn.kernels.generate.generated import Generated, Uniform
+from glnn.kernels.codegen.expression import fingerprint, function, types_on_gpu, uniforms
+from glnn.kernels.codegen.generated import Generated, Uniform
 from glnn.layout import Layout
 from glnn.types import DType, TensorType
 
@@ -18,7 +18,7 @@ MOST_LAYERS = 8  # of one program: a layer takes a branch and a uniform
 FLOATS = [DType.float32]
 
 
-def generate(
+def generate_perceptron(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
     """Generate for the template of shaders/perceptron: see `Generator.make`."""
@@ -55,7 +55,7 @@ def _layers(op: Perceptron) -> str:
     return "\n".join(parts + body)
 
 
-def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
+def perceptron_examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
     """Return operators that cover every variant of the template."""
     gate = call("sigmoid", call("mul", Arg(0), 0.5))
     found: dict[str, tuple[Operator, dict[str, TensorType]]] = {}

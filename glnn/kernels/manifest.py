@@ -2,31 +2,248 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields
+from math import prod
 from typing import Any, get_args
 
-from glnn.errors import LayoutError
+from glnn.errors import LayoutError, ShaderError
 from glnn.gl.texture import TEXELS
 from glnn.graph.epilogue import Extent
 from glnn.kernels.architecture import ARCHITECTURES
-from glnn.kernels.forms import (
-    DeclarationError,
-    Reader,
-    entries,
-    flag,
-    keyed,
-    list_of,
-    of_type,
-    record,
-    share,
-    table_of,
-    text,
-    under,
-    whole,
-)
-from glnn.kernels.launch import Along, Launch, Quantity
 from glnn.layout import parse
+
+Reader = Callable[[Any], Any]
+"""Function that converts a TOML value, or raises DeclarationError."""
+
+
+class DeclarationError(ShaderError):
+    """An invalid value in a declaration, with the keys that lead to it."""
+
+    def __init__(self, what: str, *keys: str) -> None:
+        super().__init__(f"{'.'.join(keys)}: {what}" if keys else what)
+        self.what, self.keys = what, keys
+
+
+@contextmanager
+def under(key: str) -> Iterator[None]:
+    """Prefix the keys of a DeclarationError raised inside with `key`."""
+    try:
+        yield
+    except DeclarationError as error:
+        raise DeclarationError(error.what, key, *error.keys) from None
+
+
+def expected(words: str, value: Any) -> DeclarationError:
+    """Return the DeclarationError for a `value` that is not what `words` describe."""
+    return DeclarationError(f"expected {words}, got {value!r}")
+
+
+def of_type(kind: type, words: str) -> Reader:
+    """Return a reader of values of type `kind`. words: the type's name in error messages."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise expected(words, value)
+        return value
+
+    return read
+
+
+text = of_type(str, "a string")
+whole = of_type(int, "an integer")
+flag = of_type(bool, "true or false")
+
+
+def share(value: Any) -> float:
+    """Read a number between 0 and 1, both excluded."""
+    if not isinstance(value, float) or not 0 < value < 1:
+        raise expected("a number between 0 and 1", value)
+    return value
+
+
+def list_of(entry: Reader) -> Reader:
+    """Return a reader of lists whose entries `entry` reads."""
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise expected("a list", value)
+        return tuple(map(entry, value))
+
+    return read
+
+
+def table_of(entry: Reader) -> Reader:
+    """Return a reader of tables whose values `entry` reads."""
+
+    def read(value: Any) -> dict[str, Any]:
+        found = {}
+        for name, part in entries(value):
+            with under(name):
+                found[name] = entry(part)
+        return found
+
+    return read
+
+
+def record(made: type, keys: Mapping[str, Reader]) -> Reader:
+    """Return a reader of tables with these `keys` into the dataclass `made`."""
+    needed = [f.name for f in fields(made) if f.default is f.default_factory is MISSING]
+
+    def read(value: Any) -> Any:
+        found = keyed(value, keys)
+        if missing := [name for name in needed if name not in found]:
+            raise DeclarationError(f"key {missing[0]!r} is missing")
+        return made(**found)
+
+    return read
+
+
+def keyed(value: Any, keys: Mapping[str, Reader]) -> dict[str, Any]:
+    """Read the table `value`, each entry by the reader that `keys` has for it."""
+    found = {}
+    for name, part in entries(value):
+        if name not in keys:
+            raise DeclarationError(f"unknown key {name!r}, expected one of {sorted(keys)}")
+        with under(name):
+            found[name] = keys[name](part)
+    return found
+
+
+def entries(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a table. Raises DeclarationError for any other value."""
+    if type(value) is not dict and not isinstance(value, Mapping):
+        raise expected("a table", value)
+    yield from value.items()
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Integer expression in a kernel's parameters: a sum of products."""
+
+    terms: tuple[tuple[int | str, ...], ...]  # products to add up
+
+    @classmethod
+    def read(cls, value: Any) -> Quantity:
+        """Parse an integer, or a text such as "8 * TN * WG_X + 32"."""
+        terms = str(value).split("+") if type(value) in (int, str) else [""]
+        return cls(tuple(tuple(_factor(f.strip(), value) for f in t.split("*")) for t in terms))
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the parameters in the expression."""
+        return {factor for term in self.terms for factor in term if isinstance(factor, str)}
+
+    def of(self, parameters: Mapping[str, int]) -> int:
+        """Evaluate the expression with these values of the `parameters`."""
+        return sum(prod(parameters[f] if isinstance(f, str) else f for f in t) for t in self.terms)
+
+
+def _factor(word: str, value: Any) -> int | str:
+    if not word.isdecimal() and not word.isidentifier():
+        raise expected("an integer, or parameters as in '4 * TN + 8'", value)
+    return int(word) if word.isdecimal() else word
+
+
+@dataclass(frozen=True)
+class Along:
+    """A problem size that a grid dimension runs along, and how much one invocation covers."""
+
+    size: str  # its name; a parameter's also does
+    covered: Quantity = Quantity(((1,),))  # how much of it one invocation covers
+
+    @classmethod
+    def read(cls, value: Any) -> Along:
+        """Parse a text such as "n" or "n / 4 / TN"."""
+        size, *divisors = value.split("/") if isinstance(value, str) else [""]
+        if not size.strip().isidentifier():
+            raise expected("a size as 'n' or 'n / TN'", value)
+        with_factors = tuple(_factor(divisor.strip(), value) for divisor in divisors)
+        return cls(size.strip(), Quantity((with_factors or (1,),)))
+
+    def invocations(self, sizes: Mapping[str, int], parameters: Mapping[str, int]) -> int:
+        """Return the number of invocations that cover the size."""
+        return -(-sizes[self.size] // self.covered.of(parameters))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The launch of a kernel: workgroup and grid of a compute shader, or vertices of a draw."""
+
+    workgroup: tuple[Quantity, ...] = ()  # invocations along x, y and z; 1 where nothing is said
+    grid: tuple[tuple[Along, ...], ...] = ()  # along x, y and z, what is to be multiplied
+    strided: bool = False  # the grid's last dimension is walked in strides, may be cut short
+    shared_bytes: Quantity = Quantity(((0,),))  # shared memory of one workgroup
+    captures: Quantity = Quantity(((4,),))  # how many floats a vertex captures (feedback)
+    instances: str | None = None  # the size that a draw's instances run along (feedback)
+
+    def __post_init__(self) -> None:
+        if len(self.workgroup) > 3:
+            raise DeclarationError("expected at most three dimensions", "workgroup")
+        if len(self.grid) > 3:
+            raise DeclarationError("expected one to three dimensions", "grid")
+
+    def check(self, parameters: Mapping[str, int]) -> None:
+        """Raise DeclarationError where a quantity is of other parameters, or is too small."""
+        covered = [along.covered for axis in self.grid for along in axis]
+        bytes_, captured = [self.shared_bytes], [self.captures]
+        every = {"workgroup": self.workgroup, "grid": covered, "captures": captured}
+        for key, quantities in {**every, "shared_bytes": bytes_}.items():
+            for quantity in quantities:
+                if unknown := sorted(quantity.names - set(parameters)):
+                    raise DeclarationError(f"{unknown[0]} is not one of {tuple(parameters)}", key)
+                if key in every and quantity.of(parameters) < 1:
+                    raise DeclarationError("expected at least 1 everywhere", key)
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The names of the sizes that the grid and the instances run along."""
+        instances = (self.instances,) if self.instances else ()
+        return (*(along.size for axis in self.grid for along in axis), *instances)
+
+    def local_size(self, parameters: Mapping[str, int]) -> tuple[int, int, int]:
+        """Return the invocations of a workgroup along x, y and z."""
+        x, y, z, *_ = (*(q.of(parameters) for q in self.workgroup), 1, 1, 1)
+        return x, y, z
+
+    def groups(
+        self, sizes: Mapping[str, int], parameters: Mapping[str, int]
+    ) -> tuple[int, int, int]:
+        """Return the workgroups along x, y and z for these sizes, without any limit of a device."""
+        known = {**parameters, **sizes}
+        wide = [prod(a.invocations(known, parameters) for a in axis) for axis in self.grid]
+        local = self.local_size(parameters)
+        x, y, z, *_ = (*(-(-n // size) for n, size in zip(wide, local, strict=False)), 1, 1, 1)
+        return x, y, z
+
+    def cut(self, sizes: Mapping[str, int], parameters: Mapping[str, int]) -> int:
+        """Return a bit for each axis along which the last workgroup has less to do than others."""
+        known, found = {**parameters, **sizes}, 0
+        for i, (axis, local) in enumerate(zip(self.grid, self.local_size(parameters))):
+            rest = prod(one.invocations(known, parameters) for one in axis) % local
+            if rest or any(known[one.size] % one.covered.of(parameters) for one in axis):
+                found |= 1 << i
+        return found
+
+    def filled(
+        self, sizes: Mapping[str, int], parameters: Mapping[str, int], processors: int
+    ) -> float:
+        """Return the occupancy on so many processors: the share of invocation slots with work.
+
+        Workgroups reach over the edges, and their number is no multiple of the processors.
+        """
+        known = {**parameters, **sizes}
+        axes = [along for axis in self.grid for along in axis]
+        wanted = prod(known[along.size] / along.covered.of(known) for along in axes)
+        turns = -(-prod(self.groups(sizes, parameters)) // processors)
+        return wanted / max(turns * processors * prod(self.local_size(parameters)), 1)
+
+    @property
+    def bounded(self) -> int:
+        """Number of dimensions without a grid-stride loop, whose workgroups a device limits."""
+        return len(self.grid) - self.strided
+
 
 ANY = "any"
 OTHERS = "others"  # the architectures that a declaration does not name

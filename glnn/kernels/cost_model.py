@@ -14,7 +14,7 @@ from glnn.graph.decompose import Stage
 from glnn.graph.operator import Operator
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.op_spec import Problem
 from glnn.types import TensorType, widened
 
 Types = dict[str, TensorType]

@@ -10,10 +10,10 @@ from glnn.gl import Capabilities
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, why_not_epilogue, why_not_prologue
-from glnn.kernels.declaration import ANY, UNFIT
-from glnn.kernels.generate.prologue import names_of
+from glnn.kernels.codegen.expression import names_of
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
+from glnn.kernels.manifest import ANY, UNFIT
+from glnn.kernels.op_spec import Problem
 from glnn.layout import parse
 
 

@@ -12,7 +12,7 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.index_map import EDGES, Strides, Walk
 from glnn.graph.operator import Operator
 from glnn.graph.operators.move import Flip, Move, Pad, Transpose
-from glnn.kernels.generate.generated import Generated, Uniform
+from glnn.kernels.codegen.generated import Generated, Uniform
 from glnn.layout import Layout, alone
 from glnn.layout.layout import CHANNELS_LAST
 from glnn.symint import divides

@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from glnn.graph.operator import Operator
-from glnn.kernels.generate import (
+from glnn.kernels.codegen import (
     concat,
-    cum_sum,
     gather,
     move,
     perceptron,
     pointwise,
     recurrent,
     reduce,
-    scatter,
 )
-from glnn.kernels.generate.generated import Generated
+from glnn.kernels.codegen.generated import Generated
 from glnn.layout import Layout
 from glnn.types import TensorType
 
@@ -34,21 +32,21 @@ class Generator:
 
 
 GENERATORS: Mapping[str, Generator] = {
-    "cum_sum": Generator(cum_sum.generate, cum_sum.examples),
-    "gather": Generator(gather.generate, gather.examples),
-    "grouped": Generator(concat.grouped, concat.image_examples),
-    "joined": Generator(concat.joined, concat.examples),
-    "pieces": Generator(concat.pieces, concat.examples),
+    "cum_sum": Generator(reduce.generate_cum_sum, reduce.cum_sum_examples),
+    "gather": Generator(gather.generate_gather, gather.gather_examples),
+    "grouped": Generator(concat.grouped, concat.concat_image_examples),
+    "joined": Generator(concat.joined, concat.concat_examples),
+    "pieces": Generator(concat.pieces, concat.concat_examples),
     "images": Generator(move.generate, move.image_examples),
     "move": Generator(move.generate, move.examples),
     "turn": Generator(move.turn, move.turn_examples),
-    "scatter": Generator(scatter.generate, scatter.examples),
-    "perceptron": Generator(perceptron.generate, perceptron.examples),
+    "scatter": Generator(gather.generate_scatter, gather.scatter_examples),
+    "perceptron": Generator(perceptron.generate_perceptron, perceptron.perceptron_examples),
     "pointwise": Generator(pointwise.generate, pointwise.examples),
     "recurrent": Generator(recurrent.generate, recurrent.examples),
     "recurrent_dataflow": Generator(recurrent.dataflow, recurrent.recurrences),
     "recurrent_waves": Generator(recurrent.waves, recurrent.recurrences),
     "recurrent_whole": Generator(recurrent.whole, recurrent.single_recurrences),
-    "reduce": Generator(reduce.generate, reduce.examples),
+    "reduce": Generator(reduce.generate_reduce, reduce.reduce_examples),
 }
 """The generators, by the value of the key `generate` in a declaration."""

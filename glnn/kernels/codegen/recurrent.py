@@ -10,8 +10,8 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators.recurrence import Recurrence, RecurrentStep
-from glnn.kernels.generate.expression import fingerprint, function, types_on_gpu, uniforms
-from glnn.kernels.generate.generated import Generated, OneLaunch, Uniform
+from glnn.kernels.codegen.expression import fingerprint, function, types_on_gpu, uniforms
+from glnn.kernels.codegen.generated import Generated, OneLaunch, Uniform
 from glnn.layout import Layout
 from glnn.symint import as_constant
 from glnn.types import DType, TensorType

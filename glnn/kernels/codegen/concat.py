@@ -10,8 +10,8 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.index_map import Leg, Walk
 from glnn.graph.operator import Operator
 from glnn.graph.operators.concat import Concat
-from glnn.kernels.generate.generated import Generated, OneLaunch, Uniform
-from glnn.kernels.generate.move import loops, on_gpu, strides
+from glnn.kernels.codegen.generated import Generated, OneLaunch, Uniform
+from glnn.kernels.codegen.move import loops, on_gpu, strides
 from glnn.layout import Layout
 from glnn.symint import divides, hint, same
 from glnn.types import DType, TensorType
@@ -130,7 +130,7 @@ def _fetches(
     return Generated(
         str(defines),
         {
-            "operands": lambda: "\n".join(_declared(names, stored)),
+            "operands": lambda: "\n".join(_concat_declarations(names, stored)),
             "fetches": lambda: "\n".join(f"    FETCH({name}, {i})" for i, name in enumerate(names)),
         },
         defines,
@@ -139,7 +139,7 @@ def _fetches(
     )
 
 
-def _declared(names: list[str], stored: bool) -> list[str]:
+def _concat_declarations(names: list[str], stored: bool) -> list[str]:
     """Return the lines that declare the operands; the bindings of buffers begin at 1."""
     if not stored:
         return [f"uniform highp {name.upper()}_SAMPLER {name};" for name in names]
@@ -165,7 +165,7 @@ def _checked(op: Operator, types: Operands, halves: bool = False) -> tuple[int, 
     return op.axis % len(types["out"].dims), [name for name in types if name != "out"]
 
 
-def examples() -> Mapping[str, tuple[Operator, Operands]]:
+def concat_examples() -> Mapping[str, tuple[Operator, Operands]]:
     """Return operators that cover every variant of the templates."""
     odd, even = TensorType((2, 3, 2, 5)), TensorType((2, 4, 2, 8), DType.int32)
     return {
@@ -175,7 +175,7 @@ def examples() -> Mapping[str, tuple[Operator, Operands]]:
     }
 
 
-def image_examples() -> Mapping[str, tuple[Operator, Operands]]:
+def concat_image_examples() -> Mapping[str, tuple[Operator, Operands]]:
     """Return operators that cover the kernels of images."""
     x = TensorType((2, 8, 3, 5))
     return {"two": (Concat(), {"x0": x, "x1": x})}

@@ -13,13 +13,13 @@ from glnn.graph.epilogue import BIASED, Epilogue, Extent
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d
 from glnn.graph.operators.reorder import Reorder
-from glnn.kernels import Kernel, select
-from glnn.kernels.admit import fitted, why_not_device, why_not_here
+from glnn.kernels import Kernel, selector
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import bind
-from glnn.kernels.generate.epilogue import Bound
-from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose
+from glnn.kernels.capability_check import fitted, why_not_device, why_not_here
+from glnn.kernels.codegen.expression import Bound
+from glnn.kernels.op_spec import Problem
+from glnn.kernels.selector import choose
 from glnn.types import Shape
 
 RELU = Pointwise(call("relu", Arg(0)))
@@ -61,7 +61,7 @@ def offer(monkeypatch):
 
     def replaced(*kernels: Kernel) -> None:
         ordered = tuple(sorted(kernels, key=lambda k: -k.priority))
-        monkeypatch.setattr(select, "kernels_for", lambda op, backend: ordered)
+        monkeypatch.setattr(selector, "kernels_for", lambda op, backend: ordered)
 
     return replaced
 

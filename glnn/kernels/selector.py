@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.graph.decompose import Stage
-from glnn.kernels.admit import fitted, why_not_device, why_not_here, why_not_problem
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import why_not_bound
-from glnn.kernels.declaration import PREDICTED
+from glnn.kernels.capability_check import fitted, why_not_device, why_not_here, why_not_problem
+from glnn.kernels.cost_model import Ask, Pace, pace, seconds, seconds_whole
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import kernels_for
-from glnn.kernels.predict import Ask, Pace, pace, seconds, seconds_whole
-from glnn.kernels.problem import Problem
+from glnn.kernels.manifest import PREDICTED
+from glnn.kernels.op_spec import Problem
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts
 from glnn.layout import parse

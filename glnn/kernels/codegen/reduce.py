@@ -1,8 +1,8 @@
-"""Generator of reduction kernels: the operands' loops, and the expressions for the template."""
+"""Generators of reductions and of cumulative sums: loops over operands, expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,8 +11,8 @@ import numpy as np
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
-from glnn.graph.operators.reductions import ArgReduce, Kind, Reduce, axes_of
-from glnn.kernels.generate.expression import (
+from glnn.graph.operators.reductions import ArgReduce, CumSum, Kind, Reduce, axes_of
+from glnn.kernels.codegen.expression import (
     STORED,
     VECTORS,
     WRAPPED,
@@ -21,12 +21,49 @@ from glnn.kernels.generate.expression import (
     types_on_gpu,
     uniforms,
 )
-from glnn.kernels.generate.generated import Generated, Uniform
-from glnn.kernels.generate.move import on_gpu
-from glnn.kernels.generate.strides import collapsed, strides
+from glnn.kernels.codegen.generated import Generated, Uniform
+from glnn.kernels.codegen.move import on_gpu
 from glnn.layout import Layout
+from glnn.layout.layout import RowMajor
 from glnn.symint import divides, same
-from glnn.types import DType, Shape, TensorType
+from glnn.types import MOST, DType, Shape, TensorType
+
+
+def strides(shape: Shape, own: Shape, layout: Layout) -> list[int]:
+    """Return the stride along each axis of `shape` in numbers, 0 where the operand broadcasts.
+
+    own: the shape of an operand in `layout` that broadcasts to `shape`. Raises UnsupportedOpError
+    unless the layout is row major.
+    """
+    if not isinstance(layout, RowMajor):
+        raise UnsupportedOpError(f"it takes rows, not what lies in {layout.name}")
+    found = [0] * (len(shape) - len(own))
+    return found + [0 if same(dim.extent, 1) else dim.stride for dim in layout.dims(own)]
+
+
+def collapsed(
+    axes: Sequence[int], shape: Shape, steps: Mapping[str, Sequence[int]]
+) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """Merge `axes` of `shape`; return their sizes and the strides of each operand along them.
+
+    steps: each operand's strides along all axes. Neighbouring axes that are contiguous in every
+    operand are merged. Without any axis of more than one place, there is one of size 1.
+    """
+    sizes: list[int] = []
+    kept: dict[str, list[int]] = {name: [] for name in steps}
+    for axis in axes:
+        if same(shape[axis], 1):
+            continue
+        even = bool(sizes) and all(
+            same(kept[name][-1], own[axis] * shape[axis]) for name, own in steps.items()
+        )
+        sizes[-1:] = [sizes[-1] * shape[axis]] if even else [*sizes[-1:], shape[axis]]
+        for name, own in steps.items():
+            kept[name][-1:] = [own[axis]] if even else [*kept[name][-1:], own[axis]]
+    if not sizes:
+        return (1,), dict.fromkeys(steps, (0,))
+    return tuple(sizes), {name: tuple(own) for name, own in kept.items()}
+
 
 KINDS: Mapping[Kind, int] = {"sum": 0, "mean": 0, "prod": 1, "max": 2, "min": 3}
 """The value of the macro KIND in shaders/reduce/body.glsl."""
@@ -106,7 +143,7 @@ class Walk:
         }
 
 
-def generate(
+def generate_reduce(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
     """Generate a reduction kernel's code and uniforms for `op`: see `Generator.make`."""
@@ -163,7 +200,7 @@ def generate(
     )
 
 
-def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
+def reduce_examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
     """Return reductions and operands that cover every variant of the templates."""
     distance = call("sub", Arg(0), Arg(1))
     squares = Reduce("mean", (1, 3), prologue=call("mul", distance, distance))
@@ -220,3 +257,52 @@ def _declared(
         block = f"layout(std430, binding = {place}) buffer {name.upper()}"
         found.append(f"{block} {{ {words[kind]} {name}[]; }};")
     return found
+
+
+LONGEST_LINE = 4096  # numbers of a line that each result walks: beyond, the host is faster
+
+
+def generate_cum_sum(
+    op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
+) -> Generated:
+    """Generate for the templates of shaders/cum_sum: see `Generator.make`."""
+    if not isinstance(op, CumSum):
+        raise UnsupportedOpError(f"it computes cumulative sums, no {op.name}")
+    on_gpu(types)
+    shape = types["x"].shape
+    axis, extent = op.axis % len(shape), shape[op.axis]
+    if backend == "feedback" and extent > LONGEST_LINE:
+        raise UnsupportedOpError(f"it takes lines of at most {LONGEST_LINE} numbers, got {extent}")
+    dims = layouts["x"].dims(shape)
+    steps = strides(shape, shape, layouts["x"])
+    kept, along = collapsed([i for i in range(len(shape)) if i != axis], shape, {"x": steps})
+    uniforms: dict[str, Uniform] = {
+        "kept": kept,
+        "kept_strides": along["x"],
+        "reduced": (extent,),
+        "reduced_strides": (steps[axis],),
+        "lines": prod(kept),
+        "extent": extent,
+        "apart": dims[axis].stride,
+        "pitch": dims[axis - 1].stride if axis else MOST,
+    }
+    defines = {
+        "KEPT": len(kept),
+        "FLOATS": int(types["x"].dtype is DType.float32),
+        "EXCLUSIVE": int(op.exclusive),
+        "REVERSE": int(op.reverse),
+        "PRODUCT": int(op.multiply),
+        "COLUMNS": int(not same(steps[axis], 1)),
+    }
+    return Generated(str(defines), {}, defines, uniforms)
+
+
+def cum_sum_examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
+    """Return operators that cover every variant of the templates."""
+    floats, whole = TensorType((5, 3, 7)), TensorType((5, 3, 7), DType.int32)
+    return {
+        "rows": (CumSum(-1), {"x": floats}),
+        "columns": (CumSum(1, exclusive=True), {"x": whole}),
+        "back": (CumSum(0, reverse=True), {"x": floats}),
+        "products": (CumSum(-1, multiply=True), {"x": floats}),
+    }

@@ -1,9 +1,9 @@
-"""An operator on operands of certain types and layouts: the problem a kernel is chosen for."""
+"""An operator on operands of certain types and layouts: what a kernel is chosen for."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -15,21 +15,54 @@ from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.graph.operators.matmul import Matmul
 from glnn.graph.prologue import Prologue
 from glnn.graph.prologued import prologue_of
-from glnn.kernels.batches import Batches
-from glnn.kernels.declaration import ANY
-from glnn.kernels.expansion import expanded
-from glnn.kernels.generate.epilogue import scalars
-from glnn.kernels.generate.generated import Generated, Uniform
-from glnn.kernels.generate.generators import GENERATORS
-from glnn.kernels.generate.prologue import scalars_before
-from glnn.kernels.kernel import Kernel
-from glnn.kernels.lying import Lying
-from glnn.kernels.places import places
+from glnn.kernels.codegen.expression import scalars, scalars_before
+from glnn.kernels.codegen.generated import Generated, Uniform
+from glnn.kernels.codegen.generators import GENERATORS
+from glnn.kernels.kernel import MANY, Kernel
+from glnn.kernels.layout_match import Lying, places
+from glnn.kernels.manifest import ANY, Operand, Quantity
 from glnn.kernels.reference import computed, cost_of, results_of
-from glnn.kernels.split import Split
+from glnn.kernels.split import Batches, Split
 from glnn.layout import Layout, narrowed, parse, resized
 from glnn.symint import Substitution, as_constant, hint, is_integer
 from glnn.types import Array, DType, Shape, TensorType
+
+
+def expanded(
+    kernel: Kernel,
+    operands: Sequence[str],
+    reads: Mapping[str, str | int],
+    *,
+    apart: bool = False,
+) -> Kernel:
+    """Return `kernel` with `operands` in the place of those declared together, as `x*`.
+
+    reads: the texel format or the attribute's floats of each operand that is fetched. apart:
+    True where each operand has a launch of its own and all share a binding.
+    """
+    found: dict[str, Operand] = {}
+    together: dict[str, Operand] = {}
+    for name, operand in kernel.operands.items():
+        if name.endswith(MANY):
+            together[name[: -len(MANY)]] = operand
+        else:
+            found[name] = _fetched(operand, reads.get(name))
+    for stem, operand in together.items():
+        names = [n for n in operands if n.startswith(stem) and n[len(stem) :].isdigit()]
+        for i, name in enumerate(names):
+            first = operand.binding
+            binding = first if first is None or apart else first + i
+            found[name] = replace(_fetched(operand, reads.get(name)), binding=binding)
+    return replace(kernel, operands=found)
+
+
+def _fetched(operand: Operand, read: str | int | None) -> Operand:
+    """Return `operand` fetched from a texture of format `read`, or as `read` floats a vertex."""
+    if operand.texture is None or read is None:
+        return operand
+    if isinstance(read, int):
+        return replace(operand, texture=None, attribute=Quantity.read(read))
+    return replace(operand, texture=read)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Matching of operands' layouts with the layouts that kernels accept."""
+"""Operands' layouts matched with those that a kernel accepts, and the uniforms of places."""
 
 from __future__ import annotations
 
@@ -8,11 +8,35 @@ from dataclasses import dataclass
 from glnn.graph.epilogue import Extent
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.prologued import prologue_of
-from glnn.kernels.declaration import ANY
 from glnn.kernels.kernel import Kernel
-from glnn.layout import Layout, Strip, alone, parse
-from glnn.layout.layout import DENSE, ROW_ALIGNMENT
+from glnn.kernels.manifest import ANY
+from glnn.layout import Layout, Morton, Strip, alone, parse
+from glnn.layout.layout import CHANNELS_LAST, DENSE, ROW_ALIGNMENT, RowMajor
 from glnn.symint import divides, same
+from glnn.types import Shape
+
+
+def places(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
+    """Return the layout uniforms of the operand `name`, an array of `shape` stored in `layout`.
+
+    All strides (`_row`, `_columns`, `_pixel`, `_matrix`) and the offset `_first` count elements,
+    floats or halves. The offset is not 0 where the operand is a channel range of wider images.
+    """
+    found = {f"{name}_size": layout.size(shape), f"{name}_first": layout.first}
+    if isinstance(layout, Strip):
+        alone = places(name, layout.whole, shape)
+        apart = {key: layout.wide for key in alone if key.endswith(("_row", "_columns", "_pixel"))}
+        return {**alone, **found, **apart}
+    if isinstance(layout, RowMajor):
+        found[f"{name}_row"] = found[f"{name}_columns"] = layout.row(shape)
+        found[f"{name}_rows"] = layout.rows(shape)
+    elif isinstance(layout, Morton):
+        rows, columns = layout.padded(shape)
+        found[f"{name}_rows"], found[f"{name}_columns"] = rows, columns
+        found[f"{name}_matrix"] = rows * columns
+    elif layout.name == CHANNELS_LAST:
+        found[f"{name}_pixel"] = -(-shape[1] // 4) * 4
+    return found
 
 
 @dataclass(frozen=True, eq=False)

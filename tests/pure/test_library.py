@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from glnn.kernels import parsed as module
-from glnn.kernels.library import read
-from glnn.kernels.parsed import parsed
+from glnn.kernels.library import parsed, read
 
 DECLARATION = """
 summary = "Copies."
@@ -34,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 
 
 def kept() -> Path:
-    return Path(importlib.util.cache_from_source(module.__file__)).with_suffix(".pickle")
+    return Path(importlib.util.cache_from_source(inspect.getfile(parsed))).with_suffix(".pickle")
 
 
 def unread(folder: Path) -> tuple[()]:
