@@ -29,7 +29,7 @@ from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.errors import DeviceError, GlnnError
 from glnn.layers import Linear, ReLU
 from glnn.model import Model
-from glnn.model.builders import lenet, vgg16
+from glnn.model.load import lenet, vgg16
 from glnn.session import InferenceSession
 from glnn.types import Array
 

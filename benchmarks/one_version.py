@@ -18,7 +18,7 @@ from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.layers import Linear
-from glnn.model.builders import vgg16
+from glnn.model.load import vgg16
 
 LEAST = 3  # runs
 

@@ -18,7 +18,7 @@ from benchmarks.clblast import Clblast
 from benchmarks.clblast_network import ClblastNetwork
 from glnn.errors import GlnnError
 from glnn.layers import Add
-from glnn.model.onnx_writing import message
+from glnn.model.onnx_format import message
 from glnn.tensor_info import BATCH
 
 Array = NDArray[np.float32]

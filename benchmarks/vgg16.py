@@ -39,7 +39,7 @@ from glnn.backends import open_backend
 from glnn.cli.options import kernel_option
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
-from glnn.model.builders import vgg16
+from glnn.model.load import vgg16
 
 SECTIONS = ("vgg16_figure_4", "vgg16_section_5_1")
 

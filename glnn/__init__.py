@@ -44,9 +44,9 @@ register(
     {
         "run graphs": "glnn.compiler",
         "read onnx": "glnn.model.onnx_format",
-        "write glnn": "glnn.model.json_writing",
-        "write onnx": "glnn.model.onnx_writing",
-        "write rovder": "glnn.model.rovder_writing",
+        "write glnn": "glnn.model.json_format",
+        "write onnx": "glnn.model.onnx_format",
+        "write rovder": "glnn.model.rovder",
         "import torch": "glnn.torch.importing",
         "read and write torch weights": "glnn.torch.files",
     }

@@ -648,7 +648,7 @@ def test_what_follows_an_operator_by_kernel() -> None:
 
 def test_variants_of_convolutions() -> None:
     from benchmarks.variants import convolutions
-    from glnn.model.builders import vgg16
+    from glnn.model.load import vgg16
 
     found = convolutions(vgg16(size=32), 1)
     assert list(found) == [
@@ -753,7 +753,7 @@ def test_a_network_on_clblast(shape) -> None:
     import glnn
     from benchmarks.clblast import Clblast, why_not
     from benchmarks.clblast_network import ClblastNetwork
-    from glnn.model.builders import vgg16
+    from glnn.model.load import vgg16
 
     if reason := why_not():
         pytest.skip(reason)

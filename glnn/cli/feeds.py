@@ -35,7 +35,7 @@ from glnn.images.files import is_picture
 from glnn.images.image_input import TAKEN
 from glnn.images.input_preprocessing import Chosen
 from glnn.model import TensorInfo
-from glnn.model.builders import BUILDERS
+from glnn.model.load import BUILDERS
 from glnn.model.model import Model
 from glnn.model.npz import open_npz
 from glnn.model.samples import fit_samples

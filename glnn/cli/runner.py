@@ -20,8 +20,8 @@ from glnn.errors import ModelError, fault
 from glnn.images.image_input import ImageInput
 from glnn.images.ultralytics import check_multiples
 from glnn.model import Model
+from glnn.model.loaded_model import find_values
 from glnn.model.npz import save_arrays
-from glnn.model.values import find_values
 from glnn.profiling import Trace
 from glnn.session import InferenceSession
 from glnn.tensor_info import show

@@ -1,14 +1,61 @@
-"""The formats of files that a model of layers can be written in."""
+"""The formats of files that a model of layers can be written in, and the metadata in each."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from glnn.errors import ModelError, shown
 from glnn.model.node import Content
 from glnn.registry import module_for
+
+
+def check_metadata(metadata: object, where: str) -> dict[str, str]:
+    """Return a copy of `metadata`. Raises ModelError, which begins with `where`, unless all are
+    texts.
+    """
+    if not isinstance(metadata, Mapping):
+        raise ModelError(f"{where}: metadata must be texts by name, got {shown(metadata)}")
+    for key, text in metadata.items():
+        if not isinstance(key, str) or not key or not isinstance(text, str):
+            entry = f"{shown(key)}: {shown(text)}"
+            raise ModelError(f"{where}: metadata must be texts by name, got {entry}")
+    return dict(metadata)
+
+
+def metadata_to_json(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return metadata as a .json file has it: a text that is a JSON object or list, as that."""
+    return {key: _parse_nested(text) for key, text in metadata.items()}
+
+
+def metadata_from_json(document: object) -> dict[str, str]:
+    """Return the metadata that a .json file has so. Raises ModelError for anything else."""
+    if not isinstance(document, dict):
+        raise ModelError(f'"metadata" must be an object, got {shown(document)}')
+    return {k: v if isinstance(v, str) else _format_nested(k, v) for k, v in document.items()}
+
+
+def _parse_nested(text: str) -> Any:
+    """Return the object or list that `text` is, where it is written as `_format_nested` does; else
+    `text`.
+    """
+    if not text.startswith(("{", "[")):
+        return text
+    try:
+        found = json.loads(text)
+        return found if json.dumps(found, ensure_ascii=False) == text else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _format_nested(key: str, value: object) -> str:
+    if not isinstance(value, (dict, list)):
+        raise ModelError(f'"metadata": {shown(key)} must be a text, an object or a list')
+    return json.dumps(value, ensure_ascii=False)
+
 
 FORMATS: Mapping[str, str] = {"glnn": ".json", "onnx": ".onnx", "rovder": ".json"}
 """Endings of files by format; the first format of an ending is its usual one."""

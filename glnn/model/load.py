@@ -1,21 +1,124 @@
-"""Finding a model: bundled with glnn, or in a file."""
+"""Finding a model: built by name with seeded weights, bundled with glnn, or in a file."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from math import sqrt
 from pathlib import Path
+
+import numpy as np
 
 from glnn import data
 from glnn.errors import ModelError, shown
+from glnn.images import Preprocessing, metadata
+from glnn.layers import (
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Layer,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+)
 from glnn.model import json_format, rovder
-from glnn.model.builders import BUILDERS
 from glnn.model.files import parse_json, read
 from glnn.model.model import Model
 from glnn.model.weight_files import is_weights
 from glnn.process import COLLECTOR
 from glnn.progress_bar import report_work
 from glnn.registry import module_for
+
+BLOCKS = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512))
+"""Convolutions of each block of VGG-16, and their output channels."""
+
+
+def vgg16(
+    configuration: str = "D", *, size: int = 224, classes: int = 1000, seed: int = 0
+) -> Model:
+    """VGG-16 of Simonyan and Zisserman 2014, table 1: x (n, 3, size, size) to (n, classes).
+
+    configuration: D, all kernels 3 x 3, or C, where the third of a block is 1 x 1. Rovder 2019
+    calls its network model C, yet finds 74% of the parameters in the first fully-connected layer,
+    which is so in D (in C it would be 77%). size: a multiple of 32. The weights are He's, so that
+    signals keep their size through the layers. Its metadata say what is done to pictures: as for
+    ImageNet. Raises ModelError for other arguments.
+    """
+    if configuration not in ("C", "D"):
+        raise ModelError(f"vgg16: configuration must be C or D, got {configuration!r}")
+    if not isinstance(size, int) or size < 32 or size % 32:
+        raise ModelError(f"vgg16: size must be a multiple of 32, got {size!r}")
+    layers: dict[str, Layer] = {}
+    channels = 3
+    for block, (count, width) in enumerate(BLOCKS, 1):
+        for place in range(1, count + 1):
+            kernel = 1 if configuration == "C" and place == 3 else 3
+            layers[f"conv{block}_{place}"] = Conv2d(channels, width, kernel, padding=kernel // 2)
+            layers[f"relu{block}_{place}"] = ReLU()
+            channels = width
+        layers[f"pool{block}"] = MaxPool2d(2)
+    layers["flatten"] = Flatten()
+    features = channels * (size // 32) ** 2
+    for number, (inputs, outputs) in enumerate(
+        ((features, 4096), (4096, 4096), (4096, classes)), start=6
+    ):
+        layers[f"fc{number}"] = Linear(inputs, outputs)
+        layers[f"relu{number}"] = ReLU()
+    del layers["relu8"]
+    layers["softmax"] = Softmax()
+    _seed(layers, seed)
+    name = "vgg16" if configuration == "D" else "vgg16-c"
+    said = metadata(Preprocessing.imagenet(size))
+    return Model.sequential(list(layers.values()), (3, size, size), name, list(layers), said)
+
+
+def lenet(*, seed: int = 0) -> Model:
+    """LeNet-5 of LeCun 1998 as Rovder 2019 runs it, sigmoids and 2 x 2 averages, untrained:
+    x (n, 1, 28, 28) to (n, 10).
+    """
+    layers: dict[str, Layer] = {
+        "c1": Conv2d(1, 6, 5, padding=2),
+        "sigmoid1": Sigmoid(),
+        "s2": AvgPool2d(2),
+        "c3": Conv2d(6, 16, 5),
+        "sigmoid3": Sigmoid(),
+        "s4": AvgPool2d(2),
+        "flatten": Flatten(),
+        "c5": Linear(400, 120),
+        "sigmoid5": Sigmoid(),
+        "f6": Linear(120, 84),
+        "sigmoid6": Sigmoid(),
+        "out": Linear(84, 10),
+        "softmax": Softmax(),
+    }
+    _seed(layers, seed)
+    return Model.sequential(list(layers.values()), (1, 28, 28), "lenet-untrained", list(layers))
+
+
+BUILDERS: Mapping[str, Callable[[], Model]] = {
+    "vgg16": vgg16,
+    "vgg16-c": lambda: vgg16("C"),
+    "lenet-untrained": lenet,
+}
+"""Functions that build the models of `glnn.load`, by name."""
+
+
+def _seed(layers: Mapping[str, Layer], seed: int) -> None:
+    """Give every layer normal weights of variance 2 / fan-in, 1 / fan-in in the last, and biases
+    a tenth of that size.
+    """
+    weighted = [layer for layer in layers.values() if isinstance(layer, (Conv2d, Linear))]
+    for place, layer in enumerate(weighted):
+        generator = np.random.default_rng([seed, place])
+        gain = 1.0 if layer is weighted[-1] else 2.0
+        shape = layer.shapes["weight"]
+        scale = np.float32(sqrt(gain / np.prod(shape[1:])))
+        layer.weight = scale * generator.standard_normal(shape, np.float32)
+        layer.bias = 0.1 * scale * generator.standard_normal(shape[:1], np.float32)
+
 
 NEAR = 0.85
 """The least likeness of a name to a known one that it may be meant for; 1 is the same."""
@@ -46,8 +149,12 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
     path = Path(source)
     if str(source) in data.MODELS:
         path = data.model(str(source))
-    if path.suffix in (".json", ".onnx") and not path.exists() and (meant := _meant(path)):
-        raise ModelError(f"{path}: no such file: {meant}")
+    if (
+        path.suffix in (".json", ".onnx")
+        and not path.exists()
+        and (suggestion := _suggestion(path))
+    ):
+        raise ModelError(f"{path}: no such file: {suggestion}")
     if path.suffix == ".onnx":
         found: Model = module_for("read onnx").load(path)
         return found
@@ -59,8 +166,8 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
                 "model.load_state_dict(path), or glnn convert with --weights"
             )
         expected = f"expected a .json or .onnx file, or one of {names}"
-        said = " ".join(filter(None, (_meant(path), expected)))
-        raise ModelError(f"{_unknown(path)}: {said}")
+        text = " ".join(filter(None, (_suggestion(path), expected)))
+        raise ModelError(f"{_missing_text(path)}: {text}")
     while True:
         content = read(path)
         try:
@@ -71,31 +178,33 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
         # It was saved anew meanwhile: the weights that it named are gone.
 
 
-def _unknown(path: Path) -> str:
+def _missing_text(path: Path) -> str:
     """Return the error text for a name without a known ending, which may be that of a file."""
     try:
-        there = path.exists()
+        exists = path.exists()
     except (OSError, ValueError):  # a name too long, or one that holds a zero byte
         return f"unknown model {shown(str(path))}"
-    if there:
+    if exists:
         what = f"unknown ending {path.suffix!r}" if path.suffix else "unknown kind of file"
         return f"{path}: {'is not a file' if path.is_dir() else what}"
     looks = path.suffix or len(path.parts) > 1
     return f"{path}: no such file" if looks else f"unknown model {str(path)!r}"
 
 
-def _meant(path: Path) -> str:
+def _suggestion(path: Path) -> str:
     """Return which known model or file beside `path` has nearly its name, as a question."""
-    known = [*data.MODELS, *BUILDERS]
+    candidates = [*data.MODELS, *BUILDERS]
     try:
-        beside = [one for one in path.parent.iterdir() if one.suffix in (".json", ".onnx")]
+        neighbours = [one for one in path.parent.iterdir() if one.suffix in (".json", ".onnx")]
     except (OSError, ValueError):
-        beside = []
-    known += [str(one) for one in beside] + [str(one.with_suffix("")) for one in beside]
-    near = get_close_matches(str(path), known, 1, NEAR)
+        neighbours = []
+    candidates += [str(one) for one in neighbours] + [
+        str(one.with_suffix("")) for one in neighbours
+    ]
+    near = get_close_matches(str(path), candidates, 1, NEAR)
     if not near:
         return ""
-    found = next((str(one) for one in beside if str(one.with_suffix("")) == near[0]), near[0])
+    found = next((str(one) for one in neighbours if str(one.with_suffix("")) == near[0]), near[0])
     return f"did you mean {found}?"
 
 

@@ -1,22 +1,23 @@
-"""A model that was loaded, and what runs it: what a session makes where nothing was stored."""
+"""A model that was loaded, what runs it, and its tensors by their names and those of layers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
 from glnn.backends import Backend
 from glnn.compiler import Executor
 from glnn.compiler.executor import PLANS_KEPT
 from glnn.compiler.fastest import Fastest, executor_of
 from glnn.compiler.session_states import SessionStates, SharedPlans
-from glnn.errors import ModelError
+from glnn.errors import ModelError, shown
 from glnn.fileio import record_opened_files
 from glnn.graph.graph import Value
 from glnn.graph.passes import Pass
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
-from glnn.model.values import find_values
 from glnn.runtime.options import BackendChoice, Options
 from glnn.stored.plan_cache import PlanCache
 from glnn.tensor_info import BATCH
@@ -111,3 +112,43 @@ def check_joined(model: Model, max_batch: int) -> None:
                 f"max_batch={max_batch} needs a batch {batch[0]!r} first in every input and "
                 f"output; {info.name!r} of {model.name} has shape {info.shape}"
             )
+
+
+def find_values(model: Model, names: Sequence[str] | None = None) -> dict[str, Value]:
+    """The values of `model` that `names` stand for, in the order of the names.
+
+    names: of tensors, of layers (for their results), or patterns of these as `conv*` and `*.1`;
+    None stands for every tensor that runs change. Raises ModelError for a name of none.
+    """
+    if names is not None and not (
+        isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    ):
+        raise ModelError(f"names must be a list of tensors' names, got {shown(names)}")
+    graph = model.graph
+    made = [value for node in graph.nodes for value in node.outputs]
+    if names is None:
+        return {value.name: value for value in (*graph.inputs, *made) if graph.changes(value)}
+    known = {value.name: value for value in (*graph.inputs, *made)}
+    layers = {node.name: known[node.output] for node in model.nodes}
+    found: dict[str, Value] = {}
+    for name in names:
+        if name in known or name in layers:
+            found[name] = known[name] if name in known else layers[name]
+        elif matches := [one for one in known if fnmatchcase(one, name)]:
+            found |= {one: known[one] for one in matches}
+        elif matches := [one for one in layers if fnmatchcase(one, name)]:
+            found |= {one: layers[one] for one in matches}
+        else:
+            raise ModelError(_unknown(model.name, name, [*known, *layers]))
+    return found
+
+
+def _unknown(model: str, name: str, names: Sequence[str]) -> str:
+    """Return the error text for an unknown name, with the names that are like it, or some of
+    all.
+    """
+    distinct = list(dict.fromkeys(names))
+    near = get_close_matches(name, distinct, 3) or distinct[:8]
+    more = "" if len(near) == len(distinct) else f" among {len(distinct)}"
+    listed = ", ".join(map(repr, near))
+    return f"no tensor or layer of {model} is called {shown(name)}: it has {listed}{more}"

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
+from math import prod
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 from glnn.compiler import Executor
-from glnn.errors import GlnnError, ModelError, ShapeError, extra, shown
+from glnn.errors import GlnnError, ModelError, ShapeError, extra, printable, shown
 from glnn.graph.builder import Builder
-from glnn.graph.graph import Graph
+from glnn.graph.graph import Graph, Kind, Value
 from glnn.layers import Layer
 from glnn.layers.scope import Scope, Training
-from glnn.model.formats import save
-from glnn.model.metadata import check_metadata
+from glnn.model.formats import check_metadata, save
 from glnn.model.node import Content, Node, chain, check_graph, parameters, to_list
-from glnn.model.state import LoadedKeys, ModelParameters
-from glnn.model.summary import of_layers, summary
 from glnn.model.weight_files import load_weights, state_dict_of
 from glnn.registry import module_for
 from glnn.tensor_info import (
@@ -32,8 +30,227 @@ from glnn.tensor_info import (
     check_names,
     check_shared_sizes,
     shared_sizes,
+    show,
 )
-from glnn.types import Array, Dim, Shape, TensorType, of_tensor, to_float32
+from glnn.types import Array, Dim, DType, Shape, TensorType, of_tensor, to_float32
+
+BATCH_COUNT = "num_batches_tracked"
+"""End of the names of PyTorch's batch counts, which nothing computes with."""
+MAX_LISTED = 8  # names of each kind that an error says
+
+
+class LoadedKeys(NamedTuple):
+    """The result of `load_state_dict`, as PyTorch's."""
+
+    missing_keys: list[str]
+    """The model's parameters that were not given, which are as they were."""
+    unexpected_keys: list[str]
+    """Names that were given and are none of the model's."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelParameters:
+    """The parameters of a model, which a state dict is matched to."""
+
+    model: str
+    """The model's name."""
+    shapes: Mapping[str, Shape]
+    """The shapes by PyTorch's names."""
+    others: Mapping[str, str]
+    """More names that mean them: glnn's, and those with a layer's number."""
+    take: Callable[[str, str, Any], Array]
+    """The array for a parameter, from its name, what errors call it and what was given; raises
+    ShapeError."""
+    passed: frozenset[str] = frozenset()
+    """Names that are neither wanted nor unexpected."""
+
+    def match(
+        self, state_dict: Mapping[str, Any], strict: bool
+    ) -> tuple[dict[str, Array], LoadedKeys]:
+        """Return an array for each parameter in `state_dict` by PyTorch's names, and the keys left
+        over.
+
+        state_dict: arrays or tensors by name. A first part that all names have, as
+        DataParallel's `module.`, is left out where none is known with it. strict: whether all must
+        be there, and nothing else. Raises ModelError, which lists all that does not fit.
+        """
+        names = self._names(state_dict)
+        unexpected = [key for key, name in names.items() if not name]
+        missing = [name for name in self.shapes if name not in set(names.values())]
+        wrong: list[str] = []
+        arrays: dict[str, Array] = {}
+        for key, name in names.items():
+            if name:
+                array = self._array(name, key, state_dict[key], wrong)
+                if array is not None:
+                    arrays[name] = array
+        if wrong or (strict and (missing or unexpected)):
+            kinds = {"do not fit": wrong}
+            if strict:
+                kinds |= {"missing": list(map(repr, missing))}
+                kinds |= {"unexpected": list(map(repr, unexpected))}
+            parts = [f"{kind}: {_shorten(each)}" for kind, each in kinds.items() if each]
+            hint = self._hint(state_dict, missing, unexpected)
+            raise ModelError(
+                f"the state dict is not that of {self.model}: {'; '.join(parts)}{hint}"
+            )
+        return arrays, LoadedKeys(missing, unexpected)
+
+    def _names(self, state_dict: Mapping[str, Any]) -> dict[str, str]:
+        """Return the parameter's name for each key, or "" where it is none's.
+
+        Those that are passed over are left out.
+        """
+        known = {**self.others, **dict(zip(self.shapes, self.shapes, strict=True))}
+        start = len(_common_prefix(list(state_dict), known))
+        found = {
+            key: known.get(key[start:], "")
+            for key in state_dict
+            if key[start:] in known or not self._passes(key[start:])
+        }
+        first: dict[str, str] = {}
+        for key, name in found.items():
+            if name and first.setdefault(name, key) != key:
+                raise ModelError(f"both {first[name]!r} and {key!r} are {name!r} of {self.model}")
+        return found
+
+    def _passes(self, name: str) -> bool:
+        return name in self.passed or name.rpartition(".")[2] == BATCH_COUNT
+
+    def _array(self, name: str, key: str, value: Any, wrong: list[str]) -> Array | None:
+        """Return the array for the parameter `name`; None where it does not fit, which is added to
+        `wrong`.
+        """
+        expected = self.shapes[name]
+        try:
+            shape = tuple(map(int, getattr(value, "shape", expected)))
+            if shape != expected:  # before the numbers of a tensor are moved, or copied
+                raise ShapeError(f"{key!r} must have shape {expected}, got {shape}")
+            return self.take(name, repr(key), value)
+        except ShapeError as error:
+            wrong.append(str(error))
+        except (TypeError, ValueError):
+            wrong.append(f"{key!r} has no sizes")
+        return None
+
+    def _hint(
+        self, state_dict: Mapping[str, Any], missing: Sequence[str], unexpected: Sequence[str]
+    ) -> str:
+        """Return an advice where all parameters are there under other names, else ""."""
+        if not missing or not unexpected:
+            return ""
+        more = _missing_prefix(missing, unexpected)
+        if more:
+            said = f"; the prefix {more!r} is the difference"
+            if set(self.shapes) <= {key.removeprefix(more) for key in state_dict}:
+                said += f": give {{k.removeprefix({more!r}): v for k, v in state_dict.items()}}"
+            return said
+        kept = [key for key in state_dict if not self._passes(key)]
+        shapes = [tuple(getattr(state_dict[key], "shape", ())) for key in kept]
+        if shapes != list(self.shapes.values()):
+            return ""
+        values = "state_dict.values()"
+        if len(kept) < len(state_dict):
+            values = f'(v for k, v in state_dict.items() if not k.endswith("{BATCH_COUNT}"))'
+        return (
+            "; in this order their shapes agree: name the layers as PyTorch does, or give "
+            f"dict(zip(model.state_dict(), {values}))"
+        )
+
+
+def _missing_prefix(missing: Sequence[str], unexpected: Sequence[str]) -> str:
+    """Return the prefix of all `missing` in `unexpected`, or ""."""
+    for key in unexpected:
+        if key.endswith(f".{missing[0]}"):
+            prefix = key.removesuffix(missing[0])
+            if {f"{prefix}{name}" for name in missing} <= set(unexpected):
+                return prefix
+    return ""
+
+
+def _common_prefix(names: Sequence[str], parameters: Mapping[str, str]) -> str:
+    """Return a prefix that all `names` have and without which some are in `parameters`."""
+    if not names:
+        return ""
+    parts = names[0].split(".")[:-1]
+    for count in range(len(parts) + 1):
+        prefix = "".join(f"{part}." for part in parts[:count])
+        if not all(name.startswith(prefix) for name in names):
+            break
+        if any(name[len(prefix) :] in parameters for name in names):
+            return prefix
+    return ""
+
+
+def _shorten(texts: Iterable[str]) -> str:
+    """Return the first of `texts`, and how many more there are."""
+    texts = list(texts)
+    more = f" and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
+    return ", ".join(texts[:MAX_LISTED]) + more
+
+
+def _type_text(info: TensorInfo) -> str:
+    """Return the shape, and the type where that is not float32."""
+    if info.holds:
+        return info.holds
+    kind = "" if info.dtype is DType.float32 else f"{info.dtype.value} "
+    return kind + show(info.shape)
+
+
+LayerRow = tuple[str, str, str, int]
+"""A layer: its name and kind, the shape of its output, and how many numbers its parameters have."""
+
+
+def layer_rows(nodes: Sequence[Node], tensors: Mapping[str, TensorInfo]) -> list[LayerRow]:
+    """Return the rows of a model's layers. tensors: all that these make, by name."""
+    return [
+        (
+            node.name,
+            type(node.layer).__name__,
+            " ".join(show(tensors[name].shape) for name in node.outputs),
+            sum(prod(shape) for shape in node.layer.shapes.values()),
+        )
+        for node in nodes
+    ]
+
+
+def graph_rows(graph: Graph, named: Collection[str]) -> list[LayerRow]:
+    """Return the rows of a graph's nodes; a constant counts where it is read first.
+
+    Sizes and places (int64), and single numbers that are none of those `named`, are no parameters.
+    """
+    seen: set[Value] = set()
+    rows: list[LayerRow] = []
+    for node in graph.nodes:
+        read = [v for v in node.reads if v.kind is Kind.CONSTANT and v not in seen]
+        seen.update(read)
+        shapes_read = [
+            value.type.shape
+            for value in read
+            if value.type.dtype is not DType.int64 and (value.type.shape or value.name in named)
+        ]
+        count = sum(map(prod, shapes_read))
+        shapes = " ".join(show(value.type.dims) for value in node.outputs)
+        rows.append((node.name, str(node.operator), shapes, count))
+    return rows
+
+
+def summary(
+    name: str, layers: Sequence[LayerRow], inputs: Sequence[TensorInfo], outputs: Sequence[str]
+) -> str:
+    """Return a table as text, a line for each layer: name, kind, output shape and number of
+    parameters.
+    """
+    total = sum(count for *_, count in layers)
+    rows = [("layer", "kind", "output", "parameters")]
+    rows += [(*texts, f"{count:,}") for *texts, count in layers]  # type: ignore[misc]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    input_texts = ", ".join(f"{info.name} {_type_text(info)}" for info in inputs)
+    lines = [f"{name}: {input_texts} -> {', '.join(outputs)}, {total:,} parameters"]
+    for *texts, count_text in rows:
+        cells = [text.ljust(width) for text, width in zip(texts, widths, strict=True)]
+        lines.append("  ".join([*cells, count_text.rjust(10)]))
+    return "\n".join(printable(line.replace("\n", " ")) for line in lines)
 
 
 class ModelBase:
@@ -408,7 +625,7 @@ class Model(ModelBase):
         return Content(self.name, self.nodes, *ends, self.tensors, self.metadata)
 
     def __str__(self) -> str:
-        layers = of_layers(self.nodes, self.tensors)
+        layers = layer_rows(self.nodes, self.tensors)
         return summary(self.name, layers, self.inputs, self.outputs)
 
     __repr__ = __str__  # that of a dataclass would print every weight

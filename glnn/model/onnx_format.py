@@ -1,4 +1,4 @@
-"""Models of .onnx files, and their weights as variables."""
+"""Models of .onnx files, their weights as variables, and writing of .onnx files."""
 
 from __future__ import annotations
 
@@ -7,39 +7,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from glnn.errors import ModelError, ShapeError, shown
+from glnn.errors import ModelError, ShapeError, UnsupportedOpError, fault, shown
+from glnn.fileio import atomic_write
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.graph import Node as GraphNode
 from glnn.graph.passes.expand import expanded
-from glnn.model.formats import find
-from glnn.model.metadata import check_metadata
-from glnn.model.model import Model
-from glnn.model.node import Node
-from glnn.model.onnx_layers import as_layers
-from glnn.model.onnx_writing import check_size, describe, write
-from glnn.model.state import ModelParameters
-from glnn.model.summary import of_graph, summary
+from glnn.model.formats import check_metadata, find
+from glnn.model.model import Model, ModelParameters, graph_rows, summary
+from glnn.model.node import Content, Node
+from glnn.model.onnx_layers import convert_to_layers
+from glnn.onnx.export import TABLE
+from glnn.onnx.export.writer import LayerWriter, Writer
 from glnn.onnx.importing import ImportedModel, import_model
-from glnn.onnx.model_proto import ModelSource, parse, read
+from glnn.onnx.model_proto import ModelSource, package, parse, read
 from glnn.onnx.node import OnnxOperator
+from glnn.onnx.operators.dtypes import CODES
 from glnn.tensor_info import TensorInfo, show
-from glnn.types import Array, DType, TensorType, as_one_of, of_tensor, to_float32
+from glnn.types import UNKNOWN, Array, DType, TensorType, as_one_of, of_tensor, to_float32
+from glnn.version import VERSION
 
 STATISTICS = {"BatchNormalization": slice(3, 5)}
 """Operands that are running statistics, the mean and the variance, by operator."""
 
 
 @dataclass(frozen=True, eq=False)
-class AsVariable:
+class ConstantVariable:
     """A constant that stands for a `graph.Variable`."""
 
     array: Array
     """The array."""
     revision: int = 0
-    """They are never assigned."""
+    """Always 0: it is never assigned."""
 
     @property
     def type(self) -> TensorType:
@@ -60,29 +62,29 @@ def weights(graph: Graph) -> tuple[Value, ...]:
     found: dict[Value, None] = {}
     others: set[Value] = set()
     for node in graph.nodes:
-        found |= dict.fromkeys(value for value in node.reads if _may_be(value))
+        found |= dict.fromkeys(value for value in node.reads if _is_trainable(value))
         others.update(_statistics(node))
-        asked = node.operator.all_shape_inputs
-        named = node.operator.named(node.inputs) if asked else {}
-        others.update(named[name] for name in asked if name in named)
+        shape_inputs = node.operator.all_shape_inputs
+        named = node.operator.named(node.inputs) if shape_inputs else {}
+        others.update(named[name] for name in shape_inputs if name in named)
     return tuple(value for value in found if value not in others)
 
 
-def with_variables(graph: Graph, chosen: tuple[Value, ...]) -> Graph:
-    """Return `graph` with variables of the same names in the place of the constants `chosen`."""
-    here: Mapping[Value | None, Value] = {
-        value: replace(value, kind=Kind.VARIABLE, data=AsVariable(value.data))  # type: ignore[arg-type]
-        for value in chosen
+def with_variables(graph: Graph, constants: tuple[Value, ...]) -> Graph:
+    """Return `graph` with variables of the same names in the place of the constants `constants`."""
+    variables: Mapping[Value | None, Value] = {
+        value: replace(value, kind=Kind.VARIABLE, data=ConstantVariable(value.data))  # type: ignore[arg-type]
+        for value in constants
     }
     nodes = tuple(
-        replace(node, inputs=tuple(here.get(value, value) for value in node.inputs))
+        replace(node, inputs=tuple(variables.get(value, value) for value in node.inputs))
         for node in graph.nodes
     )
-    outputs = tuple(here.get(value, value) for value in graph.outputs)
+    outputs = tuple(variables.get(value, value) for value in graph.outputs)
     return Graph(nodes, graph.inputs, outputs, graph.name)
 
 
-def _may_be(value: Value) -> bool:
+def _is_trainable(value: Value) -> bool:
     plain = value.kind is Kind.CONSTANT and value.type.dtype is DType.float32
     return plain and len(value.type.dims) > 0
 
@@ -130,7 +132,7 @@ class GraphModel(Model):
         """
         assert self.source is not None
         if find(path, format) != "onnx":
-            as_layers(self).save(path, format)
+            convert_to_layers(self).save(path, format)
             return
         check_size(str(path), self.source.nbytes)
         model = self.source.model(str(path))
@@ -165,9 +167,9 @@ class GraphModel(Model):
         file. Raises ShapeError where the model does not take so many, ModelError where other sizes
         than the batch are open, or there is nothing to train or nothing could be saved.
         """
-        chosen = self._weights
+        constants = self._weights
         if training is not None:
-            if not chosen:
+            if not constants:
                 others = (f": {n!r} is {a.dtype}" for n, a in self.parameters().items() if a.ndim)
                 raise ModelError(f"{self.name}: there is no parameter to train{next(others, '')}")
             assert self.source is not None
@@ -180,7 +182,7 @@ class GraphModel(Model):
             shape = (batch, *info.with_batch(batch)[1:])
             info.check(shape)
             types[info.name] = TensorType(shape, info.dtype)
-        return expanded(with_variables(self.graph, chosen), types)
+        return expanded(with_variables(self.graph, constants), types)
 
     def state_dict(self) -> dict[str, Array]:
         assert self.source is not None
@@ -241,7 +243,7 @@ class GraphModel(Model):
 
     def __str__(self) -> str:
         named = self.source.initializers if self.source else ()
-        return summary(self.name, of_graph(self.graph, named), self.inputs, self.outputs)
+        return summary(self.name, graph_rows(self.graph, named), self.inputs, self.outputs)
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:
@@ -264,7 +266,7 @@ def load_bytes(content: bytes) -> GraphModel:
     return _imported_model(import_model(parse(content, where), where), where)
 
 
-def of_proto(proto: Any, where: str) -> GraphModel:
+def model_from_proto(proto: Any, where: str) -> GraphModel:
     """The model that the ModelProto is; where: what errors call it. It can refer to no files."""
     return _imported_model(import_model(proto, where), where)
 
@@ -280,3 +282,91 @@ def _imported_model(imported: ImportedModel, where: str) -> GraphModel:
     except ShapeError as error:
         raise ModelError(f"{where}: {error}") from None
     return model
+
+
+OPSET, IR = 21, 10
+"""Versions of ONNX 1.16, of 2024, the oldest with GroupNormalization and Gelu as PyTorch's."""
+MOST = (1 << 31) - (1 << 20)
+"""Bytes of weights: a protobuf message has fewer than 2^31, and all else is somewhere, too."""
+
+
+def save(path: Path, content: Content) -> None:
+    """Write the .onnx file `path`: see `Model.save`."""
+    write(path, message(content, str(path)))
+
+
+def message(content: Content, where: str) -> Any:
+    """The ModelProto of a model of layers.
+
+    where: what errors call it. Raises ModelError for a layer that ONNX cannot say.
+    """
+    nodes, tensors = content.nodes, content.tensors
+    check_size(where, 4 * sum(prod(n) for node in nodes for n in node.layer.shapes.values()))
+    writer = Writer(package(where, "writing"), set(tensors))
+    types = {name: TensorType(info.shape, info.dtype) for name, info in tensors.items()}
+    try:
+        for node in nodes:
+            _write(writer, node, types)
+        ends = [_info(writer.onnx, info) for info in content.inputs]
+        results = [_info(writer.onnx, tensors[name]) for name in content.outputs]
+        parts = writer.nodes, content.name, ends, results, writer.weights
+        graph = writer.onnx.helper.make_graph(*parts)
+        opset = writer.onnx.helper.make_opsetid("", OPSET)
+        model = writer.onnx.helper.make_model(graph, opset_imports=[opset], ir_version=IR)
+    except UnicodeEncodeError as error:  # half of a surrogate pair in a name
+        raise ModelError(f"{where}: a name that ONNX cannot have: {error}") from None
+    model.producer_name, model.producer_version = "glnn", VERSION
+    describe(model, content.metadata)
+    model.doc_string = f"{len(nodes)} layers; the last node of each has its name and arguments"
+    return model
+
+
+def describe(model: Any, metadata: Mapping[str, str]) -> None:
+    """Have a ModelProto say `metadata`, and no others. Raises ModelError for no texts of UTF-8."""
+    del model.metadata_props[:]
+    for key, text in metadata.items():
+        try:
+            model.metadata_props.add(key=key, value=text)
+        except (UnicodeEncodeError, ValueError):  # half of a surrogate pair
+            raise ModelError(f"metadata {key!r:.60}: a text that ONNX cannot have") from None
+
+
+def write(path: Path, model: Any) -> None:
+    """Write a ModelProto, whole or not at all. Raises ModelError where that cannot be."""
+    try:
+        content = model.SerializeToString()
+        with atomic_write(path) as stream:
+            stream.write(content)
+    except (OSError, ValueError) as error:  # a full disk, a path that holds a zero byte
+        raise ModelError(f"{path}: cannot be written: {fault(error)}") from None
+
+
+def check_size(where: str, nbytes: int) -> None:
+    """Raise ModelError where weights of so many bytes are more than an .onnx file holds."""
+    if nbytes > MOST:
+        raise ModelError(
+            f"{where}: its weights are {nbytes} bytes, an .onnx file holds {MOST}: "
+            "save a .json file"
+        )
+
+
+def _write(writer: Writer, node: Node, types: Mapping[str, TensorType]) -> None:
+    """Add what computes the layer of `node`."""
+    kind = type(node.layer)
+    if kind not in TABLE:
+        raise ModelError(f"layer {node.name!r}: {kind.__name__} cannot be written as ONNX")
+    if not node.output:
+        raise ModelError(f"layer {node.name!r}: ONNX takes no tensor that is called ''")
+    given = tuple(types[name] for name in node.inputs)
+    place = LayerWriter(writer, node.layer, node.name, node.output, given, types[node.output])
+    try:
+        made = TABLE[kind](place, *node.inputs)
+        place.finish(*((made,) if isinstance(made, str) else made))
+    except UnsupportedOpError as error:
+        what = f"layer {node.name!r}: {kind.__name__}"
+        raise ModelError(f"{what} cannot be written as ONNX: {error}") from None
+
+
+def _info(onnx: Any, info: TensorInfo) -> Any:
+    dims = [None if dim == UNKNOWN else dim for dim in info.shape]
+    return onnx.helper.make_tensor_value_info(info.name, CODES[info.dtype], dims)

@@ -1,19 +1,33 @@
-"""Files that hold weights alone: arrays by PyTorch's names, `conv1.weight`."""
+"""Files that hold weights alone: arrays by PyTorch's names, `conv1.weight`.
+
+A file of safetensors is the length of a header, the header as JSON, and the tensors' numbers:
+
+    8 bytes         how many the header has, the least first
+    the header      {"conv1.weight": {"dtype": "F32", "shape": [8, 1, 3, 3],
+                                      "data_offsets": [0, 288]}, ..., "__metadata__": {...}}
+    the numbers     of each tensor between its offsets, row major, the least byte first
+
+Nothing else is needed to read one. The package `safetensors` gives no bfloat16 as NumPy's arrays.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from glnn.errors import ModelError, ShapeError, shown
-from glnn.model import safetensors_format
+from glnn.errors import ModelError, ShapeError, fault, shown
+from glnn.fileio import atomic_write, check_file, open_regular
+from glnn.model.files import MOST_JSON, parse_json
 from glnn.model.npz import open_npz, save_arrays
 from glnn.registry import module_for
-from glnn.types import Array, of_tensor
+from glnn.types import Array, Shape, of_tensor
 
 TORCH = (".pt", ".pth")
 ENDINGS = (".safetensors", ".npz", *TORCH)
@@ -31,12 +45,12 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
     Nothing that a file says is run: pickled objects are refused. Raises ModelError, in one
     sentence that names the file, for every fault.
     """
-    file, ending = _place(path)
+    file, ending = _check_path(path)
     if ending == ".safetensors":
-        return safetensors_format.read(file)
+        return read_safetensors(file)
     if ending == ".npz":
-        return _npz(file)
-    return arrays_of(state_dict_of(_torch(file, "read").read(file), str(file)), str(file))
+        return _read_npz(file)
+    return arrays_of(state_dict_of(_torch_module(file, "read").read(file), str(file)), str(file))
 
 
 def save_weights(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
@@ -46,14 +60,14 @@ def save_weights(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) ->
     path: as `load_weights` has it. bfloat16 is written as float32. Raises ModelError where it
     cannot be written.
     """
-    file, ending = _place(path)
+    file, ending = _check_path(path)
     arrays = arrays_of(state_dict_of(state_dict, "state_dict"), str(file))
     if ending == ".safetensors":
-        safetensors_format.save(file, arrays)
+        save_safetensors(file, arrays)
     elif ending == ".npz":
         save_arrays(file, arrays)
     else:
-        _torch(file, "write").save(file, arrays)
+        _torch_module(file, "write").save(file, arrays)
 
 
 def is_weights(path: str | os.PathLike[str]) -> bool:
@@ -110,7 +124,7 @@ def arrays_of(state_dict: Mapping[str, Any], where: str) -> dict[str, Array]:
     return found
 
 
-def _place(path: object) -> tuple[Path, str]:
+def _check_path(path: object) -> tuple[Path, str]:
     """The path, and how it ends. Raises ModelError for another ending than those of weights."""
     if not isinstance(path, (str, os.PathLike)):
         raise ModelError(f"weights lie in a file, expected its path, got {shown(path)}")
@@ -120,7 +134,7 @@ def _place(path: object) -> tuple[Path, str]:
     return file, file.suffix.lower()
 
 
-def _npz(file: Path) -> dict[str, Array]:
+def _read_npz(file: Path) -> dict[str, Array]:
     found = {}
     with open_npz(file) as archive:
         for name in archive.names:
@@ -131,7 +145,7 @@ def _npz(file: Path) -> dict[str, Array]:
     return found
 
 
-def _torch(file: Path, what: str) -> Any:
+def _torch_module(file: Path, what: str) -> Any:
     """Return the front end that reads and writes PyTorch's files, which imports torch."""
     try:
         return module_for("read and write torch weights")
@@ -140,3 +154,155 @@ def _torch(file: Path, what: str) -> Any:
             f"{file}: to {what} it PyTorch is needed, and {error.name} is not installed: pip "
             "install torch, or take a .safetensors file, which needs no package"
         ) from None
+
+
+METADATA = "__metadata__"
+MOST_DIMENSIONS = 32  # NumPy's before 2.0
+BFLOAT16 = "BF16"
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    BFLOAT16: np.dtype("<u2"),  # the upper half of a float32
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U64": np.dtype("<u8"),
+    "U32": np.dtype("<u4"),
+    "U16": np.dtype("<u2"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+"""NumPy's types by the names in the file."""
+OTHERS: Mapping[bytes, str] = {
+    b"PK\x03\x04": "a .pt, .npz or .zip file does",
+    b"\x80": "a .pt or .pkl file does, as a pickle",
+    b"\x93NUMPY": "an .npy file does",
+    b"\x89HDF": "an .h5 file does",
+}
+"""Kinds of other files by their first bytes."""
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """The header's entry of a tensor."""
+
+    name: str
+    kind: str
+    """A name of DTYPES."""
+    shape: Shape
+    start: int
+    """The offset of its numbers behind the header, in bytes."""
+    end: int
+
+    @classmethod
+    def from_json(cls, name: str, entry: object) -> TensorEntry:
+        """Return the entry in the JSON value `entry`. Raises ValueError where that is none."""
+        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"{name!r:.60} must have dtype, shape and data_offsets")
+        kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if not isinstance(kind, str) or kind not in DTYPES:
+            raise ValueError(f"{name!r:.60} is of {shown(kind)}; known are {', '.join(DTYPES)}")
+        if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
+            raise ValueError(f"{name!r:.60} has no sizes, or no two offsets")
+        if len(shape) > MOST_DIMENSIONS:  # before they are multiplied
+            what = f"{name!r:.60} has {len(shape)} dimensions"
+            raise ValueError(f"{what}, NumPy has at most {MOST_DIMENSIONS}")
+        start, end = offsets
+        needed = prod(shape) * DTYPES[kind].itemsize
+        if end - start != needed:
+            what = f"{name!r:.60} of shape {shown(tuple(shape))}"
+            raise ValueError(f"{what} takes {needed} bytes, it has {end - start}")
+        return cls(name, kind, tuple(shape), start, end)
+
+
+def read_safetensors(path: Path) -> dict[str, Array]:
+    """The arrays in the file by name, bfloat16 as float32.
+
+    No more than the file has is read, and nothing where its header lies. Raises ModelError, in one
+    sentence that names the file, for every fault.
+    """
+    check_file(path)
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            entries = _read_header(path, file, os.fstat(file.fileno()).st_size)
+            return {entry.name: _read_tensor(entry, file) for entry in entries}
+    except (OSError, ValueError, MemoryError) as error:
+        raise ModelError(f"{path}: cannot be read as .safetensors: {fault(error)}") from None  # type: ignore[arg-type]
+
+
+def save_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write `arrays` to `path`, whole or not at all.
+
+    Raises ModelError for numbers that such files have not, or where the file cannot be written.
+    """
+    names = {dtype: name for name, dtype in DTYPES.items() if name != BFLOAT16}
+    header: dict[str, Any] = {METADATA: {"format": "pt"}}  # what several programs ask for
+    start = 0
+    for name, array in _by_falling_width(arrays):
+        kind = names.get(array.dtype.newbyteorder("<"))
+        if kind is None or name == METADATA:
+            raise ModelError(f"{path}: .safetensors cannot hold {name!r:.60} of {array.dtype}")
+        end = start + array.nbytes
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [start, end]}
+        start = end
+    try:
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        with atomic_write(path) as stream:
+            stream.write(len(text).to_bytes(8, "little") + text)
+            for _, array in _by_falling_width(arrays):
+                plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+                stream.write(plain.data.cast("B") if plain.size else b"")
+    except (OSError, ValueError) as error:  # half of a surrogate pair in a name, a full disk
+        raise ModelError(f"{path}: cannot be written: {fault(error)}") from None
+
+
+def _by_falling_width(arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
+    """Return the arrays by falling width of their numbers, so that each is aligned in memory."""
+    return sorted(arrays.items(), key=lambda item: -item[1].itemsize)
+
+
+def _read_header(path: Path, file: IO[bytes], size: int) -> list[TensorEntry]:
+    """Return the header's entries, with offsets in the file. Raises ModelError or ValueError."""
+    begin = file.read(8)
+    length = int.from_bytes(begin, "little")
+    if len(begin) < 8 or length > size - 8:
+        kind = next((kind for start, kind in OTHERS.items() if begin.startswith(start)), "")
+        raise ValueError(
+            f"it begins as {kind}" if kind else "it is cut short, or is no .safetensors file"
+        )
+    if length > MOST_JSON:
+        raise ValueError(f"its header has {length} bytes, more than {MOST_JSON}")
+    said = parse_json(file.read(length), str(path))
+    said.pop(METADATA, None)
+    entries = [TensorEntry.from_json(name, one) for name, one in said.items()]
+    end = 0
+    for entry in sorted(entries, key=lambda entry: (entry.start, entry.end)):
+        if entry.start != end:
+            raise ValueError(f"{entry.name!r:.60} begins at {entry.start}, not at {end}")
+        end = entry.end
+    if end != size - 8 - length:
+        raise ValueError(f"its tensors take {end} bytes, it has {size - 8 - length}")
+    origin = 8 + length
+    return [
+        TensorEntry(one.name, one.kind, one.shape, origin + one.start, origin + one.end)
+        for one in entries
+    ]
+
+
+def _read_tensor(entry: TensorEntry, file: IO[bytes]) -> Array:
+    """The numbers of `entry`, whose offsets are the file's."""
+    flat = np.empty(entry.end - entry.start, np.uint8)
+    file.seek(entry.start)
+    if file.readinto(flat.data) != len(flat):  # type: ignore[attr-defined]
+        raise ValueError(f"it ends inside {entry.name!r:.60}")
+    array = flat.view(DTYPES[entry.kind]).reshape(entry.shape)
+    if entry.kind == BFLOAT16:
+        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _are_sizes(values: object) -> bool:
+    return isinstance(values, list) and all(type(size) is int and size >= 0 for size in values)

@@ -14,7 +14,7 @@ from torch import nn
 
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.gl.device_selection import load_triton
-from glnn.model.onnx_format import GraphModel, of_proto
+from glnn.model.onnx_format import GraphModel, model_from_proto
 from glnn.tensor_info import BATCH
 from glnn.torch.decompositions import decompositions
 from glnn.torch.exporting import EXPORTING, MOST_BYTES, attempt, check, name_sizes, quiet
@@ -43,7 +43,7 @@ def from_torch(module: Any, example: Any, dynamic: bool, name: str | None) -> Gr
     proto.graph.name = name or called
     unused = set(module.state_dict()) - {one.name for one in proto.graph.initializer}
     try:
-        return replace(of_proto(proto, name or called), passed=frozenset(unused))
+        return replace(model_from_proto(proto, name or called), passed=frozenset(unused))
     except GlnnError as error:
         raise ModelError(f"{called} was exported to ONNX, but {error}") from None
 

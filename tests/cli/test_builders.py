@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from glnn.model import builders
+from glnn.model.load import BUILDERS, vgg16
 from tests.cli.conftest import Glnn
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(builders.BUILDERS, "vgg16", lambda: builders.vgg16(size=32))
+    monkeypatch.setitem(BUILDERS, "vgg16", lambda: vgg16(size=32))
 
 
 def test_verify(cli: Glnn) -> None:

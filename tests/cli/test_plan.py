@@ -11,7 +11,8 @@ from glnn.backends import NAMES, open_backend
 from glnn.errors import DeviceError
 from glnn.gl import SharedMemory
 from glnn.layers import ReLU
-from glnn.model import Model, builders
+from glnn.model import Model
+from glnn.model.load import BUILDERS, vgg16
 from tests.cli.conftest import Glnn
 from tests.recurrent import Recurrent
 
@@ -39,8 +40,8 @@ def nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("backend", ["compute", "feedback"])
 def test_what_float16_saves(cli: Glnn, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    model = builders.vgg16(size=32)
-    monkeypatch.setitem(builders.BUILDERS, "vgg16", lambda: model)
+    model = vgg16(size=32)
+    monkeypatch.setitem(BUILDERS, "vgg16", lambda: model)
     asked: tuple[str, ...] = ("plan", "vgg16", "--backend", backend)
     if backend == "compute":  # Winograd's weights are no halves
         asked += ("--kernel", "conv2d=implicit")

@@ -5,7 +5,7 @@ import pytest
 
 import glnn
 from glnn.errors import ModelError
-from glnn.model.builders import lenet, vgg16
+from glnn.model.load import lenet, vgg16
 
 COUNTS = {"D": 138_357_544, "C": 133_638_952}  # Simonyan and Zisserman 2014, table 2: 138M and 134M
 

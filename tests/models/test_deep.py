@@ -10,7 +10,7 @@ import pytest
 import glnn
 from glnn import layers
 from glnn.errors import DeviceError
-from glnn.model.builders import vgg16
+from glnn.model.load import vgg16
 from glnn.model.model import Model, Node
 from glnn.tensor_info import TensorInfo
 from tests.oracle import error

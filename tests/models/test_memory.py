@@ -30,7 +30,7 @@ from glnn.layers import (
     Softmax,
 )
 from glnn.model import Model
-from glnn.model.builders import vgg16
+from glnn.model.load import vgg16
 from glnn.model.model import Node
 from glnn.session import InferenceSession
 from glnn.tensor_info import BATCH, TensorInfo

@@ -80,7 +80,7 @@ def test_half_a_letter_is_refused_by_onnx(tmp_path: Path) -> None:
 
 
 def test_vgg16_says_what_is_done_to_pictures() -> None:
-    from glnn.model.builders import vgg16
+    from glnn.model.load import vgg16
 
     made = vgg16(size=32, classes=2)
     assert images.described(made.metadata) == images.Preprocessing.imagenet(32)

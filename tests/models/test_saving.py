@@ -20,7 +20,7 @@ import pytest
 from glnn import fileio
 from glnn.errors import ModelError
 from glnn.layers import Layer, Linear, ReLU
-from glnn.model import Model, load, saving
+from glnn.model import Model, json_format, load
 from tests.files import name_weights_plainly, weights_of
 
 ROOT = Path(__file__).parents[2]
@@ -86,13 +86,13 @@ def deadly(function):
     return call
 from tests.models.test_saving import STEPS, model
 import numpy.lib.format as npy
-import glnn.model.saving as saving
+import glnn.model.json_format as json_format
 for name in STEPS:
     module, function = name.split(".")
     made = deadly(getattr(sys.modules[module], function))
     setattr(sys.modules[module], function, made)
-    if hasattr(saving, function):
-        setattr(saving, function, made)
+    if hasattr(json_format, function):
+        setattr(json_format, function, made)
 npy.write_array = deadly(npy.write_array)
 for line in sys.stdin:
     path, count, when, layers = json.loads(line)
@@ -347,7 +347,7 @@ def test_many_save_and_load_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no flock")
 def test_a_file_that_another_save_sweeps_before_it_is_locked(tmp_path, monkeypatch) -> None:
-    path, real, settle = tmp_path / "net.json", saving._lock, saving._settle
+    path, real, settle = tmp_path / "net.json", json_format._lock, json_format._sync
     swept: list[str] = []
     sweeps: list[threading.Thread] = []
 
@@ -370,8 +370,8 @@ def test_a_file_that_another_save_sweeps_before_it_is_locked(tmp_path, monkeypat
             thread.join()
         settle(stream)
 
-    monkeypatch.setattr(saving, "_lock", lock)
-    monkeypatch.setattr(saving, "_settle", settled)
+    monkeypatch.setattr(json_format, "_lock", lock)
+    monkeypatch.setattr(json_format, "_sync", settled)
     model(2).save(path)
     assert len(swept) == 2 and value_of(path) == 2 and left(tmp_path) == WHOLE
 
