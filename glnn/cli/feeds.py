@@ -30,7 +30,7 @@ from glnn.graph.operators import Identity, Pointwise
 from glnn.graph.operators.gather import Lookup
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.views import View
-from glnn.graph.passes import expanded
+from glnn.graph.passes import expand_composites
 from glnn.images.files import is_picture
 from glnn.images.image_input import TAKEN
 from glnn.images.input_preprocessing import Chosen
@@ -94,7 +94,7 @@ def rows_of(model: Model, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """
     types = model.graph.input_types(shapes)
     try:
-        graph = expanded(model.graph, types)
+        graph = expand_composites(model.graph, types)
     except GlnnError:  # which a run would say better
         return {}
     found: dict[str, int] = {}

@@ -28,8 +28,15 @@ from glnn.errors import LimitError, NoRoomError, UnsupportedOpError
 from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value, ordered
 from glnn.graph.operators.control_flow import Control
-from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened, samples_of
-from glnn.graph.passes.index_bounds import source_of
+from glnn.graph.passes import (
+    Pass,
+    batch_size_of,
+    expand_composites,
+    expand_subgraphs,
+    inline_constant_branches,
+    inline_constant_captures,
+)
+from glnn.graph.passes.index_bounds import trace_indices
 from glnn.process import COLLECTOR, process_lock
 from glnn.runtime.runner import check_out
 from glnn.symint import Substitution, SymInt, hint, is_symbolic
@@ -307,7 +314,7 @@ def planned(
     """
     weights = Weights(backend) if weights is None else weights
     shapes = {name: type.shape for name, type in types.items()}
-    samples = samples_of(graph, shapes) if samples is None else samples
+    samples = batch_size_of(graph, shapes) if samples is None else samples
     told = deepcopy(told)  # they become constants of the plan, and are the caller's to change
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
         whole = graph
@@ -331,7 +338,7 @@ def planned(
                 graph, late, outputs = _of_any_size(graph, late, outputs)
             head = shared.plan(first, types, told, own, domain=domain)
             return Cut(graph, late, head, outputs, shared, told or (), own, by_numbers=by_numbers)
-        graph = expanded(graph, types, told)
+        graph = expand_composites(graph, types, told)
     return Plan(
         graph,
         backend,
@@ -353,7 +360,7 @@ def _with_known_branches(
     graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None
 ) -> Graph:
     """Return `graph` with functions and branches that `types` and `told` decide in their places."""
-    return fixed_captures(known_branches(opened(graph, types, told)))
+    return inline_constant_captures(inline_constant_branches(expand_subgraphs(graph, types, told)))
 
 
 def single(
@@ -366,7 +373,7 @@ def single(
     graph = _with_known_branches(graph, types, told)
     if late := _late(graph, types, told):
         raise UnsupportedOpError(f"{_why(graph, late)}, so there is no single plan")
-    return expanded(graph, types, told)
+    return expand_composites(graph, types, told)
 
 
 def outlined(
@@ -382,7 +389,7 @@ def outlined(
     """
     graph = _with_known_branches(graph, types, told)
     late = _late(graph, types, told)
-    first = expanded(_head(graph, late) if late else graph, types, told)
+    first = expand_composites(_head(graph, late) if late else graph, types, told)
     shapes = {name: type.shape for name, type in types.items()}
     hosted = backend.perform(lambda: Outline.of(first, backend, shapes).hosted)
     return (*hosted, *_hosted(_ready(graph, late, told or ())))
@@ -424,7 +431,7 @@ def _tells(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
         [None if value is None else known.get(value) for value in node.inputs]
     )
     return any(
-        _late(opened(body, kinds, arrays), kinds, arrays)
+        _late(expand_subgraphs(body, kinds, arrays), kinds, arrays)
         for body, kinds, arrays in zip(op.bodies, given, numbers, strict=True)
     )
 
@@ -436,7 +443,7 @@ def _passed_on(head: Graph, asked: Sequence[Value], own: Mapping[str, str]) -> d
     """
     found: dict[str, str] = {}
     for value, output in zip(asked, head.outputs, strict=True):
-        source = source_of(head, output)
+        source = trace_indices(head, output)
         if source.value.kind is Kind.INPUT and (called := own.get(source.value.name)):
             found[value.name] = called if source.whole else f"{called}, reshaped,"
     return found

@@ -29,8 +29,8 @@ from glnn.errors import (
 )
 from glnn.gl import Device
 from glnn.graph.graph import Graph, Kind, Value, Variable
-from glnn.graph.passes import Pass, samples_of
-from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
+from glnn.graph.passes import Pass, batch_size_of
+from glnn.graph.passes.int64_to_int32 import has_int64_inputs, mark_small_inputs
 from glnn.kernels.library import revision
 from glnn.process import memory_limit, process_lock
 from glnn.runtime.runner import FinishedRun, Run, run_within, within_memory
@@ -445,7 +445,7 @@ class Executor:
         tells make it several.
         """
         backend = self._open()
-        small = backend.device is not None and has_wide_inputs(self.graph)
+        small = backend.device is not None and has_int64_inputs(self.graph)
         told = self.graph.shape_input_arrays(feeds or {})
         found = within_memory(
             backend,
@@ -507,7 +507,7 @@ class Executor:
                 if outputs is not None:
                     graph = Graph(graph.nodes, graph.inputs, outputs, graph.name)
                 if small:
-                    graph = with_small_inputs(graph, told or ())
+                    graph = mark_small_inputs(graph, told or ())
                 saving = None if keep or outputs or contents else self.saving
                 types = graph.input_types(shapes)
                 make = partial(
@@ -518,7 +518,7 @@ class Executor:
                     keep=keep,
                     weights=self._weights,
                     precision=self._precision,
-                    samples=samples_of(graph, shapes),
+                    samples=batch_size_of(graph, shapes),
                     without=self._without,
                     states=self._states,
                     updates=self._updates,

@@ -19,7 +19,7 @@ from glnn.graph.operators import (
     Recurrence,
     SeparableConv2d,
 )
-from glnn.graph.passes.recurrences import Worth
+from glnn.graph.passes.recurrence_fusion import LaunchCheck
 from glnn.graph.prologued import prologue_of
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
@@ -222,7 +222,7 @@ def device_reorders(backend: Backend, tensor: Tensor) -> bool:
     return sooner and can_reorder(backend, tensor.type, tensor.layout, DENSE)
 
 
-def worth(backend: Backend) -> Worth | None:
+def worth(backend: Backend) -> LaunchCheck | None:
     """Return a function that tells whether saving so many launches outweighs so many additional
     operations per sample, beyond those of a matrix product; None where the backend has no kernel
     for recurrences.

@@ -25,19 +25,19 @@ from glnn.graph.operators import Matmul, Pointwise, Reduce, Transpose
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.quantize import RoundedWeight
 from glnn.graph.passes import (
-    Offers,
+    BackendTraits,
     Pass,
-    expanded,
-    fixed_captures,
-    known_branches,
-    narrow,
-    of_few_operands,
-    of_one_result,
-    own_outputs,
-    packed_outputs,
-    quantized,
-    shortened,
-    within_operands,
+    copy_input_views,
+    expand_composites,
+    inline_constant_branches,
+    inline_constant_captures,
+    narrow_integers,
+    optimize,
+    pack_outputs,
+    quantize_weights,
+    split_concats,
+    split_operands,
+    split_results,
 )
 from glnn.graph.result_memory import check_results
 from glnn.kernels.op_spec import Problem
@@ -200,20 +200,20 @@ def lowered(
     layers. body: whether it is that of a branch or a loop. Raises UnsupportedOpError or LimitError
     where the backend cannot compute a node.
     """
-    graph = fixed_captures(known_branches(graph))
+    graph = inline_constant_captures(inline_constant_branches(graph))
     given = graph.input_types(shapes)
-    graph = expanded(graph, given)
+    graph = expand_composites(graph, given)
     types = _bound(graph, shapes)
     _check_known(graph, types)
     _check_sizes(graph, types)
     if not all(map(backend.holds, (one.dtype for one in types.values()))):
-        graph = narrow(graph, types, body=body)
+        graph = narrow_integers(graph, types, body=body)
         types = _bound(graph, shapes)
-    graph = of_few_operands(of_one_result(graph), types, backend.binds)
-    graph = shortened(graph, types, _offers(backend, kernels), without)
+    graph = split_operands(split_results(graph), types, backend.binds)
+    graph = optimize(graph, types, _backend_traits(backend, kernels), without)
     if backend.device is not None and not body:
-        graph, types = packed_outputs(*own_outputs(graph, types))
-    graph = within_operands(graph, types, backend.joins)
+        graph, types = pack_outputs(*copy_input_views(graph, types))
+    graph = split_concats(graph, types, backend.joins)
     if precision is DType.int8:
         graph, precision = _of_bytes(graph, types, backend, samples), DType.float16
     graph = updates_last(_all_rounding(graph, types), updates or {})
@@ -239,10 +239,10 @@ def lowered(
     return graph, made
 
 
-def _offers(backend: Backend, kernels: Mapping[str, str]) -> Offers:
+def _backend_traits(backend: Backend, kernels: Mapping[str, str]) -> BackendTraits:
     """Return what passes may use of `backend`, with the kernels requested by operator name."""
     gains = partial(pays, backend, kernels)
-    return Offers(
+    return BackendTraits(
         backend.operands, backend.strips, worth(backend), gains, phased=backend.device is None
     )
 
@@ -255,7 +255,11 @@ def _of_bytes(
     NumPy computes with floats that are rounded so.
     """
     host = backend.device is None
-    return quantized(graph, types, samples, whole=host) if host or backend.takes_bytes else graph
+    return (
+        quantize_weights(graph, types, samples, whole=host)
+        if host or backend.takes_bytes
+        else graph
+    )
 
 
 def _shared(graph: Graph) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators.control_flow import Control
-from glnn.graph.passes import Pass, samples_of
+from glnn.graph.passes import Pass, batch_size_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.selector import names_of
 from glnn.layout import parse
@@ -383,7 +383,7 @@ class Outline:
         available: the bytes that it should need at the most. Where the fastest kernels need more,
         others are taken instead, until it does or nothing helps.
         """
-        kernels, count = dict(kernels or {}), samples or samples_of(graph, shapes)
+        kernels, count = dict(kernels or {}), samples or batch_size_of(graph, shapes)
         asked = _Asked(backend, kernels, without, keep, weights, precision, count, states)
         made = cls._of(graph, shapes, asked)
         if available is not None and made.need > available:

@@ -26,8 +26,8 @@ from glnn.graph.constant import Made, constant, depends_on_sizes, evaluated
 from glnn.graph.graph import Graph
 from glnn.graph.operators.views import Identity
 from glnn.graph.passes import Pass
-from glnn.graph.passes.index_bounds import index_bounds
-from glnn.graph.passes.small import named_small
+from glnn.graph.passes.index_bounds import find_index_bounds
+from glnn.graph.passes.int64_to_int32 import small_input_names
 from glnn.graph.result_memory import described
 from glnn.process import check_memory, readable_bytes
 from glnn.progress_bar import report_work
@@ -167,7 +167,7 @@ class Plan(Runner):
             )
 
         def io(outline: Outline) -> IOSpec:
-            bounds = index_bounds(graph, shapes)
+            bounds = find_index_bounds(graph, shapes)
             if own is not None:
                 bounds = {name: sizes for name, sizes in bounds.items() if name in own}
             return _io(graph, outline, held, bounds, own or {})
@@ -445,11 +445,12 @@ def _io(
 ) -> IOSpec:
     """Return the inputs and outputs of the plan of `graph`.
 
-    below: sizes of the tables that each input has indices of (`index_bounds`). called: see Input.
+    below: sizes of the tables that each input has indices of (`find_index_bounds`). called: see
+    Input.
     """
     given = {value.name: value for value in graph.inputs}
     carried = {one.name for one in outline.carried}
-    small = named_small(graph)
+    small = small_input_names(graph)
     tensors = outline.schedule.tensors
     takes = tuple(
         Input(

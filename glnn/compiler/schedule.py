@@ -24,7 +24,7 @@ from glnn.graph.operators import Identity, Reshape, Transpose
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
-from glnn.graph.passes.factors import Chain
+from glnn.graph.passes.move_merging import MoveChain
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import Problem
@@ -658,7 +658,7 @@ def _moved(shape: Shape, ops: Iterable[Operator]) -> tuple[Operator, ...]:
     """Return operators that do at once what `ops` do with a tensor of `shape`, or () where none
     can.
     """
-    chain: Chain | None = Chain.of(shape) if 0 not in shape else None
+    chain: MoveChain | None = MoveChain.of(shape) if 0 not in shape else None
     for op in ops:
         chain = None if chain is None else chain.then(op)
     return () if chain is None else chain.operators()

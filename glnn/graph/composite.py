@@ -38,7 +38,7 @@ class _Expansion:
 class Composite(Operator):
     """An operator made of a graph of other operators, which depends on the operands' types.
 
-    Passes put that graph in its place before anything is planned (`passes.expanded`).
+    Passes put that graph in its place before anything is planned (`passes.expand_composites`).
     """
 
     name: ClassVar[str] = "composite"

@@ -15,7 +15,7 @@ from glnn.errors import ModelError, ShapeError, UnsupportedOpError, fault, shown
 from glnn.fileio import atomic_write
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.graph import Node as GraphNode
-from glnn.graph.passes.expand import expanded
+from glnn.graph.passes.inlining import expand_composites
 from glnn.model.formats import check_metadata, find
 from glnn.model.model import Model, ModelParameters, graph_rows, summary
 from glnn.model.node import Content, Node
@@ -182,7 +182,7 @@ class GraphModel(Model):
             shape = (batch, *info.with_batch(batch)[1:])
             info.check(shape)
             types[info.name] = TensorType(shape, info.dtype)
-        return expanded(with_variables(self.graph, constants), types)
+        return expand_composites(with_variables(self.graph, constants), types)
 
     def state_dict(self) -> dict[str, Array]:
         assert self.source is not None

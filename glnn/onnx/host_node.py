@@ -13,7 +13,7 @@ from glnn.graph.builder import Builder
 from glnn.graph.graph import FOLDED, GROWTH, Graph, Kind, Node, Value
 from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.graph.passes.expand import expanded
+from glnn.graph.passes.inlining import expand_composites
 from glnn.onnx.operators.call import CONVERTED
 from glnn.types import Array, DType, TensorType
 
@@ -158,7 +158,7 @@ def substituted_graph(
         here.append(operand)
     outputs = tuple(convert(builder, here))
     made = builder.graph(list(outputs))
-    made = expanded(made, {value.name: value.type for value in made.inputs})
+    made = expand_composites(made, {value.name: value.type for value in made.inputs})
     # What nothing reads is given all the same.
     taken = {value.name: value for value in made.inputs}
     return replace(made, inputs=tuple(taken.get(value.name, value) for value in inputs))

@@ -17,7 +17,7 @@ from glnn.graph.expression import Arg, call, formula
 from glnn.graph.graph import Graph, Kind, Value, ordered
 from glnn.graph.operators import ArgReduce
 from glnn.graph.passes.differentiate import differentiate
-from glnn.graph.passes.expand import expanded
+from glnn.graph.passes.inlining import expand_composites
 from glnn.layers.arguments import number
 from glnn.model.model import Model
 from glnn.training.forward import PASSES, TARGET, Forward
@@ -315,7 +315,7 @@ class _Step:
         batch = (*self._forward.inputs, self._target) if self._target else ()
         inputs = (*batch, *self._states.values())
         updates = {name: value.name for name, value in self._next.items()}
-        graph = expanded(
+        graph = expand_composites(
             Graph(nodes, inputs, outputs, whole.name), {value.name: value.type for value in inputs}
         )
         running = (name for name in self._forward.states if name not in self._forward.trained)

@@ -8,7 +8,7 @@ from glnn.compiler.plan import Plan
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pack, Pointwise, Reshape
-from glnn.graph.passes.outputs import LEAST
+from glnn.graph.passes.output_rewrites import LEAST_PACKED
 from glnn.types import TensorType
 from tests.backends.harness import kernels, run
 
@@ -21,7 +21,9 @@ def test_any_shape(opened, name, kernel, dtype, shape) -> None:
     np.testing.assert_array_equal(run(opened(name), Pack(), {"x": x}, kernel), x)
 
 
-@pytest.mark.parametrize("count", [LEAST - 1, LEAST, LEAST + 1, 5 * LEAST + 3])
+@pytest.mark.parametrize(
+    "count", [LEAST_PACKED - 1, LEAST_PACKED, LEAST_PACKED + 1, 5 * LEAST_PACKED + 3]
+)
 def test_outputs_of_bytes_come_back_packed(backend, count) -> None:
     """Large ones; whoever else reads them reads words."""
     builder = Builder("bytes")
@@ -39,4 +41,4 @@ def test_outputs_of_bytes_come_back_packed(backend, count) -> None:
     assert (found["y"].dtype, found["z"].dtype) == (np.uint8, np.bool_)
     plan = Plan(graph, backend, {"x": (count,)})
     packed = sum(entry.task.op.name == "pack" for entry in plan.outline.schedule.entries)
-    assert packed == (2 if count >= LEAST else 0)
+    assert packed == (2 if count >= LEAST_PACKED else 0)

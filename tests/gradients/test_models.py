@@ -18,7 +18,7 @@ from glnn.graph.builder import constant
 from glnn.graph.expression import formula
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Pointwise, Reduce
-from glnn.graph.passes import expanded
+from glnn.graph.passes import expand_composites
 from glnn.graph.passes.differentiate import differentiate
 from glnn.graph.patterns import SUM
 from glnn.layers import (
@@ -110,7 +110,7 @@ class Model:
 def whole(graph: Graph, feeds: Mapping[str, Array] | None = None) -> Graph:
     """`graph` without composites, for inputs of their own sizes, or as those of `feeds`."""
     types = {v.name: TensorType.of(feeds[v.name]) if feeds else v.type for v in graph.inputs}
-    return expanded(graph, types)
+    return expand_composites(graph, types)
 
 
 def uniform(*shape: int) -> Array:

@@ -27,7 +27,7 @@ from glnn.graph.operators import (
 )
 from glnn.graph.operators.attention import Attention
 from glnn.graph.operators.move import Move
-from glnn.graph.passes import Offers, Pass, shortened
+from glnn.graph.passes import BackendTraits, Pass, optimize
 from glnn.kernels import kernels_for
 from glnn.layers import MultiheadAttention
 from glnn.layers.scope import Scope
@@ -152,7 +152,7 @@ def made(block: Callable[[Net, Value], Value]) -> Graph:
 def steps(graph: Graph, pays: bool = True) -> list[Node]:
     """The nodes that a run computes, views aside."""
     types = graph.bind({value.name: value.type for value in graph.inputs})
-    short = shortened(graph, types, Offers(8, pays=lambda *_: pays))
+    short = optimize(graph, types, BackendTraits(8, is_profitable=lambda *_: pays))
     fixed = short.fixed
     return [n for n in short.nodes if n.outputs[0] not in fixed and not n.operator.view]
 

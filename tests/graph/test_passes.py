@@ -9,8 +9,8 @@ import pytest
 
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Node
-from glnn.graph.passes import Offers, shortened, within_operands
-from glnn.graph.passes.identities import without_dead
+from glnn.graph.passes import BackendTraits, optimize, split_concats
+from glnn.graph.passes.simplification import prune_dead_nodes
 from glnn.layers import (
     Add,
     BatchNorm2d,
@@ -49,7 +49,7 @@ def passed(given: Model, batch: int = 2) -> Graph:
     """The graph of a model, everything joined that can be."""
     graph = given.graph
     types = graph.bind({v.name: v.type.bound({BATCH: batch}) for v in graph.inputs})
-    return shortened(graph, types, Offers(MOST))
+    return optimize(graph, types, BackendTraits(MOST))
 
 
 def chain(*layers: Layer, shape: tuple[int, ...] = (3,)) -> list[Node]:
@@ -255,7 +255,7 @@ def test_a_dropout_is_no_step() -> None:
 
 def test_what_no_output_needs_goes() -> None:
     nodes = [("a", Linear(3, 2), "input"), ("b", ReLU(), "a"), ("c", Tanh(), "a")]
-    assert [n.name for n in without_dead(model(nodes, "c").graph).nodes] == ["a", "a", "c"]
+    assert [n.name for n in prune_dead_nodes(model(nodes, "c").graph).nodes] == ["a", "a", "c"]
 
 
 @pytest.mark.parametrize("count", range(2, 14))
@@ -265,7 +265,7 @@ def test_long_concatenations_are_split(rng, count) -> None:
     given = Model((LayerNode("all", Concat(count), names, "all"),), inputs, ("all",))
     feeds = {info.name: rng((2, k + 1)) for k, info in enumerate(inputs)}
     types = given.graph.bind({name: TensorType(x.shape) for name, x in feeds.items()})
-    graph = within_operands(given.graph, types, MOST)
+    graph = split_concats(given.graph, types, MOST)
     assert all(len(node.inputs) <= MOST for node in graph.nodes)
     assert len(graph.nodes) == -(-(count - 1) // 2)
     assert len({node.name for node in graph.nodes}) == len(graph.nodes)

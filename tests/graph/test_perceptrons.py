@@ -12,7 +12,7 @@ from glnn.compiler import Executor, Plan
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Matmul, Perceptron, Reshape
-from glnn.graph.passes import Offers, Pass, shortened
+from glnn.graph.passes import BackendTraits, Pass, optimize
 from glnn.types import TensorType
 from tests import oracle
 from tests.graph.nets import Net
@@ -77,7 +77,7 @@ def steps(block: Block, *without: Pass, most: int = 3) -> list[Operator]:
     def pays(operator: Operator, of: object) -> bool:
         return isinstance(operator, Perceptron) and len(operator.widths) <= most
 
-    graph = shortened(graph, types, Offers(8, pays=pays), frozenset(without))
+    graph = optimize(graph, types, BackendTraits(8, is_profitable=pays), frozenset(without))
     return [
         node.operator
         for node in graph.nodes

@@ -14,7 +14,7 @@ from glnn.compiler.fusion_cost_model import Case, separable_pays
 from glnn.gl import Device
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Pool2d, SeparableConv2d
-from glnn.graph.passes import Offers, Pass, quantize, shortened
+from glnn.graph.passes import BackendTraits, Pass, optimize, quantization
 from glnn.kernels import kernels_for
 from glnn.kernels.cost_model import pace
 from glnn.kernels.op_spec import Problem
@@ -125,7 +125,7 @@ def made(block: Callable[[Channels, Value], Value]) -> Graph:
 def steps(graph: Graph, pays: bool = True) -> list[Node]:
     """The nodes that a run computes."""
     types = graph.bind({value.name: value.type for value in graph.inputs})
-    short = shortened(graph, types, Offers(8, pays=lambda *_: pays))
+    short = optimize(graph, types, BackendTraits(8, is_profitable=lambda *_: pays))
     return [node for node in short.nodes if node.outputs[0] not in short.fixed]
 
 
@@ -148,7 +148,7 @@ def test_one_operator_does_both(block, rng) -> None:
 
 @pytest.mark.parametrize(("precision", "near"), [(DType.float16, 2e-3), (DType.int8, 2e-2)])
 def test_weights_may_be_rounded(monkeypatch, rng, precision, near) -> None:
-    monkeypatch.setattr(quantize, "LEAST", 1)
+    monkeypatch.setattr(quantization, "LEAST_QUANTIZED", 1)
     graph = made(bottleneck)
     given = feeds(graph, rng)
     (expected,) = graph.reference(*(x.astype(np.float64) for x in given.values()))

@@ -31,8 +31,8 @@ from glnn.graph.operators import (
     Softmax,
     Transpose,
 )
-from glnn.graph.passes import Offers, Pass, shortened
-from glnn.graph.passes.optional import FUSING
+from glnn.graph.passes import BackendTraits, Pass, optimize
+from glnn.graph.passes.pass_manager import FUSING
 from glnn.session import InferenceSession
 from glnn.types import Array, TensorType
 from tests import oracle
@@ -265,7 +265,9 @@ def steps(block: Block, shape: tuple[int, ...], *without: Pass) -> list[Node]:
     net = Net()
     graph = net.graph(block(net, net.input("x", *shape)))
     types = graph.bind({"x": TensorType(shape)})
-    graph = shortened(graph, types, Offers(MANY, pays=_of_layers), frozenset(without))
+    graph = optimize(
+        graph, types, BackendTraits(MANY, is_profitable=_of_layers), frozenset(without)
+    )
     fixed = graph.fixed
     computed = [node for node in graph.nodes if node.outputs[0] not in fixed]
     return [node for node in computed if not node.operator.view]
@@ -449,7 +451,7 @@ def test_sums_and_products_of_very_many(text) -> None:
     graph = net.graph(y)
     types = {value: value.type for node in graph.nodes for value in node.outputs}
     types |= {value: value.type for value in graph.inputs}
-    found = shortened(graph, types, Offers(MANY), frozenset({Pass.FUSE}))
+    found = optimize(graph, types, BackendTraits(MANY), frozenset({Pass.FUSE}))
     assert len(found.nodes) == len(graph.nodes)
 
 

@@ -8,7 +8,7 @@ import pytest
 from glnn.backends import NAMES
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.passes import Pass
-from glnn.graph.passes.optional import FUSING
+from glnn.graph.passes.pass_manager import FUSING
 from glnn.layers import BatchNorm2d, Conv2d, Flatten, Linear, ReLU, Sigmoid
 from glnn.model import Model
 from glnn.session import InferenceSession

@@ -11,7 +11,7 @@ import glnn
 from glnn.errors import DeviceError
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operators.quantize import QuantizedWeight, RoundedWeight, WeightScales
-from glnn.graph.passes.quantize import samples_of
+from glnn.graph.passes.quantization import batch_size_of
 from glnn.layers import Conv2d, Flatten, Layer, Linear, ReLU
 from glnn.model import Model
 from glnn.profiling import verify
@@ -106,7 +106,7 @@ def test_which_layers_they_are_does_not_depend_on_the_batch() -> None:
         ((2, "length"), (2, 9), 1),
     ):
         graph = Graph((), (Value("x", TensorType(dims), Kind.INPUT),), (), "none")
-        assert samples_of(graph, {"x": shape}) == samples
+        assert batch_size_of(graph, {"x": shape}) == samples
 
 
 def test_every_step_is_near_what_its_weights_are() -> None:

@@ -14,7 +14,7 @@ from glnn.graph.builder import Builder
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Expand, Flip, Pad, Rearrange, Reshape, Slice, Transpose
-from glnn.graph.passes.factors import Chain
+from glnn.graph.passes.move_merging import MoveChain
 from glnn.types import Shape, TensorType
 
 
@@ -48,7 +48,7 @@ def test_chains_are_what_their_moves_are() -> None:
     for _ in range(3000):
         shape = tuple(chosen.choice((1, 2, 3, 4, 6)) for _ in range(chosen.randint(1, 4)))
         x = expected = np.arange(1, prod(shape) + 1).reshape(shape)
-        chain: Chain | None = Chain.of(shape)
+        chain: MoveChain | None = MoveChain.of(shape)
         for _ in range(chosen.randint(1, 5)):
             operator = operators(chosen, expected.shape)
             (expected,) = operator.reference(expected)

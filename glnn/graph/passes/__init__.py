@@ -1,27 +1,31 @@
 """Passes: a graph in, a graph that computes the same out."""
 
-from glnn.graph.passes.bodies import fixed_captures, known_branches
-from glnn.graph.passes.expand import expanded, opened
-from glnn.graph.passes.narrow import narrow
-from glnn.graph.passes.operands import of_few_operands, of_one_result, within_operands
-from glnn.graph.passes.optional import Offers, Pass, shortened
-from glnn.graph.passes.outputs import own_outputs, packed_outputs
-from glnn.graph.passes.quantize import quantized, samples_of
+from glnn.graph.passes.inlining import (
+    expand_composites,
+    expand_subgraphs,
+    inline_constant_branches,
+    inline_constant_captures,
+)
+from glnn.graph.passes.int64_to_int32 import narrow_integers
+from glnn.graph.passes.operand_limits import split_concats, split_operands, split_results
+from glnn.graph.passes.output_rewrites import copy_input_views, pack_outputs
+from glnn.graph.passes.pass_manager import BackendTraits, Pass, optimize
+from glnn.graph.passes.quantization import batch_size_of, quantize_weights
 
 __all__ = [
-    "Offers",
+    "BackendTraits",
     "Pass",
-    "expanded",
-    "fixed_captures",
-    "known_branches",
-    "narrow",
-    "of_few_operands",
-    "of_one_result",
-    "opened",
-    "own_outputs",
-    "packed_outputs",
-    "quantized",
-    "samples_of",
-    "shortened",
-    "within_operands",
+    "batch_size_of",
+    "copy_input_views",
+    "expand_composites",
+    "expand_subgraphs",
+    "inline_constant_branches",
+    "inline_constant_captures",
+    "narrow_integers",
+    "optimize",
+    "pack_outputs",
+    "quantize_weights",
+    "split_concats",
+    "split_operands",
+    "split_results",
 ]

@@ -15,7 +15,7 @@ from glnn.graph.operators.views import Identity, View
 from glnn.types import DType, Shape
 
 TO_INTEGER = ("cast_int32", "cast_int64")
-CASTED = frozenset(
+CASTABLE = frozenset(
     {
         *(DType.int8, DType.uint8, DType.int32, DType.int64),
         *(DType.float16, DType.float32, DType.float64),
@@ -23,20 +23,20 @@ CASTED = frozenset(
 )
 
 
-def index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
+def find_index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
     """Return the sizes that indices given as inputs stay below, by the names of these inputs.
 
     shapes: of all inputs. One size is for all numbers of an input; several are for the places
     along its last dimension, which tuples of indices lie along. Inputs are followed through what
-    keeps all their numbers (`source_of`), not into the bodies of branches and loops, which may
+    keeps all their numbers (`trace_indices`), not into the bodies of branches and loops, which may
     never run.
     """
-    pairs: list[tuple[Lookup | Scatter, Value, Value, Source]] = []
+    pairs: list[tuple[Lookup | Scatter, Value, Value, IndexSource]] = []
     for node in graph.nodes:
         if isinstance(node.operator, (Lookup, Scatter)):
             table, index = node.inputs[:2]
             assert table is not None and index is not None
-            source = source_of(graph, index)
+            source = trace_indices(graph, index)
             if source.value.kind is Kind.INPUT and source.value.name in shapes:
                 pairs.append((node.operator, table, index, source))
     types = {value: value.type for _, table, index, *_ in pairs for value in (table, index)}
@@ -54,12 +54,12 @@ def index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tuple[i
         same = source.whole or shapes[name][-1:] == types[index].shape[-1:]
         if len(sizes) > 1 and not (same and source.ordered):
             sizes = (max(sizes),)
-        found[name] = _least(found.get(name, sizes), sizes)
+        found[name] = _minimum(found.get(name, sizes), sizes)
     return found
 
 
 @dataclass(frozen=True)
-class Source:
+class IndexSource:
     """The value that has all numbers of another, and how they lie there."""
 
     value: Value
@@ -69,21 +69,21 @@ class Source:
     """True where the other value has the numbers in the same order."""
 
 
-def source_of(graph: Graph, value: Value) -> Source:
+def trace_indices(graph: Graph, value: Value) -> IndexSource:
     """Return the source of the numbers of `value`, as integers.
 
     Views, Transpose, Expand and casts to integers are followed back to what they read.
     """
     whole = ordered = True
-    while (node := graph.producers.get(value)) is not None and _passes_on(node):
+    while (node := graph.producers.get(value)) is not None and _preserves_numbers(node):
         whole = whole and not isinstance(node.operator, (View, Transpose, Expand))
         ordered = ordered and not isinstance(node.operator, Transpose)
         (first,) = (one for one in node.inputs if one is not None)
         value = first
-    return Source(value, whole, ordered)
+    return IndexSource(value, whole, ordered)
 
 
-def _passes_on(node: Node) -> bool:
+def _preserves_numbers(node: Node) -> bool:
     """Return True where the result has all numbers of the only operand, and no others, as
     integers.
     """
@@ -97,10 +97,10 @@ def _passes_on(node: Node) -> bool:
         and expr.function in TO_INTEGER
         and expr.arguments == (Arg(0),)
     )
-    return casts and given[0].type.dtype in CASTED
+    return casts and given[0].type.dtype in CASTABLE
 
 
-def _least(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+def _minimum(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
     """The lesser of both sizes at each place."""
     if len(first) != len(second) and 1 not in (len(first), len(second)):
         return first  # tuples of other lengths are views: what one says must do

@@ -10,12 +10,12 @@ from glnn.graph.operators import Expand, Pack, Pointwise
 from glnn.graph.operators.reorder import PACKED
 from glnn.types import TensorType
 
-LEAST, MOST = 1 << 14, 1 << 25
+LEAST_PACKED, MOST_PACKED = 1 << 14, 1 << 25
 """Numbers of 8 bits from which on, and up to which, a launch that packs them is worth its while:
 so many words are the storage block that every device has."""
 
 
-def own_outputs(
+def copy_input_views(
     graph: Graph, types: dict[Value, TensorType]
 ) -> tuple[Graph, dict[Value, TensorType]]:
     """Return `graph` with a copy of each input of which an output is a view.
@@ -40,13 +40,13 @@ def own_outputs(
         copy = Node(node.name, Expand(types[value].shape), (seen,), (value,))
         at = nodes.index(node)
         nodes[at : at + 1] = [replace(node, outputs=(seen,)), copy]
-        nodes[at + 2 :] = [_reading(one, value, seen) for one in nodes[at + 2 :]]
+        nodes[at + 2 :] = [_with_input(one, value, seen) for one in nodes[at + 2 :]]
         graph = Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
         types = {**types, seen: types[value]}
     return graph, types
 
 
-def packed_outputs(
+def pack_outputs(
     graph: Graph, types: dict[Value, TensorType]
 ) -> tuple[Graph, dict[Value, TensorType]]:
     """Return `graph` with large outputs of 8 bits a number packed last, four to a word, where
@@ -57,11 +57,13 @@ def packed_outputs(
         if node is None or not isinstance(node.operator, Pointwise) or value in graph.fixed:
             continue
         given = (types[one].dtype.on_gpu for one in node.inputs if one is not None)
-        small = types[value].dtype in PACKED and LEAST <= prod(types[value].shape) <= MOST
+        small = (
+            types[value].dtype in PACKED and LEAST_PACKED <= prod(types[value].shape) <= MOST_PACKED
+        )
         if not small or not all(given):  # else the host makes it
             continue
         words = Value(f"{value.name}: words", value.type)
-        nodes = [_reading(_giving(one, value, words), value, words) for one in graph.nodes]
+        nodes = [_with_input(_with_output(one, value, words), value, words) for one in graph.nodes]
         at = graph.nodes.index(node)
         nodes.insert(at + 1, Node(node.name, Pack(), (words,), (value,)))
         graph = Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
@@ -69,18 +71,18 @@ def packed_outputs(
     return graph, types
 
 
-def _giving(node: Node, value: Value, instead: Value) -> Node:
+def _with_output(node: Node, value: Value, instead: Value) -> Node:
     """Return `node`, and the nodes it was made of, with `instead` as the output in place of
     `value`.
     """
     if value not in node.outputs:
         return node
     outputs = tuple(instead if v is value else v for v in node.outputs)
-    origins = tuple(_giving(one, value, instead) for one in node.origins)
+    origins = tuple(_with_output(one, value, instead) for one in node.origins)
     return replace(node, outputs=outputs, origins=origins)
 
 
-def _reading(node: Node, value: Value, instead: Value) -> Node:
+def _with_input(node: Node, value: Value, instead: Value) -> Node:
     """Return `node`, and the nodes it was made of, with `instead` as the input in place of
     `value`.
     """
@@ -90,5 +92,5 @@ def _reading(node: Node, value: Value, instead: Value) -> Node:
         node,
         inputs=tuple(instead if v is value else v for v in node.inputs),
         extras=tuple(instead if v is value else v for v in node.extras),
-        origins=tuple(_reading(one, value, instead) for one in node.origins),
+        origins=tuple(_with_input(one, value, instead) for one in node.origins),
     )

@@ -1,6 +1,4 @@
-"""Compose chains of moves and views into one walk: each dimension a product of walks along the
-operand's.
-"""
+"""Compose successive moves and views into one move, and remove those that are not needed."""
 
 from __future__ import annotations
 
@@ -9,10 +7,22 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.errors import ShapeError
+from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator
-from glnn.graph.operators.move import MOST_RANK, Expand, Flip, Pad, Rearrange, Slice, Transpose
+from glnn.graph.operators import Gather
+from glnn.graph.operators.move import (
+    MOST_RANK,
+    Expand,
+    Flip,
+    Move,
+    Pad,
+    Rearrange,
+    Slice,
+    Transpose,
+)
 from glnn.graph.operators.views import Reshape, View
+from glnn.graph.passes.graph_rewriter import GraphRewriter
 from glnn.symint import at_most, divides, same
 from glnn.types import Shape, TensorType
 
@@ -23,7 +33,7 @@ each.
 
 
 @dataclass(frozen=True)
-class Chain:
+class MoveChain:
     """The composition of moves and views of a tensor of `shape`, no size of which is 0."""
 
     shape: Shape
@@ -33,7 +43,7 @@ class Chain:
     """Factors of each dimension of the result."""
 
     @classmethod
-    def of(cls, shape: Shape) -> Chain:
+    def of(cls, shape: Shape) -> MoveChain:
         """Return the chain of no moves, the identity on a tensor of `shape`."""
         dims = tuple(() if same(n, 1) else (Axis(n, i),) for i, n in enumerate(shape))
         return cls(shape, (0,) * len(shape), dims)
@@ -43,7 +53,7 @@ class Chain:
         """The shape of what has come of it."""
         return tuple(_size(factors) for factors in self.dims)
 
-    def then(self, operator: Operator, shape: Shape | None = None) -> Chain | None:
+    def then(self, operator: Operator, shape: Shape | None = None) -> MoveChain | None:
         """The chain with `operator` behind it; None where that is no single walk.
 
         shape: of the result, where that is known.
@@ -60,7 +70,7 @@ class Chain:
             return self._picked(operator.map(self.result).dims)
         return None
 
-    def _padded(self, pad: Pad) -> Chain | None:
+    def _padded(self, pad: Pad) -> MoveChain | None:
         """Return the chain with zeros behind whole dimensions of the tensor."""
         if pad.edge != "constant" or pad.fill != 0 or any(n < 0 for n in pad.after):
             return None
@@ -72,7 +82,7 @@ class Chain:
                 (axis,) = factors if len(factors) == 1 else (Axis(0),)
                 if axis.axis is None or self.base[axis.axis]:
                     return None
-                if not _is_whole(axis, self.shape):
+                if not _walks_whole_dimension(axis, self.shape):
                     return None
                 factors = (replace(axis, size=axis.size + more),)
             dims.append(factors)
@@ -82,7 +92,7 @@ class Chain:
         """Return True where `axis` walks beyond the end of its dimension."""
         return axis.axis is not None and not at_most(axis.size, self.shape[axis.axis])
 
-    def _seen(self, shape: Shape) -> Chain | None:
+    def _seen(self, shape: Shape) -> MoveChain | None:
         """Return the chain followed by a view in another shape."""
         left = [axis for factors in self.dims for axis in factors]
         dims: list[Factors] = []
@@ -102,10 +112,10 @@ class Chain:
                     size = 1
                 else:
                     return None
-            dims.append(_joined(taken))
+            dims.append(_merge_axes(taken))
         return replace(self, dims=tuple(dims))
 
-    def _picked(self, outer: Sequence[Sequence[Axis]]) -> Chain | None:
+    def _picked(self, outer: Sequence[Sequence[Axis]]) -> MoveChain | None:
         """The places that `outer`, factors of a result, walk along the dimensions so far."""
         base = list(self.base)
         dims: list[Factors] = []
@@ -115,14 +125,14 @@ class Chain:
                 part: Factors | None = () if same(axis.size, 1) else (Axis(axis.size),)
                 if axis.axis is not None:
                     walked = self.dims[axis.axis]
-                    part = _places(walked, axis, base)
+                    part = _walk_along(walked, axis, base)
                     whole = (axis.start, axis.step) == (0, 1) and same(axis.size, _size(walked))
                     if not whole and any(map(self._beyond, walked)):
                         return None
                 if part is None:
                     return None
                 found += part
-            dims.append(_joined(found))
+            dims.append(_merge_axes(found))
         return replace(self, base=tuple(base), dims=tuple(dims))
 
     def operators(self) -> tuple[Operator, ...]:
@@ -131,7 +141,7 @@ class Chain:
         """
         beyond = any(self._beyond(axis) for factors in self.dims for axis in factors)
         if not any(self.base) and not beyond:
-            if _alike(self._flat, Chain.of(self.shape)._flat):
+            if _are_equal_walks(self._flat, MoveChain.of(self.shape)._flat):
                 return (Reshape(self.result, True),)
             if (order := self._order) is not None:
                 turned = Transpose(order)
@@ -143,7 +153,7 @@ class Chain:
         dims = [list(factors) for factors in self.dims]
         for along, start in enumerate(self.base):
             if start:
-                _begin(dims, along, start)
+                _start_at(dims, along, start)
         if max(len(dims), sum(map(len, dims))) > MOST_RANK:
             return ()
         try:
@@ -154,7 +164,7 @@ class Chain:
     @property
     def _flat(self) -> Factors:
         """All factors, the outermost first."""
-        return _joined(
+        return _merge_axes(
             axis
             if axis.axis is None
             else replace(axis, axis=-1, step=axis.step * self._apart(axis))
@@ -173,7 +183,7 @@ class Chain:
         order: list[int | None] = []
         for factors in self.dims:
             for axis in factors:
-                if not _is_whole(axis, self.shape):
+                if not _walks_whole_dimension(axis, self.shape):
                     return None
             order += [axis.axis for axis in factors] or [None]
         ones = [i for i, n in enumerate(self.shape) if i not in order]
@@ -202,14 +212,14 @@ class Chain:
         return Slice(starts, ends, axes, steps)
 
 
-def _is_whole(axis: Axis, shape: Shape) -> bool:
+def _walks_whole_dimension(axis: Axis, shape: Shape) -> bool:
     """Return True where `axis` walks along a dimension of `shape` from its begin to its end."""
     if axis.axis is None:
         return False
     return (axis.start, axis.step) == (0, 1) and same(axis.size, shape[axis.axis])
 
 
-def _alike(some: Factors, others: Factors) -> bool:
+def _are_equal_walks(some: Factors, others: Factors) -> bool:
     """Return True where both lists of factors walk alike."""
     each = [[(one.size, one.axis, one.start, one.step) for one in part] for part in (some, others)]
     return same(*each)
@@ -219,7 +229,7 @@ def _size(factors: Iterable[Axis]) -> int:
     return prod(axis.size for axis in factors)
 
 
-def _joined(factors: Iterable[Axis]) -> Factors:
+def _merge_axes(factors: Iterable[Axis]) -> Factors:
     """Merge neighbouring factors that are one walk."""
     made: list[Axis] = []
     for axis in factors:
@@ -235,14 +245,14 @@ def _joined(factors: Iterable[Axis]) -> Factors:
     return tuple(made)
 
 
-def _places(factors: Factors, axis: Axis, base: list[int]) -> Factors | None:
+def _walk_along(factors: Factors, axis: Axis, base: list[int]) -> Factors | None:
     """The places of a dimension of `factors` that `axis` walks along; None where these are none.
 
     base: gets where they begin.
     """
     if len(factors) == 1:
         (whole,) = factors
-        _add(factors, axis.start, base)
+        _advance(factors, axis.start, base)
         step = axis.step * whole.step if whole.axis is not None else 1
         return (Axis(axis.size, whole.axis, 0, step),) if axis.size > 1 else ()
     inner = len(factors)
@@ -251,7 +261,7 @@ def _places(factors: Factors, axis: Axis, base: list[int]) -> Factors | None:
     if axis.size > 1 and _size(factors[inner:]) != axis.step:
         return None
     stepped = _size(factors[inner:])
-    _add(factors[inner:], axis.start % stepped, base)
+    _advance(factors[inner:], axis.start % stepped, base)
     first, count, taken = axis.start // stepped, axis.size, list[Axis]()
     while count > 1 and inner:
         inner -= 1
@@ -262,15 +272,15 @@ def _places(factors: Factors, axis: Axis, base: list[int]) -> Factors | None:
             count //= one.size
         elif digit + count <= one.size:
             taken.insert(0, replace(one, size=count))
-            _add((one,), digit, base)
+            _advance((one,), digit, base)
             count = 1
         else:
             return None
-    _add(factors[:inner], first, base)
+    _advance(factors[:inner], first, base)
     return tuple(taken)
 
 
-def _add(factors: Factors, place: int, base: list[int]) -> None:
+def _advance(factors: Factors, place: int, base: list[int]) -> None:
     """Add to `base` where number `place` of a dimension of `factors` lies."""
     for axis in reversed(factors):
         place, digit = divmod(place, axis.size)
@@ -278,7 +288,7 @@ def _add(factors: Factors, place: int, base: list[int]) -> None:
             base[axis.axis] += digit * axis.step
 
 
-def _begin(dims: list[list[Axis]], along: int, start: int) -> None:
+def _start_at(dims: list[list[Axis]], along: int, start: int) -> None:
     """Let the first of `dims` that walks along that dimension begin at `start`."""
     for factors in dims:
         for i, axis in enumerate(factors):
@@ -287,3 +297,133 @@ def _begin(dims: list[list[Axis]], along: int, start: int) -> None:
                 return
     if dims:
         dims[-1].append(Axis(1, along, start))
+
+
+MoveStep = tuple[Value, Operator]
+"""A move or a view, behind what it is done on."""
+
+
+def merge_moves(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+    """Return `graph` with chains of transpositions, slices, views and the like as one move each.
+
+    types: of every value; those of new ones are added. A tensor that only moves read is not made:
+    each of them begins where it does. A look-up at one known place is a slice.
+    """
+    rewriter = GraphRewriter(graph, types)
+    for node in rewriter.nodes:
+        if isinstance(node.operator, Gather):
+            _slice_gather(rewriter, node, node.operator)
+    moves = _MoveMerging(rewriter)
+    for node in rewriter.nodes:
+        if isinstance(node.operator, Move) and not rewriter.is_fixed(node.outputs[0]):
+            moves.shorten(node)
+    return rewriter.graph()
+
+
+def _slice_gather(rewriter: GraphRewriter, node: Node, operator: Gather) -> None:
+    """A slice in the place of a look-up of one row that is known."""
+    x, index = node.inputs
+    assert x is not None and index is not None
+    shape, (result,) = rewriter.shape(x), node.outputs
+    if prod(rewriter.shape(index)) != 1 or rewriter.is_fixed(result) or 0 in shape:
+        return
+    numbers = rewriter.constant_array(index)
+    if numbers is None:
+        return
+    axis = operator.axis % len(shape)
+    place = int(numbers.reshape(-1)[0]) % shape[axis]
+    row = rewriter.add(node.name, Slice((place,), (place + 1,), (axis,), (1,)), x)
+    rewriter.replace_by(node, rewriter.reshape(node.name, row, rewriter.shape(result)))
+
+
+@dataclass(frozen=True)
+class _MoveMerging:
+    rewriter: GraphRewriter
+
+    def shorten(self, last: Node) -> None:
+        """Replace all moves that end with `last`, and a view that alone reads it, by one move."""
+        graph, value = self.rewriter, last.outputs[0]
+        if 0 in graph.shape(value) or graph.producer(value) is not last or not self._kept(value):
+            return
+        steps = self._above(last)
+        (view, *_) = graph.readers(value) or (last,)
+        seen = graph.is_read_once(value) and isinstance(view.operator, View)
+        if not seen or not self._put(view, [*steps, (value, view.operator)]):
+            self._put(last, steps)
+
+    def _above(self, last: Node) -> list[MoveStep]:
+        """Return `last` and the moves and views before it whose results nothing else needs, each
+        with its operand.
+        """
+        graph, found, node = self.rewriter, list[MoveStep](), last
+        while True:
+            (value,) = node.inputs
+            assert value is not None
+            found.insert(0, (value, node.operator))
+            before = graph.runtime_producer(value)
+            if before is None or 0 in graph.shape(value):
+                return found
+            view, move = isinstance(before.operator, View), isinstance(before.operator, Move)
+            if not view and (not move or self._kept(value)):
+                return found
+            node = before
+
+    def _kept(self, value: Value) -> bool:
+        """Return True where `value` is read by other nodes than moves, or is an output."""
+        if self.rewriter.is_output(value):
+            return True
+        readers = self.rewriter.readers(value)
+        if any(not isinstance(node.operator, View | Move) for node in readers):
+            return True
+        views = (node for node in readers if isinstance(node.operator, View))
+        return any(self._kept(node.outputs[0]) for node in views)
+
+    def _put(self, end: Node, steps: Sequence[MoveStep]) -> bool:
+        """Replace `steps`, of which `end` is the last, by fewer; return True where that is done."""
+        best: tuple[int, tuple[Operator, ...]] | None = None
+        for start, (_, operator) in enumerate(steps):
+            operators = self._joined(steps[start:], self.rewriter.shape(end.outputs[0]))
+            if operators and self._better(steps[start:], operators):
+                plain = not isinstance(operators[0], Rearrange)
+                if best is None or plain:
+                    best = start, operators
+                if plain:
+                    break
+            if best is not None and not isinstance(operator, View):
+                break
+        if best is None:
+            return False
+        (start, (*first, last)), before = best, end.inputs[0]
+        value = steps[start][0]
+        for operator in first:
+            value = self.rewriter.add(end.name, operator, value)
+        self.rewriter.replace(end, last, value)
+        self.rewriter.prune(before)
+        return True
+
+    def _joined(self, steps: Sequence[MoveStep], result: Shape) -> tuple[Operator, ...]:
+        """Return operators that do all of `steps`, which give a tensor of shape `result`."""
+        if len(steps) == 1 and not isinstance(steps[0][1], Transpose):
+            return ()
+        shapes = [self.rewriter.shape(value) for value, _ in steps]
+        chain: MoveChain | None = MoveChain.of(shapes[0])
+        for (_, operator), shape in zip(steps, [*shapes[1:], result], strict=True):
+            chain = None if chain is None else chain.then(operator, shape)
+        return () if chain is None else chain.operators()
+
+    def _better(self, steps: Sequence[MoveStep], operators: tuple[Operator, ...]) -> bool:
+        """Return True where `operators` have fewer moves than `steps`, or as many without views of
+        images as something else.
+        """
+        before, after = _count_moves([operator for _, operator in steps]), _count_moves(operators)
+        if after < before:
+            return True
+        if len(operators) > 1 or len(steps) < 2:
+            return False
+        (operator,) = operators
+        (type,) = operator.infer([self.rewriter.types[steps[0][0]]])
+        return len(self.rewriter.shape(steps[0][0])) == len(type.dims) == 4
+
+
+def _count_moves(operators: Sequence[Operator]) -> int:
+    return sum(isinstance(operator, Move) for operator in operators)

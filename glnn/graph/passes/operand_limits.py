@@ -11,7 +11,7 @@ from glnn.graph.operators import Concat, Pointwise, Reduce
 from glnn.types import TensorType
 
 
-def of_one_result(graph: Graph) -> Graph:
+def split_results(graph: Graph) -> Graph:
     """Return `graph` with a node for each result of operators whose results can be computed one by
     one.
     """
@@ -26,7 +26,7 @@ def of_one_result(graph: Graph) -> Graph:
     return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
 
 
-def of_few_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
+def split_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
     """Return `graph` with pointwise work and reductions split into nodes of at most `most`
     operands.
 
@@ -36,11 +36,13 @@ def of_few_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> 
     nodes: list[Node] = []
     names = {value.name for value in types}
     for node in graph.nodes:
-        nodes += _few(node, types, most, names)
+        nodes += _split_node(node, types, most, names)
     return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
 
 
-def _few(node: Node, types: dict[Value, TensorType], most: int, names: set[str]) -> Sequence[Node]:
+def _split_node(
+    node: Node, types: dict[Value, TensorType], most: int, names: set[str]
+) -> Sequence[Node]:
     """Split `node` into parts of few operands."""
     inputs = tuple(value for value in node.inputs if value is not None)
     if len(inputs) <= most:
@@ -49,58 +51,64 @@ def _few(node: Node, types: dict[Value, TensorType], most: int, names: set[str])
         (type,) = Pointwise(node.operator.prologue).infer([types[value] for value in inputs])
         if type.dims != types[inputs[0]].dims:
             return [node]
-        value = Value(_fresh(f"{node.name}: what is reduced", names), type)
+        value = Value(_unique_name(f"{node.name}: what is reduced", names), type)
         types[value] = type
         before = Node(node.name, Pointwise(node.operator.prologue), inputs, (value,))
         whole = replace(node, operator=replace(node.operator, prologue=Arg(0)), inputs=(value,))
-        return [*_few(before, types, most, names), whole]
+        return [*_split_node(before, types, most, names), whole]
     if not isinstance(node.operator, Pointwise):
         return [node]
     parts: list[Node] = []
     expr, values = node.operator.expr, list(inputs)
-    while len(_used(expr)) > most:
-        part = _part(expr, most)
-        own, given = _of_used(part, values)
+    while len(_argument_indices(expr)) > most:
+        part = _choose_part(expr, most)
+        own, given = _restrict_to_used(part, values)
         (type,) = own.infer([types[value] for value in given])
-        value = Value(_fresh(f"{node.name}: part {len(parts) + 1}", names), type)
+        value = Value(_unique_name(f"{node.name}: part {len(parts) + 1}", names), type)
         types[value] = type
         parts.append(Node(node.name, own, given, (value,)))
         values.append(value)
         expr = replaced(expr, part, Arg(len(values) - 1))
-    rest, given = _of_used(expr, values)
+    rest, given = _restrict_to_used(expr, values)
     if rest.infer([types[value] for value in given]) != (types[node.outputs[0]],):
         return [node]
     return [*parts, replace(node, operator=rest, inputs=given)]
 
 
-def _part(expr: Expr, most: int) -> Expr:
+def _choose_part(expr: Expr, most: int) -> Expr:
     """The part of at most `most` arguments without which the fewest are left."""
-    able = [one for one in expr.parts() if isinstance(one, Call) and 0 < len(_used(one)) <= most]
+    able = [
+        one
+        for one in expr.parts()
+        if isinstance(one, Call) and 0 < len(_argument_indices(one)) <= most
+    ]
     free = Arg(expr.arity)
-    return min(able, key=lambda one: (len(_used(replaced(expr, one, free))), -one.calls))
+    return min(
+        able, key=lambda one: (len(_argument_indices(replaced(expr, one, free))), -one.calls)
+    )
 
 
-def _of_used(expr: Expr, values: Sequence[Value]) -> tuple[Pointwise, tuple[Value, ...]]:
+def _restrict_to_used(expr: Expr, values: Sequence[Value]) -> tuple[Pointwise, tuple[Value, ...]]:
     """Return `expr` of those of `values` that it reads."""
-    used = _used(expr)
+    used = _argument_indices(expr)
     places = {index: Arg(place) for place, index in enumerate(used)}
     own = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)
     return Pointwise(own), tuple(values[index] for index in used)
 
 
-def _used(expr: Expr) -> list[int]:
+def _argument_indices(expr: Expr) -> list[int]:
     """The numbers of the arguments that it has, in their order."""
     return sorted({one.index for one in expr.parts() if isinstance(one, Arg)})
 
 
-def _fresh(name: str, names: set[str]) -> str:
+def _unique_name(name: str, names: set[str]) -> str:
     while name in names:
         name += "'"
     names.add(name)
     return name
 
 
-def within_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
+def split_concats(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
     """Return `graph` with concatenations split into nodes that join at most `most` values.
 
     types: of every value; those of new ones are added.
@@ -108,11 +116,11 @@ def within_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> 
     nodes: list[Node] = []
     names = {value.name for value in types}
     for node in graph.nodes:
-        nodes += _concatenations(node, types, most, names)
+        nodes += _split_concat(node, types, most, names)
     return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
 
 
-def _concatenations(
+def _split_concat(
     node: Node, types: dict[Value, TensorType], most: int, names: set[str]
 ) -> list[Node]:
     if not isinstance(node.operator, Concat) or len(node.inputs) <= most:
@@ -128,7 +136,7 @@ def _concatenations(
                 operator = node.operator
                 (type,) = operator.infer([types[value] for value in some])
                 name = f"{node.name}: part {len(parts) + 1}"
-                value = Value(_fresh(name, names), type)
+                value = Value(_unique_name(name, names), type)
                 types[value] = type
                 parts.append(Node(name, operator, some, (value,)))
                 some = (value,)

@@ -23,51 +23,65 @@ from glnn.graph.operators import (
     Transpose,
 )
 from glnn.graph.operators.views import View
-from glnn.graph.passes.rewriting import Rewriting
+from glnn.graph.passes.graph_rewriter import GraphRewriter
 from glnn.types import Shape, TensorType
 
 IMAGES = ((0, 2, 3, 1), (0, 3, 1, 2))
 """Transpositions between channels first and last, which layouts of images make free."""
-LIE_AS_IMAGES = (Concat, Conv2d, Flip, LocalResponseNorm, Pad, Pointwise, Pool2d, Slice, Subsample)
+IMAGE_OPERATORS = (
+    Concat,
+    Conv2d,
+    Flip,
+    LocalResponseNorm,
+    Pad,
+    Pointwise,
+    Pool2d,
+    Slice,
+    Subsample,
+)
 """Operators whose results may have their channels last."""
 
 
-MOST = 64  # nodes that are looked at for one that has an epilogue
+MOST_SEARCHED = 64  # nodes that are looked at for one that has an epilogue
 
 
-def sink(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+def sink_transposes(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """Return `graph` with pointwise work done before views and transpositions where that is the
     same.
 
     types: of every value; those of new ones are added. So what follows a product of matrices that
     is seen as more dimensions goes into its epilogue, and transpositions come together.
     """
-    rewriting = Rewriting(graph, types)
-    sinking = _Sinking(rewriting)
-    for node in rewriting.nodes:
+    rewriter = GraphRewriter(graph, types)
+    sinking = _TransposeSinking(rewriter)
+    for node in rewriter.nodes:
         if isinstance(node.operator, Softmax):
             sinking.softmax(node, node.operator)
-        if isinstance(node.operator, Pointwise) and not rewriting.fixed(node.outputs[0]):
+        if isinstance(node.operator, Pointwise) and not rewriter.is_fixed(node.outputs[0]):
             following: Node | None = node
             while following is not None:
                 following = sinking.before(following)
-    return rewriting.graph()
+    return rewriter.graph()
 
 
 @dataclass(frozen=True)
-class _Sinking:
-    rewriting: Rewriting
+class _TransposeSinking:
+    rewriter: GraphRewriter
     put: set[Value] = field(default_factory=set)
     """Values reshaped or transposed by this pass: no node is moved in front of them again."""
 
     def softmax(self, node: Node, operator: Softmax) -> None:
         """A softmax of rows before a view that leaves these whole."""
-        graph, (value,) = self.rewriting, node.inputs
-        maker = graph.computed(value)
+        graph, (value,) = self.rewriter, node.inputs
+        maker = graph.runtime_producer(value)
         if maker is None or value is None or not isinstance(maker.operator, View):
             return
         (source,), shape = maker.inputs, graph.shape(value)
-        if source is None or not graph.alone(value) or operator.axis % len(shape) != len(shape) - 1:
+        if (
+            source is None
+            or not graph.is_read_once(value)
+            or operator.axis % len(shape) != len(shape) - 1
+        ):
             return
         if graph.shape(source)[-1:] == shape[-1:] and 0 not in shape:
             found = graph.add(node.name, Softmax(-1, operator.log), source)
@@ -78,13 +92,13 @@ class _Sinking:
         """Move `node` in front of a view or a transposition of an operand; None where it stays
         behind.
         """
-        graph = self.rewriting
+        graph = self.rewriter
         for value in dict.fromkeys(node.inputs):
-            maker = graph.computed(value)
+            maker = graph.runtime_producer(value)
             if maker is None or value in self.put or 0 in graph.shape(node.outputs[0]):
                 continue
             assert value is not None
-            if not graph.alone(value) or graph.shape(value) != graph.shape(node.outputs[0]):
+            if not graph.is_read_once(value) or graph.shape(value) != graph.shape(node.outputs[0]):
                 continue
             if not isinstance(maker.operator, View | Transpose) or not self._worth(node, maker):
                 continue
@@ -104,7 +118,7 @@ class _Sinking:
         again: Operator,
     ) -> Node | None:
         """Apply `node` to operands as they are before `maker`, and put `again` behind it."""
-        graph, inner = self.rewriting, list[Value]()
+        graph, inner = self.rewriter, list[Value]()
         for operand in node.inputs:
             assert operand is not None
             found = maker.inputs[0] if operand is maker.outputs[0] else moved(node, operand, maker)
@@ -113,7 +127,7 @@ class _Sinking:
             inner.append(found)
         before = node.inputs
         value = graph.add(node.name, node.operator, *inner)
-        made = graph.maker(value)
+        made = graph.producer(value)
         graph.replace(node, again, value)
         for one in before:
             graph.prune(one)
@@ -121,32 +135,32 @@ class _Sinking:
 
     def _seen(self, node: Node, operand: Value, maker: Node) -> Value | None:
         """Return `operand` in the shape that `maker` sees as the result's."""
-        graph, source = self.rewriting, maker.inputs[0]
+        graph, source = self.rewriter, maker.inputs[0]
         assert source is not None
         shape, inner = graph.shape(operand), graph.shape(source)
-        other, whole = graph.maker(operand), graph.shape(node.outputs[0])
+        other, whole = graph.producer(operand), graph.shape(node.outputs[0])
         if other is not None and isinstance(other.operator, View) and shape == whole:
             before = other.inputs[0]
             if before is not None and graph.shape(before) == inner:
                 return before
-        image = other is not None and isinstance(other.operator, LIE_AS_IMAGES)
-        if image and shape == whole and len(whole) == 4 and not graph.fixed(operand):
+        image = other is not None and isinstance(other.operator, IMAGE_OPERATORS)
+        if image and shape == whole and len(whole) == 4 and not graph.is_fixed(operand):
             return None  # which no other shape can be seen in
-        found = _regrouped(shape, whole, inner)
-        return None if found is None else self._stays(graph.reshaped(node.name, operand, found))
+        found = _regroup(shape, whole, inner)
+        return None if found is None else self._stays(graph.reshape(node.name, operand, found))
 
     def _turned(self, node: Node, operand: Value, maker: Node) -> Value | None:
         """Return `operand` with its dimensions as they are before `maker`."""
-        graph, turn = self.rewriting, maker.operator
+        graph, turn = self.rewriter, maker.operator
         assert isinstance(turn, Transpose)
         shape, rank = graph.shape(operand), len(turn.perm)
         if prod(shape) == 1:
-            return graph.reshaped(node.name, operand, (1,))
+            return graph.reshape(node.name, operand, (1,))
         if (source := self._same(operand, turn)) is not None:
             return source
-        if not graph.fixed(operand) and (turn.perm not in IMAGES or len(shape) < rank):
+        if not graph.is_fixed(operand) and (turn.perm not in IMAGES or len(shape) < rank):
             return None
-        wide = graph.reshaped(node.name, operand, (*(1,) * (rank - len(shape)), *shape))
+        wide = graph.reshape(node.name, operand, (*(1,) * (rank - len(shape)), *shape))
         order = [axis % rank for axis in turn.perm]
         back = Transpose(tuple(order.index(i) for i in range(rank)))
         return self._stays(graph.add(node.name, back, wide))
@@ -160,21 +174,21 @@ class _Sinking:
 
     def _same(self, operand: Value, turn: Transpose) -> Value | None:
         """Return the value that `operand` is transposed from by `turn`; None where it is not."""
-        maker = self.rewriting.maker(operand)
+        maker = self.rewriter.producer(operand)
         return maker.inputs[0] if maker is not None and maker.operator == turn else None
 
     def _worth(self, node: Node, maker: Node) -> bool:
         """Return True where it pays to move `node` in front of the view or transposition `maker`:
         it joins the node before that, or other operands lose their transposition.
         """
-        graph, (source,) = self.rewriting, maker.inputs
+        graph, (source,) = self.rewriter, maker.inputs
         others = [v for v in node.inputs if v is not maker.outputs[0] and v is not None]
         turn = maker.operator
         if isinstance(turn, Transpose) and any(self._same(v, turn) for v in others):
             return True
-        before = graph.computed(source)
+        before = graph.runtime_producer(source)
         pointwise = before is not None and isinstance(before.operator, Pointwise)
-        if pointwise and graph.alone(source) and all(map(graph.fixed, others)):
+        if pointwise and graph.is_read_once(source) and all(map(graph.is_fixed, others)):
             return True
         return source is not None and self._joins(source)
 
@@ -182,10 +196,10 @@ class _Sinking:
         """Return True where work on `value` ends in an epilogue, by way of views and pointwise
         work.
         """
-        graph, stack = self.rewriting, [value]
-        for _ in range(MOST):
-            node = graph.computed(stack.pop())
-            if node is not None and all(map(graph.alone, node.outputs)):
+        graph, stack = self.rewriter, [value]
+        for _ in range(MOST_SEARCHED):
+            node = graph.runtime_producer(stack.pop())
+            if node is not None and all(map(graph.is_read_once, node.outputs)):
                 if node.operator.has_epilogue:
                     return True
                 if isinstance(node.operator, View | Pointwise):
@@ -195,13 +209,13 @@ class _Sinking:
         return False
 
 
-def _regrouped(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
+def _regroup(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
     """The shape of an operand of `shape`, which broadcasts to `whole`, where that is seen as
     `inner`; None where it would broadcast within a dimension.
     """
     wide = (*(1,) * (len(whole) - len(shape)), *shape)
     found: list[int] = []
-    for outer, within in _blocks(whole, inner):
+    for outer, within in _dimension_groups(whole, inner):
         sizes = [wide[i] for i in outer]
         if prod(sizes) == 1:
             found += [1] * len(within)
@@ -212,7 +226,7 @@ def _regrouped(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
     return tuple(found)
 
 
-def _blocks(one: Shape, other: Shape) -> Sequence[tuple[list[int], list[int]]]:
+def _dimension_groups(one: Shape, other: Shape) -> Sequence[tuple[list[int], list[int]]]:
     """Return the smallest groups of neighbouring dimensions of two shapes that have as many numbers
     as each other.
     """

@@ -1,18 +1,23 @@
-"""Remove nodes that return their operand unchanged."""
+"""Dead code elimination, removal of identities, and scalar constants within expressions."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
-from glnn.graph.expression import Arg
+from glnn.graph.expression import Arg, Expr, Scalar
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Expand, Identity, Pad, Pointwise, Slice, Transpose
 from glnn.graph.operators.views import View
+from glnn.graph.passes.graph_rewriter import GraphRewriter
 from glnn.symint import same
-from glnn.types import TensorType
+from glnn.types import DType, TensorType
+
+SCALAR_DTYPES = (DType.float32, DType.int32, DType.bool)
+"""Types whose numbers expressions may have."""
 
 
-def without_identities(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+def remove_identities(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """Return `graph` without nodes that give their operand as it is, which their readers read
     instead; outputs are kept.
 
@@ -23,7 +28,7 @@ def without_identities(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     kept: list[Node] = []
     for node in graph.nodes:
         read = node.with_values(sources)
-        if (source := _same(read, types)) is None:
+        if (source := _identity_source(read, types)) is None:
             kept.append(read)
         elif (result := node.outputs[0]) not in graph.outputs:
             sources[result] = source
@@ -32,7 +37,7 @@ def without_identities(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     return Graph(tuple(kept), graph.inputs, graph.outputs, graph.name)
 
 
-def _same(node: Node, types: dict[Value, TensorType]) -> Value | None:
+def _identity_source(node: Node, types: dict[Value, TensorType]) -> Value | None:
     """The operand that the result of `node` is; None of one that is something else."""
     source = node.inputs[0] if node.inputs else None
     if source is None or node.epilogue is not None or len(node.outputs) > 1:
@@ -56,7 +61,7 @@ def _same(node: Node, types: dict[Value, TensorType]) -> Value | None:
     return None
 
 
-def without_dead(graph: Graph) -> Graph:
+def prune_dead_nodes(graph: Graph) -> Graph:
     """Return `graph` without the nodes that no output needs."""
     needed = {value for value in graph.outputs if value.kind is Kind.COMPUTED}
     kept: list[Node] = []
@@ -65,3 +70,46 @@ def without_dead(graph: Graph) -> Graph:
             needed.update(node.reads)
             kept.append(node)
     return Graph(tuple(reversed(kept)), graph.inputs, graph.outputs, graph.name)
+
+
+def inline_scalars(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+    """Return `graph` with operands that are one constant number as numbers in expressions.
+
+    types: of every value. So they are uniforms, and need no buffer.
+    """
+    rewriter = GraphRewriter(graph, types)
+    for node in rewriter.nodes:
+        if isinstance(node.operator, Pointwise) and not rewriter.is_fixed(node.outputs[0]):
+            _inline_into(rewriter, node, node.operator.expr)
+    return rewriter.graph()
+
+
+def _inline_into(rewriter: GraphRewriter, node: Node, expr: Expr) -> None:
+    arguments: list[Expr] = []
+    kept: list[Value] = []
+    for value in node.inputs:
+        assert value is not None
+        number = _scalar_of(rewriter, value)
+        if number is None:
+            arguments.append(Arg(len(kept)))
+            kept.append(value)
+        else:
+            arguments.append(number)
+    if not 0 < len(kept) < len(node.inputs):
+        return
+    operator, types = Pointwise(expr(*arguments)), rewriter.types
+    if operator.infer([types[value] for value in kept]) == (types[node.outputs[0]],):
+        rewriter.replace(node, operator, *kept)
+
+
+def _scalar_of(rewriter: GraphRewriter, value: Value) -> Scalar | None:
+    """Return the number that `value` holds as a Scalar; None where it is none."""
+    type = rewriter.types[value]
+    if (
+        not same(prod(type.shape), 1)
+        or type.dtype not in SCALAR_DTYPES
+        or not rewriter.is_fixed(value)
+    ):
+        return None
+    array = rewriter.constant_array(value)
+    return None if array is None else Scalar(array.item())

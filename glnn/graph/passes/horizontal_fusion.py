@@ -1,4 +1,4 @@
-"""Convolutions, or products, of the same operand as one: weights stacked, its result sliced."""
+"""Horizontal fusion: convolutions, or products, of the same operand as one, its result sliced."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from glnn.graph.operators import (
     Slice,
     Transpose,
 )
-from glnn.graph.passes.rewriting import Rewriting
+from glnn.graph.passes.graph_rewriter import GraphRewriter
 from glnn.types import Shape, TensorType
 
-LEAST = 32  # outputs: kernels for fewer take no slices as they lie
+LEAST_OUTPUTS = 32  # outputs: kernels for fewer take no slices as they lie
 
 
-def with_stacked(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+def fuse_siblings(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """Return `graph` with convolutions of the same images by the same attributes stacked into one,
     and products of the same rows, where the same is done to their results and all have whole fours
     of outputs.
@@ -34,19 +34,19 @@ def with_stacked(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     readers, convolutions and pools, take where it lies, or move. What goes into a concatenation
     stays by itself: it is placed there. types: of every value; those of new ones are added.
     """
-    rewriting = Rewriting(graph, types)
-    found: dict[_Kind, list[Node]] = {}
-    for node in rewriting.nodes:
-        if (kind := _Kind.of(rewriting, node)) is not None:
-            found.setdefault(kind, []).append(node)
-    for kind, nodes in found.items():
+    rewriter = GraphRewriter(graph, types)
+    found: dict[_SiblingKey, list[Node]] = {}
+    for node in rewriter.nodes:
+        if (key := _SiblingKey.of(rewriter, node)) is not None:
+            found.setdefault(key, []).append(node)
+    for key, nodes in found.items():
         if len(nodes) > 1:
-            _stack(rewriting, kind, nodes)
-    return rewriting.graph()
+            _fuse_nodes(rewriter, key, nodes)
+    return rewriter.graph()
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _SiblingKey:
     """The attributes that nodes must share to be stacked."""
 
     x: Value
@@ -58,33 +58,33 @@ class _Kind:
     """The operands of the epilogue that are a single number; None for one of each output."""
 
     @classmethod
-    def of(cls, rewriting: Rewriting, node: Node) -> _Kind | None:
+    def of(cls, rewriter: GraphRewriter, node: Node) -> _SiblingKey | None:
         """Return the attributes of `node` that decide about stacking; None where it is not to be
         stacked.
         """
         operator, out = node.operator, node.outputs[0]
         if not isinstance(operator, Conv2d | Matmul) or len(node.reads) < 2:
             return None
-        if rewriting.fixed(out) or rewriting.output(out) or len(node.inputs) != 2:
+        if rewriter.is_fixed(out) or rewriter.is_output(out) or len(node.inputs) != 2:
             return None
         x, weight = node.inputs
-        if x is None or weight is None or not rewriting.fixed(weight):
+        if x is None or weight is None or not rewriter.is_fixed(weight):
             return None
-        shape, rank = rewriting.shape(weight), len(rewriting.shape(out))
+        shape, rank = rewriter.shape(weight), len(rewriter.shape(out))
         plain = operator.groups == 1 if isinstance(operator, Conv2d) else rank == len(shape) == 2
-        if not plain or shape[0] % 4 or shape[0] < LEAST:
+        if not plain or shape[0] % 4 or shape[0] < LEAST_OUTPUTS:
             return None
         extents = () if node.epilogue is None else node.epilogue.extents
-        if "full" in extents or not all(map(rewriting.fixed, node.extras)):
+        if "full" in extents or not all(map(rewriter.is_fixed, node.extras)):
             return None
-        if not all(_sees(rewriting, one, out) for one in rewriting.readers(out)):
+        if not all(_can_read_slice(rewriter, one, out) for one in rewriter.readers(out)):
             return None
         pairs = zip(extents, node.extras, strict=True)
         numbers = tuple(value if extent == "one" else None for extent, value in pairs)
         return cls(x, operator, node.epilogue, shape[1:], numbers)
 
 
-def _sees(rewriting: Rewriting, reader: Node, value: Value) -> bool:
+def _can_read_slice(rewriter: GraphRewriter, reader: Node, value: Value) -> bool:
     """Return True where `reader` reads a slice in place, or moves it and can slice in the same
     step.
     """
@@ -92,33 +92,33 @@ def _sees(rewriting: Rewriting, reader: Node, value: Value) -> bool:
     if reader.inputs[:1] != (value,) or reader.reads.count(value) > 1:
         return False
     if isinstance(operator, Reshape):  # which moves nothing
-        others = (one.operator for one in rewriting.readers(made))
-        rows = len(rewriting.shape(value)) == 2 and not rewriting.output(made)
+        others = (one.operator for one in rewriter.readers(made))
+        rows = len(rewriter.shape(value)) == 2 and not rewriter.is_output(made)
         return rows and all(isinstance(other, Transpose | Rearrange) for other in others)
-    if len(rewriting.shape(value)) != 4:
+    if len(rewriter.shape(value)) != 4:
         return isinstance(operator, Transpose | Rearrange)
     return isinstance(operator, Pool2d) or (isinstance(operator, Conv2d) and operator.groups == 1)
 
 
-def _stack(rewriting: Rewriting, kind: _Kind, nodes: list[Node]) -> None:
+def _fuse_nodes(rewriter: GraphRewriter, key: _SiblingKey, nodes: list[Node]) -> None:
     """Replace `nodes` by slices of one stacked node."""
     name = f"{nodes[0].name} and {len(nodes) - 1} more"
     weights = [node.inputs[1] for node in nodes]
-    value = rewriting.add(name, kind.operator, kind.x, rewriting.add(name, Concat(0), *weights))
-    sizes = [rewriting.shape(node.outputs[0])[1] for node in nodes]
-    if kind.epilogue is not None:
-        spread = (1,) * (len(rewriting.shape(value)) - 2)
+    value = rewriter.add(name, key.operator, key.x, rewriter.add(name, Concat(0), *weights))
+    sizes = [rewriter.shape(node.outputs[0])[1] for node in nodes]
+    if key.epilogue is not None:
+        spread = (1,) * (len(rewriter.shape(value)) - 2)
         operands: list[Value] = []
-        for i, number in enumerate(kind.numbers):
+        for i, number in enumerate(key.numbers):
             if number is None:
                 own = [
-                    rewriting.reshaped(name, node.extras[i], (size, *spread))
+                    rewriter.reshape(name, node.extras[i], (size, *spread))
                     for node, size in zip(nodes, sizes, strict=True)
                 ]
-                number = rewriting.add(name, Concat(0), *own)
+                number = rewriter.add(name, Concat(0), *own)
             operands.append(number)
-        value = rewriting.add(name, Pointwise(kind.epilogue.expr), value, *operands)
+        value = rewriter.add(name, Pointwise(key.epilogue.expr), value, *operands)
     start = 0
     for node, size in zip(nodes, sizes, strict=True):
-        rewriting.replace(node, Slice((start,), (start + size,), (1,), (1,)), value)
+        rewriter.replace(node, Slice((start,), (start + size,), (1,), (1,)), value)
         start += size

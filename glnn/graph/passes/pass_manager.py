@@ -8,25 +8,32 @@ from enum import Enum
 
 from glnn.errors import GlnnError, shown
 from glnn.graph.graph import Graph, Value
-from glnn.graph.passes.activations import with_activations
-from glnn.graph.passes.attention import with_attention
-from glnn.graph.passes.common import with_common, with_numbers
-from glnn.graph.passes.concats import with_shared_concats
-from glnn.graph.passes.fold import fold
-from glnn.graph.passes.fuse import fuse
-from glnn.graph.passes.identities import without_dead, without_identities
-from glnn.graph.passes.images import with_pads, with_pools
-from glnn.graph.passes.moves import without_moves
-from glnn.graph.passes.perceptrons import with_perceptrons
-from glnn.graph.passes.pooled import with_pooled
-from glnn.graph.passes.products import scaled_last
-from glnn.graph.passes.prologues import with_prologues
-from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
-from glnn.graph.passes.recurrences import Worth, with_recurrences
-from glnn.graph.passes.rewriting import Pays
-from glnn.graph.passes.separable import with_separable
-from glnn.graph.passes.sink import sink
-from glnn.graph.passes.stack import with_stacked
+from glnn.graph.passes.attention_fusion import fuse_attention
+from glnn.graph.passes.common_subexpressions import (
+    eliminate_common_subexpressions,
+    share_concat_prefixes,
+)
+from glnn.graph.passes.contraction_fusion import (
+    fuse_conv_pool,
+    fuse_pads,
+    fuse_perceptrons,
+    fuse_separable_convs,
+    recognize_global_pools,
+)
+from glnn.graph.passes.graph_rewriter import FusionCheck
+from glnn.graph.passes.horizontal_fusion import fuse_siblings
+from glnn.graph.passes.idiom_recognition import (
+    recognize_activations,
+    recognize_layer_norms,
+    recognize_rms_norms,
+    recognize_softmaxes,
+)
+from glnn.graph.passes.move_merging import merge_moves
+from glnn.graph.passes.pointwise_fusion import fuse_pointwise, fuse_prologues
+from glnn.graph.passes.recurrence_fusion import LaunchCheck, fuse_recurrences
+from glnn.graph.passes.scale_folding import fold_scales, sink_scalar_factors
+from glnn.graph.passes.simplification import inline_scalars, prune_dead_nodes, remove_identities
+from glnn.graph.passes.transpose_sinking import sink_transposes
 from glnn.types import TensorType
 
 
@@ -130,89 +137,91 @@ Types = dict[Value, TensorType]
 
 
 @dataclass(frozen=True)
-class Offers:
+class BackendTraits:
     """Properties of the backend that a graph is optimised for."""
 
     operands: int
     """Most operands of a pointwise node."""
     strips: bool = False
     """True where kernels read slices of channels in place."""
-    worth: Worth | None = None
+    saves_time: LaunchCheck | None = None
     """Predicate of launches saved and operations slowed; None where no kernel runs recurrences."""
-    pays: Pays | None = None
+    is_profitable: FusionCheck | None = None
     """Predicate that is True where fusing several operators into a given one pays; None: never."""
     phased: bool = False
     """True where all steps of a recurrent layer are one operator also where each has two phases."""
 
 
-Change = Callable[[Graph, Types, Offers], Graph]
+PassFunction = Callable[[Graph, Types, BackendTraits], Graph]
 
 
-def _of_graph(change: Callable[[Graph], Graph]) -> Change:
-    return lambda graph, types, offers: change(graph)
+def _graph_pass(change: Callable[[Graph], Graph]) -> PassFunction:
+    return lambda graph, types, traits: change(graph)
 
 
-def _of_types(change: Callable[[Graph, Types], Graph]) -> Change:
-    return lambda graph, types, offers: change(graph, types)
+def _typed_pass(change: Callable[[Graph, Types], Graph]) -> PassFunction:
+    return lambda graph, types, traits: change(graph, types)
 
 
-def _paying(change: Callable[[Graph, Types, Pays], Graph]) -> Change:
-    def changed(graph: Graph, types: Types, offers: Offers) -> Graph:
-        return graph if offers.pays is None else change(graph, types, offers.pays)
+def _profitable_pass(change: Callable[[Graph, Types, FusionCheck], Graph]) -> PassFunction:
+    def changed(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
+        return graph if traits.is_profitable is None else change(graph, types, traits.is_profitable)
 
     return changed
 
 
-def _recurrences(graph: Graph, types: Types, offers: Offers) -> Graph:
-    if offers.worth is None:
+def _fuse_recurrences(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
+    if traits.saves_time is None:
         return graph
-    return with_recurrences(graph, types, offers.worth, phased=offers.phased)
+    return fuse_recurrences(graph, types, traits.saves_time, phased=traits.phased)
 
 
-def _fuse(graph: Graph, types: Types, offers: Offers) -> Graph:
-    return fuse(graph, types, offers.operands)
+def _fuse_pointwise(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
+    return fuse_pointwise(graph, types, traits.operands)
 
 
-def _stack(graph: Graph, types: Types, offers: Offers) -> Graph:
-    stacked = with_stacked(graph, types) if offers.strips else graph
-    return graph if stacked is graph else _fuse(without_moves(stacked, types), types, offers)
+def _fuse_siblings(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
+    stacked = fuse_siblings(graph, types) if traits.strips else graph
+    return (
+        graph if stacked is graph else _fuse_pointwise(merge_moves(stacked, types), types, traits)
+    )
 
 
-_ORDER: tuple[tuple[Pass, Change], ...] = (
-    (Pass.DEAD, _of_graph(without_dead)),
-    (Pass.IDENTITIES, _of_types(without_identities)),
-    (Pass.NUMBERS, _of_types(with_numbers)),
-    (Pass.COMMON, _of_graph(with_common)),
-    (Pass.RECURRENCES, _recurrences),
-    (Pass.LAYER_NORM, _of_types(with_layer_norms)),
-    (Pass.RMS_NORM, _of_types(with_rms_norms)),
-    (Pass.SOFTMAX, _of_types(with_softmaxes)),
-    (Pass.ACTIVATIONS, _of_types(with_activations)),
-    (Pass.PADS, _of_types(with_pads)),
-    (Pass.POOLS, _of_types(with_pools)),
-    (Pass.PRODUCTS, _of_types(scaled_last)),
-    (Pass.SINK, _of_types(sink)),
-    (Pass.MOVES, _of_types(without_moves)),
-    (Pass.IDENTITIES, _of_types(without_identities)),
-    (Pass.SINK, _of_types(sink)),
-    (Pass.MOVES, _of_types(without_moves)),
-    (Pass.IDENTITIES, _of_types(without_identities)),
-    (Pass.COMMON, _of_graph(with_common)),
-    (Pass.FOLD, _of_types(fold)),
-    (Pass.CONCATS, _of_graph(with_shared_concats)),
-    (Pass.ATTENTION, _paying(with_attention)),
-    (Pass.FUSE, _fuse),
-    (Pass.PERCEPTRON, _paying(with_perceptrons)),
-    (Pass.STACK, _stack),
-    (Pass.PROLOGUE, _of_types(with_prologues)),
-    (Pass.POOLED, _paying(with_pooled)),
-    (Pass.SEPARABLE, _paying(with_separable)),
+_PIPELINE: tuple[tuple[Pass, PassFunction], ...] = (
+    (Pass.DEAD, _graph_pass(prune_dead_nodes)),
+    (Pass.IDENTITIES, _typed_pass(remove_identities)),
+    (Pass.NUMBERS, _typed_pass(inline_scalars)),
+    (Pass.COMMON, _graph_pass(eliminate_common_subexpressions)),
+    (Pass.RECURRENCES, _fuse_recurrences),
+    (Pass.LAYER_NORM, _typed_pass(recognize_layer_norms)),
+    (Pass.RMS_NORM, _typed_pass(recognize_rms_norms)),
+    (Pass.SOFTMAX, _typed_pass(recognize_softmaxes)),
+    (Pass.ACTIVATIONS, _typed_pass(recognize_activations)),
+    (Pass.PADS, _typed_pass(fuse_pads)),
+    (Pass.POOLS, _typed_pass(recognize_global_pools)),
+    (Pass.PRODUCTS, _typed_pass(sink_scalar_factors)),
+    (Pass.SINK, _typed_pass(sink_transposes)),
+    (Pass.MOVES, _typed_pass(merge_moves)),
+    (Pass.IDENTITIES, _typed_pass(remove_identities)),
+    (Pass.SINK, _typed_pass(sink_transposes)),
+    (Pass.MOVES, _typed_pass(merge_moves)),
+    (Pass.IDENTITIES, _typed_pass(remove_identities)),
+    (Pass.COMMON, _graph_pass(eliminate_common_subexpressions)),
+    (Pass.FOLD, _typed_pass(fold_scales)),
+    (Pass.CONCATS, _graph_pass(share_concat_prefixes)),
+    (Pass.ATTENTION, _profitable_pass(fuse_attention)),
+    (Pass.FUSE, _fuse_pointwise),
+    (Pass.PERCEPTRON, _profitable_pass(fuse_perceptrons)),
+    (Pass.STACK, _fuse_siblings),
+    (Pass.PROLOGUE, _typed_pass(fuse_prologues)),
+    (Pass.POOLED, _profitable_pass(fuse_conv_pool)),
+    (Pass.SEPARABLE, _profitable_pass(fuse_separable_convs)),
 )
 """In the order in which they are done, some of them again."""
 
 
-def shortened(
-    graph: Graph, types: Types, offers: Offers, without: frozenset[Pass] = frozenset()
+def optimize(
+    graph: Graph, types: Types, traits: BackendTraits, without: frozenset[Pass] = frozenset()
 ) -> Graph:
     """Return `graph` optimised to fewer steps, by all passes but those `without`.
 
@@ -220,7 +229,7 @@ def shortened(
     """
     if Pass.FUSE in without:
         without |= {Pass.STACK}  # what is fused is stacked
-    for one, change in _ORDER:
+    for one, change in _PIPELINE:
         if one not in without:
-            graph = change(graph, types, offers)
+            graph = change(graph, types, traits)
     return graph

@@ -1,4 +1,4 @@
-"""Expand composites into the operators that they are made of, once sizes are known."""
+"""Expand composites, and inline branches and captured constants, before a run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import replace
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.composite import Composite
-from glnn.graph.graph import Graph, Kind, Node, Value
+from glnn.graph.constant import settled
+from glnn.graph.graph import Graph, Kind, Node, Value, ordered
 from glnn.graph.marks import Marks
-from glnn.graph.operators import Identity
+from glnn.graph.operators import Identity, If
+from glnn.graph.operators.control_flow import Control
 from glnn.types import Array, TensorType
 
 Types = Mapping[str, TensorType]
-Told = Mapping[str, Array]
+ShapeArrays = Mapping[str, Array]
 
 
-def expanded(graph: Graph, types: Types, told: Told | None = None) -> Graph:
+def expand_composites(graph: Graph, types: Types, shape_arrays: ShapeArrays | None = None) -> Graph:
     """Return `graph` with composites replaced by the operators that they are made of.
 
     types: of the inputs, by name, all sizes known. told: the numbers of inputs that are known. What
@@ -26,24 +28,25 @@ def expanded(graph: Graph, types: Types, told: Told | None = None) -> Graph:
     """
     if not any(node.operator.composite for node in graph.nodes):
         return graph
-    return _Expansion(graph, types, told).graph()
+    return _CompositeExpander(graph, types, shape_arrays).graph()
 
 
-def opened(graph: Graph, types: Types, told: Told | None = None) -> Graph:
+def expand_subgraphs(graph: Graph, types: Types, shape_arrays: ShapeArrays | None = None) -> Graph:
     """Return `graph` with those composites expanded that are graphs of a model's own
-    (`Composite.opens`), as far as the sizes of what they read are known. The rest as `expanded`.
+    (`Composite.opens`), as far as the sizes of what they read are known. The rest as
+    `expand_composites`.
     """
     if not any(isinstance(n.operator, Composite) and n.operator.opens for n in graph.nodes):
         return graph
-    return _Expansion(graph, types, told, only_own=True).graph()
+    return _CompositeExpander(graph, types, shape_arrays, only_own=True).graph()
 
 
-class _Expansion:
+class _CompositeExpander:
     def __init__(
-        self, graph: Graph, types: Types, told: Told | None, only_own: bool = False
+        self, graph: Graph, types: Types, shape_arrays: ShapeArrays | None, only_own: bool = False
     ) -> None:
-        self._graph, self._told, self._only_own = graph, told or {}, only_own
-        self._types, self._known = graph.propagate_constants(types, told)
+        self._graph, self._told, self._only_own = graph, shape_arrays or {}, only_own
+        self._types, self._known = graph.propagate_constants(types, shape_arrays)
         self._names = {value.name for value in graph.inputs}
         self._names |= {value.name for node in graph.nodes for value in node.outputs}
         self._marks = Marks()
@@ -127,7 +130,7 @@ class _Expansion:
         """Return `made` with its own composites expanded, and the values that its inputs stand for:
         `given`.
         """
-        again = opened if self._only_own else expanded
+        again = expand_subgraphs if self._only_own else expand_composites
         found = again(made, {value.name: value.type for value in made.inputs})
         return found, dict(zip(found.inputs, given, strict=True))
 
@@ -135,3 +138,92 @@ class _Expansion:
         found = self._marks.free(name, self._names)
         self._names.add(found)
         return found
+
+
+def inline_constant_branches(graph: Graph) -> Graph:
+    """Return `graph` with the nodes of a branch in place of each If whose condition never
+    changes.
+    """
+    while (found := _first_constant_if(graph)) is not None:
+        node, branch = found
+        names = {value.name for one in graph.nodes for value in one.outputs}
+        names |= {value.name for value in graph.inputs}
+        nodes: list[Node] = []
+        for one in graph.nodes:
+            nodes += _branch_nodes(node, branch, names) if one is node else [one]
+        graph = Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
+    return graph
+
+
+def _first_constant_if(graph: Graph) -> tuple[Node, int] | None:
+    """An If whose condition never changes, and the number of the branch that is taken."""
+    for node in graph.nodes:
+        if isinstance(node.operator, If) and node.inputs[0] is not None:
+            condition = settled(graph, node.inputs[0])
+            if condition is not None:
+                return node, 0 if condition.item() else 1
+    return None
+
+
+def _branch_nodes(node: Node, branch: int, names: set[str]) -> list[Node]:
+    """The nodes of that branch of `node`, by names of their own; added to `names`."""
+    assert isinstance(node.operator, If)
+    body, (first, _) = node.operator.bodies[branch], node.operator.captures[branch]
+    here: dict[Value, Value] = {}
+    for value, given in zip(body.inputs, node.inputs[first:], strict=False):
+        assert given is not None
+        here[value] = given
+    for value, result in zip(body.outputs, node.outputs, strict=True):
+        if value in body.producers:
+            here.setdefault(value, result)
+    nodes: list[Node] = []
+    for one in body.nodes:
+        for value in one.outputs:
+            if value not in here:
+                name = f"{node.name}/{value.name}"
+                while name in names:
+                    name += "'"
+                names.add(name)
+                here[value] = Value(name, value.type)
+        nodes.append(replace(one.with_values(here), name=f"{node.name}/{one.name}"))
+    for value, result in zip(body.outputs, node.outputs, strict=True):
+        source = here.get(value, value)
+        if source is not result:
+            nodes.append(Node(node.name, Identity(), (source,), (result,)))
+    return nodes
+
+
+def inline_constant_captures(graph: Graph) -> Graph:
+    """Return `graph` with bodies that compute themselves what they capture and no run changes.
+
+    So weights are weights in a body, too, and what shapes depend on is known there.
+    """
+    if not any(node.operator.control for node in graph.nodes):
+        return graph
+    nodes = tuple(
+        _inline_captures_of(graph, node) if isinstance(node.operator, Control) else node
+        for node in graph.nodes
+    )
+    return Graph(nodes, graph.inputs, graph.outputs, graph.name)
+
+
+def _inline_captures_of(graph: Graph, node: Node) -> Node:
+    assert isinstance(node.operator, Control)
+    dropped: set[int] = set()
+    bodies: list[Graph] = []
+    for body, (operand, first) in zip(node.operator.bodies, node.operator.captures, strict=True):
+        made: dict[Node, None] = {}
+        inputs = list(body.inputs[:first])
+        for i, value in enumerate(body.inputs[first:], operand):
+            given = node.inputs[i]
+            if given is None or given not in graph.fixed:
+                inputs.append(value)
+                continue
+            dropped.add(i)
+            made |= dict.fromkeys(ordered((given,), graph.producers))
+            made[Node(value.name, Identity(), (given,), (value,))] = None
+        bodies.append(Graph((*made, *body.nodes), tuple(inputs), body.outputs, body.name))
+    if not dropped:
+        return node
+    kept = tuple(value for i, value in enumerate(node.inputs) if i not in dropped)
+    return replace(node, operator=node.operator.with_bodies(bodies), inputs=kept)

@@ -1,4 +1,6 @@
-"""A graph while it is changed: which node makes each value by now, and all values' types."""
+"""A graph that passes change: the node that produces each value by now, and the types of all
+values.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import Identity, Reshape
 from glnn.types import Array, Shape, TensorType
 
-Pays = Callable[[Operator, Mapping[str, TensorType]], bool]
+FusionCheck = Callable[[Operator, Mapping[str, TensorType]], bool]
 """Predicate that is True where fusing several operators into this one, with operands of these types
 by name, pays.
 """
 
 
-class Rewriting:
+class GraphRewriter:
     """A graph that passes change in place.
 
     types: of every value, sizes known; those of new ones are added. A value stays the same value
@@ -27,7 +29,7 @@ class Rewriting:
 
     def __init__(self, graph: Graph, types: dict[Value, TensorType]) -> None:
         self._graph, self.types = graph, types
-        self._made = dict(graph.producers)
+        self._producers = dict(graph.producers)
         self._readers: dict[Value, dict[Node, None]] = {}  # of those that were asked for
         self._outputs = frozenset(graph.outputs)
         self._changed = False
@@ -39,7 +41,7 @@ class Rewriting:
     def nodes(self) -> tuple[Node, ...]:
         """Nodes that the outputs need, in topological order."""
         graph = self._graph
-        return ordered(graph.outputs, self._made) if self._changed else graph.ordered
+        return ordered(graph.outputs, self._producers) if self._changed else graph.ordered
 
     def graph(self) -> Graph:
         """The graph as it is now: the same one where nothing was changed."""
@@ -48,15 +50,15 @@ class Rewriting:
             return given
         return Graph(self.nodes, given.inputs, given.outputs, given.name)
 
-    def maker(self, value: Value | None) -> Node | None:
+    def producer(self, value: Value | None) -> Node | None:
         """The node that makes `value`; None of one that is given."""
-        return None if value is None else self._made.get(value)
+        return None if value is None else self._producers.get(value)
 
-    def computed(self, value: Value | None) -> Node | None:
+    def runtime_producer(self, value: Value | None) -> Node | None:
         """The node that makes `value` in each run; None of one that no run changes."""
-        return None if value in self._fixed else self.maker(value)
+        return None if value in self._fixed else self.producer(value)
 
-    def fixed(self, value: Value | None) -> bool:
+    def is_fixed(self, value: Value | None) -> bool:
         """Return True where no run changes `value`."""
         return value in self._fixed
 
@@ -64,7 +66,7 @@ class Rewriting:
         """The shape of `value`."""
         return self.types[value].shape
 
-    def output(self, value: Value) -> bool:
+    def is_output(self, value: Value) -> bool:
         """Return True where `value` is an output of the graph."""
         return value in self._outputs
 
@@ -80,23 +82,23 @@ class Rewriting:
             found = self._readers[value] = dict.fromkeys(nodes)
         return found
 
-    def alone(self, value: Value | None) -> bool:
+    def is_read_once(self, value: Value | None) -> bool:
         """Return True where exactly one node reads `value`, and it is no output."""
         return value is not None and value not in self._outputs and len(self._reading(value)) == 1
 
-    def pairs(self) -> Iterator[tuple[Node, Node]]:
+    def fusible_pairs(self) -> Iterator[tuple[Node, Node]]:
         """Return each node whose first operand is computed in each run and read by it alone, after
         the node that makes that operand.
         """
         for node in self.nodes:
-            first = self.computed(node.inputs[0]) if node.inputs else None
-            if first is not None and self.alone(node.inputs[0]):
+            first = self.runtime_producer(node.inputs[0]) if node.inputs else None
+            if first is not None and self.is_read_once(node.inputs[0]):
                 yield first, node
 
-    def numbers(self, value: Value) -> Array | None:
+    def constant_array(self, value: Value) -> Array | None:
         """The numbers of a value that neither a run nor an assignment changes."""
-        if value in self._made and value in self._fixed:
-            return settled(Graph(ordered((value,), self._made), (), (value,)), value)
+        if value in self._producers and value in self._fixed:
+            return settled(Graph(ordered((value,), self._producers), (), (value,)), value)
         return settled(self._graph, value)
 
     def add(self, name: str, operator: Operator, *inputs: Value | None) -> Value:
@@ -107,7 +109,7 @@ class Rewriting:
         self._put(Node(name, operator, inputs, (value,)))
         return value
 
-    def reshaped(self, name: str, value: Value, shape: Shape) -> Value:
+    def reshape(self, name: str, value: Value, shape: Shape) -> Value:
         """Return `value` reshaped, with as many numbers."""
         if self.shape(value) == shape:
             return value
@@ -120,40 +122,40 @@ class Rewriting:
         if type != self.types[value]:
             raise ShapeError(f"{node.name!r}: {type} in the place of {self.types[value]}")
         made = Node(node.name, operator, inputs, (value,))
-        self.drop(node)
+        self.remove(node)
         self._put(made)
         return made
 
-    def be(self, node: Node, value: Value) -> None:
+    def replace_by(self, node: Node, value: Value) -> None:
         """Let the maker of `value`, which was just made and which nothing reads yet, make the one
         result of `node`.
         """
-        maker, before = self._made.get(value), node.inputs
-        self.drop(node)
+        maker, before = self._producers.get(value), node.inputs
+        self.remove(node)
         if maker is None or self._reading(value) or value in self._outputs:
             self._put(Node(node.name, Identity(), (value,), node.outputs))
         else:
-            self.drop(maker)
+            self.remove(maker)
             self._put(replace(maker, outputs=node.outputs))
         for one in before:
             self.prune(one)
 
-    def put(self, node: Node) -> None:
+    def add_node(self, node: Node) -> None:
         """Add `node`, whose results no node makes now."""
         self._put(node)
 
-    def join(self, first: Node, last: Node, joined: Node) -> None:
+    def fuse(self, first: Node, last: Node, joined: Node) -> None:
         """Put `joined`, which is made of both, in the place of `last`, and remove `first`."""
-        self.drop(last)
-        self.drop(first)
-        self.put(of_both(joined, first, last))
+        self.remove(last)
+        self.remove(first)
+        self.add_node(with_origins(joined, first, last))
 
-    def drop(self, node: Node) -> None:
+    def remove(self, node: Node) -> None:
         """Remove `node`; nodes that only it has read go with it."""
         self._changed = True
         for value in node.outputs:
-            if self._made.get(value) is node:
-                del self._made[value]
+            if self._producers.get(value) is node:
+                del self._producers[value]
         for value in node.reads:
             self._reading(value).pop(node, None)
 
@@ -163,17 +165,17 @@ class Rewriting:
         """
         stack = [value]
         while stack:
-            node = self.maker(stack.pop())
-            if node is None or any(self._reading(v) or self.output(v) for v in node.outputs):
+            node = self.producer(stack.pop())
+            if node is None or any(self._reading(v) or self.is_output(v) for v in node.outputs):
                 continue
-            self.drop(node)
+            self.remove(node)
             stack += node.reads
 
     def _put(self, node: Node) -> None:
         self._changed = True
-        self._made |= dict.fromkeys(node.outputs, node)
+        self._producers |= dict.fromkeys(node.outputs, node)
         self._read(node)
-        fixed = all(value in self._fixed or _given(value) for value in node.reads)
+        fixed = all(value in self._fixed or _is_parameter(value) for value in node.reads)
         if (node.reads or node.operator.table) and fixed and not node.operator.random:
             self._fixed.update(node.outputs)
 
@@ -190,11 +192,11 @@ class Rewriting:
         return found
 
 
-def _given(value: Value) -> bool:
+def _is_parameter(value: Value) -> bool:
     return value.kind.value in ("constant", "variable")
 
 
-def of_both(joined: Node, first: Node, last: Node) -> Node:
+def with_origins(joined: Node, first: Node, last: Node) -> Node:
     """Return `joined`, which is made of both, with the names of both."""
     names = dict.fromkeys((*first.name.split(" + "), *last.name.split(" + ")))
     return replace(joined, name=" + ".join(names), origins=(first, last))

@@ -1,4 +1,4 @@
-"""Replace int64 by int32 wherever every number is proved to fit int32."""
+"""Replace int64 by int32 wherever every number is proved, or was checked, to fit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from glnn.graph.constant import Leaf, constant, evaluated, leaves
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.interval import INT32, Interval
-from glnn.graph.operators import Identity, Pointwise
-from glnn.types import DType, TensorType
+from glnn.graph.operators import Identity, Pointwise, Within
+from glnn.types import MAX_SMALL, DType, TensorType
 
 Types = Mapping[Value, TensorType]
 TO_NARROW, TO_WIDE = (Pointwise(call(name, Arg(0))) for name in (NARROW, WIDE))
 
 
-def narrow(graph: Graph, types: Types, *, body: bool = False) -> Graph:
+def narrow_integers(graph: Graph, types: Types, *, body: bool = False) -> Graph:
     """Return `graph` for devices that have no int64: a node whose int64 numbers (read, made and in
     between) are proved to fit int32 computes with int32.
 
@@ -29,10 +29,10 @@ def narrow(graph: Graph, types: Types, *, body: bool = False) -> Graph:
     mostly does not. Outputs are called as before; some of them are int32 now. body: of a branch or
     a loop, of whose inputs nobody knows where they lie: they and the outputs stay as they are.
     """
-    return _Narrowing(graph, types, body).graph()
+    return _IntegerNarrowing(graph, types, body).graph()
 
 
-class _Narrowing:
+class _IntegerNarrowing:
     def __init__(self, graph: Graph, types: Types, body: bool) -> None:
         self._graph, self._types, self._body = graph, types, body
         self._lies: dict[Value, Interval] = {}
@@ -54,8 +54,8 @@ class _Narrowing:
         if self._body:
             outputs = [self._as_wide(v) for v in graph.outputs]
         narrowed = set(inputs) - set(graph.inputs)
-        narrow = Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name)
-        return _without_detours(narrow, narrowed)
+        narrow_integers = Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name)
+        return _remove_cast_pairs(narrow_integers, narrowed)
 
     def _input(self, value: Value) -> Value:
         if self._body or self._types[value].dtype is not DType.int64:
@@ -63,12 +63,12 @@ class _Narrowing:
             self._wide[value] = value
             return value
         self._lies[value] = INT32
-        self._narrow[value] = Value(value.name, _int32(value), Kind.INPUT)
+        self._narrow[value] = Value(value.name, _int32_type(value), Kind.INPUT)
         return self._narrow[value]
 
     def _add(self, node: Node) -> None:
         """Add `node` as it is, or of int32."""
-        node = _once(node)
+        node = _read_each_value_once(node)
         given = [None if value is None else self._within(value) for value in node.inputs]
         types = [None if value is None else self._types[value] for value in node.inputs]
         found = node.operator.value_ranges(given, types)
@@ -84,7 +84,7 @@ class _Narrowing:
         inputs = tuple(v and self._as_narrow(v) for v in node.inputs)
         if operator == TO_NARROW and inputs[0] and inputs[0].type.dtype is DType.int32:
             operator = Identity()
-        self._narrow |= {v: Value(v.name, _int32(v)) for v in node.outputs if self._is_wide(v)}
+        self._narrow |= {v: Value(v.name, _int32_type(v)) for v in node.outputs if self._is_wide(v)}
         outputs = tuple(self._narrow.get(v, v) for v in node.outputs)
         self._nodes.append(replace(node, operator=operator, inputs=inputs, outputs=outputs))
 
@@ -125,7 +125,7 @@ class _Narrowing:
         if not self._is_wide(value):
             return value
         if value not in self._narrow:
-            self._narrow[value] = self._cast(value, TO_NARROW, _int32(value))
+            self._narrow[value] = self._cast(value, TO_NARROW, _int32_type(value))
         return self._narrow[value]
 
     def _cast(self, value: Value, operator: Pointwise, type: TensorType) -> Value:
@@ -138,7 +138,7 @@ class _Narrowing:
         return found
 
 
-def _once(node: Node) -> Node:
+def _read_each_value_once(node: Node) -> Node:
     """A pointwise `node` that reads each value once: what it says of x - x is then known."""
     values = tuple(dict.fromkeys(v for v in node.inputs if v))
     if not isinstance(node.operator, Pointwise) or len(values) == len(node.inputs):
@@ -147,7 +147,7 @@ def _once(node: Node) -> Node:
     return replace(node, operator=Pointwise(node.operator.expr(*places)), inputs=values)
 
 
-def _without_detours(graph: Graph, narrowed: Collection[Value]) -> Graph:
+def _remove_cast_pairs(graph: Graph, narrowed: Collection[Value]) -> Graph:
     """Keep an input int64 where all its readers are casts back to int64, and drop the casts.
 
     Its numbers may then be beyond int32. narrowed: the inputs of int32 that were int64; a Cast of
@@ -169,5 +169,32 @@ def _without_detours(graph: Graph, narrowed: Collection[Value]) -> Graph:
     return Graph(nodes, tuple(inputs), graph.outputs, graph.name)
 
 
-def _int32(value: Value) -> TensorType:
+def _int32_type(value: Value) -> TensorType:
     return TensorType(value.type.dims, DType.int32)
+
+
+SMALL_INTERVAL = Interval(-MAX_SMALL, MAX_SMALL)
+"""Bounds of the numbers of such inputs."""
+
+
+def has_int64_inputs(graph: Graph) -> bool:
+    """Return True where any input is of int64."""
+    return any(value.type.dtype is DType.int64 for value in graph.inputs)
+
+
+def small_input_names(graph: Graph) -> tuple[str, ...]:
+    """The inputs of which `graph` says that they are small."""
+    found = (node.inputs[0] for node in graph.nodes if isinstance(node.operator, Within))
+    return tuple(value.name for value in found if value is not None)
+
+
+def mark_small_inputs(graph: Graph, left: Collection[str]) -> Graph:
+    """Return `graph` for inputs that are `types.all_small`, except for those named in `left`."""
+    marked: dict[Value, Value] = {}
+    nodes: list[Node] = []
+    for value in graph.inputs:
+        if value.type.dtype is DType.int64 and value.name not in left:
+            marked[value] = Value(f"{value.name}, which is small", value.type)
+            nodes.append(Node(value.name, Within(SMALL_INTERVAL), (value,), (marked[value],)))
+    nodes += [node.with_values(marked) for node in graph.nodes]
+    return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)

@@ -1,39 +1,45 @@
-"""Fuse pointwise work into the producers of its operands: as an epilogue, or as a longer
-expression.
+"""Fuse pointwise work into the producers of its operands, as an epilogue or a longer expression, or
+into the product or convolution that reads it, as a prologue.
 
-What joins what depends on how the graph hangs together, not on the order of its nodes: of two
-producers whose results meet, the one that has more nodes before it takes the other's result, the
-first operand's of two as deep. Reference: Jouppi et al. do so in hardware; Rovder 2019, section 5,
-runs every step by itself.
+Which epilogue takes what depends on how the graph hangs together, not on the order of its nodes: of
+two producers whose results meet, the one that has more nodes before it takes the other's result,
+the first operand's of two as deep. Reference: Jouppi et al. do so in hardware; Rovder 2019, section
+5, runs every step by itself.
+
+The operand of a prologue is never stored, but each number of it is computed as often as it is read.
+So a prologue is fused where kernels may read it seldom: before products, convolutions of one tap or
+of each channel by itself, and those with strides. Whether a kernel then reads it too often is
+decided once it is chosen, and the two are unfused again where it does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr
 from glnn.graph.graph import Graph, Node, Value, ordered
-from glnn.graph.operators import Pointwise
-from glnn.graph.passes.rewriting import of_both
+from glnn.graph.operators import Conv2d, Matmul, Pointwise
+from glnn.graph.passes.graph_rewriter import GraphRewriter, with_origins
+from glnn.graph.prologue import Prologue, Spread
 from glnn.types import DType, Shape, TensorType
 
 Types = Mapping[Value, TensorType]
 
 
-def fuse(graph: Graph, types: Types, most: int) -> Graph:
+def fuse_pointwise(graph: Graph, types: Types, most: int) -> Graph:
     """Return `graph` with pointwise nodes fused into the producers of their operands.
 
     types: of every value, sizes known. most: how many operands a pointwise node may come to have.
     A value that somebody else reads, or that is an output, is never fused away; one that is read
     again by what is joined to its reader, as x of x sigmoid(x), is.
     """
-    return _Fusion(graph, types, most).graph()
+    return _PointwiseFusion(graph, types, most).graph()
 
 
-class _Fusion:
+class _PointwiseFusion:
     def __init__(self, graph: Graph, types: Types, most: int) -> None:
         self._graph, self._types, self._most = graph, types, most
         self._made: dict[Value, Node] = {}
@@ -46,7 +52,7 @@ class _Fusion:
             joined = self._joined(node)
             self._made |= dict.fromkeys(node.outputs, joined)
         graph, nodes = self._graph, ordered(self._graph.outputs, self._made)
-        nodes = tuple(_in_order(node) for node in nodes)
+        nodes = tuple(_sort_operands(node) for node in nodes)
         return Graph(nodes, graph.inputs, graph.outputs, graph.name)
 
     def _below(self, node: Node) -> int:
@@ -115,7 +121,7 @@ class _Fusion:
         if whole.calls > MOST_CALLS:
             return None
         made = replace(
-            of_both(first, first, node),
+            with_origins(first, first, node),
             epilogue=Epilogue(whole, tuple(extents)),
             extras=tuple(extras),
             outputs=node.outputs,
@@ -153,24 +159,26 @@ class _Fusion:
         whole = node.operator.expr(*arguments)
         if len(operands) > self._most or whole.calls > MOST_CALLS:
             return None
-        joined = of_both(first, first, node)
+        joined = with_origins(first, first, node)
         return replace(
             joined, operator=Pointwise(whole), inputs=tuple(operands), outputs=node.outputs
         )
 
 
-def _in_order(node: Node) -> Node:
+def _sort_operands(node: Node) -> Node:
     """Return `node` with the operands of sums and products in a fixed order, so that fewer programs
     differ.
     """
     if node.epilogue is not None:
-        return replace(node, epilogue=replace(node.epilogue, expr=_sorted(node.epilogue.expr)))
+        return replace(
+            node, epilogue=replace(node.epilogue, expr=_sort_expression(node.epilogue.expr))
+        )
     if isinstance(node.operator, Pointwise):
-        return replace(node, operator=Pointwise(_sorted(node.operator.expr)))
+        return replace(node, operator=Pointwise(_sort_expression(node.operator.expr)))
     return node
 
 
-def _sorted(expr: Expr) -> Expr:
+def _sort_expression(expr: Expr) -> Expr:
     def part(one: Expr, given: tuple[tuple[int, Expr], ...]) -> tuple[int, Expr]:
         """The first argument that a part has, and the part."""
         if not isinstance(one, Call):
@@ -181,3 +189,77 @@ def _sorted(expr: Expr) -> Expr:
         return min(place for place, _ in given), Call(one.function, arguments)
 
     return expr.fold(part)[-1][1]
+
+
+def fuse_prologues(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+    """Return `graph` with pointwise nodes fused into their only reader, as its prologue.
+
+    types: of every value; those of new ones are added. It comes behind `fuse`: what can go into an
+    epilogue is not computed over and over.
+    """
+    rewriter = GraphRewriter(graph, types)
+    for node in rewriter.nodes:
+        if isinstance(node.operator, Conv2d | Matmul) and node.operator.prologue is None:
+            _fuse_prologue(rewriter, node, node.operator)
+    return rewriter.graph()
+
+
+def _fuse_prologue(rewriter: GraphRewriter, node: Node, operator: Conv2d | Matmul) -> None:
+    """Fuse the producer of `node`'s x into it as its prologue, where that is possible."""
+    x, weight = node.inputs[:2]
+    first = rewriter.runtime_producer(x)
+    if first is None or x is None or weight is None or not rewriter.is_read_once(x):
+        return
+    if not isinstance(first.operator, Pointwise) or node.reads.count(x) > 1:
+        return
+    if not _reads_x_once(rewriter, operator, weight):
+        return
+    shape, given = rewriter.shape(x), [v for v in first.inputs if v is not None]
+    if any(rewriter.types[v].dtype is not DType.float32 for v in (x, *given)):
+        return
+    source = next(
+        (v for v in given if rewriter.shape(v) == shape and not rewriter.is_fixed(v)), None
+    )
+    if source is None:
+        return
+    beside = [v for v in dict.fromkeys(given) if v is not source]
+    extents = [_prologue_extent(rewriter, v, shape) for v in beside]
+    if None in extents:
+        return
+    places = (Arg(0) if v is source else Arg(1 + beside.index(v)) for v in given)
+    prologue = Prologue(first.operator.expr(*places), tuple(e for e in extents if e is not None))
+    seen = _prologue_operands(rewriter, node.name, prologue, beside, shape)
+    operator, inputs = replace(operator, prologue=prologue), (source, weight, *seen)
+    rewriter.fuse(first, node, replace(node, operator=operator, inputs=inputs))
+
+
+def _reads_x_once(rewriter: GraphRewriter, operator: Conv2d | Matmul, weight: Value) -> bool:
+    """Return True where a kernel reads each number of x for one tap alone, or for few results."""
+    shape = rewriter.shape(weight)
+    if isinstance(operator, Matmul):
+        return len(shape) == 2
+    depthwise = operator.groups > 1 and shape[:2] == (operator.groups, 1)
+    return prod(shape[2:]) == 1 or depthwise or operator.stride != (1, 1)
+
+
+def _prologue_extent(rewriter: GraphRewriter, value: Value, x: Shape) -> Spread | None:
+    """Return the extent of `value` relative to x of that shape; None where no prologue takes it."""
+    shape = rewriter.shape(value)
+    if len(shape) > len(x):
+        return None
+    if prod(shape) == 1:
+        return "one"
+    spread = (*(1,) * (len(x) - len(shape)), *shape)
+    if spread == (1, *x[1:2], *(1,) * (len(x) - 2)):
+        return "channel"
+    by_image = len(x) == 4 and spread == (*x[:2], 1, 1) and not rewriter.is_fixed(value)
+    return "image" if by_image else None
+
+
+def _prologue_operands(
+    rewriter: GraphRewriter, name: str, prologue: Prologue, beside: list[Value], x: Shape
+) -> Iterator[Value]:
+    """Return each operand in the shape that a prologue needs."""
+    shapes = prologue.shapes(x, x[0])
+    for value, shape in zip(beside, shapes.values(), strict=True):
+        yield rewriter.reshape(name, value, shape)

@@ -23,14 +23,14 @@ MOST_USES = 64
 A GPU does 14 (H200) to 50 (boards) operations in the time in which it reads a byte, and a float32
 that is used so often makes for a half as many a byte.
 """
-LEAST = 1 << 13
+LEAST_QUANTIZED = 1 << 13
 """Least number of elements of a weight that is quantised: smaller ones stay in caches, and launches
 take longer.
 """
 SCALED = Epilogue(call("mul", Arg(0), Arg(1)), ("channel",))
 
 
-def quantized(
+def quantize_weights(
     graph: Graph, types: dict[Value, TensorType], samples: int, *, whole: bool = False
 ) -> Graph:
     """Return `graph` with int8 weights in layers that are bound by reading their weights.
@@ -45,19 +45,19 @@ def quantized(
     finite: dict[Value, bool] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
-        weight = _weight(graph, node, types, samples)
+        weight = _quantizable_weight(graph, node, types, samples)
         if weight is not None and weight not in finite:
-            finite[weight] = _finite(constant(graph, weight, known))
+            finite[weight] = _is_finite(constant(graph, weight, known))
         if weight is None or not finite[weight]:
             nodes.append(node)
         elif whole:
-            nodes += _rounded(node, weight, types)
+            nodes += _round_node(node, weight, types)
         else:
-            nodes += _scaled(node, weight, types)
+            nodes += _quantize_node(node, weight, types)
     return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
 
 
-def _weight(
+def _quantizable_weight(
     graph: Graph, node: Node, types: Mapping[Value, TensorType], samples: int
 ) -> Value | None:
     """The weight that `node` is to have as int8; None where it has none."""
@@ -66,7 +66,9 @@ def _weight(
         return None
     found = operator.named(node.inputs)[operator.bytes[0]]
     type, result = types[found], types[node.outputs[0]].shape
-    plain = found in graph.fixed and type.dtype is DType.float32 and prod(type.shape) >= LEAST
+    plain = (
+        found in graph.fixed and type.dtype is DType.float32 and prod(type.shape) >= LEAST_QUANTIZED
+    )
     if not plain or len(type.shape) != len(result):  # a stack of matrices
         return None
     if type.shape[1] == 1:  # of channels one by one, which read more of images than of weights
@@ -75,19 +77,19 @@ def _weight(
     return found if rows <= MOST_USES * samples else None
 
 
-def _finite(weight: Constant) -> bool:
+def _is_finite(weight: Constant) -> bool:
     """Return True where all numbers of `weight` are finite."""
     found = evaluated(weight)
     return bool(np.isfinite(found.min()) and np.isfinite(found.max()))
 
 
-def _scaled(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
+def _quantize_node(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
     """Return `node` with `weight` as int8, behind the nodes that compute that and its scales."""
-    packed = _made(node, "int8", QuantizedWeight().infer([types[weight]])[0], types)
-    scales = _made(node, "scales", WeightScales().infer([types[weight]])[0], types)
+    packed = _weight_value(node, "int8", QuantizedWeight().infer([types[weight]])[0], types)
+    scales = _weight_value(node, "scales", WeightScales().infer([types[weight]])[0], types)
     epilogue = SCALED if node.epilogue is None else SCALED.then(node.epilogue)
     made = replace(
-        _taking(node, packed),
+        _with_weight(node, packed),
         epilogue=epilogue,
         extras=(scales, *node.extras),
         origins=(node,),
@@ -99,28 +101,28 @@ def _scaled(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[
     )
 
 
-def _rounded(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
+def _round_node(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
     """Return `node` with `weight` rounded, behind the node that does so."""
-    made = _made(node, "rounded", types[weight], types)
+    made = _weight_value(node, "rounded", types[weight], types)
     rounding = Node(made.name, RoundedWeight(), (weight,), (made,))
-    return rounding, _taking(node, made)
+    return rounding, _with_weight(node, made)
 
 
-def _taking(node: Node, weight: Value) -> Node:
+def _with_weight(node: Node, weight: Value) -> Node:
     """Return `node` with another weight."""
     named = zip(node.operator.names(len(node.inputs)), node.inputs, strict=True)
     inputs = tuple(weight if name in node.operator.bytes else value for name, value in named)
     return replace(node, inputs=inputs)
 
 
-def _made(node: Node, what: str, type: TensorType, types: dict[Value, TensorType]) -> Value:
+def _weight_value(node: Node, what: str, type: TensorType, types: dict[Value, TensorType]) -> Value:
     """A new value of `type`, made of the weight of `node`."""
     found = Value(f"{node.outputs[0].name}: weight, {what}", type)
     types[found] = type
     return found
 
 
-def samples_of(graph: Graph, shapes: Mapping[str, Shape]) -> int:
+def batch_size_of(graph: Graph, shapes: Mapping[str, Shape]) -> int:
     """Return the batch size of inputs of `shapes`: the size that the symbol of their batch stands
     for.
 

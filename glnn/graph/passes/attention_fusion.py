@@ -1,0 +1,398 @@
+"""Fuse attention, two products and a softmax between moves of heads, into one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from math import prod
+
+from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
+from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Expand, Matmul, Pointwise, Reshape, Softmax, Transpose
+from glnn.graph.operators.attention import Attention, Walk
+from glnn.graph.operators.move import Move
+from glnn.graph.operators.views import View
+from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
+from glnn.graph.passes.move_merging import MoveChain
+from glnn.symint import at_most, divides, same
+from glnn.types import DType, Shape, TensorType
+
+Legs = list[tuple[int, int]]
+"""Legs of a dimension, sizes and strides, the outermost first."""
+
+
+def merge_legs(legs: Iterable[tuple[int, int]]) -> Legs:
+    """Merge neighbouring legs that are one walk, and leave out legs of one place."""
+    found: Legs = []
+    for size, apart in legs:
+        if same(size, 1):
+            continue
+        if found and same(found[-1][1], size * apart):
+            found[-1] = found[-1][0] * size, apart
+        else:
+            found.append((size, apart))
+    return found
+
+
+def legs_of(chain: MoveChain, dim: int) -> Legs:
+    """Return the legs of dimension `dim` of the chain's result, in the memory of the chain's
+    operand.
+    """
+    return merge_legs(
+        (one.size, 0 if one.axis is None else one.step * prod(chain.shape[one.axis + 1 :]))
+        for one in chain.dims[dim]
+    )
+
+
+@dataclass(frozen=True)
+class StridedRead:
+    """A strided view of a value as rows of numbers, the tokens of heads."""
+
+    value: Value
+    start: int
+    stack: Legs
+    """Legs of samples and heads: two at most."""
+    token: int
+    step: int
+
+    @classmethod
+    def of(cls, value: Value, chain: MoveChain, tokens: int) -> StridedRead | None:
+        """Return the strided view of `chain`'s result, (stack tokens, numbers), in the memory of
+        `value`. None where it cannot be one.
+        """
+        rows, numbers = legs_of(chain, 0), legs_of(chain, 1)
+        token, start = 0, 0
+        if tokens > 1:
+            size, token = rows.pop() if rows else (1, 0)
+            if size % tokens:
+                return None
+            rows = merge_legs([*rows, (size // tokens, token * tokens)])
+        for place, apart in zip(chain.base, _strides_of(chain.shape), strict=True):
+            start += place * apart
+        step = numbers[0][1] if numbers else 1
+        steps = (*(apart for _, apart in rows), token, step)
+        beyond = any(
+            one.axis is not None and not at_most(one.size, chain.shape[one.axis])
+            for factors in chain.dims
+            for one in factors
+        )
+        if len(rows) > 2 or len(numbers) > 1 or min(steps) < 0 or beyond:
+            return None
+        return cls(value, start, rows, token, step)
+
+    def walk(self, heads: int) -> Walk:
+        """The same of stacks of so many heads."""
+        outer, inner = 0, 0
+        if len(self.stack) == 2:
+            (_, outer), (_, inner) = self.stack
+        elif self.stack:
+            ((_, inner),) = self.stack
+            outer = heads * inner
+        return Walk(self.start, outer, inner, self.token, self.step)
+
+
+def _strides_of(shape: Shape) -> list[int]:
+    return [prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _move_sources(
+    rewriter: GraphRewriter, value: Value, last: Iterable[Operator]
+) -> Iterator[tuple[Value, MoveChain]]:
+    """Yield the values that `value`, followed by `last`, is moved from, the farthest first and
+    `value` itself last, each with its chain of moves.
+    """
+    steps: list[tuple[Value, tuple[Operator, Shape] | None]] = [(value, None)]
+    while (node := rewriter.runtime_producer(value)) is not None:
+        operator, shape = node.operator, rewriter.shape(value)
+        if node.epilogue is not None or not isinstance(operator, View | Move):
+            break
+        (before,) = node.inputs
+        assert before is not None
+        value = before
+        steps.append((value, (operator, shape)))
+    for count in range(len(steps) - 1, -1, -1):
+        source = steps[count][0]
+        chain: MoveChain | None = MoveChain.of(rewriter.shape(source))
+        for _, step in reversed(steps[1 : count + 1]):
+            assert step is not None
+            chain = None if chain is None else chain.then(*step)
+        for operator in last:
+            chain = None if chain is None else chain.then(operator)
+        if chain is not None:
+            yield source, chain
+
+
+def find_strided_read(
+    rewriter: GraphRewriter, value: Value | None, tokens: int, *last: Operator, rows: bool = True
+) -> StridedRead | None:
+    """Return a strided view of `value` as the rows of numbers that `last` would make of it; None
+    where there is none. rows: only with the numbers of a row next to each other.
+    """
+    if value is None:
+        return None
+    for source, chain in _move_sources(rewriter, value, last):
+        found = StridedRead.of(source, chain, tokens)
+        if found is not None and (found.step == 1 or not rows):
+            return found
+    return None
+
+
+@dataclass(frozen=True)
+class AttentionScores:
+    """The operand of an attention's softmax: scaled products of queries and keys, plus a mask."""
+
+    product: Node
+    """Product of queries and keys."""
+    scale: float
+    """Factor of the product."""
+    mask: Value | None
+    """Mask that is added to the scaled product."""
+    shape: Shape
+    """Shape that the mask broadcasts to; of no meaning without one."""
+    zeros: bool
+    """True where rows without a softmax become zeros."""
+
+
+def match_scores(rewriter: GraphRewriter, weighted: Node) -> AttentionScores | None:
+    """Return the scores whose softmax is the first factor of the product `weighted`; None where
+    they are not scores, or something else reads them.
+    """
+    soft = _match_softmax(rewriter, weighted)
+    if soft is None:
+        return None
+    (value,), zeros = soft[0].inputs, soft[1]
+    scale, mask = 1.0, None
+    full: Shape = ()
+    while (node := rewriter.runtime_producer(value)) is not None and rewriter.is_read_once(value):
+        operator, shape = node.operator, rewriter.shape(node.outputs[0])
+        if node.epilogue is not None:
+            return None
+        if isinstance(operator, Matmul):
+            return AttentionScores(node, scale, mask, full, zeros)
+        if isinstance(operator, Pointwise):
+            found = _match_scale_and_mask(rewriter, node)
+            if found is None or (found[2] is not None and (mask is not None or scale != 1.0)):
+                return None
+            value, scale = found[0], scale * found[1]
+            mask, full = (mask, full) if found[2] is None else (found[2], shape)
+        elif isinstance(operator, View) and _keeps_last_dimension(rewriter, node):
+            value = node.inputs[0]
+        else:
+            return None
+    return None
+
+
+def _match_softmax(rewriter: GraphRewriter, weighted: Node) -> tuple[Node, bool] | None:
+    """The softmax along rows that is the first factor of `weighted`, and whether NaN of it became
+    zeros.
+    """
+    value, zeros, own = weighted.inputs[0], False, False
+    while (node := rewriter.runtime_producer(value)) is not None and node.epilogue is None:
+        operator = node.operator
+        if not own and not rewriter.is_read_once(value):
+            return None
+        if isinstance(operator, Softmax):
+            last = len(rewriter.shape(node.outputs[0])) - 1
+            return (node, zeros) if operator.axis in (-1, last) and not operator.log else None
+        if isinstance(operator, Pointwise) and not zeros:
+            value, zeros, own = _match_nan_guard(rewriter, node), True, True
+        elif isinstance(operator, View) and _keeps_last_dimension(rewriter, node):
+            value, own = node.inputs[0], False
+        else:
+            return None
+    return None
+
+
+def _match_nan_guard(rewriter: GraphRewriter, node: Node) -> Value | None:
+    """Return x where `node` is x with 0 for NaN, in one node or two, and reads x alone."""
+    assert isinstance(node.operator, Pointwise)
+    expr = node.operator.expr
+    if not isinstance(expr, Call) or expr.function != "where":
+        return None
+    test, instead, x = expr.arguments
+    if not isinstance(x, Arg) or not isinstance(instead, Scalar | Constant) or instead.value:
+        return None
+    value, readers = node.inputs[x.index], {node}
+    if isinstance(test, Arg):
+        maker = rewriter.runtime_producer(node.inputs[test.index])
+        if maker is None or maker.inputs != (value,) or not rewriter.is_read_once(maker.outputs[0]):
+            return None
+        readers.add(maker)
+        test = maker.operator.expr if isinstance(maker.operator, Pointwise) else test
+        x = Arg(0)
+    if test != Call("isnan", (x,)) or value is None or rewriter.is_output(value):
+        return None
+    return value if set(rewriter.readers(value)) == readers else None
+
+
+def _keeps_last_dimension(rewriter: GraphRewriter, node: Node) -> bool:
+    """Return True where the view `node` leaves the last dimension as it is."""
+    (before,), (after,) = node.inputs, node.outputs
+    return before is not None and rewriter.shape(before)[-1:] == rewriter.shape(after)[-1:]
+
+
+def _match_scale_and_mask(
+    rewriter: GraphRewriter, node: Node
+) -> tuple[Value, float, Value | None] | None:
+    """Return x, s and m where `node` is x s + m, m perhaps left out, and x as large as the
+    result.
+    """
+    assert isinstance(node.operator, Pointwise)
+    shape = rewriter.shape(node.outputs[0])
+    for i, x in enumerate(node.inputs):
+        if x is None or rewriter.shape(x) != shape or node.inputs.count(x) != 1:
+            continue
+        found = _match_multiple(node.operator.expr, i)
+        if found is None or not rewriter.is_read_once(x) or not _comes_from_product(rewriter, x):
+            continue
+        scale, other = found
+        mask = None if other is None else node.inputs[other]
+        if mask is None or rewriter.types[mask].dtype is DType.float32:
+            return x, scale, mask
+    return None
+
+
+def _comes_from_product(rewriter: GraphRewriter, value: Value | None) -> bool:
+    """Return True where `value` is a product, or made of one by views and pointwise work."""
+    while (node := rewriter.runtime_producer(value)) is not None:
+        if not isinstance(node.operator, View | Pointwise):
+            return isinstance(node.operator, Matmul)
+        if len(node.inputs) > 1:
+            return any(_comes_from_product(rewriter, one) for one in node.inputs)
+        value = node.inputs[0]
+    return False
+
+
+def _match_multiple(expr: Expr, place: int) -> tuple[float, int | None] | None:
+    """Return s and j where `expr` is argument `place` times s, with argument j added."""
+    if expr == Arg(place):
+        return 1.0, None
+    if not isinstance(expr, Call) or len(expr.arguments) != 2:
+        return None
+    for one, other in (expr.arguments, expr.arguments[::-1]):
+        found = _match_multiple(one, place)
+        if found is None:
+            continue
+        scale, added = found
+        if expr.function == "add" and added is None and isinstance(other, Arg):
+            return None if other.index == place else (scale, other.index)
+        number = float(other.value) if isinstance(other, Scalar | Constant) else 0.0
+        if expr.function == "mul" and added is None and number:
+            return scale * number, None
+        if expr.function == "div" and added is None and number and one is expr.arguments[0]:
+            return scale / number, None
+    return None
+
+
+Order = tuple[int, int, int]
+
+
+def fuse_attention(
+    graph: Graph, types: dict[Value, TensorType], is_profitable: FusionCheck
+) -> Graph:
+    """Return `graph` with attention as one operator, which reads and writes heads where they lie.
+
+    types: of every value; those of new ones are added.
+    """
+    if not any(isinstance(node.operator, Softmax) for node in graph.nodes):
+        return graph
+    rewriter = GraphRewriter(graph, types)
+    for node in rewriter.nodes:
+        if isinstance(node.operator, Matmul) and not rewriter.is_fixed(node.outputs[0]):
+            scores = match_scores(rewriter, node)
+            if scores is not None:
+                _fuse_at(rewriter, node, scores, is_profitable)
+    return rewriter.graph()
+
+
+def _fuse_at(
+    rewriter: GraphRewriter, weighted: Node, scores: AttentionScores, is_profitable: FusionCheck
+) -> None:
+    """Replace `weighted`, with the moves behind it, by an attention operator where that pays."""
+    (q, k), (_, v) = scores.product.inputs, weighted.inputs
+    if q is None or k is None or v is None or rewriter.is_fixed(k) or rewriter.is_fixed(v):
+        return
+    (_, width), (*batch, keys, _), (*again, columns, _) = map(rewriter.shape, (q, k, v))
+    count = batch[0] if batch else 1
+    total = rewriter.shape(q)[0]
+    if again != batch or 0 in (total, count, width, keys, columns):
+        return
+    queries = total // count
+    keyed, valued = Reshape((count * keys, width), True), Reshape((count * keys, columns), True)
+    turned = Transpose((0, 2, 1) if batch else (1, 0))
+    found = [find_strided_read(rewriter, q, queries), find_strided_read(rewriter, k, keys, keyed)]
+    found.append(find_strided_read(rewriter, v, keys, turned, valued))
+    moved = rewriter.add(weighted.name, turned, v)  # for values that lie with the keys innermost
+    found[2] = found[2] or find_strided_read(rewriter, moved, keys, valued)
+    if scores.mask is not None:
+        masked = Expand(scores.shape), Reshape((total, keys), True)
+        found.append(find_strided_read(rewriter, scores.mask, queries, *masked, rows=False))
+    reads = [one for one in found if one is not None]
+    inner = {one.stack[1][0] for one in reads if len(one.stack) == 2}
+    if len(reads) == len(found) and len(inner) < 2:
+        sizes = count, queries, keys, width, columns
+        _replace_by_attention(
+            rewriter, weighted, scores, sizes, reads, min(inner, default=None), is_profitable
+        )
+    rewriter.prune(moved)
+
+
+def _replace_by_attention(
+    rewriter: GraphRewriter,
+    weighted: Node,
+    scores: AttentionScores,
+    sizes: tuple[int, int, int, int, int],
+    reads: list[StridedRead],
+    heads: int | None,
+    is_profitable: FusionCheck,
+) -> None:
+    """The same with all that was found. sizes: of the stack, queries, keys, width and columns."""
+    count, queries, keys, width, columns = sizes
+    last, heads, order = _absorb_moves(rewriter, weighted, sizes, heads)
+    walks = tuple(one.walk(heads) for one in reads)
+    operator = Attention(
+        *(count // heads, heads, queries, keys, width, columns, walks),
+        *(scores.scale, order, scores.zeros),
+    )
+    values = [one.value for one in reads]
+    names = dict(zip(Attention.inputs, values, strict=False))
+    if not is_profitable(operator, {name: rewriter.types[value] for name, value in names.items()}):
+        return
+    made = rewriter.add(weighted.name, operator, *values)
+    shape = rewriter.shape(last.outputs[0])
+    rewriter.replace_by(last, rewriter.reshape(weighted.name, made, shape))
+
+
+def _absorb_moves(
+    rewriter: GraphRewriter,
+    weighted: Node,
+    sizes: tuple[int, int, int, int, int],
+    heads: int | None,
+) -> tuple[Node, int, Order]:
+    """The last of the moves behind `weighted` that attention can do, with how many heads it then
+    has, and their order.
+    """
+    count, queries, *_, columns = sizes
+    chain: MoveChain | None = MoveChain.of((count * queries, columns))
+    node, best = weighted, (weighted, heads or count, (0, 1, 2))
+    while chain is not None:
+        legs = merge_legs(leg for dim in range(len(chain.dims)) for leg in legs_of(chain, dim))
+        for many in (heads,) if heads else {count, *(size for size, _ in legs)}:
+            if not divides(many, count):
+                continue
+            apart = (count // many, many * queries * columns), (many, queries * columns)
+            outer = (*apart, (queries, columns))
+            for order in permutations(range(3)):
+                walked = merge_legs([*(outer[i] for i in order), (columns, 1)])
+                if same(walked, legs):
+                    best = node, many, (order[0], order[1], order[2])
+        value = node.outputs[0]
+        (reader, *_) = rewriter.readers(value) or (None,)
+        if reader is None or not rewriter.is_read_once(value):
+            break
+        if not isinstance(reader.operator, View | Move) or reader.epilogue is not None:
+            break
+        node, chain = reader, chain.then(reader.operator, rewriter.shape(reader.outputs[0]))
+    return best
