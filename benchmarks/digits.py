@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import GlnnError
-from glnn.training import generator
 from glnn.training.dataset import Dataset, read_dataset
+from glnn.training.samples import permutation
 
 FILE = Path(__file__).parent / "data" / "mnist-test.npz"
 TRAIN = 8000
@@ -49,7 +49,7 @@ def digits(folder: Path | None = None) -> Digits:
     given, test = read_dataset(FILE if folder is None else folder)
     name = f"MNIST in {folder}"
     if folder is None:
-        order = generator.permutation(SEED, 0, len(given))
+        order = permutation(SEED, 0, len(given))
         given, test = given[order[:TRAIN]], given[order[TRAIN:]]
         name = "the 10,000 test images of MNIST"
     if test is None or given.x.shape[1:] != PIXELS or test.x.shape[1:] != PIXELS:

@@ -24,7 +24,7 @@ from glnn.training import (
     Schedule,
     Trainer,
 )
-from glnn.training.generator import permutation
+from glnn.training.samples import permutation
 
 Row = dict[str, Any]
 Batch = tuple[NDArray[np.float32], NDArray[np.int32]]

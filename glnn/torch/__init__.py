@@ -16,14 +16,18 @@ from torch import fx
 
 from glnn.errors import GlnnError, shown
 from glnn.session import InferenceSession
-from glnn.torch.captured_graph import CapturedGraph
-from glnn.torch.refused import LeftToPyTorch, RefusedError, leave
+from glnn.torch.captured_graph import (
+    CapturedGraph,
+    LeftToPyTorch,
+    RefusedError,
+    warn_left_to_pytorch,
+)
 from glnn.torch.running import CompiledGraph
 
 __all__ = ["LeftToPyTorch", "compile"]
 LOG = logging.getLogger(__name__)
 Result = Callable[..., Sequence[Any]]
-OWN = ("check",)
+OTHER_OPTIONS = ("check",)
 """Options that are not InferenceSession's."""
 
 
@@ -43,20 +47,20 @@ def compile(
     given back as PyTorch's, with a warning of LeftToPyTorch. Raises GlnnError for an unknown
     option.
     """
-    given = dict(options or {})
-    known = [*list(signature(InferenceSession).parameters)[1:], *OWN]
-    for name in given:
+    session_options = dict(options or {})
+    known = [*list(signature(InferenceSession).parameters)[1:], *OTHER_OPTIONS]
+    for name in session_options:
         if name not in known:
             raise GlnnError(f"unknown option {shown(name)}: glnn has {', '.join(known)}")
-    check = given.pop("check", True)
+    check = session_options.pop("check", True)
     if type(check) is not bool:
         raise GlnnError(f"option 'check' must be a bool, got {shown(check)}")
     try:
-        found = CapturedGraph.from_graph(graph, inputs)
+        captured = CapturedGraph.from_graph(graph, inputs)
     except RefusedError as error:
-        leave(graph, str(error))
+        warn_left_to_pytorch(graph, str(error))
         return graph  # type: ignore[no-any-return]
-    if not found.computed:
+    if not captured.computed:
         LOG.debug("a graph computes nothing: it is PyTorch's")
         return graph  # type: ignore[no-any-return]
-    return CompiledGraph(found, given, check)
+    return CompiledGraph(captured, session_options, check)

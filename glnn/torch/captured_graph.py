@@ -1,7 +1,10 @@
-"""A graph as PyTorch's compiler hands it over: what its inputs and its outputs are."""
+"""A graph as PyTorch's compiler hands it over, and the warning where it is left to PyTorch."""
 
 from __future__ import annotations
 
+import logging
+import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from glnn.torch.refused import RefusedError
+from glnn.errors import printable
 
 TYPES = (
     *(torch.float32, torch.float16, torch.bool),
@@ -243,3 +246,36 @@ def _memory(value: Any) -> int | None:
     values.
     """
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+LOG = logging.getLogger(__name__)
+PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+MAX_REASON = 300  # letters of a reason
+
+
+class LeftToPyTorch(UserWarning):
+    """A graph, or a call of it, is computed by PyTorch itself; the text says why."""
+
+
+class RefusedError(Exception):
+    """The reason why glnn does not run a graph: half a sentence that begins with a small letter."""
+
+
+def warn_left_to_pytorch(graph: fx.GraphModule, reason: str) -> None:
+    """Warn that `graph` is PyTorch's, and why."""
+    text = printable(" ".join(reason.split()))
+    text = text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 3]}..."
+    message = f"{describe_graph(graph)} is left to PyTorch: {text}"
+    LOG.info("%s", message)
+    warnings.warn(message, LeftToPyTorch, stacklevel=2)
+
+
+def describe_graph(graph: fx.GraphModule) -> str:
+    """Return a name for `graph`: the place in the program where it begins, and its number of
+    operators.
+    """
+    nodes = [node for node in graph.graph.nodes if node.op.startswith("call")]
+    places = [PLACE.findall(node.stack_trace or "") for node in nodes]
+    first = next((found[-1] for found in places if found), None)
+    where = f" from {first[0]}:{first[1]} ({first[2]})" if first else ""
+    return f"the graph of {len(nodes)} operator{'s'[: len(nodes) != 1]}{where}"

@@ -16,9 +16,16 @@ from glnn.errors import GlnnError, ModelError, shown
 from glnn.gl.device_selection import load_triton
 from glnn.model.onnx_format import GraphModel, model_from_proto
 from glnn.tensor_info import BATCH
-from glnn.torch.decompositions import decompositions
-from glnn.torch.exporting import EXPORTING, MOST_BYTES, attempt, check, name_sizes, quiet
-from glnn.torch.refused import RefusedError
+from glnn.torch.captured_graph import RefusedError
+from glnn.torch.exporting import (
+    EXPORTING,
+    MOST_BYTES,
+    attempt,
+    check,
+    decompositions,
+    name_sizes,
+    quiet,
+)
 
 Tensors = tuple[Any, ...]
 

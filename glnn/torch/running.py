@@ -15,9 +15,14 @@ from glnn.errors import GlnnError, first_line
 from glnn.graph.error import relative_error
 from glnn.process import process_lock
 from glnn.session import InferenceSession
-from glnn.torch.captured_graph import CapturedGraph, number
+from glnn.torch.captured_graph import (
+    CapturedGraph,
+    RefusedError,
+    describe_graph,
+    number,
+    warn_left_to_pytorch,
+)
 from glnn.torch.exporting import ExportedGraph, export, input_name, output_name
-from glnn.torch.refused import RefusedError, leave, name
 from glnn.types import Array
 
 Mark = tuple[int, int, bytes]
@@ -114,10 +119,10 @@ class CompiledGraph:
             self._failures += 1
             reason = f"{type(error).__name__}: {first_line(error)}"
             if self._failures < FAILURES:
-                leave(self._graph, f"this time, {reason}")
+                warn_left_to_pytorch(self._graph, f"this time, {reason}")
                 return self._graph(*inputs)  # type: ignore[no-any-return]
             self._refusal = reason
-        leave(self._graph, self._refusal)
+        warn_left_to_pytorch(self._graph, self._refusal)
         self._device_weights.clear()
         return self._graph(*inputs)  # type: ignore[no-any-return]
 
@@ -147,7 +152,7 @@ class CompiledGraph:
         wanted = [output_name(i) for i in captured.computed]
         results = [_tensor(array, feeds.values()) for array in session.run(wanted, feeds)]
         if made:  # only now is it known what `auto` takes
-            LOG.info("%s runs on %s", name(self._graph), session.backend.name)
+            LOG.info("%s runs on %s", describe_graph(self._graph), session.backend.name)
         if self._check:
             shapes = tuple(tuple(inputs[i].shape) for i in captured.tensors)
             if (exported, shapes) not in device_weights.checked:
@@ -198,7 +203,10 @@ class CompiledGraph:
             self._restless.update(changed)
             moved = [i for i, count in self._restless.items() if count >= RESTLESS]
             if moved:
-                LOG.info("%s: weights change in each call: inputs from now on", name(self._graph))
+                LOG.info(
+                    "%s: weights change in each call: inputs from now on",
+                    describe_graph(self._graph),
+                )
                 self._captured = self._captured.with_inputs(moved)
                 self._exports.clear()
                 self._device_weights.clear()

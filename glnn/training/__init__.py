@@ -1,27 +1,32 @@
 """Training: losses, optimisers, schedules, and the graph that a training step is."""
 
 from glnn.training.callbacks import Callback, Checkpoint, EarlyStopping
-from glnn.training.cross_entropy import CrossEntropyLoss
 from glnn.training.history import History, Row
 from glnn.training.losses import (
     BCEWithLogitsLoss,
+    CrossEntropyLoss,
     HuberLoss,
     KLDivLoss,
     L1Loss,
     Loss,
     MSELoss,
 )
-from glnn.training.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
-from glnn.training.schedules import (
+from glnn.training.optimizers import (
+    SGD,
+    Adagrad,
+    Adam,
+    AdamW,
     ConstantLR,
     CosineAnnealingLR,
     LinearLR,
     OneCycleLR,
+    Optimizer,
+    RMSprop,
     Schedule,
     StepLR,
 )
-from glnn.training.step import StepGraph, accumulating, applying, evaluating, training_step
-from glnn.training.steps import Evaluation
+from glnn.training.step_graph import StepGraph, accumulating, applying, evaluating, training_step
+from glnn.training.step_runner import Evaluation
 from glnn.training.trainer import Trainer
 
 __all__ = [

@@ -19,7 +19,7 @@ MONITORED = ("loss", *MISSING)
 """The metrics that early stopping can monitor."""
 
 
-class Training(Protocol):
+class TrainerView(Protocol):
     """The trainer, as a callback sees it."""
 
     @property
@@ -46,16 +46,16 @@ class Training(Protocol):
 class Callback:
     """The functions that `Trainer.fit` calls; subclasses override those that they need."""
 
-    def on_begin(self, trainer: Training) -> None:
+    def on_begin(self, trainer: TrainerView) -> None:
         """Run before the first step of `fit`, after a checkpoint was restored."""
 
-    def on_step_end(self, trainer: Training) -> None:
+    def on_step_end(self, trainer: TrainerView) -> None:
         """Run after each update. Reading from the device here makes every step wait for it."""
 
-    def on_epoch_end(self, trainer: Training) -> None:
+    def on_epoch_end(self, trainer: TrainerView) -> None:
         """Run after each epoch, whose numbers are `trainer.history[-1]`."""
 
-    def on_end(self, trainer: Training, interrupted: bool) -> None:
+    def on_end(self, trainer: TrainerView, interrupted: bool) -> None:
         """Run at the end of `fit`, also after Ctrl-C (`interrupted`), but not after an error."""
 
     def state(self) -> dict[str, Array]:
@@ -103,11 +103,11 @@ class EarlyStopping(Callback):
         """The best number so far; None before the first epoch."""
         return self._sign * self._best if isfinite(self._best) else None
 
-    def on_begin(self, trainer: Training) -> None:
+    def on_begin(self, trainer: TrainerView) -> None:
         if self._waited >= self.patience:  # it had stopped before the checkpoint
             trainer.stop()
 
-    def on_epoch_end(self, trainer: Training) -> None:
+    def on_epoch_end(self, trainer: TrainerView) -> None:
         value = getattr(trainer.history[-1], self.monitor)
         if value is None:
             needs = "validation data" if self.monitor.startswith("validation") else "classes"
@@ -120,7 +120,7 @@ class EarlyStopping(Callback):
         if self._waited >= self.patience:
             trainer.stop()
 
-    def on_end(self, trainer: Training, interrupted: bool) -> None:
+    def on_end(self, trainer: TrainerView, interrupted: bool) -> None:
         if interrupted:
             return
         if self._weights:
@@ -169,7 +169,7 @@ class Checkpoint(Callback):
         self.steps, self.seconds = steps, seconds
         self._saved, self._due = (-1, -1), inf
 
-    def on_begin(self, trainer: Training) -> None:
+    def on_begin(self, trainer: TrainerView) -> None:
         try:
             try_write(self.path)
         except (OSError, ValueError) as error:
@@ -177,19 +177,19 @@ class Checkpoint(Callback):
         self._saved = -1, -1
         self._due = inf if self.seconds is None else monotonic() + self.seconds
 
-    def on_step_end(self, trainer: Training) -> None:
+    def on_step_end(self, trainer: TrainerView) -> None:
         if (self.steps and trainer.steps % self.steps == 0) or monotonic() >= self._due:
             self._save(trainer)
 
-    def on_epoch_end(self, trainer: Training) -> None:
+    def on_epoch_end(self, trainer: TrainerView) -> None:
         if self.epochs and len(trainer.history) % self.epochs == 0:
             self._save(trainer)
 
-    def on_end(self, trainer: Training, interrupted: bool) -> None:
+    def on_end(self, trainer: TrainerView, interrupted: bool) -> None:
         if self._saved != (trainer.steps, len(trainer.history)):
             self._save(trainer)
 
-    def _save(self, trainer: Training) -> None:
+    def _save(self, trainer: TrainerView) -> None:
         trainer.save(self.path)
         self._saved = trainer.steps, len(trainer.history)
         if self.seconds is not None:

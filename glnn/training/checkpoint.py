@@ -46,7 +46,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Batches:
+class EpochBatches:
     """The division of an epoch into batches; an epoch can only be resumed with the same."""
 
     count: int = 0
@@ -91,7 +91,7 @@ class Snapshot:
     """The content of each state."""
     place: Position
     """The position of the training."""
-    batches: Batches
+    batches: EpochBatches
     """The division of its epochs into batches."""
     setup: Setup
     """The arguments and the backend of the training."""
@@ -145,7 +145,7 @@ def read(path: str | os.PathLike[str]) -> Snapshot:
         return Snapshot(
             states,
             _dataclass_of(Position, about["place"]),
-            _dataclass_of(Batches, about["batches"]),
+            _dataclass_of(EpochBatches, about["batches"]),
             _dataclass_of(Setup, about["setup"]),
             {name: tuple(names) for name, names in about["kernels"].items()},
             History.from_json(about["history"]),

@@ -1,12 +1,19 @@
-"""Training of a model: `Trainer`."""
+"""Training of a model: `Trainer`, and the epochs of its `fit`."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from types import FrameType
+from typing import Any, Protocol
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler.fastest import candidates
@@ -14,11 +21,11 @@ from glnn.errors import GlnnError, ModelError, shown
 from glnn.gl import Device
 from glnn.model import Model
 from glnn.model.onnx_format import GraphModel
+from glnn.progress_bar import numbers_column, rich_bar, share_bar
 from glnn.runtime.options import BackendChoice
-from glnn.training.backend_choice import fastest_backend
-from glnn.training.callbacks import Callback, Checkpoint
+from glnn.training.callbacks import Callback, Checkpoint, TrainerView
 from glnn.training.checkpoint import (
-    Batches,
+    EpochBatches,
     Position,
     Setup,
     Snapshot,
@@ -26,15 +33,12 @@ from glnn.training.checkpoint import (
     read,
     write,
 )
-from glnn.training.cross_entropy import CrossEntropyLoss
-from glnn.training.data import SampleConverter, held_out
-from glnn.training.epoch_loop import Fit, FitProgress
-from glnn.training.forward import frozen_parameters
-from glnn.training.history import History
-from glnn.training.losses import Loss
-from glnn.training.optimizers import Adam, Optimizer
-from glnn.training.schedules import Schedule
-from glnn.training.steps import BatchKey, Evaluation, Recipe, Steps
+from glnn.training.history import History, Row
+from glnn.training.losses import CrossEntropyLoss, Loss
+from glnn.training.optimizers import Adam, Optimizer, Schedule
+from glnn.training.samples import SampleConverter, Samples, permutation, split_validation
+from glnn.training.step_graph import frozen_parameters
+from glnn.training.step_runner import BatchKey, Evaluation, Recipe, StepRunner, choose_backend
 from glnn.types import Array
 from glnn.version import VERSION
 
@@ -100,7 +104,7 @@ class Trainer:
         where: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
         opened = open_backend(backend, **where)
         self._recipe = Recipe(model, self._optimizer, options)
-        self._steps = Steps(self._recipe, opened, kernels or {})
+        self._steps = StepRunner(self._recipe, opened, kernels or {})
         self._candidates = candidates(backend, kernels or {}, **where)  # until one is chosen
         self._choice: BackendChoice | None = None
         self._converter, self._course = SampleConverter(model, self._loss), FitProgress()
@@ -231,8 +235,8 @@ class Trainer:
             raise GlnnError("resume and every need a checkpoint, got None")
         given, own = self._converter.samples, Checkpoint(checkpoint or "", steps=every)
         self._callbacks = _check_callbacks(callbacks, () if checkpoint is None else (own,))
-        samples, held = held_out(given(x, y), validation, given, self._seed)
-        batches = Batches(samples.count, batch_size, accumulate, bool(shuffle))
+        samples, held = split_validation(given(x, y), validation, given, self._seed)
+        batches = EpochBatches(samples.count, batch_size, accumulate, bool(shuffle))
         self._begin(batches, checkpoint if resume else None)
         size = min(batch_size, samples.count)
         self._choose_backend(
@@ -316,7 +320,7 @@ class Trainer:
     def _choose_backend(self, key: BatchKey, batch: Mapping[str, Array]) -> None:
         """Train on the fastest backend from now on, unless one is chosen already."""
         if self._candidates:
-            self._choice = fastest_backend(self._recipe, self._candidates, key, batch)
+            self._choice = choose_backend(self._recipe, self._candidates, key, batch)
             LOG.info("training of %s: auto takes %s", self._model.name, self._choice)
             self._move_to(self._candidates[self._choice.backend])
 
@@ -325,7 +329,7 @@ class Trainer:
         if backend is not self._steps.backend:
             self._steps = self._steps.moved_to(backend, self._loss)
 
-    def _begin(self, batches: Batches, checkpoint: str | os.PathLike[str] | None) -> None:
+    def _begin(self, batches: EpochBatches, checkpoint: str | os.PathLike[str] | None) -> None:
         """Begin to fit, or go on where the checkpoint was written, if it is there."""
         course = self._course
         if checkpoint is None or not Path(checkpoint).exists():
@@ -376,3 +380,249 @@ def assign_parameters(model: Model, weights: Mapping[str, Array]) -> Model:
             if (full := f"{node.name}.{name}") in weights:
                 setattr(node.layer, name, weights[full])
     return model
+
+
+BAR_INTERVAL = 0.25  # seconds between two updates of the bar: each reads from the device
+
+
+@dataclass
+class FitProgress:
+    """The progress of `fit`."""
+
+    batches: EpochBatches = field(default_factory=EpochBatches)
+    """The division of the epochs into batches."""
+    history: History = field(default_factory=History)
+    """The epochs that are over."""
+    epoch: int = 0
+    """The number of epochs that are over."""
+    sample: int = 0
+    """Samples of the next one that were trained on."""
+    began: int = 0
+    """Epochs that were over when `fit` began."""
+    seconds: float = 0.0
+    """The time that the epoch took until `resumed`."""
+    resumed: float = field(default_factory=perf_counter)
+    """The time at which the epoch began or went on, by `perf_counter`."""
+    stopped: bool = False
+    """Whether a callback asked for the end."""
+
+    @property
+    def spent(self) -> float:
+        """The seconds that the epoch took so far; 0 between two."""
+        return self.seconds + perf_counter() - self.resumed if self.sample else 0.0
+
+    @property
+    def place(self) -> Position:
+        """The same for a checkpoint."""
+        return Position(self.epoch, self.sample, self.began, self.spent)
+
+    def begin(self, place: Position, batches: EpochBatches, history: History) -> None:
+        """Be there."""
+        self.epoch, self.sample, self.began = place.epoch, place.sample, place.began
+        self.seconds, self.resumed = place.seconds, perf_counter()
+        self.batches, self.history = batches, history
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The arguments and state of one call of `fit`."""
+
+    steps: StepRunner
+    """The steps of the training."""
+    course: FitProgress
+    """The progress."""
+    samples: Samples
+    """The samples to train on."""
+    validation: Samples | None
+    """The samples to evaluate on after each epoch."""
+    epochs: int
+    """The number of epochs, from where `fit` began."""
+    seed: int | None
+    """The seed of the order of the samples; None: they stay as they are."""
+    learning_rate: Callable[[int], float]
+    """A function of the number of steps, which returns the learning rate of the next."""
+
+    def run(self, trainer: TrainerView, callbacks: Sequence[Callback], shown: bool | None) -> None:
+        """Train. trainer: what `callbacks` are given. shown: see `progress`.
+
+        Raises KeyboardInterrupt after Ctrl-C, once the step that is under way is over and the
+        callbacks were told.
+        """
+        course, last = self.course, self.course.began + self.epochs
+        course.stopped = False
+        # A checkpoint is of what the others have seen, and of what they then leave behind.
+        after = sorted(callbacks, key=lambda one: isinstance(one, Checkpoint))
+        before = sorted(callbacks, key=lambda one: not isinstance(one, Checkpoint))
+        with defer_interrupt() as interruption, progress(shown) as bar:
+            for callback in after:
+                callback.on_begin(trainer)
+            while course.epoch < last and not course.stopped:
+                self._epoch(trainer, after, bar, interruption)
+                if interruption.requested:
+                    break
+            for callback in before:
+                callback.on_end(trainer, interruption.requested)
+        if interruption.requested:
+            raise KeyboardInterrupt
+
+    def _epoch(
+        self,
+        trainer: TrainerView,
+        callbacks: Sequence[Callback],
+        bar: Bar,
+        interruption: Interruption,
+    ) -> None:
+        """Train on what is left of an epoch, or until something ends that."""
+        course, samples, batches = self.course, self.samples, self.course.batches
+        order = None
+        if self.seed is not None:
+            order = permutation(self.seed, course.epoch, samples.count)
+        if not course.sample:
+            self.steps.clear()
+            course.seconds, course.resumed = 0.0, perf_counter()
+        bar.begin(course.epoch - course.began + 1, self.epochs, samples.count, course.sample)
+        every_step = [c.on_step_end for c in callbacks if _overrides(c, "on_step_end")]
+        asked: dict[int, BatchKey] = {}
+        for end, batch in samples.batches(batches.batch_size, order, course.sample):
+            if (count := end - course.sample) not in asked:
+                asked[count] = BatchKey.for_samples(samples, count, parts=batches.accumulate)
+            self.steps.perform(asked[count], batch)
+            course.sample = end
+            for call in every_step:
+                call(trainer)
+            if bar.due():
+                found = self.steps.read_evaluation(samples)
+                bar.show(end, found.loss, found.accuracy)
+            if interruption.requested or (course.stopped and end < samples.count):
+                return
+        self._end(trainer, callbacks)
+
+    def _end(self, trainer: TrainerView, callbacks: Sequence[Callback]) -> None:
+        """Record the metrics of the epoch that is over."""
+        course, found = self.course, self.steps.read_evaluation(self.samples)
+        validation = None
+        if self.validation is not None:
+            validation = self.steps.evaluate(self.validation, course.batches.batch_size)
+        row = Row(
+            course.epoch + 1,
+            self.steps.count,
+            found.loss,
+            found.accuracy,
+            validation.loss if validation else None,
+            validation.accuracy if validation else None,
+            self.learning_rate(self.steps.count),
+            course.spent,
+        )
+        course.epoch, course.sample = course.epoch + 1, 0
+        course.history = History((*course.history.rows, row))
+        for callback in callbacks:
+            callback.on_epoch_end(trainer)
+
+
+def _overrides(callback: Callback, method: str) -> bool:
+    return getattr(type(callback), method) is not getattr(Callback, method)
+
+
+@dataclass
+class Interruption:
+    """A request by Ctrl-C to end training."""
+
+    requested: bool = False
+    """Set at the first time; the second raises KeyboardInterrupt at once."""
+
+
+@contextmanager
+def defer_interrupt() -> Iterator[Interruption]:
+    """Defer the first Ctrl-C to the end of the step, within the context.
+
+    In other threads than the main one, or where the program handles SIGINT itself, nothing is
+    changed.
+    """
+    found = Interruption()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if found.requested:
+            raise KeyboardInterrupt
+        found.requested = True
+
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield found
+        return
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield found
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Bar(Protocol):
+    """Shows the progress of training."""
+
+    def begin(self, epoch: int, epochs: int, samples: int, done: int) -> None:
+        """Show an epoch, the `epoch`-th of `epochs`, of so many samples; some may be done."""
+
+    def due(self) -> bool:
+        """Return True where it is time for `show`."""
+
+    def show(self, done: int, loss: float, accuracy: float | None) -> None:
+        """Show that so many samples of the epoch are done, and what is known of them."""
+
+
+class _HiddenBar:
+    """A progress bar that is not shown."""
+
+    def begin(self, epoch: int, epochs: int, samples: int, done: int) -> None:
+        pass
+
+    def due(self) -> bool:
+        return False
+
+    def show(self, done: int, loss: float, accuracy: float | None) -> None:
+        pass
+
+
+class _VisibleBar:
+    """A bar of rich's, which is drawn when it is told to and by no thread."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar, self._task = bar, None
+        self._next = self._began = 0.0
+        self._before = 0
+
+    def begin(self, epoch: int, epochs: int, samples: int, done: int) -> None:
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        description = f"epoch {epoch}/{epochs}"
+        self._task = self._bar.add_task(description, total=samples, completed=done, numbers="")
+        self._bar.refresh()
+        self._before, self._began = done, perf_counter()
+        self._next = self._began + BAR_INTERVAL
+
+    def due(self) -> bool:
+        return perf_counter() >= self._next
+
+    def show(self, done: int, loss: float, accuracy: float | None) -> None:
+        now = perf_counter()
+        pace = (done - self._before) / max(now - self._began, 1e-9)
+        right = "" if accuracy is None else f"accuracy {accuracy:.2%}  "
+        numbers = f"loss {loss:.4f}  {right}{pace:,.0f} samples/s"
+        self._bar.update(self._task, completed=done, numbers=numbers)
+        self._bar.refresh()
+        self._next = perf_counter() + BAR_INTERVAL
+
+
+@contextmanager
+def progress(shown: bool | None) -> Iterator[Bar]:
+    """Show a bar until the end of the context.
+
+    shown: None means where standard error is a terminal.
+    """
+    if not (sys.stderr.isatty() if shown is None else shown):
+        yield _HiddenBar()
+        return
+    from rich.progress import MofNCompleteColumn
+
+    made = rich_bar(MofNCompleteColumn(), numbers_column(), prints=True)
+    with made as bar, share_bar(bar):
+        yield _VisibleBar(bar)

@@ -38,7 +38,7 @@ from glnn.model import Model as Layers
 from glnn.model.load import load_bytes
 from glnn.model.node import Node as LayerNode
 from glnn.tensor_info import BATCH, TensorInfo
-from glnn.training.forward import Forward
+from glnn.training.step_graph import Forward
 from glnn.types import DType, TensorType
 from tests.gradients.case import wide
 

@@ -241,7 +241,9 @@ def test_within_an_epoch_batches_must_be_the_same(tmp_path) -> None:
         )
     for change in ({"batch_size": 9}, {"shuffle": False}, {"accumulate": 2}):
         fit = {"batch_size": 8, "checkpoint": path, "resume": True, "callbacks": [Callback()]}
-        with pytest.raises(ModelError, match=r"was written within an epoch of Batches\(count=27"):
+        with pytest.raises(
+            ModelError, match=r"was written within an epoch of EpochBatches\(count=27"
+        ):
             Trainer(small(), backend="cpu").fit(x, y, **{**fit, **change})
     with pytest.raises(ModelError, match="was written by a fit with 2 callbacks, got 1"):
         Trainer(small(), backend="cpu").fit(x, y, 1, 8, checkpoint=path, resume=True)

@@ -14,8 +14,7 @@ import pytest
 
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.model import TensorInfo
-from glnn.training.dataset import Dataset, read_dataset
-from glnn.training.idx import read_idx
+from glnn.training.dataset import Dataset, read_dataset, read_idx
 
 IMAGES = np.arange(5 * 3 * 2, dtype=np.uint8).reshape(5, 3, 2)
 LABELS = np.array([3, 0, 1, 1, 9], np.uint8)

@@ -14,8 +14,7 @@ from glnn.errors import DeviceError
 from glnn.layers import BatchNorm1d, Linear
 from glnn.model import Model
 from glnn.training import SGD, CrossEntropyLoss, Trainer
-from glnn.training.backend_choice import fastest_backend
-from glnn.training.steps import Steps
+from glnn.training.step_runner import StepRunner, choose_backend
 
 X = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)
 Y = np.arange(12) % 3
@@ -39,16 +38,16 @@ def trained_on(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The backends of all steps; by the clock a warm one takes the least on feedback."""
     names: list[str] = []
     seconds = {"cpu": 0.2, "feedback": 0.1, "compute": 0.5}
-    now, perform = [0.0], Steps.perform
+    now, perform = [0.0], StepRunner.perform
 
-    def performed(self: Steps, asked: object, batch: object) -> None:
+    def performed(self: StepRunner, asked: object, batch: object) -> None:
         name = self.backend.name
         now[0] += seconds[name] + (8.0 if name == "feedback" and name not in names else 0.0)
         names.append(name)
         perform(self, asked, batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Steps, "perform", performed)
-    monkeypatch.setattr(fastest_backend, "__defaults__", (lambda: now[0],))
+    monkeypatch.setattr(StepRunner, "perform", performed)
+    monkeypatch.setattr(choose_backend, "__defaults__", (lambda: now[0],))
     return names
 
 

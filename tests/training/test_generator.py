@@ -12,7 +12,7 @@ from glnn.compiler import evaluate
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pointwise
 from glnn.graph.threefry import threefry, uniform
-from glnn.training.generator import permutation
+from glnn.training.samples import permutation
 
 KNOWN = (  # tests/kat_vectors of the library Random123: counters, keys, words
     ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),

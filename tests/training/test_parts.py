@@ -1,4 +1,4 @@
-"""Batches that are computed in parts: where that is asked for, and where memory is short."""
+"""EpochBatches that are computed in parts: where that is asked for, and where memory is short."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_pictures_that_do_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     Image.new("L", (3, 2)).save(tmp_path / "b" / "1.png")
     with pytest.raises(ShapeError, match=r"1\.png: expected samples of one shape, got \(1, 2, 2\)"):
         find(tmp_path).read(read)
-    monkeypatch.setattr(picture_folder, "memory", lambda: 60)
+    monkeypatch.setattr(picture_folder, "memory_limit", lambda: 60)
     with pytest.raises(ModelError, match=r"5 samples of \(1, 2, 2\) take .* smaller or fewer"):
         find(tmp_path).read(read)
     for path in tmp_path.rglob("*.png"):

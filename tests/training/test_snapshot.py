@@ -10,7 +10,7 @@ import pytest
 
 from glnn.errors import ModelError
 from glnn.training.checkpoint import (
-    Batches,
+    EpochBatches,
     Position,
     Setup,
     Snapshot,
@@ -29,7 +29,7 @@ def snapshot(rng) -> Snapshot:
     return Snapshot(
         states | {"step": np.array(7, np.int32)},
         Position(2, 32, 1, 0.25),
-        Batches(100, 16, 2, False),
+        EpochBatches(100, 16, 2, False),
         SETUP,
         {"training 16": ("matmul/tiled", "pointwise")},
         History((Row(1, 4, 0.5, None, None, None, 0.1, 0.25),)),
@@ -62,7 +62,7 @@ def test_what_cannot_be_written_leaves_the_old_one(snapshot, tmp_path) -> None:
     write(path, snapshot)
     before = path.read_bytes()
     with pytest.raises(ModelError, match=r"c\.npz: cannot be written"):
-        write(path, Snapshot({"\ud800": np.zeros(1)}, Position(), Batches(), SETUP))
+        write(path, Snapshot({"\ud800": np.zeros(1)}, Position(), EpochBatches(), SETUP))
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
     with pytest.raises(ModelError, match="cannot be written: is a folder"):
         write(tmp_path, snapshot)

@@ -403,7 +403,7 @@ def test_the_bar_is_only_for_terminals(mlp, samples, capsys, monkeypatch) -> Non
     Trainer(mlp(), backend="cpu").fit(*samples, 2)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr("glnn.training.epoch_loop.BAR_INTERVAL", 0.0)
+    monkeypatch.setattr("glnn.training.trainer.BAR_INTERVAL", 0.0)
     monkeypatch.setenv("COLUMNS", "120")
     Trainer(mlp(), backend="cpu").fit(*samples, 2)
     out, shown = capsys.readouterr()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import reduce
 from typing import TypeVar
 
 import numpy as np
 
 from glnn.compiler.states import States
-from glnn.errors import ShapeError, shown
+from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.compose.pointwise import Given
 from glnn.graph.expression import Arg, call, formula
@@ -18,14 +19,147 @@ from glnn.graph.graph import Graph, Kind, Value, ordered
 from glnn.graph.operators import ArgReduce
 from glnn.graph.passes.differentiate import differentiate
 from glnn.graph.passes.inlining import expand_composites
-from glnn.layers.arguments import number
+from glnn.layers.arguments import index, integer, number
+from glnn.layers.scope import Training
 from glnn.model.model import Model
-from glnn.training.forward import PASSES, TARGET, Forward
-from glnn.training.losses import Loss, Lost
+from glnn.training.losses import Loss, LossOutput
 from glnn.training.operator_writer import OperatorWriter
-from glnn.training.optimizers import Optimizer, UpdateContext
-from glnn.training.schedules import Schedule
+from glnn.training.optimizers import Optimizer, Schedule, UpdateContext
 from glnn.types import Array, DType, Shape, TensorType
+
+PASSES = "passes"
+TARGET = "target"
+RESERVED = (
+    TARGET,
+    PASSES,
+    "step",
+    "loss",
+    "total_loss",
+    "correct",
+    "seen",
+    "accumulated",
+    "bias_correction1",
+    "bias_correction2",
+)
+"""Names of states that are not a parameter's, and of the target: no value of a model's has them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """A model's graph in which inputs stand for its parameters."""
+
+    graph: Graph
+    """The graph; its inputs are the model's, then the states."""
+    inputs: tuple[Value, ...]
+    """The model's own."""
+    states: Mapping[str, Value]
+    """The inputs that are states, by name: parameters, running statistics and `passes`."""
+    initial: Mapping[str, Array]
+    """The initial content of the states."""
+    trained: tuple[str, ...]
+    """The states that gradients change."""
+    updates: Mapping[str, Value]
+    """The next content of the other states."""
+
+    @classmethod
+    def build(
+        cls, model: Model, batch: int, frozen: Sequence[str], seed: int, *, inference: bool = False
+    ) -> Forward:
+        """Build the forward pass of `model`; see `training_step`.
+
+        inference: whether the layers do as at inference. Raises ModelError where `frozen` names
+        nothing, or there is not one output; ShapeError where batch or seed are none.
+        """
+        batch, seed = integer("batch", batch), index("seed", seed)
+        if len(model.outputs) != 1:
+            raise ModelError(f"{model.name} has {len(model.outputs)} outputs: one is trained")
+        for info in model.inputs:
+            if info.name in RESERVED:
+                raise ModelError(f"{model.name}: no input may be called {info.name!r}")
+        passes = Value(PASSES, TensorType((), DType.int32), Kind.INPUT)
+        training = Training(_word(seed), passes)
+        graph = model.batched(batch, None if inference else training)
+        trainable, kept = set(model.trainable), frozen_parameters(model, frozen)
+        variables = {
+            value.name: value
+            for node in graph.nodes
+            for value in node.reads
+            if value.kind is Kind.VARIABLE
+        }
+        states = {n: Value(n, v.type, Kind.INPUT) for n, v in variables.items() if n not in kept}
+        here = {variables[name]: value for name, value in states.items()}
+        initial = {name: variables[name].data.read() for name in states}  # type: ignore[union-attr]
+        updates = {value.name: new for value, new in training.updates.items()}
+        inputs = tuple(value for value in graph.inputs if value is not passes)
+        if training.counting:
+            states[PASSES] = passes
+            initial[PASSES] = np.zeros((), np.int32)
+        graph, updates = _put(graph, here, (*inputs, *states.values()), updates)
+        trained = tuple(name for name in states if name in trainable)
+        if not trained and not inference:
+            raise ModelError(f"{model.name}: there is no parameter to train")
+        return cls(graph, inputs, states, initial, trained, updates)
+
+    @property
+    def alone(self) -> Forward:
+        """The parameters that are trained without a graph that reads them."""
+        states = {name: self.states[name] for name in self.trained}
+        graph = Graph((), tuple(states.values()), (), self.graph.name)
+        initial = {name: self.initial[name] for name in states}
+        return replace(self, graph=graph, inputs=(), states=states, initial=initial, updates={})
+
+
+def frozen_parameters(model: Model, frozen: Sequence[str]) -> frozenset[str]:
+    """Return the parameters of `model` that `frozen` names; see `training_step`.
+
+    Raises ModelError where one of it names nothing.
+    """
+    listed = isinstance(frozen, Sequence) and not isinstance(frozen, str)
+    if not listed or not all(isinstance(one, str) for one in frozen):
+        raise ModelError(f"frozen must be a list of names, got {shown(frozen)}")
+    found, names = set[str](), model.trainable if frozen else ()
+    for pattern in frozen:
+        fits = {
+            name
+            for name in names
+            if fnmatchcase(name, pattern) or fnmatchcase(name.rpartition(".")[0], pattern)
+        }
+        if not fits:
+            raise ModelError(f"frozen: no parameter or layer is called {pattern!r}")
+        found |= fits
+    return frozenset(found)
+
+
+def _put(
+    graph: Graph,
+    states: Mapping[Value, Value],
+    inputs: tuple[Value, ...],
+    updates: Mapping[str, Value],
+) -> tuple[Graph, dict[str, Value]]:
+    """`graph` and `updates` with the values that are called as states renamed, and states for
+    variables.
+    """
+    taken = {value.name for value in inputs} | set(RESERVED)
+    names = {value.name for node in graph.nodes for value in node.outputs}
+    here = dict(states)
+    for value in graph.producers:
+        if (name := value.name) in taken:
+            while name in taken or name in names:
+                name += "'"
+            taken.add(name)
+            here[value] = replace(value, name=name)
+    nodes = tuple(node.with_values(here) for node in graph.nodes)
+    outputs = tuple(here.get(value, value) for value in graph.outputs)
+    return (
+        Graph(nodes, inputs, outputs, graph.name),
+        {name: here.get(value, value) for name, value in updates.items()},
+    )
+
+
+def _word(seed: int) -> int:
+    """Return the low 32 bits of a seed, as an int32."""
+    return (seed & 0xFFFFFFFF) - ((seed & 0x80000000) << 1)
+
 
 T = TypeVar("T")
 STEP = "step"  # the state that counts updates
@@ -130,7 +264,7 @@ def accumulating(
     step.set_next("loss", value)
     if totals:
         counted = isinstance(count, Value) and loss.reduction != "sum"
-        step.totals(Lost(value, lost.gradient, *((lost.value, count) if counted else ())))
+        step.totals(LossOutput(value, lost.gradient, *((lost.value, count) if counted else ())))
     return step.graph()
 
 
@@ -231,16 +365,16 @@ class _Step:
         self._target = self._builder.take(Value(TARGET, type, Kind.INPUT))
         return express(self.writer("loss"), self.output, self._target)
 
-    def loss_terms(self, dtype: DType | None) -> tuple[Lost, Given]:
+    def loss_terms(self, dtype: DType | None) -> tuple[LossOutput, Given]:
         """Return the sum of the loss's terms, and the divisor of their mean."""
 
-        def express(add: OperatorWriter, output: Value, target: Value) -> tuple[Lost, Given]:
+        def express(add: OperatorWriter, output: Value, target: Value) -> tuple[LossOutput, Given]:
             count = self._loss.count(add, output, target)
             return self._loss.express(add, output, target, 1.0), count
 
         return self.apply_loss(dtype, express)
 
-    def gradients(self, lost: Lost) -> dict[str, Value]:
+    def gradients(self, lost: LossOutput) -> dict[str, Value]:
         """Return the gradient by each parameter that is trained."""
         kept = (*self._next.values(), lost.value, lost.gradient)
         by = [self._states[name] for name in self._forward.trained]
@@ -283,7 +417,7 @@ class _Step:
             for slot, value in more.items():
                 self.set_next(f"{name}/{slot}", value)
 
-    def totals(self, lost: Lost) -> None:
+    def totals(self, lost: LossOutput) -> None:
         """Add the loss, how many samples there were, and how many are right, to what there was."""
         assert self._target is not None
         add, output = self.writer("totals"), self.output

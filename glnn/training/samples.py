@@ -1,4 +1,9 @@
-"""The samples that a model is trained on: checked once, and cut into batches."""
+"""The samples that a model is trained on: checked once, ordered at random, cut into batches.
+
+Random numbers of training are Threefry's, of counters: the same seed gives the same numbers on
+every backend, and no state is kept. Its four words are for Dropout the place in a sample; the
+sample's number and the layer's (LAYERS of them); the seed; and how many batches there were.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import GlnnError, ShapeError, shown
+from glnn.graph.threefry import threefry
 from glnn.model import Model
-from glnn.training.forward import TARGET
-from glnn.training.generator import permutation
 from glnn.training.losses import Loss
+from glnn.training.step_graph import TARGET
 from glnn.types import Array, DType, TensorType
 
 HELD_OUT = 2**31  # the epoch whose order says which samples are held out: none that is trained
@@ -132,7 +137,7 @@ class SampleConverter:
         return self._classes is None or bool(y.min() >= 0 and y.max() < self._classes)
 
 
-def held_out(
+def split_validation(
     samples: Samples, validation: object, convert: Callable[[object, object], Samples], seed: int
 ) -> tuple[Samples, Samples | None]:
     """Return the samples to train on, and those to evaluate on as `validation` says.
@@ -206,3 +211,12 @@ def _output(model: Model, inputs: Mapping[str, Array]) -> TensorType:
         raise ShapeError(f"{model.name}: the first size of output {name!r} must be the batch")
     count = len(next(iter(inputs.values())))
     return TensorType((count, *shape[1:]), model.tensors[name].dtype)
+
+
+SHUFFLE = -1  # the second counter of what no layer draws
+
+
+def permutation(seed: int, epoch: int, count: int) -> Array:
+    """Return the numbers from 0 to count - 1, int64, in an order by seed and epoch."""
+    high, low = threefry(np.arange(count), np.array(SHUFFLE), np.array(seed), np.array(epoch))
+    return np.argsort(high.astype(np.uint64) << np.uint64(32) | low, kind="stable")

@@ -8,23 +8,36 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from glnn.backends import Backend
+from glnn.backends.answers import Answers
+from glnn.backends.gl import GlBackend
+from glnn.compiler.fastest import Clock, shape_class, time_backends, timing_order
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
 from glnn.compiler.weights import Weights
 from glnn.errors import GlnnError, LimitError, ModelError, first_line
+from glnn.graph.fingerprint import fingerprint
 from glnn.kernels.kernel import Kernel
 from glnn.model import Model
+from glnn.runtime.options import BackendChoice
 from glnn.training.checkpoint import differences
-from glnn.training.data import Samples
-from glnn.training.forward import TARGET
 from glnn.training.losses import Loss
 from glnn.training.optimizers import Optimizer
-from glnn.training.step import STEP, StepGraph, accumulating, applying, evaluating, training_step
+from glnn.training.samples import Samples
+from glnn.training.step_graph import (
+    STEP,
+    TARGET,
+    StepGraph,
+    accumulating,
+    applying,
+    evaluating,
+    training_step,
+)
 from glnn.types import Array, DType, TensorType
 
 LOG = logging.getLogger(__name__)
@@ -55,7 +68,7 @@ class Evaluation:
     """The number of samples."""
 
 
-class Steps:
+class StepRunner:
     """Plans of the training steps, and their states.
 
     recipe: what is trained, and how. kernels: kernels to use, by op.
@@ -76,9 +89,9 @@ class Steps:
         self.recorded: Mapping[str, tuple[str, ...]] = {}
         """The same as a checkpoint has it: where others are chosen now, it is warned of."""
 
-    def moved_to(self, backend: Backend, loss: Loss) -> Steps:
+    def moved_to(self, backend: Backend, loss: Loss) -> StepRunner:
         """Return the same on another backend, with the states as they are now."""
-        moved = Steps(self._recipe, backend, self._kernels)
+        moved = StepRunner(self._recipe, backend, self._kernels)
         if self._needed:
             moved.restore(loss, self.saved(loss), {})
         return moved
@@ -355,3 +368,53 @@ class Recipe:
         """Build the graph of the loss of `size` samples, and of how many are right."""
         frozen = self.options["frozen"]
         return evaluating(self.model, key.loss, size, frozen=frozen, target=key.target)
+
+
+def choose_backend(
+    recipe: Recipe,
+    candidates: Mapping[str, Backend],
+    key: BatchKey,
+    batch: Batch,
+    clock: Clock = perf_counter,
+) -> BackendChoice:
+    """Return the backend of `candidates` whose warm training steps take the least time.
+
+    Each trains copies of the parameters, which are dropped afterwards. The answer is kept for the
+    device as those of sessions are, by a fingerprint of the step's graph and the batch's shapes.
+
+    Args:
+        recipe: What is trained, and how.
+        candidates: Two backends or more, by name, one of them of a GPU.
+        key: What the batch is computed for.
+        batch: The arrays of one batch by name, the inputs' and `target`.
+        clock: Returns seconds.
+
+    Raises:
+        GlnnError: The error of the first step, as `StepRunner.perform` raises it.
+    """
+    gl = next(one for one in candidates.values() if isinstance(one, GlBackend))
+    device = gl.device.capabilities
+    shapes = shape_class({name: array.shape for name, array in batch.items()})
+    what = f"training {fingerprint(recipe.training(key).graph)} in {key.parts} parts"
+    answer_key = Answers.key(f"{what} on {','.join(sorted(candidates))}", shapes)
+    stored = gl.answers.find(answer_key)
+    if stored is not None and stored.backend in candidates:
+        return stored
+
+    def make_run(name: str) -> Callable[[], object]:
+        steps = StepRunner(recipe, candidates[name], {})
+
+        def run() -> None:
+            steps.perform(key, batch)
+            steps.states.read(("loss",))  # waits for the device
+
+        return run
+
+    names = [name for name in timing_order(device) if name in candidates]
+    timings = time_backends(names, make_run, device, clock)
+    if not timings.seconds:  # each was lost in a later step
+        return BackendChoice(next(iter(candidates)), why=timings.why)
+    choice = timings.choice
+    if timings.is_lasting:
+        gl.answers.keep(answer_key, choice, f"training of {recipe.model.name}", shapes)
+    return choice
