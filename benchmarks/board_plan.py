@@ -33,7 +33,7 @@ from glnn.kernels import library
 from glnn.kernels.binding import bind
 from glnn.kernels.cache_lines import Reads
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
 from glnn.types import Shape
 
@@ -70,47 +70,47 @@ class Sources:
         folder.mkdir(parents=True, exist_ok=True)
         self._backend, self._folder = backend, folder
 
-    def work(self, model: str, step: str, kernel: Kernel, problem: Problem) -> Work:
-        """What `kernel` is asked for by `problem`; its shader is written."""
-        groups = self._backend.launch_size(kernel, problem)
+    def work(self, model: str, step: str, kernel: Kernel, spec: OpSpec) -> Work:
+        """What `kernel` is asked for by `spec`; its shader is written."""
+        groups = self._backend.launch_size(kernel, spec)
         local = kernel.launch.local_size(kernel.defaults)
-        source = self._source(kernel, problem)
-        name = f"{problem.op.name}-{kernel.name}-{sha256(source.text.encode()).hexdigest()[:12]}"
+        source = self._source(kernel, spec)
+        name = f"{spec.op.name}-{kernel.name}-{sha256(source.text.encode()).hexdigest()[:12]}"
         path = self._folder / f"{name}.comp"
         if not path.exists():
             path.write_text(source.text, "utf-8")
-        multiplies = isinstance(problem.op, Matmul | Conv2d)
-        cost = problem.cost
+        multiplies = isinstance(spec.op, Matmul | Conv2d)
+        cost = spec.cost
         return Work(
             model,
             step,
-            problem.op.name,
+            spec.op.name,
             kernel.name,
             path.name,
             prod(groups) * prod(local),
             cost.flops // 2 if multiplies else 0,
             cost.bytes,
-            self._backend.launches(kernel, problem),
-            prod(problem.shape("weight")[2:]) if isinstance(problem.op, Conv2d) else 1,
-            _lines(kernel, problem) * prod(groups),
+            self._backend.launches(kernel, spec),
+            prod(spec.shape("weight")[2:]) if isinstance(spec.op, Conv2d) else 1,
+            _lines(kernel, spec) * prod(groups),
             kernel.launch.strided,
         )
 
-    def _source(self, kernel: Kernel, problem: Problem) -> Source:
+    def _source(self, kernel: Kernel, spec: OpSpec) -> Source:
         offers = self._backend.device.capabilities
-        bound = bind(kernel, problem, offers, {})
+        bound = bind(kernel, spec, offers, {})
         if kernel.textures:
             raise GlnnError(f"{kernel.name} reads textures: expected one that reads buffers")
-        return self._backend.source(kernel, problem, problem.defines(kernel), {}, bound)
+        return self._backend.source(kernel, spec, spec.defines(kernel), {}, bound)
 
 
-def _lines(kernel: Kernel, problem: Problem) -> float:
+def _lines(kernel: Kernel, spec: OpSpec) -> float:
     """Cache lines that a workgroup reads of a product; 0 where nothing is known of that."""
     reads = Reads.of(kernel)
-    if reads is None or problem.generated(kernel) is not None:
+    if reads is None or spec.generated(kernel) is not None:
         return 0.0
     across, down, _ = kernel.launch.local_size(kernel.defaults)
-    return reads.lines((across, down)) * problem.op_sizes["k"] / reads.period
+    return reads.lines((across, down)) * spec.op_sizes["k"] / reads.period
 
 
 def of_network(path: Path, backend: Compute, sources: Sources) -> Iterator[Work]:
@@ -127,7 +127,7 @@ def of_model(model: glnn.Model, name: str, backend: Compute, sources: Sources) -
     outline = Outline.of(model.graph, backend, shapes)
     for entry in outline.schedule.entries:
         if isinstance(entry.choice, Kernel):
-            yield sources.work(name, entry.task.name, entry.choice, entry.problem)
+            yield sources.work(name, entry.task.name, entry.choice, entry.spec)
 
 
 def of_products(size: int, architecture: str, backend: Compute, sources: Sources) -> Iterator[Work]:
@@ -136,10 +136,10 @@ def of_products(size: int, architecture: str, backend: Compute, sources: Sources
         if declared.op != "matmul" or declared.backend != "compute" or declared.stages:
             continue
         kernel = declared.for_architecture(architecture)
-        problem = Problem.of(Matmul(), {"x": (size, size), "weight": (size, size)}, {})
-        if kernel.textures or why_not(kernel, problem, backend.device.capabilities):
+        spec = OpSpec.of(Matmul(), {"x": (size, size), "weight": (size, size)}, {})
+        if kernel.textures or why_not(kernel, spec, backend.device.capabilities):
             continue
-        yield sources.work(f"matmul {size}", kernel.name, kernel, problem)
+        yield sources.work(f"matmul {size}", kernel.name, kernel, spec)
 
 
 @click.command(help=__doc__)

@@ -12,7 +12,7 @@ from glnn.errors import GlnnError, UnsupportedOpError
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import fitted
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
 
 _VALUES = re.compile(r"(\w+)=(\d+(?:,\d+)*)", re.ASCII)
@@ -41,15 +41,15 @@ class Asked:
             values[found[1]] = tuple(map(int, found[2].split(",")))
         return cls(known[name], values)
 
-    def able(self, backend: GlBackend, problem: Problem) -> Iterator[Kernel]:
-        """The kernel with each combination of its values, where it can compute `problem`."""
+    def able(self, backend: GlBackend, spec: OpSpec) -> Iterator[Kernel]:
+        """The kernel with each combination of its values, where it can compute `spec`."""
         offers = backend.device.capabilities
         try:
-            kernel = problem.adapted(self.kernel)
+            kernel = spec.adapted(self.kernel)
         except UnsupportedOpError:
             return
         kernel = fitted(kernel, offers) or kernel
         for chosen in product(*self.values.values()):
             one = kernel.with_parameters(**dict(zip(self.values, chosen, strict=True)))
-            if why_not(one, problem, offers) is None:
+            if why_not(one, spec, offers) is None:
                 yield one

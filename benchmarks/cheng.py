@@ -29,7 +29,7 @@ from glnn.gl import Buffer, Program, Source
 from glnn.graph.error import relative_error
 from glnn.graph.operators import Matmul
 from glnn.graph.operators.reorder import Reorder
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
 from glnn.layout import parse
 from glnn.profiling import time_work
@@ -131,21 +131,21 @@ def workgroups(backend: GlBackend, n: int) -> Rows:
     generator = np.random.default_rng(n)
     operands = {name: generator.random((n, n), dtype=np.float32) for name in ("x", "weight")}
     expected = operands["x"].astype(np.float64) @ operands["weight"].T
-    problem = Problem.of(Matmul(), {k: TensorType.of(v) for k, v in operands.items()}, {})
+    spec = OpSpec.of(Matmul(), {k: TensorType.of(v) for k, v in operands.items()}, {})
     rows: Rows = []
     for name in WORKGROUPS:
-        declared = backend.choose(problem, name)
-        layouts = backend.layouts(declared, problem)
+        declared = backend.choose(spec, name)
+        layouts = backend.layouts(declared, spec)
         stores = {k: backend.keep(v, layouts[k]) for k, v in operands.items()}
         for size in declared.tune["WG_X"]:
             one = declared.with_parameters(WG_X=size)
-            if why_not(one, problem, backend.device.capabilities):
+            if why_not(one, spec, backend.device.capabilities):
                 continue
-            checked, out = (backend.allocate(problem.output, layouts["out"]) for _ in range(2))
-            backend.prepare(one, problem, stores, checked)()
+            checked, out = (backend.allocate(spec.output, layouts["out"]) for _ in range(2))
+            backend.prepare(one, spec, stores, checked)()
             if not (error := relative_error(checked.pull(), expected)) <= one.tolerance:
                 raise GlnnError(f"{name}: the result is off by {error:.1e}, no time is given")
-            timing = time_work(backend, backend.prepare(one, problem, stores, out), 5)
+            timing = time_work(backend, backend.prepare(one, spec, stores, out), 5)
             rows.append({"kernel": name, "WG_X": size, "n": n, "ms": 1e3 * timing.seconds})
     return rows
 

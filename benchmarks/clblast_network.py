@@ -62,14 +62,14 @@ class ClblastNetwork:
             self._kept: list[Any] = []
             name, self._shape = given.name, shape
             for entry in schedule.entries:
-                task, problem = entry.task, entry.problem
+                task, spec = entry.task, entry.spec
                 read = [schedule.tensors[tensor].memory for tensor in task.operands.values()]
                 if read != [name]:
                     raise GlnnError(f"CLBlast: {model.name} is no chain at {task.name}")
-                name, self._shape = task.output, problem.output
-                source, at = at, self._room(prod(problem.output))
-                seen = problem.shapes[next(iter(task.operands))]
-                self.layers[task.name] = self._layer(task, source, seen, at, problem.output)
+                name, self._shape = task.output, spec.output
+                source, at = at, self._room(prod(spec.output))
+                seen = spec.shapes[next(iter(task.operands))]
+                self.layers[task.name] = self._layer(task, source, seen, at, spec.output)
             self._output = at
 
     def run(self, x: Array) -> Array:
@@ -215,7 +215,7 @@ def _most_columns(schedule: Schedule) -> int:
     """Floats of the longest im2col matrix of one image: all convolutions share its buffer."""
     return max(
         (
-            prod(entry.shapes["weight"][1:]) * prod(entry.problem.output[2:])
+            prod(entry.shapes["weight"][1:]) * prod(entry.spec.output[2:])
             for entry in schedule.entries
             if isinstance(entry.task.op, Conv2d)
         ),

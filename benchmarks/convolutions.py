@@ -42,7 +42,7 @@ from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 from glnn.graph.error import relative_error
 from glnn.graph.operators import Conv2d
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.tuning import describe
 
 Array = NDArray[np.float32]
@@ -178,8 +178,8 @@ def measured(
     """
     op, operands = case.operator, case.operands(batch)
     shapes = {name: array.shape for name, array in operands.items()}
-    problem = Problem.of(op, shapes, {})
-    kernels = [kernel for one in asked for kernel in one.able(backend, problem)]
+    spec = OpSpec.of(op, shapes, {})
+    kernels = [kernel for one in asked for kernel in one.able(backend, spec)]
     seconds, flops = None, op.flops(shapes)
     if peer is not None and (kernels or not asked):
         seconds, result = peer(case, operands["x"], operands["weight"])

@@ -37,7 +37,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.tuning import describe
 
 Array = NDArray[np.float32]
@@ -82,13 +82,13 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """A row, or one for each kernel asked for."""
     shapes = {name: array.shape for name, array in operands.items()}
-    problem = Problem.of(op, shapes, {})
+    spec = OpSpec.of(op, shapes, {})
     known = tuple(one for one in asked if one.kernel.op == op.name)
-    kernels = [kernel for one in known for kernel in one.able(backend, problem)]
+    kernels = [kernel for one in known for kernel in one.able(backend, spec)]
     layouts = {"x": "nhwC4c"} if len(shapes["x"]) == 4 else None
     generator = np.random.default_rng(1)
     # What is chosen for the operator alone has the epilogues as well.
-    for kernel in kernels if asked else [backend.choose(problem)]:
+    for kernel in kernels if asked else [backend.choose(spec)]:
         row: dict[str, Any] = {"name": name, "kernel": describe(kernel), "reasons": {}}
         try:
             alone = kernel_time(backend, op, operands, kernel, repeat, layouts=layouts)
@@ -99,7 +99,7 @@ def measured(
         for label, epilogue in epilogues.items():
             beside = {
                 name: generator.standard_normal(shape, dtype=np.float32)
-                for name, shape in epilogue.shapes(problem.output).items()
+                for name, shape in epilogue.shapes(spec.output).items()
             }
             given = {**operands, **beside}
             try:

@@ -19,7 +19,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.error import relative_error
 from glnn.graph.operator import Operator
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import allowed
 from glnn.profiling import time_work
 from glnn.types import TensorType
@@ -61,16 +61,16 @@ def kernel_time(
     layouts: how operands lie that a kernel of stages is given, row major unless said.
     """
     types = {name: TensorType.of(array) for name, array in operands.items()}
-    problem = Problem.of(op, types, {}, epilogue)
-    choice = kernel if isinstance(kernel, Kernel) else backend.choose(problem, kernel)
+    spec = OpSpec.of(op, types, {}, epilogue)
+    choice = kernel if isinstance(kernel, Kernel) else backend.choose(spec, kernel)
     chosen = choice.name
     error = None
-    if problem.cost.flops <= 2 * CHECKED:
+    if spec.cost.flops <= 2 * CHECKED:
         work, out = prepare(op, operands, backend, kernel, layouts, epilogue)
         work()
-        expected = problem.compute({k: exact(v) for k, v in operands.items()})
+        expected = spec.compute({k: exact(v) for k, v in operands.items()})
         error = relative_error(out.pull(), expected)
-        if not error <= max(TOLERANCE, allowed(choice, problem)):
+        if not error <= max(TOLERANCE, allowed(choice, spec)):
             raise GlnnError(f"{chosen}: the result is off by {error:.1e}, no time is given")
 
     # Prepared anew: drivers may keep a result that was read back on the host.
@@ -84,7 +84,7 @@ def kernel_time(
             one()
 
     timing = time_work(backend, works[0] if sets == 1 else all_of, repeat)
-    nbytes = sum(array.nbytes for array in operands.values()) + 4 * prod(problem.output)
+    nbytes = sum(array.nbytes for array in operands.values()) + 4 * prod(spec.output)
     return KernelTime(
         chosen, timing.seconds / sets, timing.by_timer, error, nbytes, _deviation(timing.runs)
     )

@@ -28,7 +28,7 @@ from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import fitted
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
 from glnn.profiling.timing import time_work
 
@@ -36,7 +36,7 @@ LAYERS = ((784, 512), (512, 10), (784, 1024), (1024, 1024), (1024, 10))
 HOPELESS = 4.0  # times the fastest so far: what takes longer is not measured any closer
 
 
-def problems(batch: int) -> Iterator[tuple[str, Problem]]:
+def problems(batch: int) -> Iterator[tuple[str, OpSpec]]:
     """The products of all layers; rows of no whole fours lie padded, as kernels give them."""
     for inner, outer in LAYERS:
         layer = f"{batch} x {inner}-{outer}"
@@ -48,40 +48,40 @@ def problems(batch: int) -> Iterator[tuple[str, Problem]]:
         for name, (x, weight, rows, lies) in wanted.items():
             if name != "dX" or inner != LAYERS[0][0]:  # nobody wants that of the images
                 shapes, layouts = {"x": x, "weight": weight}, {"x": rows, "weight": lies}
-                yield f"{name} {layer}", Problem.of(Matmul(), shapes, layouts)
+                yield f"{name} {layer}", OpSpec.of(Matmul(), shapes, layouts)
 
 
 def candidates(
-    backend: GlBackend, problem: Problem, names: tuple[str, ...], every: bool
+    backend: GlBackend, spec: OpSpec, names: tuple[str, ...], every: bool
 ) -> Iterator[Kernel]:
-    """The kernels that reorder nothing for `problem`, so called unless there are no `names`."""
+    """The kernels that reorder nothing for `spec`, so called unless there are no `names`."""
     offers = backend.device.capabilities
     for declared in kernels_for("matmul", backend.name):
         kernel = fitted(declared, offers)
         if kernel is None or declared.document or (names and declared.name not in names):
             continue
-        if problem.lies.moved(kernel) or not problem.fits(kernel) or kernel.stages:
+        if spec.lies.moved(kernel) or not spec.fits(kernel) or kernel.stages:
             continue
         versions = [kernel]
         for parameter, values in declared.tune.items() if every else ():
             versions += [kernel.with_parameters(**{parameter: value}) for value in values]
         for version in dict.fromkeys(tuple(v.defaults.items()) for v in versions):
             one = kernel.with_parameters(**dict(version))
-            if why_not(one, problem, offers) is None:
+            if why_not(one, spec, offers) is None:
                 yield one
 
 
-def seconds(backend: GlBackend, problem: Problem, kernel: Kernel, least: float) -> float:
+def seconds(backend: GlBackend, spec: OpSpec, kernel: Kernel, least: float) -> float:
     """Of one run on random numbers. Raises GlnnError where it cannot run."""
-    layouts = backend.layouts(kernel, problem)
+    layouts = backend.layouts(kernel, spec)
     stores: dict[str, Buffer] = {}
     generator = np.random.default_rng(1)
-    for name, shape in problem.shapes.items():
+    for name, shape in spec.shapes.items():
         stores[name] = backend.allocate(shape, layouts[name])
         stores[name].set(generator.standard_normal(shape, np.float32))
         backend.upload(stores[name])
-    out = backend.allocate(problem.output, layouts["out"])
-    work = backend.prepare(kernel, problem, stores, out)
+    out = backend.allocate(spec.output, layouts["out"])
+    work = backend.prepare(kernel, spec, stores, out)
     return time_work(backend, work, 5, 0.02, HOPELESS * least).seconds
 
 
@@ -90,18 +90,18 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """A row for each product: what would be chosen, and microseconds by kernel."""
     for batch in batches:
-        for name, problem in problems(batch):
+        for name, spec in problems(batch):
             found: dict[str, float] = {}
-            for kernel in candidates(backend, problem, names, every):
+            for kernel in candidates(backend, spec, names, every):
                 least = min(found.values(), default=np.inf) / 1e6
                 values = " ".join(f"{k}={v}" for k, v in kernel.defaults.items())
                 try:
-                    time = 1e6 * seconds(backend, problem, kernel, least)
+                    time = 1e6 * seconds(backend, spec, kernel, least)
                 except GlnnError:  # what the driver alone knows
                     continue
                 found[f"{kernel.name} {values}".strip()] = round(time, 2)
-            sizes = {k: problem.op_sizes[k] for k in ("m", "n", "k")}
-            chosen = backend.choose(problem).name
+            sizes = {k: spec.op_sizes[k] for k in ("m", "n", "k")}
+            chosen = backend.choose(spec).name
             yield {"product": name, **sizes, "chosen": chosen, "microseconds": found}
 
 

@@ -19,7 +19,7 @@ from glnn.cli.screen import Screen, number
 from glnn.compiler import prepare
 from glnn.errors import GlnnError
 from glnn.graph.operators import Conv2d
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.profiling.timing import time_work
 
 Array = NDArray[np.float32]
@@ -37,14 +37,14 @@ NO_BIAS = ("im2row_abt_ki",)
 HOPELESS = 2.0  # seconds
 
 
-def convolutions(model: glnn.Model, batch: int) -> dict[str, Problem]:
+def convolutions(model: glnn.Model, batch: int) -> dict[str, OpSpec]:
     """Each distinct convolution of `model`, by its first layer's name."""
     (given,) = model.inputs
-    found: dict[str, Problem] = {}
+    found: dict[str, OpSpec] = {}
     for entry in joined(model, given.with_batch(batch)).schedule.entries:
-        problem = replace(entry.problem, given=())
-        if isinstance(problem.op, Conv2d) and problem not in found.values():
-            found[entry.task.name.split(" + ")[0]] = problem
+        spec = replace(entry.spec, given=())
+        if isinstance(spec.op, Conv2d) and spec not in found.values():
+            found[entry.task.name.split(" + ")[0]] = spec
     return found
 
 
@@ -57,14 +57,14 @@ def operands(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
 
 
 def milliseconds(
-    backend: Backend, problem: Problem, given: Mapping[str, Array], kernel: str | None, repeat: int
+    backend: Backend, spec: OpSpec, given: Mapping[str, Array], kernel: str | None, repeat: int
 ) -> float | None:
     """Median milliseconds on the device by one kernel; None where the backend refuses it."""
-    op, epilogue = problem.op, problem.epilogue
+    op, epilogue = spec.op, spec.epilogue
     if kernel in NO_BIAS:
         given, epilogue = {name: given[name] for name in ("x", "weight")}, None
     shapes = {name: array.shape for name, array in given.items()}
-    if backend.why_not(Problem.of(op, shapes, {}, epilogue), kernel) is not None:
+    if backend.why_not(OpSpec.of(op, shapes, {}, epilogue), kernel) is not None:
         return None
     try:
         work, _ = prepare(op, given, backend, kernel, epilogue=epilogue)
@@ -80,22 +80,22 @@ def measure(
     found = convolutions(model, batch)
     task = bar.add_task("variants", total=len(found) * (1 + len(NAMES)))
     rows: list[dict[str, Any]] = []
-    for name, problem in found.items():
-        given = operands(problem.shapes)
+    for name, spec in found.items():
+        given = operands(spec.shapes)
         times: dict[str, float | None] = {}
         for kernel in NAMES:
-            times[kernel] = milliseconds(backend, problem, given, kernel, repeat)
+            times[kernel] = milliseconds(backend, spec, given, kernel, repeat)
             bar.advance(task)
-        default = milliseconds(backend, problem, given, None, repeat)
+        default = milliseconds(backend, spec, given, None, repeat)
         bar.advance(task)
         best = min((t for k in IMPLICIT if (t := times[k]) is not None), default=None)
         paper = times[PAPER]
         rows.append(
             {
                 "layer": name,
-                "gflop": problem.op.cost_of(problem.own).flops / 1e9,
+                "gflop": spec.op.cost_of(spec.own).flops / 1e9,
                 "ms": times,
-                "default": backend.choose(problem).name,
+                "default": backend.choose(spec).name,
                 "default_ms": default,
                 "paper_over_implicit": paper / best if paper and best else None,
             }

@@ -19,7 +19,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.error import relative_error
 from glnn.graph.operator import Operator
 from glnn.kernels import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
 from glnn.profiling import time_work
 from glnn.types import DType, TensorType
@@ -75,31 +75,31 @@ def workgroup_times(
     Raises GlnnError where it cannot run or a result is wrong.
     """
     types = {name: TensorType.of(array) for name, array in operands.items()}
-    problem = Problem.of(op, types, {}, epilogue)
-    declared = backend.choose(problem, kernel)
-    layouts = backend.layouts(declared, problem)
+    spec = OpSpec.of(op, types, {}, epilogue)
+    declared = backend.choose(spec, kernel)
+    layouts = backend.layouts(declared, spec)
     stores = {}
     for name, array in operands.items():
         stores[name] = backend.allocate(array.shape, layouts[name], dtype=DType.of(array))
         stores[name].set(np.ascontiguousarray(array))
         backend.upload(stores[name])
     expected = None
-    if problem.cost.flops <= 2 * CHECKED:
-        expected = problem.compute({name: exact(array) for name, array in operands.items()})
+    if spec.cost.flops <= 2 * CHECKED:
+        expected = spec.compute({name: exact(array) for name, array in operands.items()})
     runs: list[tuple[float, tuple[int, int, int]]] = []
     by_timer, worst = True, 0.0
     for one in in_workgroups(declared):
-        if reason := why_not(one, problem, backend.device.capabilities):
+        if reason := why_not(one, spec, backend.device.capabilities):
             raise GlnnError(f"{kernel}: {reason}")
         if expected is not None:
-            out = backend.allocate(problem.output, layouts["out"])
-            backend.prepare(one, problem, stores, out)()
+            out = backend.allocate(spec.output, layouts["out"])
+            backend.prepare(one, spec, stores, out)()
             worst = max(worst, relative_error(out.pull(), expected))
             if not worst <= TOLERANCE:
                 raise GlnnError(f"{kernel}: the result is off by {worst:.1e}, no time is given")
         # A result that was read back may stay on the host: another is timed.
-        out = backend.allocate(problem.output, layouts["out"])
-        work = backend.prepare(one, problem, stores, out)
+        out = backend.allocate(spec.output, layouts["out"])
+        work = backend.prepare(one, spec, stores, out)
         timing = time_work(backend, work, RUNS, WARM_SECONDS)
         runs += [(seconds, one.launch.local_size(one.defaults)) for seconds in timing.runs]
         by_timer = by_timer and timing.by_timer

@@ -1,8 +1,8 @@
-"""The search for the fastest kernel of one problem on one device.
+"""The search for the fastest kernel of one spec on one device.
 
 Every candidate's result is checked before it is ranked. All kernels are tried with their
 defaults; from each of the fastest few, one parameter after the other is then varied for as long as
-that helps (all combinations on request). What a smaller problem showed to be far too slow is not
+that helps (all combinations on request). What a smaller spec showed to be far too slow is not
 tried on larger ones.
 """
 
@@ -24,7 +24,7 @@ from glnn.graph.error import relative_error
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import fitted
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose, why_not
 from glnn.kernels.tuned import TunedChoice
 from glnn.layout import Layout
@@ -36,19 +36,19 @@ EXACT = 1 << 32  # flops: above, the reference is float32, as float64 takes the 
 VARIED = 3  # kernels whose parameters are varied
 GAIN = 0.99  # of the best time so far: what is not below is no gain
 HOPELESS = 2.5  # times the best: not measured any closer
-FAR = 8.0  # times the best: not tried on larger problems
+FAR = 8.0  # times the best: not tried on larger specs
 TELLING = 1 << 14  # results: fewer do not keep a device busy, so they tell nothing of more
 
 
 @dataclass
 class Tuning:
-    """The result of tuning one problem.
+    """The result of tuning one spec.
 
     best: the fastest. tried: seconds of every candidate that was right, by its description.
     refused: why others were not ranked. skipped: kernels that were not tried.
     """
 
-    problem: Problem
+    spec: OpSpec
     best: TunedChoice
     tried: dict[str, float] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -73,31 +73,31 @@ class Tuning:
 
 def tune(
     backend: GlBackend,
-    problem: Problem,
+    spec: OpSpec,
     *,
     exhaustive: bool = False,
     skip: Container[str] = (),
     advance: Callable[[str], None] = lambda candidate: None,
 ) -> Tuning:
-    """Find the fastest kernel of `backend` for `problem`; nothing is saved.
+    """Find the fastest kernel of `backend` for `spec`; nothing is saved.
 
     exhaustive: try all combinations of parameters. skip: kernels not to try, but for the default.
     advance: called with every candidate's description before it is tried. Raises
-    UnsupportedOpError or LimitError where no kernel can compute the problem, GlnnError where none
+    UnsupportedOpError or LimitError where no kernel can compute the spec, GlnnError where none
     computes it right.
     """
-    return backend.perform(lambda: _tune(backend, problem, exhaustive, skip, advance))
+    return backend.perform(lambda: _tune(backend, spec, exhaustive, skip, advance))
 
 
 def _tune(
     backend: GlBackend,
-    problem: Problem,
+    spec: OpSpec,
     exhaustive: bool,
     skip: Container[str],
     advance: Callable[[str], None],
 ) -> Tuning:
-    search = _Search(backend, problem, advance)
-    default = choose(backend.name, problem, backend.device.capabilities)
+    search = _Search(backend, spec, advance)
+    default = choose(backend.name, spec, backend.device.capabilities)
     default_seconds = search.seconds(default)
     found = list(search.starts(default))
     skipped = frozenset(k.name for k in found if k.name in skip and k.name != default.name)
@@ -105,7 +105,7 @@ def _tune(
     varied: set[str] = set()
     for start in starts:
         hopeful = search.seconds(start) < inf and search.seconds(start) <= HOPELESS * search.least()
-        if start.stages:  # the parameters are those of the stages' own problems
+        if start.stages:  # the parameters are those of the stages' own specs
             continue
         if len(varied) < VARIED and start.path.name not in varied and hopeful:
             varied.add(start.path.name)
@@ -113,26 +113,26 @@ def _tune(
     kernel, seconds = search.best()
     choice = TunedChoice.of(kernel, seconds, None if default_seconds == inf else default_seconds)
     tried = {name: took for name, (_, took) in search.tried.items() if took < inf}
-    return Tuning(problem, choice, tried, search.refused, skipped)
+    return Tuning(spec, choice, tried, search.refused, skipped)
 
 
-def far_slower(problem: Problem, tunings: Iterable[Tuning]) -> frozenset[str]:
-    """Return the kernels that `tunings` of smaller problems show to be far too slow for `problem`.
+def far_slower(spec: OpSpec, tunings: Iterable[Tuning]) -> frozenset[str]:
+    """Return the kernels that `tunings` of smaller specs show to be far too slow for `spec`.
 
     Matrix products of many results and no long sums only: for few results other kernels are right
     than for many.
     """
     far: set[str] = set()
-    sizes = problem.op.sizes(problem.shapes)
+    sizes = spec.op.sizes(spec.shapes)
     for tuning in tunings:
-        op, theirs = tuning.problem.op, tuning.problem.op.sizes(tuning.problem.shapes)
+        op, theirs = tuning.spec.op, tuning.spec.op.sizes(tuning.spec.shapes)
         if (
-            op.name != problem.op.name
+            op.name != spec.op.name
             or "k" not in theirs
             or theirs["k"] > min(theirs["m"], theirs["n"])
         ):
             continue
-        if prod(tuning.problem.output) < TELLING or tuning.problem.layouts != problem.layouts:
+        if prod(tuning.spec.output) < TELLING or tuning.spec.layouts != spec.layouts:
             continue
         if all(size <= sizes[name] for name, size in theirs.items()):
             far |= tuning.far
@@ -142,26 +142,24 @@ def far_slower(problem: Problem, tunings: Iterable[Tuning]) -> frozenset[str]:
 class _Search:
     """The candidates tried so far, and what they are tried on."""
 
-    def __init__(
-        self, backend: GlBackend, problem: Problem, advance: Callable[[str], None]
-    ) -> None:
-        self._backend, self._problem, self._advance = backend, problem, advance
+    def __init__(self, backend: GlBackend, spec: OpSpec, advance: Callable[[str], None]) -> None:
+        self._backend, self._op_spec, self._advance = backend, spec, advance
         self._declared = {
-            k.name: k for k in kernels_for(problem.op.name, backend.name) if not k.document
+            k.name: k for k in kernels_for(spec.op.name, backend.name) if not k.document
         }
         generator = np.random.default_rng(0)
         self._operands = {
             name: np.asarray(
                 generator.random(one.shape, dtype=np.float32) - np.float32(0.5),
-                np.float16 if name in problem.halves else np.float32,
+                np.float16 if name in spec.halves else np.float32,
             )
-            for name, one in problem.operands
-            if name not in problem.bytes
+            for name, one in spec.operands
+            if name not in spec.bytes
         }
-        for name in problem.bytes:
-            self._operands[name] = generator.integers(-127, 128, problem.shape(name), np.int8)
-        kind = np.float64 if problem.op.flops(problem.shapes) <= EXACT else np.float32
-        self._expected = problem.compute(
+        for name in spec.bytes:
+            self._operands[name] = generator.integers(-127, 128, spec.shape(name), np.int8)
+        kind = np.float64 if spec.op.flops(spec.shapes) <= EXACT else np.float32
+        self._expected = spec.compute(
             {name: array.astype(kind) for name, array in self._operands.items()}
         )
         self._stores: dict[tuple[str, Layout], Buffer] = {}
@@ -173,7 +171,7 @@ class _Search:
         offers = self._backend.device.capabilities
         for declared in self._declared.values():
             try:
-                kernel = fitted(self._problem.adapted(declared), offers)
+                kernel = fitted(self._op_spec.adapted(declared), offers)
             except UnsupportedOpError:
                 continue
             if kernel and self._reason(kernel) is None and self._needs_no_reorder(kernel, default):
@@ -200,7 +198,7 @@ class _Search:
         kernel, seconds = min(self.tried.values(), key=lambda found: found[1], default=(None, inf))
         if kernel is None or seconds == inf:
             why = "; ".join(f"{name}: {reason}" for name, reason in self.refused.items())
-            raise GlnnError(f"{self._problem.op.name}: no kernel gives a right result: {why}")
+            raise GlnnError(f"{self._op_spec.op.name}: no kernel gives a right result: {why}")
         return kernel, seconds
 
     def least(self) -> float:
@@ -225,20 +223,20 @@ class _Search:
         return self.tried[key][1]
 
     def _reason(self, kernel: Kernel) -> str | None:
-        return why_not(kernel, self._problem, self._backend.device.capabilities)
+        return why_not(kernel, self._op_spec, self._backend.device.capabilities)
 
     def _needs_no_reorder(self, kernel: Kernel, default: Kernel) -> bool:
         """Return True where `kernel` needs no reorders, or only those that `default` needs."""
         takes, gives = self._end_layouts(kernel)
-        lies = self._problem.first_layout
+        lies = self._op_spec.first_layout
         free = takes == lies and gives in ("R", "R4", lies)
         return free or (takes, gives) == self._end_layouts(default)
 
     def _end_layouts(self, kernel: Kernel) -> tuple[str, str]:
         """Return the layouts of the first input and of the result of `kernel`."""
-        layouts = self._problem.chosen_layouts(kernel)
-        fixed = self._problem.op.parameters
-        names = (name for name in self._problem.shapes if name not in fixed)
+        layouts = self._op_spec.chosen_layouts(kernel)
+        fixed = self._op_spec.op.parameters
+        names = (name for name in self._op_spec.shapes if name not in fixed)
         first = next((layouts[name].name for name in names), "R")
         return first, layouts["out"].name
 
@@ -254,15 +252,15 @@ class _Search:
 
     def _prepare(self, kernel: Kernel) -> tuple[Launch, Store]:
         """Return `kernel` prepared, its inputs as it takes them, and its result."""
-        op, shapes, epilogue = self._problem.op, self._problem.shapes, self._problem.epilogue
+        op, shapes, epilogue = self._op_spec.op, self._op_spec.shapes, self._op_spec.epilogue
         if kernel.stages:
-            taken = self._problem.chosen_layouts(kernel)
+            taken = self._op_spec.chosen_layouts(kernel)
             lie = {name: taken[name].name for name in shapes if name not in op.parameters}
             return prepare(op, self._operands, self._backend, kernel.name, lie, epilogue)
-        layouts = self._backend.layouts(kernel, self._problem)
+        layouts = self._backend.layouts(kernel, self._op_spec)
         stores = {name: self._store(name, layouts[name]) for name in self._operands}
-        out = self._backend.allocate(self._problem.output, layouts["out"])
-        return self._backend.prepare(kernel, self._problem, stores, out), out
+        out = self._backend.allocate(self._op_spec.output, layouts["out"])
+        return self._backend.prepare(kernel, self._op_spec, stores, out), out
 
     def _store(self, name: str, layout: Layout) -> Buffer:
         key = name, layout

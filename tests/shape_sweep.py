@@ -20,44 +20,44 @@ from glnn.graph.operators import Matmul, Pool2d, Reduce
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.library import declared
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import Shape, TensorType
 from tests.backends.harness import BACKENDS, taken
 
 MOST = 5  # along an axis
 
 
-def examined_problems(backend: GlBackend, problems: Iterable[Problem]) -> list[str]:
+def examined_problems(backend: GlBackend, problems: Iterable[OpSpec]) -> list[str]:
     """Examine all kernels that compute each of `problems` and return what they are refused for."""
     offers = backend.device.capabilities
     found: list[str] = []
-    for problem in problems:
+    for spec in problems:
         for kernel in declared():
-            if (kernel.backend, kernel.op) != (backend.name, problem.op.name) or kernel.stages:
+            if (kernel.backend, kernel.op) != (backend.name, spec.op.name) or kernel.stages:
                 continue
-            one = taken(fitted(kernel, offers) or kernel, problem)
+            one = taken(fitted(kernel, offers) or kernel, spec)
             if one is None or why_not_device(one, offers) is not None:
                 continue
             backend.verdicts.found.clear()
             try:
-                backend.examine([(one, problem)])
+                backend.examine([(one, spec)])
             except GlnnError as error:  # a size that this device has not
-                found.append(f"{kernel.op}/{kernel.name} of {problem.shapes}: {error}")
+                found.append(f"{kernel.op}/{kernel.name} of {spec.shapes}: {error}")
             found += [
-                f"{kernel.op}/{kernel.name} of {problem.op} {problem.shapes}: {seen.notable}"
+                f"{kernel.op}/{kernel.name} of {spec.op} {spec.shapes}: {seen.notable}"
                 for seen in backend.verdicts.seen()
                 if seen.notable
             ]
     return found
 
 
-def small_problems(op: str, count: int, seed: int = 0) -> Iterator[Problem]:
+def small_problems(op: str, count: int, seed: int = 0) -> Iterator[OpSpec]:
     """Up to `count` problems of the operator `op` whose axes are 1 to 5 long, at random.
 
     Sizes that are equal in one of PROBLEMS stay equal: so operands fit each other.
     """
     choose = random.Random(f"{op} {seed}")
-    known: set[Problem] = set()
+    known: set[OpSpec] = set()
     forms = [*PROBLEMS[op], *_more(op)]
     for _ in range(20 * count):
         if len(known) == count:
@@ -71,13 +71,13 @@ def small_problems(op: str, count: int, seed: int = 0) -> Iterator[Problem]:
             for name, one in given.items()
         }
         try:
-            problem = Problem.of(own, shapes, {}, *rest)
-            problem.resized(problem.own)
+            spec = OpSpec.of(own, shapes, {}, *rest)
+            spec.resized(spec.own)
         except (GlnnError, ValueError, IndexError, ZeroDivisionError):
             continue  # attributes that go with other sizes
-        if problem not in known and 0 not in problem.output:
-            known.add(problem)
-            yield problem
+        if spec not in known and 0 not in spec.output:
+            known.add(spec)
+            yield spec
 
 
 def _more(op: str) -> Iterator[tuple[object, Mapping[str, Shape]]]:

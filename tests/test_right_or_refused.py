@@ -25,26 +25,26 @@ from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Softmax
 from glnn.kernels.library import declared
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from tests.backends.harness import TOLERANCE
 from tests.oracle import error
-from tests.problems import numbers, precise
 from tests.random_models import random_model
 from tests.references import results
+from tests.specs import numbers, precise
 
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 MODELS = 300 if EXHAUSTIVE else 6
 SCALE = 1 if EXHAUSTIVE else 40  # results of up to 10 million numbers, or of fewer
 SIGMOID = Pointwise(call("sigmoid", Arg(0)))
-LARGE: dict[str, Problem] = {
-    "matmul 1000 x 400 x 120": Problem.of(Matmul(), {"x": (1000, 400), "weight": (120, 400)}, {}),
-    "matmul": Problem.of(
+LARGE: dict[str, OpSpec] = {
+    "matmul 1000 x 400 x 120": OpSpec.of(Matmul(), {"x": (1000, 400), "weight": (120, 400)}, {}),
+    "matmul": OpSpec.of(
         Matmul(), {"x": (10_000 // SCALE, 20), "weight": (1000, 20), "e1": (1000,)}, {}, BIASED
     ),
-    "softmax": Problem.of(Softmax(), {"x": (25_000 // SCALE, 400)}, {}),
-    "pointwise": Problem.of(SIGMOID, {"x0": (10_000 // SCALE, 1000)}, {}),
-    "pool2d": Problem.of(Pool2d("max", (2, 2), (1, 1)), {"x": (1, 10, 1001 // SCALE, 1001)}, {}),
-    "conv2d": Problem.of(
+    "softmax": OpSpec.of(Softmax(), {"x": (25_000 // SCALE, 400)}, {}),
+    "pointwise": OpSpec.of(SIGMOID, {"x0": (10_000 // SCALE, 1000)}, {}),
+    "pool2d": OpSpec.of(Pool2d("max", (2, 2), (1, 1)), {"x": (1, 10, 1001 // SCALE, 1001)}, {}),
+    "conv2d": OpSpec.of(
         Conv2d(padding=(1, 1, 1, 1)),
         {"x": (1, 3, 1000 // SCALE, 625), "weight": (16, 3, 3, 3), "e1": (16,)},
         {},
@@ -95,28 +95,28 @@ def test_kernels_by_name(backend, rng, kernel) -> None:
     if kernel.backend != backend.name:
         pytest.skip("a kernel of the other backend")
     for op, shapes, *rest in PROBLEMS[kernel.op]:
-        problem = Problem.of(op, shapes, {}, *rest)
-        if backend.why_not(problem, kernel.name) is not None:
+        spec = OpSpec.of(op, shapes, {}, *rest)
+        if backend.why_not(spec, kernel.name) is not None:
             continue
-        operands = numbers(rng, problem)
+        operands = numbers(rng, spec)
         try:
-            got = evaluate(op, operands, backend, kernel.name, problem.epilogue)
+            got = evaluate(op, operands, backend, kernel.name, spec.epilogue)
         except UnsupportedOpError as refused:
             _refused(refused)
             continue
-        expected = problem.compute(precise(operands))
+        expected = spec.compute(precise(operands))
         assert error(got, expected) <= max(TOLERANCE, kernel.tolerance)
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_results(backend, rng, name) -> None:
-    problem = LARGE[name]
-    operands = {operand: rng(shape) for operand, shape in problem.shapes.items()}
+    spec = LARGE[name]
+    operands = {operand: rng(shape) for operand, shape in spec.shapes.items()}
     try:
-        got = evaluate(problem.op, operands, backend, epilogue=problem.epilogue)
+        got = evaluate(spec.op, operands, backend, epilogue=spec.epilogue)
     except UnsupportedOpError as refused:
         return _refused(refused)
-    assert error(got, problem.compute(operands)) <= 1e-5
+    assert error(got, spec.compute(operands)) <= 1e-5
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from glnn.gl import Device, Fence
 from glnn.gl.command_encoder import BlockPart
 from glnn.graph.operator import Operator
 from glnn.kernels.cost_model import Prediction
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import Layout
 from glnn.runtime.store import Store, T
 from glnn.types import DType, Shape
@@ -49,7 +49,7 @@ class Choice(Protocol):
 
 @dataclass(frozen=True)
 class Alternative:
-    """A kernel that may compute a problem, with its predicted cost."""
+    """A kernel that may compute a spec, with its predicted cost."""
 
     choice: Choice
     takes: Prediction
@@ -89,32 +89,32 @@ class Backend(ABC):
         return 0
 
     @abstractmethod
-    def choose(self, problem: Problem, kernel: str | None = None) -> Choice:
-        """Choose the kernel that computes `problem`, or the one called `kernel`.
+    def choose(self, spec: OpSpec, kernel: str | None = None) -> Choice:
+        """Choose the kernel that computes `spec`, or the one called `kernel`.
 
         Raises UnsupportedOpError or LimitError with the reason where there is none.
         """
 
-    def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
-        """Return the kernels that could compute `problem`, `choice` first; empty without others."""
+    def alternatives(self, choice: Choice, spec: OpSpec) -> list[Alternative]:
+        """Return the kernels that could compute `spec`, `choice` first; empty without others."""
         return []
 
-    def suits(self, problem: Problem, kernel: str | None = None) -> bool:
-        """Return True where a kernel of this backend is meant for problems like `problem`.
+    def suits(self, spec: OpSpec, kernel: str | None = None) -> bool:
+        """Return True where a kernel of this backend is meant for specs like `spec`.
 
         kernel: the name of a requested kernel, which only has to be able to compute it.
         """
         return False
 
-    def takes(self, choice: Choice, problem: Problem) -> bool:
-        """Return True where `choice`, with its parameters, can compute `problem` here.
+    def takes(self, choice: Choice, spec: OpSpec) -> bool:
+        """Return True where `choice`, with its parameters, can compute `spec` here.
 
-        Raises UnsupportedOpError where `choice` cannot take such a problem at all.
+        Raises UnsupportedOpError where `choice` cannot take such a spec at all.
         """
         return True
 
     @abstractmethod
-    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
+    def layouts(self, choice: Choice, spec: OpSpec) -> Mapping[str, Layout]:
         """Return the layout in which `choice` wants each operand and leaves `out`."""
 
     def view_layouts(self, op: Operator, layout: str) -> tuple[str, str]:
@@ -129,14 +129,14 @@ class Backend(ABC):
         """Return the floats to allocate for a tensor of `floats`."""
         return floats
 
-    def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
+    def copies(self, choice: Choice, spec: OpSpec) -> Mapping[str, int]:
         """Return the bytes of each operand that `choice` copies to a texture, by name.
 
         The original of a copied parameter is not kept.
         """
         return {}
 
-    def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
+    def reads(self, choice: Choice, spec: OpSpec) -> Mapping[str, str]:
         """Return the access of each operand: "buffer", "attribute", or a GLSL sampler type.
 
         Empty for a backend with a single kind of access.
@@ -165,43 +165,43 @@ class Backend(ABC):
     def prepare(
         self,
         choice: Choice,
-        problem: Problem,
+        spec: OpSpec,
         operands: Mapping[str, Operand],
         out: Operand,
         own: bool = False,
     ) -> Launch:
-        """Prepare `choice` to compute `problem` from `operands` into `out`; return the launch.
+        """Prepare `choice` to compute `spec` from `operands` into `out`; return the launch.
 
         Where these are not allocated yet, the launch can be recorded but not called. own: True to
-        build a program for this problem's uniforms alone, which need not be set in each run: it
+        build a program for this spec's uniforms alone, which need not be set in each run: it
         saves host time where launches are small.
         """
 
-    def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
-        """Compare kernels' results with NumPy's for such problems, where no verdict is known.
+    def examine(self, asked: Iterable[tuple[Choice, OpSpec]]) -> bool:
+        """Compare kernels' results with NumPy's for such specs, where no verdict is known.
 
         Returns True where some are wrong: they will not be chosen again, so choose anew.
         """
         return False
 
-    def measures(self, choice: Choice, problem: Problem) -> tuple[int, ...]:
-        """Return the launch size by which `choice` computes `problem`, and the depth of its sums.
+    def measures(self, choice: Choice, spec: OpSpec) -> tuple[int, ...]:
+        """Return the launch size by which `choice` computes `spec`, and the depth of its sums.
 
         A verdict on these covers all smaller ones. Empty where no comparison is needed.
         """
         return ()
 
-    def right(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
-        """Return True where all kernels are right for these problems, though chosen for others.
+    def right(self, asked: Iterable[tuple[Choice, OpSpec]]) -> bool:
+        """Return True where all kernels are right for these specs, though chosen for others.
 
         Kernels without a verdict are compared with NumPy.
         """
         return True
 
-    def why_not(self, problem: Problem, kernel: str | None = None) -> str | None:
-        """Return why `problem` cannot be computed here; None where it can."""
+    def why_not(self, spec: OpSpec, kernel: str | None = None) -> str | None:
+        """Return why `spec` cannot be computed here; None where it can."""
         try:
-            self.choose(problem, kernel)
+            self.choose(spec, kernel)
         except (UnsupportedOpError, LimitError) as error:
             return str(error)
         return None

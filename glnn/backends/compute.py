@@ -27,7 +27,7 @@ from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.kernels.binding import bind
 from glnn.kernels.codegen.generated import Uniform
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import LaunchSize
 from glnn.layout import Layout
 from glnn.symint import greatest, hint, is_integer, parts_of
@@ -51,7 +51,7 @@ class Dispatch:
 
 
 class ComputeLaunch(GlLaunch):
-    """Dispatches of one problem, after a copy of an operand that is updated in place."""
+    """Dispatches of one spec, after a copy of an operand that is updated in place."""
 
     def __init__(
         self,
@@ -128,14 +128,14 @@ class Compute(GlBackend):
     def confuses_values(self) -> bool:
         return confuses_values(self.device)
 
-    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
+    def layouts(self, choice: Choice, spec: OpSpec) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        return problem.chosen_layouts(choice, problem.split(choice, self.device.capabilities))
+        return spec.chosen_layouts(choice, spec.split(choice, self.device.capabilities))
 
     def prepare(
         self,
         choice: Choice,
-        problem: Problem,
+        spec: OpSpec,
         operands: Mapping[str, Operand],
         out: Operand,
         own: bool = False,
@@ -143,17 +143,17 @@ class Compute(GlBackend):
         assert isinstance(choice, Kernel) and isinstance(out, (Buffer, BlockPart))
         given = {**operands, "out": out}.items()
         buffers = {k: b for k, b in given if isinstance(b, (Buffer, BlockPart))}
-        bound = bind(choice, problem, self.device.capabilities, {})
+        bound = bind(choice, spec, self.device.capabilities, {})
         places = {**choice.places(operands), **bound.places}
-        part = self.part(choice, problem)
-        defines = problem.defines(choice) | ({} if part is None else {"IN_PARTS": 1})
-        textures = self.fetched(problem, choice, buffers)
-        program = self.program(choice, problem, defines, textures, bound, own)
-        uniforms = self.uniforms(program, choice, problem, textures)
+        part = self.part(choice, spec)
+        defines = spec.defines(choice) | ({} if part is None else {"IN_PARTS": 1})
+        textures = self.fetched(spec, choice, buffers)
+        program = self.program(choice, spec, defines, textures, bound, own)
+        uniforms = self.uniforms(program, choice, spec, textures)
         return ComputeLaunch(
             self,
             program,
-            list(self._dispatches(choice, problem, buffers, places, uniforms, part)),
+            list(self._dispatches(choice, spec, buffers, places, uniforms, part)),
             list(textures.values()),
             buffers[bound.in_place] if bound.in_place else None,
             out,
@@ -162,20 +162,20 @@ class Compute(GlBackend):
     def _dispatches(
         self,
         kernel: Kernel,
-        problem: Problem,
+        spec: OpSpec,
         buffers: Mapping[str, BufferPart],
         places: Mapping[str, int],
         uniforms: Mapping[str, Uniform],
         most: int | None,
     ) -> Iterator[Dispatch]:
-        """Yield the dispatches that compute `problem`: one, or those of each part of a split.
+        """Yield the dispatches that compute `spec`: one, or those of each part of a split.
 
         most: the most workgroups of one dispatch; None without a limit.
         """
-        split = problem.split(kernel, self.device.capabilities)
+        split = spec.split(kernel, self.device.capabilities)
         bound = {n: (buffers[n], at, *buffers[n].part) for n, at in places.items()}
-        sizes = problem.sizes(kernel)
-        made = problem.generated(kernel)
+        sizes = spec.sizes(kernel)
+        made = spec.generated(kernel)
         for launch in () if made is None else made.launches:
             own = {name: launch.uniforms.get(name, value) for name, value in uniforms.items()}
             names = (launch.operand, "out") if launch.operand else bound
@@ -188,7 +188,7 @@ class Compute(GlBackend):
         if split is None:
             yield from in_parts([*bound.values()], uniforms, self._groups(kernel, sizes), most)
             return
-        for part in split.parts(problem.shapes):
+        for part in split.parts(spec.shapes):
             ranges = [
                 (buffer, at, start + 4 * part.ranges[name][0], 4 * part.ranges[name][1])
                 for name, (buffer, at, start, _) in bound.items()
@@ -197,38 +197,38 @@ class Compute(GlBackend):
             groups = self._groups(kernel, {**sizes, **part.sizes})
             yield from in_parts(ranges, changed, groups, most)
 
-    def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
+    def launch_size(self, kernel: Kernel, spec: OpSpec) -> LaunchSize:
         """Return the workgroups along x, y and z, as if no dimension were a grid-stride loop."""
-        each = self._launch_sizes(kernel, problem)
+        each = self._launch_sizes(kernel, spec)
         groups = [kernel.launch.groups(sizes, kernel.defaults) for sizes in each]
         x, y, z = (max(counts) for counts in zip(*groups, strict=True))
         return x, y, z
 
-    def cut_axes(self, kernel: Kernel, problem: Problem) -> int:
-        each = self._launch_sizes(kernel, problem)
+    def cut_axes(self, kernel: Kernel, spec: OpSpec) -> int:
+        each = self._launch_sizes(kernel, spec)
         return reduce(or_, (kernel.launch.cut(sizes, kernel.defaults) for sizes in each))
 
-    def _launch_sizes(self, kernel: Kernel, problem: Problem) -> Iterable[Mapping[str, int]]:
-        """Return the sizes of the grids by which `kernel` computes `problem`, each once.
+    def _launch_sizes(self, kernel: Kernel, spec: OpSpec) -> Iterable[Mapping[str, int]]:
+        """Return the sizes of the grids by which `kernel` computes `spec`, each once.
 
-        There are several where the problem is split, or the kernel has several launches.
+        There are several where the spec is split, or the kernel has several launches.
         """
-        made, split = problem.generated(kernel), problem.split(kernel, self.device.capabilities)
+        made, split = spec.generated(kernel), spec.split(kernel, self.device.capabilities)
         each: Iterable[Mapping[str, Uniform]] = [{}]
         if made is not None and made.launches:
             each = [launch.uniforms for launch in made.launches]
         elif split is not None:
-            each = [part.sizes for part in split.parts(problem.shapes)]
-        sizes, names = problem.sizes(kernel), set(kernel.launch.sizes)
+            each = [part.sizes for part in split.parts(spec.shapes)]
+        sizes, names = spec.sizes(kernel), set(kernel.launch.sizes)
         own = {tuple((k, n) for k, n in one.items() if k in names) for one in each}
         return [sizes | {k: n for k, n in one if is_integer(n)} for one in own]
 
-    def launches(self, kernel: Kernel, problem: Problem) -> int:
-        made = problem.generated(kernel)
+    def launches(self, kernel: Kernel, spec: OpSpec) -> int:
+        made = spec.generated(kernel)
         if made is not None and made.launches:
             return sum(not launch.brief for launch in made.launches)
-        split = problem.split(kernel, self.device.capabilities)
-        return 1 if split is None else sum(1 for _ in split.parts(problem.shapes))
+        split = spec.split(kernel, self.device.capabilities)
+        return 1 if split is None else sum(1 for _ in split.parts(spec.shapes))
 
     def _groups(self, kernel: Kernel, sizes: Mapping[str, int]) -> Groups:
         """Return the workgroups to dispatch; a dimension with a grid-stride loop is limited."""

@@ -13,7 +13,7 @@ from glnn.backends.backend import Backend, Choice, Launch, Memory, Operand
 from glnn.errors import UnsupportedOpError
 from glnn.gl.command_encoder import BlockPart
 from glnn.graph.operator import Operator
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.reference import Preparation
 from glnn.layout import Layout, parse
 from glnn.runtime.store import HostStore, Store
@@ -66,15 +66,15 @@ class Cpu(Backend):
     def __init__(self) -> None:
         self.device = None
 
-    def choose(self, problem: Problem, kernel: str | None = None) -> NumpyKernel:
+    def choose(self, spec: OpSpec, kernel: str | None = None) -> NumpyKernel:
         if kernel not in (None, "numpy"):
             raise UnsupportedOpError(
-                f"cpu has no kernel {kernel!r} for {problem.op.name}; it has numpy"
+                f"cpu has no kernel {kernel!r} for {spec.op.name}; it has numpy"
             )
         return NumpyKernel()
 
-    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
-        return dict.fromkeys((*problem.shapes, "out"), parse("R"))
+    def layouts(self, choice: Choice, spec: OpSpec) -> Mapping[str, Layout]:
+        return dict.fromkeys((*spec.shapes, "out"), parse("R"))
 
     def view_layouts(self, op: Operator, layout: str) -> tuple[str, str]:
         return "R", "R"
@@ -102,15 +102,15 @@ class Cpu(Backend):
     def prepare(
         self,
         choice: Choice,
-        problem: Problem,
+        spec: OpSpec,
         operands: Mapping[str, Operand],
         out: Operand,
         own: bool = False,
     ) -> Launch:
-        types = dict(problem.operands)
+        types = dict(spec.operands)
         given = {name: types[name] for name in operands}
-        make = Preparation(problem.op, given, problem.results[0], problem.epilogue)
-        compute = make(problem.op, make.types, problem.epilogue)
+        make = Preparation(spec.op, given, spec.results[0], spec.epilogue)
+        compute = make(spec.op, make.types, spec.epilogue)
         shapes = tuple(one.shape for one in given.values())
         stores = tuple(one for one in operands.values() if not isinstance(one, BlockPart))
         assert not isinstance(out, BlockPart)  # there are no blocks

@@ -19,9 +19,9 @@ from glnn.backends.examined import Examined
 from glnn.backends.known import PERIOD, spoilable
 from glnn.backends.trial import Tell, Trial
 from glnn.graph.operator import upper
-from glnn.kernels.capability_check import why_not_here, why_not_problem
+from glnn.kernels.capability_check import why_not_here, why_not_spec
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import (
     Launched,
     Verdict,
@@ -38,13 +38,13 @@ SHORT = 64  # numbers a sum: what large launches are seen with, and tiles are no
 SEEDS = 1, 2, 3, 4  # of the operands of a second look, of which the best are taken
 MORE = 64  # samples of a second look, where a kernel is seen with few
 WRITTEN = 1.0  # seconds after which what was found is written: a process may be ended
-CONFIRMED = 1 << 16  # numbers of a problem of which all samples may differ then
+CONFIRMED = 1 << 16  # numbers of a spec of which all samples may differ then
 
 
 def examine(
-    backend: Examined, asked: Iterable[tuple[Choice, Problem]], tell: Tell | None = None
+    backend: Examined, asked: Iterable[tuple[Choice, OpSpec]], tell: Tell | None = None
 ) -> bool:
-    """Compare kernels with NumPy where no verdict covers launches as large as these problems'.
+    """Compare kernels with NumPy where no verdict covers launches as large as these specs'.
 
     The verdicts are stored. tell: callback for wrong results. Returns True where some kernels must
     not be used, so that others must be chosen.
@@ -53,18 +53,18 @@ def examine(
     wrong, new, written = False, dict[str, Verdict](), perf_counter()
     wide = dict[str, Verdict]()
     try:
-        for kernel, problem in asked:
+        for kernel, spec in asked:
             assert isinstance(kernel, Kernel)
-            launch = backend.launched(kernel, problem)
-            known = verdicts.find(kernel, problem, offers)
+            launch = backend.launched(kernel, spec)
+            known = verdicts.find(kernel, spec, offers)
             if known.covers(launch):
                 continue
-            found = _verdict(backend, kernel, problem, launch, known, wide, tell)
+            found = _verdict(backend, kernel, spec, launch, known, wide, tell)
             name = f"{kernel.op}/{kernel.name}"
             LOG.info("examined %s in a launch of %s: %s", name, launch[:3], found.outcome)
             # One that is wrong is so at these sizes: others are looked at by themselves.
             key = sizes_key if found.wrong is not None else verdict_key
-            one = {key(kernel, problem, offers): found}
+            one = {key(kernel, spec, offers): found}
             verdicts.take(one)
             new |= one
             wrong |= found.wrong is not None
@@ -80,7 +80,7 @@ def examine(
 def _verdict(
     backend: Examined,
     kernel: Kernel,
-    problem: Problem,
+    spec: OpSpec,
     launch: Launched,
     known: Verdict,
     wide: dict[str, Verdict],
@@ -90,13 +90,13 @@ def _verdict(
 
     wide: the launches, by program, whose results were right, for sums of any depth.
     """
-    program = program_key(kernel, problem, backend.device.capabilities)
+    program = program_key(kernel, spec, backend.device.capabilities)
     where, part = backend.device.capabilities.renderer, known.part
     covered = not backend.watched and wide.get(program, Verdict()).covers(launch)
     wrong = f"its results on {where} are wrong, off by"
     try:
         trial: Trial | None = None
-        for seen, spoiled in _seen(backend, kernel, problem, launch, known):
+        for seen, spoiled in _seen(backend, kernel, spec, launch, known):
             if covered and part is None and (trial or known.right):
                 break  # sums of this length were seen
             trial = None  # its memory is free for the next
@@ -111,7 +111,7 @@ def _verdict(
                 if not again:  # by chance, as its terms cancel, or in some few numbers
                     right = None
                 elif tell and fault:
-                    tell(kernel, problem, fault)
+                    tell(kernel, spec, fault)
             while right is not None:
                 most = trial.sent
                 if most <= LEAST_PART:
@@ -130,7 +130,7 @@ def _verdict(
                 part, pace = sent, None
     except Exception:  # of a lost device anything may be raised
         if backend.device.lost is not None:
-            key = verdict_key(kernel, problem, backend.device.capabilities)
+            key = verdict_key(kernel, spec, backend.device.capabilities)
             backend.verdicts.keep({key: Verdict(wrong=f"{where} was reset while it ran")})
         raise
     if part is None:
@@ -141,7 +141,7 @@ def _verdict(
 def wrong_again(
     backend: Examined,
     kernel: Kernel,
-    problem: Problem,
+    spec: OpSpec,
     spoiled: bool,
     part: int | None,
     pace: float | None,
@@ -151,16 +151,14 @@ def wrong_again(
     It is tried on as many operands, then on more. Of several random sets the one with the least
     cancellation in its results is taken.
     """
-    small = sum(map(prod, problem.shapes.values())) + prod(problem.output) <= CONFIRMED
-    looks = [problem]
-    if small and problem.op.sample_operands(problem.own):
-        few = problem.output[0]
-        more = problem.of_samples(max(2 * few, min(CONFIRMED // prod(problem.output[1:]), MORE)))
+    small = sum(map(prod, spec.shapes.values())) + prod(spec.output) <= CONFIRMED
+    looks = [spec]
+    if small and spec.op.sample_operands(spec.own):
+        few = spec.output[0]
+        more = spec.of_samples(max(2 * few, min(CONFIRMED // prod(spec.output[1:]), MORE)))
         offers = backend.device.capabilities
-        fault = why_not_problem(kernel, more) or why_not_here(kernel, more, offers)
-        if fault is None and verdict_key(kernel, more, offers) == verdict_key(
-            kernel, problem, offers
-        ):
+        fault = why_not_spec(kernel, more) or why_not_here(kernel, more, offers)
+        if fault is None and verdict_key(kernel, more, offers) == verdict_key(kernel, spec, offers):
             looks.append(more)
     for look in looks:
         trial = Trial(backend, kernel, look, spoiled=spoiled, whole=small, seeds=SEEDS)
@@ -170,40 +168,40 @@ def wrong_again(
 
 
 def _seen(
-    backend: Examined, kernel: Kernel, problem: Problem, launch: Launched, known: Verdict
-) -> Iterator[tuple[Problem, bool]]:
-    """Yield the problems to try `kernel` on, each with True for special values in the operands.
+    backend: Examined, kernel: Kernel, spec: OpSpec, launch: Launched, known: Verdict
+) -> Iterator[tuple[OpSpec, bool]]:
+    """Yield the specs to try `kernel` on, each with True for special values in the operands.
 
     First few results of full-depth sums, with special values, where `known` has no right launch;
     then a launch as large as `launch`, of short sums, without special values.
     """
     offers = backend.device.capabilities
-    program = program_key(kernel, problem, offers)
+    program = program_key(kernel, spec, offers)
 
-    def fits(other: Problem) -> bool:
+    def fits(other: OpSpec) -> bool:
         """Return True where the same program can compute `other` here."""
-        fault = why_not_problem(kernel, other) or why_not_here(kernel, other, offers)
+        fault = why_not_spec(kernel, other) or why_not_here(kernel, other, offers)
         return fault is None and program_key(kernel, other, offers) == program
 
-    def enough(other: Problem) -> bool:
+    def enough(other: OpSpec) -> bool:
         """Return True where it does so in a launch at least as large as `launch`."""
         return fits(other) and within(launch, backend.launched(kernel, other))
 
-    whole, own = problem.op.whole_problem(problem.own)
-    if whole is not problem.op and enough(one := replace(problem, op=whole).resized(own)):
-        problem = one
-    op, shapes = problem.op, problem.own
+    whole, own = spec.op.whole_problem(spec.own)
+    if whole is not spec.op and enough(one := replace(spec, op=whole).resized(own)):
+        spec = one
+    op, shapes = spec.op, spec.own
     depth = op.depth(shapes)
-    large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
-    large = large if large is problem or enough(large) else problem
+    large = spec.resized(op.of_depth(shapes, min(depth, SHORT)))
+    large = large if large is spec or enough(large) else spec
     if known.right:
         yield large, False
         return
     few: dict[str, Shape] = dict(shapes)
-    if problem.output[:1] > (PERIOD,):
+    if spec.output[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.sample_operands(shapes)}
     deep = [op.of_depth(few, one, few=True) for one in (upper(depth), depth)]
-    small = next(filter(fits, map(problem.resized, chain(map(op.shrink, deep), deep))), problem)
-    if spoilable(problem) or (op.has_depth and small != large):  # else it would tell nothing more
+    small = next(filter(fits, map(spec.resized, chain(map(op.shrink, deep), deep))), spec)
+    if spoilable(spec) or (op.has_depth and small != large):  # else it would tell nothing more
         yield small, True
     yield large, False

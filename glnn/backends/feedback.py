@@ -17,7 +17,7 @@ from glnn.gl.probe import refuses_mapped_captures
 from glnn.kernels.binding import bind
 from glnn.kernels.codegen.generated import Uniform
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import LaunchSize
 from glnn.symint import greatest, parts_of
 
@@ -94,37 +94,37 @@ class Feedback(GlBackend):
     def prepare(
         self,
         choice: Choice,
-        problem: Problem,
+        spec: OpSpec,
         operands: Mapping[str, Operand],
         out: Operand,
         own: bool = False,
     ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, (Buffer, BlockPart))
         buffers = {k: b for k, b in operands.items() if isinstance(b, (Buffer, BlockPart))}
-        textures = self.fetched(problem, choice, buffers)
+        textures = self.fetched(spec, choice, buffers)
         samplers = {name: one.sampler for name, one in textures.items()}
-        bound = bind(choice, problem, self.device.capabilities, samplers)
-        program = self.program(choice, problem, problem.defines(choice), textures, bound, own)
+        bound = bind(choice, spec, self.device.capabilities, samplers)
+        program = self.program(choice, spec, spec.defines(choice), textures, bound, own)
         return FeedbackLaunch(
             self,
             program,
             list(textures.values()),
-            self.uniforms(program, choice, problem, textures),
-            self._attributes(program, choice, problem, buffers),
-            list(self._draws(program, choice, problem)),
+            self.uniforms(program, choice, spec, textures),
+            self._attributes(program, choice, spec, buffers),
+            list(self._draws(program, choice, spec)),
             out,
         )
 
     def _attributes(
-        self, program: Program, kernel: Kernel, problem: Problem, buffers: Mapping[str, BufferPart]
+        self, program: Program, kernel: Kernel, spec: OpSpec, buffers: Mapping[str, BufferPart]
     ) -> Attributes:
         """Return the vertex attributes. Raises ShaderError on a wrong capture size."""
-        parameters = {**kernel.defaults, **problem.defines(kernel)}
+        parameters = {**kernel.defaults, **spec.defines(kernel)}
         attributes = {
             name: (buffers[name], floats.of(parameters))
             for name, floats in kernel.attributes.items()
         }
-        captures = self._captures(kernel, problem)
+        captures = self._captures(kernel, spec)
         if program.stride != 4 * captures:
             raise ShaderError(
                 f"{kernel.declaration}: launch.captures: a vertex of {program.name} captures "
@@ -133,38 +133,38 @@ class Feedback(GlBackend):
         return attributes
 
     @staticmethod
-    def _captures(kernel: Kernel, problem: Problem) -> int:
+    def _captures(kernel: Kernel, spec: OpSpec) -> int:
         """Return the floats that a vertex captures."""
-        return kernel.launch.captures.of({**kernel.defaults, **problem.defines(kernel)})
+        return kernel.launch.captures.of({**kernel.defaults, **spec.defines(kernel)})
 
     @staticmethod
-    def _instances(kernel: Kernel, problem: Problem) -> int:
+    def _instances(kernel: Kernel, spec: OpSpec) -> int:
         along = kernel.launch.instances
-        return problem.sizes(kernel)[along] if along else 1
+        return spec.sizes(kernel)[along] if along else 1
 
-    def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
+    def launch_size(self, kernel: Kernel, spec: OpSpec) -> LaunchSize:
         """Return the vertices of an instance, the instances, and 1."""
-        floats, instances = self._floats(kernel, problem)
-        return -(-floats // self._captures(kernel, problem)), instances, 1
+        floats, instances = self._floats(kernel, spec)
+        return -(-floats // self._captures(kernel, spec)), instances, 1
 
-    def cut_axes(self, kernel: Kernel, problem: Problem) -> int:
-        return int(self._floats(kernel, problem)[0] % self._captures(kernel, problem) > 0)
+    def cut_axes(self, kernel: Kernel, spec: OpSpec) -> int:
+        return int(self._floats(kernel, spec)[0] % self._captures(kernel, spec) > 0)
 
-    def _floats(self, kernel: Kernel, problem: Problem) -> tuple[int, int]:
+    def _floats(self, kernel: Kernel, spec: OpSpec) -> tuple[int, int]:
         """Return the floats of an instance, and the instances."""
-        instances = self._instances(kernel, problem)
+        instances = self._instances(kernel, spec)
         # Those of an instance follow those of the one before: no padding may come between.
         if kernel.launch.instances:
-            return prod(problem.output) // instances, instances
-        return problem.chosen_layouts(kernel)["out"].words(problem.results[0]), instances
+            return prod(spec.output) // instances, instances
+        return spec.chosen_layouts(kernel)["out"].words(spec.results[0]), instances
 
-    def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
-        return first // self._captures(kernel, problem)
+    def right_until(self, kernel: Kernel, spec: OpSpec, first: int) -> int:
+        return first // self._captures(kernel, spec)
 
-    def _draws(self, program: Program, kernel: Kernel, problem: Problem) -> Iterator[Draw]:
+    def _draws(self, program: Program, kernel: Kernel, spec: OpSpec) -> Iterator[Draw]:
         """Yield the draws of the result: one, or several of as many vertices as allowed."""
-        vertices, instances, _ = self.launch_size(kernel, problem)
-        most = self.part(kernel, problem)
+        vertices, instances, _ = self.launch_size(kernel, spec)
+        most = self.part(kernel, spec)
         if most is None:
             yield Draw(vertices, instances, 0, 0, 0)
             return

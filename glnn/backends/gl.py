@@ -29,7 +29,7 @@ from glnn.kernels.codegen.expression import names_of
 from glnn.kernels.cost_model import pace, predicted
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, revision
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import alternatives, choose, suits, why_chosen, why_not
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, work
@@ -68,7 +68,7 @@ class GlBackend(Programs):
         self.tuned = Tuned.load(cache, offers, VERSION)
         self.verdicts = Verdicts.load(cache, offers, VERSION)
         self._trusts = settings.trust
-        self._choices: dict[tuple[Problem, str | None], Kernel] = {}
+        self._choices: dict[tuple[OpSpec, str | None], Kernel] = {}
         self._chosen = (0, 0, revision())  # the revisions of what choices depend on
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], DataTexture]]
         self._textures = WeakKeyDictionary()
@@ -88,55 +88,53 @@ class GlBackend(Programs):
         """Return why this backend cannot run on `device`; None where it can."""
         raise NotImplementedError
 
-    def choose(self, problem: Problem, kernel: str | None = None) -> Kernel:
+    def choose(self, spec: OpSpec, kernel: str | None = None) -> Kernel:
         revisions = self.tuned.revision, self.verdicts.revision, revision()
         if revisions != self._chosen or len(self._choices) > MOST_CHOICES:
             self._choices.clear()
             self._chosen = revisions
-        found = self._choices.get((problem, kernel))
+        found = self._choices.get((spec, kernel))
         if found is None:
             offers = self.device.capabilities
-            found = choose(
-                self.name, problem, offers, kernel, self.tuned, self.verdicts, self.choose
-            )
-            self._choices[problem, kernel] = found
+            found = choose(self.name, spec, offers, kernel, self.tuned, self.verdicts, self.choose)
+            self._choices[spec, kernel] = found
             if LOG.isEnabledFor(logging.DEBUG):
-                why = why_chosen(found, problem.hinted, kernel, self.tuned)
-                LOG.debug("%s of %s: %s", problem.op.name, dict(problem.hinted.shapes), why)
+                why = why_chosen(found, spec.hinted, kernel, self.tuned)
+                LOG.debug("%s of %s: %s", spec.op.name, dict(spec.hinted.shapes), why)
         return found
 
-    def suits(self, problem: Problem, kernel: str | None = None) -> bool:
-        if self.why_not(problem, kernel) is not None:
+    def suits(self, spec: OpSpec, kernel: str | None = None) -> bool:
+        if self.why_not(spec, kernel) is not None:
             return False
-        problem = problem.hinted
-        chosen = self.choose(problem, kernel)
-        return kernel is not None or suits(chosen, problem, self.device.capabilities, self.tuned)
+        spec = spec.hinted
+        chosen = self.choose(spec, kernel)
+        return kernel is not None or suits(chosen, spec, self.device.capabilities, self.tuned)
 
-    def takes(self, choice: Choice, problem: Problem) -> bool:
+    def takes(self, choice: Choice, spec: OpSpec) -> bool:
         assert isinstance(choice, Kernel)
-        return why_not(choice, problem, self.device.capabilities, self.verdicts) is None
+        return why_not(choice, spec, self.device.capabilities, self.verdicts) is None
 
-    def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
+    def alternatives(self, choice: Choice, spec: OpSpec) -> list[Alternative]:
         assert isinstance(choice, Kernel)
         offers = self.device.capabilities
-        others = alternatives(self.name, problem, offers, choice, self.verdicts, self.choose)
+        others = alternatives(self.name, spec, offers, choice, self.verdicts, self.choose)
         of = pace(architecture(offers))
-        return [Alternative(k, predicted(problem.hinted, k, of)) for k in (choice, *others)]
+        return [Alternative(k, predicted(spec.hinted, k, of)) for k in (choice, *others)]
 
-    def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
+    def examine(self, asked: Iterable[tuple[Choice, OpSpec]]) -> bool:
         if self._trusts:
             return False
-        pairs = [(one, problem) for one, problem in asked if isinstance(one, Kernel)]
+        pairs = [(one, spec) for one, spec in asked if isinstance(one, Kernel)]
         pairs.sort(key=lambda pair: -prod(self.launched(*pair)[:3]))  # they cover smaller ones
         with report_work("examining", total=len(pairs)) as work:
             return examine(self, work.counted(pairs))
 
-    def measures(self, choice: Choice, problem: Problem) -> tuple[int, ...]:
+    def measures(self, choice: Choice, spec: OpSpec) -> tuple[int, ...]:
         assert isinstance(choice, Kernel)
-        depth = problem.op.depth(problem.own)
-        return () if self._trusts else (*self.launch_size(choice, problem), depth)
+        depth = spec.op.depth(spec.own)
+        return () if self._trusts else (*self.launch_size(choice, spec), depth)
 
-    def right(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
+    def right(self, asked: Iterable[tuple[Choice, OpSpec]]) -> bool:
         pairs, offers = list(asked), self.device.capabilities
         if self.examine(pairs):
             return False
@@ -151,69 +149,69 @@ class GlBackend(Programs):
     def takes_bytes(self) -> bool:
         return any(kernel.bytes for kernel in declared() if kernel.backend == self.name)
 
-    def launches(self, kernel: Kernel, problem: Problem) -> int:
-        """Return the number of launches among which the work of `problem` is divided."""
+    def launches(self, kernel: Kernel, spec: OpSpec) -> int:
+        """Return the number of launches among which the work of `spec` is divided."""
         return 1
 
-    def part(self, kernel: Kernel, problem: Problem) -> int | None:
-        verdict = self.verdicts.find(kernel, problem.at_hand, self.device.capabilities)
+    def part(self, kernel: Kernel, spec: OpSpec) -> int | None:
+        verdict = self.verdicts.find(kernel, spec.at_hand, self.device.capabilities)
         if verdict.part is None and not self.watched:
             return None
         bounds = [] if verdict.part is None else [verdict.part]
-        size = greatest(prod(self.launch_size(kernel, problem)))
+        size = greatest(prod(self.launch_size(kernel, spec)))
         if self.watched:
-            units = greatest(work(problem)) / self.launches(kernel, problem)
+            units = greatest(work(spec)) / self.launches(kernel, spec)
             seconds = units / (verdict.pace or SLOWEST)
             if seconds > self._longest:
                 bounds.append(max(int(size * self._longest / seconds), 1))
         most = min(bounds, default=size)
         return most if most < size else None
 
-    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
+    def layouts(self, choice: Choice, spec: OpSpec) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        return problem.chosen_layouts(choice)
+        return spec.chosen_layouts(choice)
 
     def capacity(self, floats: int) -> int:
         return max(floats, LEAST)
 
-    def _samplers(self, kernel: Kernel, problem: Problem) -> dict[str, str]:
+    def _samplers(self, kernel: Kernel, spec: OpSpec) -> dict[str, str]:
         """Return the sampler type of each operand that `kernel` fetches. Raises LimitError."""
-        problem = problem.origin
-        offers, layouts = self.device.capabilities, self.layouts(kernel, problem)
+        spec = spec.origin
+        offers, layouts = self.device.capabilities, self.layouts(kernel, spec)
         return {
-            name: kernel.sampler(texel, layouts[name].words(problem.types[name]), offers)
-            for name, texel in textures(kernel, problem.epilogue, problem.halves).items()
-            if name in problem.shapes
+            name: kernel.sampler(texel, layouts[name].words(spec.types[name]), offers)
+            for name, texel in textures(kernel, spec.epilogue, spec.halves).items()
+            if name in spec.shapes
         }
 
-    def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
+    def copies(self, choice: Choice, spec: OpSpec) -> Mapping[str, int]:
         assert isinstance(choice, Kernel)
-        texels = textures(choice, problem.epilogue, problem.halves)
-        layouts = self.layouts(choice, problem)
+        texels = textures(choice, spec.epilogue, spec.halves)
+        layouts = self.layouts(choice, spec)
         found = {
-            k: DataTexture.bytes_for(layouts[k].words(problem.types[k]), texels[k], sampler)
-            for k, sampler in self._samplers(choice, problem).items()
+            k: DataTexture.bytes_for(layouts[k].words(spec.types[k]), texels[k], sampler)
+            for k, sampler in self._samplers(choice, spec).items()
         }
         return {name: nbytes for name, nbytes in found.items() if nbytes}
 
-    def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
+    def reads(self, choice: Choice, spec: OpSpec) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
-        beside = (*names_of(problem.prologue), *problem.extents)
+        beside = (*names_of(spec.prologue), *spec.extents)
         found = dict.fromkeys((*choice.bindings, *beside), "buffer")
         found |= {choice.in_place: "buffer"} if choice.in_place else {}
         found |= dict.fromkeys(choice.attributes, "attribute")
-        found |= self._samplers(choice, problem)
-        return {k: found[k] for k in problem.shapes if k in found}
+        found |= self._samplers(choice, spec)
+        return {k: found[k] for k in spec.shapes if k in found}
 
     def fetched(
-        self, problem: Problem, kernel: Kernel, buffers: Mapping[str, BufferPart]
+        self, spec: OpSpec, kernel: Kernel, buffers: Mapping[str, BufferPart]
     ) -> dict[str, Fetched]:
-        """Return the textures by which `kernel` reads operands of `problem` in `buffers`."""
-        texels = textures(kernel, problem.epilogue, problem.halves)
+        """Return the textures by which `kernel` reads operands of `spec` in `buffers`."""
+        texels = textures(kernel, spec.epilogue, spec.halves)
         found: dict[str, Fetched] = {}
-        for name, sampler in self._samplers(kernel, problem).items():
+        for name, sampler in self._samplers(kernel, spec).items():
             buffer = buffers[name]
-            fixed = name in problem.op.parameters and not buffer.shared
+            fixed = name in spec.op.parameters and not buffer.shared
             changes = not (fixed or buffer.fixed)
             found[name] = Fetched(buffer, texels[name], sampler, changes)
             if buffer.fixed and found[name].copied and isinstance(buffer, Buffer):

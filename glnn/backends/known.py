@@ -1,4 +1,4 @@
-"""Test operands of a problem with NumPy's result for them."""
+"""Test operands of a spec with NumPy's result for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from glnn.graph.error import ULP, nudged
 from glnn.graph.operator import Operator, SampleSubset
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.reference import computed
 from glnn.layout.layout import PACKED
 from glnn.types import Array, DType, Shape, TensorType
@@ -33,10 +33,10 @@ FEW_RESULTS, SOME_RESULTS = 64, 4096  # below, magnitudes are estimated from 8 n
 class Known:
     """Test operands, of few samples perhaps, and their result."""
 
-    problem: Problem
-    """The problem with all samples."""
+    spec: OpSpec
+    """The spec with all samples."""
     op: Operator
-    """The operator for these operands: the problem's, or its version for few samples."""
+    """The operator for these operands: the spec's, or its version for few samples."""
     operands: Mapping[str, Array]
     """The whole of each operand, or a few samples, to be repeated."""
     result: Array
@@ -52,30 +52,28 @@ class Known:
 
     @classmethod
     def of(
-        cls, problem: Problem, *, spoiled: bool, whole: bool, seed: int = 0, quick: bool = False
+        cls, spec: OpSpec, *, spoiled: bool, whole: bool, seed: int = 0, quick: bool = False
     ) -> Known:
-        """Draw operands for `problem` and compute the result by NumPy.
+        """Draw operands for `spec` and compute the result by NumPy.
 
         spoiled: True to put special values among the operands. whole: True to have all samples
         differ. seed: seed of the random operands. quick: True to compute in float32.
         """
-        few = None if whole else _few(problem, spoiled)
-        op, shapes, stacks = problem.op, problem.own, dict[str, int]()
+        few = None if whole else _few(spec, spoiled)
+        op, shapes, stacks = spec.op, spec.own, dict[str, int]()
         if few is not None:
             op, shapes, stacks = few.op, few.shapes, dict(few.stacks)
         taken = dict(shapes)
-        if problem.epilogue is not None:
-            taken |= problem.epilogue.shapes(op.shape_of(shapes))
-        tried = (
-            cls._of(problem, op, taken, stacks, spoiled, reach, seed, quick) for reach in REACHES
-        )
+        if spec.epilogue is not None:
+            taken |= spec.epilogue.shapes(op.shape_of(shapes))
+        tried = (cls._of(spec, op, taken, stacks, spoiled, reach, seed, quick) for reach in REACHES)
         first = next(tried)
         return next((one for one in chain([first], tried) if _varies(one.result)), first)
 
     @classmethod
     def _of(
         cls,
-        problem: Problem,
+        spec: OpSpec,
         op: Operator,
         shapes: Mapping[str, Shape],
         stacks: Mapping[str, int],
@@ -84,43 +82,43 @@ class Known:
         seed: int,
         quick: bool,
     ) -> Known:
-        """Draw operands of these shapes and compute `op`, the problem's or that of few samples."""
-        operands = _operands(problem, shapes, spoiled, reach, seed)
-        types = {name: TensorType.of(operands[name]) for name in problem.own}
+        """Draw operands of these shapes and compute `op`, the spec's or that of few samples."""
+        operands = _operands(spec, shapes, spoiled, reach, seed)
+        types = {name: TensorType.of(operands[name]) for name in spec.own}
         cost = op.cost_of(types)
         exact = cost.flops <= EXACT
         precise, quick = operands, quick and exact
-        if exact and not quick and (cost.flops or problem.epilogue):  # what is moved stays as it is
+        if exact and not quick and (cost.flops or spec.epilogue):  # what is moved stays as it is
             precise = {
                 name: array.astype(np.float64) if array.dtype.kind == "f" else array
                 for name, array in operands.items()
             }
-        dtype = problem.results[0].dtype.numpy
+        dtype = spec.results[0].dtype.numpy
         with np.errstate(all="ignore"):
-            result = computed(op, precise, problem.epilogue)[0].astype(dtype, copy=False)
-        return cls(problem, op, operands, result, stacks, exact and not quick, quick, spoiled)
+            result = computed(op, precise, spec.epilogue)[0].astype(dtype, copy=False)
+        return cls(spec, op, operands, result, stacks, exact and not quick, quick, spoiled)
 
     def tolerance(self) -> Tolerance:
         """Estimate how far a right kernel's results may be off, at several times the result's cost.
 
         It is not needed where the error relative to the results themselves is small enough.
         """
-        types = {name: TensorType.of(self.operands[name]) for name in self.problem.own}
-        if not (self.op.cost_of(types).flops or self.problem.epilogue):
+        types = {name: TensorType.of(self.operands[name]) for name in self.spec.own}
+        if not (self.op.cost_of(types).flops or self.spec.epilogue):
             return Tolerance(1.0, None)
         expected = measured(self.result)
         unsure = np.zeros(self.result.shape, bool)
         if self.spoiled and self.exact:
-            dtype = self.problem.results[0].dtype.numpy
+            dtype = self.spec.results[0].dtype.numpy
             with np.errstate(all="ignore"):
-                rounded = computed(self.op, self.operands, self.problem.epilogue)[0].astype(dtype)
+                rounded = computed(self.op, self.operands, self.spec.epilogue)[0].astype(dtype)
                 unsure = far(measured(rounded), expected, CANCELLED * greatest(expected))
         condition = 1.0
         few = self.result.size < SOME_RESULTS
         if self.exact or few:
             draws = 8 if self.result.size < FEW_RESULTS else 2
             draws = draws if self.exact and (self.spoiled or few) else 1
-            condition = _condition(self.problem, self.op, self.operands, expected, unsure, draws)
+            condition = _condition(self.spec, self.op, self.operands, expected, unsure, draws)
         return Tolerance(condition, unsure if unsure.any() else None)
 
 
@@ -138,7 +136,7 @@ class Tolerance:
 
 
 def _condition(
-    problem: Problem,
+    spec: OpSpec,
     op: Operator,
     operands: Mapping[str, Array],
     expected: Array,
@@ -151,7 +149,7 @@ def _condition(
     of its own: the changes, in ulps, are the root of the sum of the squares of a result's terms,
     whatever the operator and the epilogue, with what rounding on the way there adds.
     """
-    dtype, exact = problem.results[0].dtype.numpy, expected.astype(np.float64)
+    dtype, exact = spec.results[0].dtype.numpy, expected.astype(np.float64)
     finite = np.isfinite(exact)
     squares, most = np.zeros(exact.shape), greatest(expected)
     order = (*range(0, draws, 2), *range(1, draws, 2))  # those nudged alike in all operands first
@@ -161,7 +159,7 @@ def _condition(
             for name, array in operands.items()
         }
         with np.errstate(all="ignore"):
-            got = computed(op, near, problem.epilogue)[0].astype(dtype).astype(np.float64)
+            got = computed(op, near, spec.epilogue)[0].astype(dtype).astype(np.float64)
             same = (got == exact) | (np.isnan(got) & np.isnan(exact))
             unsure |= ~np.where(finite, np.isfinite(got), same)
             away = np.where(finite & np.isfinite(got), (got - exact) / ULP, 0.0)
@@ -185,43 +183,43 @@ def _varies(result: Array) -> bool:
     return result.size < 2 or bool((few != first).any() or (result != first).any())
 
 
-def _few(problem: Problem, spoiled: bool) -> SampleSubset | None:
-    """Return `problem` with few samples; None where it has no more. spoiled: see `Known.of`."""
+def _few(spec: OpSpec, spoiled: bool) -> SampleSubset | None:
+    """Return `spec` with few samples; None where it has no more. spoiled: see `Known.of`."""
     for count in (PERIOD, FEWER):
-        few = problem.op.reduce_samples(problem.own, count)
+        few = spec.op.reduce_samples(spec.own, count)
         if few is None:
             return None
-        full = (name for name, extent in problem.extents.items() if extent == "full")
+        full = (name for name, extent in spec.extents.items() if extent == "full")
         stacks = {**few.stacks, **dict.fromkeys(full, few.stacks["out"])}
         cost = few.op.cost_of(few.shapes)
         much = cost.flops > EXACT or cost.bytes > LARGE
-        apart = spoiled and not stacks.keys().isdisjoint(spoilable(problem))
+        apart = spoiled and not stacks.keys().isdisjoint(spoilable(spec))
         if apart or not much or count == FEWER:  # a special value needs a sample of its own
-            less = few.op.shape_of(few.shapes)[0] < problem.output[0]
+            less = few.op.shape_of(few.shapes)[0] < spec.output[0]
             return replace(few, stacks=stacks) if less else None
     return None
 
 
-def spoilable(problem: Problem) -> list[str]:
+def spoilable(spec: OpSpec) -> list[str]:
     """Return the names of the operands that may contain special values."""
-    names = (*problem.op.nan_operands, *problem.extents)
-    return [n for n in names if n in problem.shapes and problem.types[n].dtype.kind == "float"]
+    names = (*spec.op.nan_operands, *spec.extents)
+    return [n for n in names if n in spec.shapes and spec.types[n].dtype.kind == "float"]
 
 
 def _operands(
-    problem: Problem, shapes: Mapping[str, Shape], spoiled: bool, reach: int, seed: int
+    spec: OpSpec, shapes: Mapping[str, Shape], spoiled: bool, reach: int, seed: int
 ) -> dict[str, Array]:
     """Draw random operands of these shapes: floats up to `reach`, integers up to 100 times it."""
     generator, stream, at = np.random.default_rng(2026 + seed), _stream(seed), 0
     found: dict[str, Array] = {}
     for name, shape in shapes.items():
-        kind = problem.types[name].dtype
+        kind = spec.types[name].dtype
         if kind.kind != "float":
             least, most = 0, 1
             if kind is not DType.bool:
                 bounds = np.iinfo(kind.numpy)
                 least, most = bounds.min, bounds.max  # the sign, too
-                if problem.layouts.get(name) != PACKED.name and name not in problem.bytes:
+                if spec.layouts.get(name) != PACKED.name and name not in spec.bytes:
                     most = min(100 * reach - 1, most)
                     least = 0 if reach == 1 else max(-most, least)
             numbers: Array = generator.integers(least, most + 1, shape)
@@ -229,8 +227,8 @@ def _operands(
             start, size = at % RANDOM, prod(shape)
             own, at = stream.part(start, size), at + size
             numbers = own.reshape(shape) * np.float32(reach)
-        made = problem.op.trial(name, np.asarray(numbers, kind.numpy), problem.shapes)
-        if spoiled and name in spoilable(problem):
+        made = spec.op.trial(name, np.asarray(numbers, kind.numpy), spec.shapes)
+        if spoiled and name in spoilable(spec):
             _spoil(made, 1 + seed)
         found[name] = made
     return found

@@ -1,4 +1,4 @@
-"""Launches on a GL device: the commands that compute a problem."""
+"""Launches on a GL device: the commands that compute a spec."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sending:
 
 
 class GlLaunch(ABC):
-    """A launch of one problem on a GL backend, and the buffer of its result."""
+    """A launch of one spec on a GL backend, and the buffer of its result."""
 
     def __init__(self, name: str, backend: TextureSource, out: BufferPart) -> None:
         self.name, self.out, self._backend = name, out, backend

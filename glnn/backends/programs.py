@@ -14,18 +14,18 @@ from glnn.kernels.binding import written
 from glnn.kernels.codegen.expression import Bound
 from glnn.kernels.codegen.generated import Uniform
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import program_key
 from glnn.trace_spans import Span, duration
 
 LOG = logging.getLogger(__name__)
 APART = ("NVIDIA",)
-"""Architectures where programs may have the uniforms of one problem only: on an H200 to compile
+"""Architectures where programs may have the uniforms of one spec only: on an H200 to compile
 again what was compiled before takes 2 ms once, to write a uniform 1.1 us of the host's in each run.
 Large networks, which wait for the device, are 1 to 3 percent slower so."""
 MOST_APART = 512  # programs of a device: every new size makes some
-PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
+PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a spec
 
 
 class Programs(Examined):
@@ -40,7 +40,7 @@ class Programs(Examined):
     def program(
         self,
         kernel: Kernel,
-        problem: Problem,
+        spec: OpSpec,
         defines: Mapping[str, int],
         fetched: Mapping[str, Fetched],
         bound: Bound,
@@ -48,7 +48,7 @@ class Programs(Examined):
     ) -> Program:
         """Return the program of `kernel` with the macros `defines`, compiled on first use.
 
-        bound: the bindings of the epilogue's operands. Problems share a program; each set of
+        bound: the bindings of the epilogue's operands. Specs share a program; each set of
         uniforms has its own where a device confuses their values, or where `own` is True and
         compiling is cheap.
         """
@@ -56,11 +56,11 @@ class Programs(Examined):
         offers, parts = self.device.capabilities, defines.get("IN_PARTS", 0)
         own = own and architecture(offers) in APART and len(programs) < MOST_APART
         apart = own or self.confuses_values()
-        values = sorted(problem.uniforms(kernel).items()) if apart else ()
-        asked = program_key(kernel, problem, offers), parts, str(bound), *values
+        values = sorted(spec.uniforms(kernel).items()) if apart else ()
+        asked = program_key(kernel, spec, offers), parts, str(bound), *values
         text = self._texts.get(asked)
         if text is None or text not in programs:
-            source = self.source(kernel, problem, defines, fetched, bound)
+            source = self.source(kernel, spec, defines, fetched, bound)
             text = source.text, *values
             if text in programs:
                 LOG.debug("%s was compiled before", source.name)
@@ -82,18 +82,15 @@ class Programs(Examined):
     def source(
         self,
         kernel: Kernel,
-        problem: Problem,
+        spec: OpSpec,
         defines: Mapping[str, int],
         fetched: Mapping[str, Fetched],
         bound: Bound,
     ) -> Source:
         header = self.device.capabilities.header(self.name, kernel.texture_buffers)
         samplers = {name: one.sampler for name, one in fetched.items()}
-        made = problem.generated(kernel)
-        if made is None:
-            texts = written(kernel, problem.epilogue, bound, problem.prologue)
-        else:
-            texts = made.texts
+        made = spec.generated(kernel)
+        texts = written(kernel, spec.epilogue, bound, spec.prologue) if made is None else made.texts
         return assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
 
     def confuses_values(self) -> bool:
@@ -106,7 +103,7 @@ class Programs(Examined):
 
     @staticmethod
     def uniforms(
-        program: Program, kernel: Kernel, problem: Problem, fetched: Iterable[str]
+        program: Program, kernel: Kernel, spec: OpSpec, fetched: Iterable[str]
     ) -> dict[str, Uniform]:
         """Return the values of the uniforms of `program`; texture units are numbered from 0.
 
@@ -115,7 +112,7 @@ class Programs(Examined):
         """
         units = {name: unit for unit, name in enumerate(fetched)}
         known: dict[str, Uniform] = {
-            **problem.uniforms(kernel),
+            **spec.uniforms(kernel),
             **units,
             **dict.fromkeys(PLACES, 0),
         }

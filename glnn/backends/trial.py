@@ -1,4 +1,4 @@
-"""Trial run of a kernel on a problem whose result is known, and the comparison with it."""
+"""Trial run of a kernel on a spec whose result is known, and the comparison with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from glnn.gl.buffer import gather, repeat
 from glnn.gl.transfer import Part
 from glnn.graph.error import quotient, squares
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict, allowed, verdict_key, work
 from glnn.layout import Layout
 from glnn.types import Array, DType, Shape
@@ -55,15 +55,15 @@ class Fault:
         return f"{self.got:.7g} at {self.place}, not {self.expected:.7g}, of {sizes}"
 
 
-Tell = Callable[[Kernel, Problem, Fault], None]
-"""Callback for a fault of a kernel on a problem, or on a similar one."""
+Tell = Callable[[Kernel, OpSpec, Fault], None]
+"""Callback for a fault of a kernel on a spec, or on a similar one."""
 
 
 class Trial:
-    """A kernel prepared to compute a problem whose result is known.
+    """A kernel prepared to compute a spec whose result is known.
 
     spoiled: True to put special values among the operands. whole: True to have all samples differ,
-    for small problems. seeds: seeds of the random operands; of several the one with the least
+    for small specs. seeds: seeds of the random operands; of several the one with the least
     cancellation in its results is taken.
     """
 
@@ -74,20 +74,20 @@ class Trial:
         self,
         backend: Examined,
         kernel: Kernel,
-        problem: Problem,
+        spec: OpSpec,
         *,
         spoiled: bool,
         whole: bool = False,
         seeds: Sequence[int] = (0,),
     ) -> None:
-        self._backend, self._kernel, self._problem = backend, kernel, problem
-        self._key = verdict_key(kernel, problem, backend.device.capabilities)
-        self.size = prod(backend.launch_size(kernel, problem))
+        self._backend, self._kernel, self._op_spec = backend, kernel, spec
+        self._key = verdict_key(kernel, spec, backend.device.capabilities)
+        self.size = prod(backend.launch_size(kernel, spec))
         known, self._tolerance = self._taken(spoiled, whole, seeds)
-        layouts = backend.layouts(kernel, problem)
-        self._memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
-        dtype = problem.results[0].dtype
-        self._out = backend.allocate(problem.output, layouts["out"], self._memory, dtype)
+        layouts = backend.layouts(kernel, spec)
+        self._memory = backend.memory(backend.capacity(layouts["out"].size(spec.output)))
+        dtype = spec.results[0].dtype
+        self._out = backend.allocate(spec.output, layouts["out"], self._memory, dtype)
         self._updated: Callable[[], None] | None = None
         self._stores = {
             name: self._placed(name, array, self._pattern(name, layouts[name], array.shape, known))
@@ -109,14 +109,14 @@ class Trial:
         self._whole, self._seed = whole, seeds[0]
         if len(seeds) == 1:
             return self._one(spoiled, quick=True), None
-        made = [Known.of(self._problem, spoiled=spoiled, whole=whole, seed=seed) for seed in seeds]
+        made = [Known.of(self._op_spec, spoiled=spoiled, whole=whole, seed=seed) for seed in seeds]
         both = [(known, known.tolerance()) for known in made]
         return min(both, key=lambda each: each[1].condition)
 
     def _one(self, spoiled: bool, *, quick: bool) -> Known:
         """Compute the known result of the first seed."""
         return Known.of(
-            self._problem, spoiled=spoiled, whole=self._whole, seed=self._seed, quick=quick
+            self._op_spec, spoiled=spoiled, whole=self._whole, seed=self._seed, quick=quick
         )
 
     def _compared(self, tolerance: Tolerance) -> Array | None:
@@ -129,12 +129,12 @@ class Trial:
 
     def _pattern(self, name: str, layout: Layout, few: Shape, known: Known) -> Pattern:
         """Return the memory pattern of the tensor `name`, made of one of the shape `few`."""
-        return Pattern(layout, self._problem.shape(name), few, known.stacks.get(name, 1))
+        return Pattern(layout, self._op_spec.shape(name), few, known.stacks.get(name, 1))
 
     def _placed(self, name: str, array: Array, lies: Pattern) -> Buffer:
         """Allocate and fill an operand from `array`, all of it or few samples."""
         backend = self._backend
-        if name == self._problem.op.updates:  # each time anew, as the result takes its place
+        if name == self._op_spec.op.updates:  # each time anew, as the result takes its place
             store = backend.allocate(lies.shape, lies.layout, self._memory)
             self._updated = partial(lies.fill, backend.device, store, lies.packed(array))
         elif lies.repeats:
@@ -155,9 +155,9 @@ class Trial:
         before = verdicts.found.get(self._key)
         verdicts.found[self._key] = Verdict(part=part, pace=pace)  # what launches are made by
         try:
-            self.sent = self._backend.part(self._kernel, self._problem) or self.size
+            self.sent = self._backend.part(self._kernel, self._op_spec) or self.size
             self._perform = self._backend.prepare(
-                self._kernel, self._problem, self._stores, self._out
+                self._kernel, self._op_spec, self._stores, self._out
             )
         finally:
             del verdicts.found[self._key]
@@ -167,7 +167,7 @@ class Trial:
             self._updated()
         self._perform()
         self.fault = None
-        looked, most = places(self._lies.size), allowed(self._kernel, self._problem)
+        looked, most = places(self._lies.size), allowed(self._kernel, self._op_spec)
         pieces, error = self._judged(looked, self._tolerance or Tolerance())
         if self._known.quick and not error <= SURE * most:
             self._expect(self._one(self._known.spoiled, quick=False))
@@ -179,8 +179,8 @@ class Trial:
             return error, None
         self.fault = self._fault(pieces, error)
         first = self._first_wrong(looked, pieces)
-        words = first * self._out.words // self._out.layout.size(self._problem.output)
-        return error, self._backend.right_until(self._kernel, self._problem, words)
+        words = first * self._out.words // self._out.layout.size(self._op_spec.output)
+        return error, self._backend.right_until(self._kernel, self._op_spec, words)
 
     def _judged(self, looked: Sequence[Part], tolerance: Tolerance) -> tuple[list[Piece], float]:
         """Return the result in these ranges, and its error by `tolerance`."""
@@ -232,7 +232,7 @@ class Trial:
             if away[at] > worst[0]:
                 worst = float(away[at]), start + at, float(there[at]), float(right[at])
         _, number, got, expected = worst
-        return Fault(self._problem.shapes, self._lies.element(number), got, expected, error)
+        return Fault(self._op_spec.shapes, self._lies.element(number), got, expected, error)
 
     def pace(self) -> float:
         """Measure the kernel's throughput, a lower bound, in units of `work` a second."""
@@ -242,4 +242,4 @@ class Trial:
         self._backend.finish()
         seconds = perf_counter() - start
         least = SLOWEST if seconds < SHORTEST else 0.0  # so short, it tells of the launch alone
-        return max(work(self._problem) / max(seconds, SHORTEST), least)
+        return max(work(self._op_spec) / max(seconds, SHORTEST), least)

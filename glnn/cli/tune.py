@@ -16,7 +16,7 @@ from glnn.cli.screen import Column, Screen, Table, figures, number, progress, sa
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
 from glnn.model import load
 from glnn.session import InferenceSession
@@ -168,11 +168,11 @@ def _forget(tuned: Tuned) -> None:
         raise GlnnError(f"--forget: {tuned.path} cannot be removed: {error.strerror}") from None
 
 
-def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[Problem]:
+def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[OpSpec]:
     """Return matrix products of these sizes, one of each class, the small ones first, as they
     inform the search for others.
     """
-    problems: dict[str, Problem] = {}
+    problems: dict[str, OpSpec] = {}
     given: dict[str, str] = {}
     for text in sizes:
         match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text)
@@ -180,40 +180,40 @@ def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[Problem]:
             raise GlnnError(f"--size: expected three numbers as in 100x64x256, got {text!r}")
         m, n, k = map(int, match.groups())
         types = {"x": TensorType((m, k)), "weight": TensorType((n, k), stored)}
-        problem = Problem.of(Matmul(), types, {})
-        key = problem_class(problem)
+        spec = OpSpec.of(Matmul(), types, {})
+        key = problem_class(spec)
         if key in problems:
             say(f"--size: {text} is tuned as {given[key]}, being near it")
             continue
-        problems[key], given[key] = problem, text
+        problems[key], given[key] = spec, text
     return sorted(problems.values(), key=lambda found: found.op.flops(found.shapes))
 
 
 def _model_problems(
     name: str, batch: int | None, requested: dict[str, Shape], backend: GlBackend, precision: str
-) -> list[Problem]:
+) -> list[OpSpec]:
     """Return the problems that a plan of the model chooses kernels for, one of each class."""
     model = load(name)
     session = InferenceSession(model, backend.name, device=backend.device, precision=precision)
     shapes = shapes_of(model, batch, requested)
-    problems: dict[str, Problem] = {}
+    problems: dict[str, OpSpec] = {}
     for _, outline in session.plan(shapes).outline.walk():
-        for problem in outline.schedule.problems:
-            problems.setdefault(problem_class(problem), problem)
+        for spec in outline.schedule.specs:
+            problems.setdefault(problem_class(spec), spec)
     return list(problems.values())
 
 
 def _tune(
-    backend: GlBackend, problems: list[Problem], exhaustive: bool, fresh: bool, shown: bool
+    backend: GlBackend, problems: list[OpSpec], exhaustive: bool, fresh: bool, shown: bool
 ) -> None:
     failures: list[str] = []
     done: list[Tuning] = []
     with progress(shown) as bar:
         task = bar.add_task("tuning", total=len(problems))
-        for problem in problems:
-            key = problem_class(problem)
-            kernels = kernels_for(problem.op.name, backend.name)
-            known = backend.tuned.kernel(kernels, problem)
+        for spec in problems:
+            key = problem_class(spec)
+            kernels = kernels_for(spec.op.name, backend.name)
+            known = backend.tuned.kernel(kernels, spec)
 
             def advance(candidate: str, key: str = key) -> None:
                 bar.update(task, description=f"{key}: {candidate}"[:100])
@@ -222,13 +222,13 @@ def _tune(
                 try:
                     found = search(
                         backend,
-                        problem,
+                        spec,
                         exhaustive=exhaustive,
-                        skip=far_slower(problem, done),
+                        skip=far_slower(spec, done),
                         advance=advance,
                     )
                     done.append(found)
-                    backend.tuned.keep(backend.name, problem, found.best)
+                    backend.tuned.keep(backend.name, spec, found.best)
                 except DeviceError:
                     raise
                 except GlnnError as error:

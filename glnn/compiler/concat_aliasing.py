@@ -21,9 +21,9 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.index_map import Axis
 from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.move import Move, Slice
-from glnn.kernels.capability_check import why_not_here, why_not_problem
+from glnn.kernels.capability_check import why_not_here, why_not_spec
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import Layout, Strip, alone, parse
 from glnn.layout.layout import CHANNELS_LAST, PADDED, RowMajor
 from glnn.symint import same
@@ -103,7 +103,7 @@ class _Laying:
         (entry,) = self.entries[number]
         tensors, out = self.schedule.tensors, self.schedule.tensors[entry.task.output]
         operands = tuple(entry.task.operands.values())
-        whole = len(operands) == len(entry.problem.operands)
+        whole = len(operands) == len(entry.spec.operands)
         whole = whole and 1 < len(operands) == len(set(operands))
         if out.memory in self._fixed or not whole or not _of_channels(entry):
             return
@@ -164,19 +164,19 @@ class _Laying:
         layout = Strip(IMAGES, target.start, target.wide)
         op = Slice((0,), (target.channels,), (1,), (1,))
         given = {"x": lies.layout.name, "out": layout.name}
-        problem = Problem.of(op, {"x": lies.type}, given)
+        spec = OpSpec.of(op, {"x": lies.type}, given)
         try:
-            choice = self.schedule.backend.choose(problem, COPYING)
+            choice = self.schedule.backend.choose(spec, COPYING)
         except (UnsupportedOpError, LimitError):
             return None
         copy = self.schedule.free(f"{name} in {entry.task.output}")
         label = f"{entry.task.name}: {name}"
         task = Task(label, op, {"x": name}, {}, copy, entry.task.layer)
-        layouts = self.schedule.backend.layouts(choice, problem)
+        layouts = self.schedule.backend.layouts(choice, spec)
         tensor = Tensor(lies.type, layout, target.memory)
         if layouts["out"] != layout:
             return None
-        return Entry(task, choice, problem, layouts), tensor
+        return Entry(task, choice, spec, layouts), tensor
 
     def _lying(self, entry: Entry) -> Entry:
         """`entry` once its operands have been placed."""
@@ -221,22 +221,22 @@ def _lies(entry: Entry, found: Mapping[str, Tensor]) -> dict[str, Layout]:
 
 def _with(schedule: Schedule, entry: Entry, lies: Mapping[str, Layout]) -> Entry | None:
     """`entry` whose operands, or result, lie so; None where its kernel cannot take or give that."""
-    kernel, problem, device = entry.choice, entry.problem, schedule.backend.device
+    kernel, spec, device = entry.choice, entry.spec, schedule.backend.device
     if entry.host or not isinstance(kernel, Kernel) or device is None or entry.task.joins:
         return None
-    offers, here = device.capabilities, problem.hinted
+    offers, here = device.capabilities, spec.hinted
     if not all(map(kernel.takes_strips, lies)) or here.split(kernel, offers):
         return None
-    if "full" in problem.extents.values() and (problem.extents.keys() | {"out"}) & lies.keys():
+    if "full" in spec.extents.values() and (spec.extents.keys() | {"out"}) & lies.keys():
         return None  # what lies as the result does is to do so still
-    changed = problem.lying({**problem.layouts, **{k: one.name for k, one in lies.items()}})
+    changed = spec.lying({**spec.layouts, **{k: one.name for k, one in lies.items()}})
     here = changed.hinted
-    if why_not_problem(kernel, here) or why_not_here(kernel, here, offers):
+    if why_not_spec(kernel, here) or why_not_here(kernel, here, offers):
         return None
     layouts = schedule.backend.layouts(kernel, changed)
     if layouts != {**entry.layouts, **lies} or here.split(kernel, offers):
         return None
-    return replace(entry, problem=changed, layouts=layouts)
+    return replace(entry, spec=changed, layouts=layouts)
 
 
 def _of_channels(entry: Entry) -> bool:
@@ -250,9 +250,9 @@ def _sliced(entry: Entry) -> int | None:
     """The channel that `entry` takes from, where it takes channels as they follow one another."""
     op = entry.task.op
     lie = all(alone(layout) == IMAGES for layout in entry.layouts.values())
-    if not isinstance(op, Move) or not lie or entry.host or len(entry.problem.operands) != 1:
+    if not isinstance(op, Move) or not lie or entry.host or len(entry.spec.operands) != 1:
         return None
-    x, out = entry.problem.shape("x"), entry.problem.output
+    x, out = entry.spec.shape("x"), entry.spec.output
     found = op.map(x)
     start = next((axis.start for axis in found.dims[1] if axis.axis == 1), 0)
     axes = tuple((Axis(n, i, start if i == 1 else 0),) for i, n in enumerate(out))

@@ -145,9 +145,9 @@ def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
     free = {i for i, entry in enumerate(entries) if _movable(schedule, entry, names, memories)}
     cut = LeastCut()
     for i in free:
-        problem = entries[i].problem
-        lost = host_seconds(problem) - of.seconds(
-            problem.op, {name: problem.types[name] for name in problem.own}
+        spec = entries[i].spec
+        lost = host_seconds(spec) - of.seconds(
+            spec.op, {name: spec.types[name] for name in spec.own}
         )
         cut.add(i, DEVICE, max(lost, 0.0))
     for name, memory in memories.items():

@@ -189,7 +189,7 @@ def wanted(outline: Outline) -> Iterator[Key]:
             task = entry.task
             if task.op.control or entry.host or not task.parameters:
                 continue
-            copies = part.schedule.backend.copies(entry.choice, entry.problem)
+            copies = part.schedule.backend.copies(entry.choice, entry.spec)
             for name, weight in task.parameters.items():
                 if not weight.sized:
                     yield weight, entry.layouts[name], name in copies
@@ -388,7 +388,7 @@ class _Emitter:
             return ControlStep(entry, self.backend, {}, self.weights, bodies)
         if entry.host:
             return HostStep(entry, self.backend, self._sized_names(entry))
-        copies = self.backend.copies(entry.choice, entry.problem) if task.parameters else {}
+        copies = self.backend.copies(entry.choice, entry.spec) if task.parameters else {}
         sized = self._sized_names(entry)
         kept = {
             name: self._weight((weight, entry.layouts[name], name in copies))
@@ -405,29 +405,29 @@ class _Emitter:
         operands |= kept
         states = self.outline is not None and bool(self.outline.carried)
         out = self._part(task.output)
-        return self.backend.prepare(entry.choice, entry.problem, operands, out, states)
+        return self.backend.prepare(entry.choice, entry.spec, operands, out, states)
 
     def _cpu_step(
         self, entry: Entry, sized: Mapping[str, str], numbers: Mapping[str, int]
     ) -> CpuStep:
         """Return a step of the `cpu` backend. numbers: of the weights that no run changes."""
-        problem, hinted, task = entry.problem, entry.problem.hinted, entry.task
+        spec, hinted, task = entry.spec, entry.spec.hinted, entry.task
         sizes, order = self.encoder.sizes, (*task.operands, *sized, *numbers)
         given = {name: hinted.types[name] for name in order}
         make = Preparation(hinted.op, given, hinted.results[0], hinted.epilogue)
         types = make.types
         if not make.any_sizes:
-            own = {name: widened(problem.types[name]) for name in problem.own}
-            types = tuple(problem.op.positional(own))
+            own = {name: widened(spec.types[name]) for name in spec.own}
+            types = tuple(spec.op.positional(own))
         shapes: list[Shape | None] = []
         for name in order:
-            wanted = sizes.size(problem.types[name].shape)
+            wanted = sizes.size(spec.types[name].shape)
             if name in task.operands:
                 found = self._array_shapes[self.schedule.tensors[task.operands[name]].memory]
             else:
                 found = {sizes.size(task.parameters[name].shape)}
             shapes.append(None if found == {wanted} else _reshaped(wanted))
-        parts = Template((problem.op, types, problem.epilogue), sizes)
+        parts = Template((spec.op, types, spec.epilogue), sizes)
         return CpuStep(entry, self.backend, sized, numbers, make, parts, Template(tuple(shapes)))
 
     @cached_property
@@ -438,7 +438,7 @@ class _Emitter:
         for one in tensors.values():
             found[one.memory].add(size(one.shape))
         for entry in self.schedule.entries:
-            for name, type in zip((entry.task.output, *entry.task.more), entry.problem.results):
+            for name, type in zip((entry.task.output, *entry.task.more), entry.spec.results):
                 found[tensors[name].memory].add(size(type.shape))
         return found
 
@@ -500,8 +500,8 @@ class EntryStep:
     @cached_property
     def sized(self) -> bool:
         """Return True where the launch depends on symbolic sizes."""
-        problem = self.entry.problem
-        return problem.hinted is not problem or bool(self.sized_weights)
+        spec = self.entry.spec
+        return spec.hinted is not spec or bool(self.sized_weights)
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """Return what performs it with the tensors of `buffers`, for their sizes."""
@@ -517,7 +517,7 @@ class HostStep(EntryStep):
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
         entry, change, backend = self.entry, buffers.change, self.backend
-        task, problem = entry.task, entry.problem.substituted(change)
+        task, spec = entry.task, entry.spec.substituted(change)
         outs = [buffers.store(name) for name in (task.output, *task.more)]
         fixed = {n: w for n, w in task.parameters.items() if n not in self.sized_weights}
         operands = {**task.operands, **self.sized_weights}
@@ -527,9 +527,9 @@ class HostStep(EntryStep):
         def perform() -> None:
             arrays = {k: _pulled(own, v) for k, v in operands.items()}
             arrays |= {k: weight.read() for k, weight in fixed.items()}
-            arrays = {k: array.reshape(problem.shapes[k]) for k, array in arrays.items()}
+            arrays = {k: array.reshape(spec.shapes[k]) for k, array in arrays.items()}
             for store, type, found in zip(
-                outs, problem.results, problem.compute_all(arrays), strict=True
+                outs, spec.results, spec.compute_all(arrays), strict=True
             ):
                 array = np.ascontiguousarray(found, type.dtype.numpy)
                 if array.size != prod(type.shape):  # of an operator that inferred it wrongly
@@ -584,7 +584,7 @@ class ControlStep(EntryStep):
         task, change, own = self.entry.task, buffers.change, ref(buffers)
         numbers: dict[str, Callable[[], Array]] = {}
         given: list[Callable[[], Store]] = []
-        for name in self.entry.problem.shapes:
+        for name in self.entry.spec.shapes:
             weight = task.parameters.get(name)
             if name in task.op.host:
                 pulled = partial(_pulled, own, task.operands.get(name, ""))

@@ -20,7 +20,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import Layout, parse
 from glnn.layout.layout import RowMajor
 from glnn.runtime.buffer_set import BufferSet, Resources
@@ -45,11 +45,11 @@ def evaluate(
     """
     if not isinstance(kernel, (str, type(None))):
         raise UnsupportedOpError(f"a kernel must be a name, got {shown(kernel)}")
-    problem = _problem(op, operands, epilogue)
-    if 0 in problem.output:
-        return np.empty(problem.output, problem.results[0].dtype.numpy)
+    spec = _op_spec(op, operands, epilogue)
+    if 0 in spec.output:
+        return np.empty(spec.output, spec.results[0].dtype.numpy)
     if op.view:
-        return np.array(problem.compute(operands))
+        return np.array(spec.compute(operands))
     chosen = opened(backend)
 
     def work() -> NDArray[Any]:
@@ -76,52 +76,52 @@ def prepare(
     `backend.perform`, or in the thread that opened the device. Raises what `evaluate` raises.
     """
     backend.activate()
-    problem = _problem(op, operands, epilogue)
-    choice = kernel if isinstance(kernel, Kernel) else _chosen(problem, backend, kernel)
+    spec = _op_spec(op, operands, epilogue)
+    choice = kernel if isinstance(kernel, Kernel) else _chosen(spec, backend, kernel)
     if isinstance(choice, Kernel) and choice.stages:
-        schedule = _schedule(problem, operands, backend, choice, layouts or {})
+        schedule = _schedule(spec, operands, backend, choice, layouts or {})
         if schedule.examine():
             return prepare(op, operands, backend, kernel, layouts, epilogue)
         return _prepare_stages(schedule, operands)
-    taken = backend.layouts(choice, problem)
+    taken = backend.layouts(choice, spec)
     stores = {name: _place(backend, array, taken[name]) for name, array in operands.items()}
-    out = backend.allocate(problem.output, taken["out"], dtype=problem.results[0].dtype)
-    return backend.prepare(choice, problem, stores, out), out
+    out = backend.allocate(spec.output, taken["out"], dtype=spec.results[0].dtype)
+    return backend.prepare(choice, spec, stores, out), out
 
 
-def _problem(
+def _op_spec(
     op: Operator, operands: Mapping[str, NDArray[Any]], epilogue: Epilogue | None
-) -> Problem:
+) -> OpSpec:
     types = {name: TensorType.of(array) for name, array in operands.items()}
-    return Problem.of(op, types, {}, epilogue)
+    return OpSpec.of(op, types, {}, epilogue)
 
 
-def _chosen(problem: Problem, backend: Backend, kernel: str | None = None) -> Choice:
-    """The kernel for `problem`, or that of stages, seen to be right here."""
+def _chosen(spec: OpSpec, backend: Backend, kernel: str | None = None) -> Choice:
+    """The kernel for `spec`, or that of stages, seen to be right here."""
     while True:
-        choice = backend.choose(problem, kernel)
+        choice = backend.choose(spec, kernel)
         if isinstance(choice, Kernel) and choice.stages:
             return choice
-        if not backend.examine([(choice, problem)]):
+        if not backend.examine([(choice, spec)]):
             return choice
 
 
 def _schedule(
-    problem: Problem,
+    spec: OpSpec,
     operands: Mapping[str, NDArray[Any]],
     backend: Backend,
     kernel: Kernel,
     layouts: Mapping[str, str],
 ) -> Schedule:
-    """The stages of `kernel`, which computes `problem`. What is row major lies as it takes it."""
-    schedule, op = Schedule(backend), problem.op
-    inputs = {n: n for n in operands if n not in op.parameters and n not in problem.extents}
-    taken = problem.chosen_layouts(kernel)
+    """The stages of `kernel`, which computes `spec`. What is row major lies as it takes it."""
+    schedule, op = Schedule(backend), spec.op
+    inputs = {n: n for n in operands if n not in op.parameters and n not in spec.extents}
+    taken = spec.chosen_layouts(kernel)
     for name in inputs:
         rows = taken[name].name if isinstance(taken[name], RowMajor) else "R"
-        schedule.add_input(name, problem.types[name], layouts.get(name, rows))
+        schedule.add_input(name, spec.types[name], layouts.get(name, rows))
     fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
-    name, epilogue = kernel.name, problem.epilogue
+    name, epilogue = kernel.name, spec.epilogue
     schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, name, epilogue=epilogue))
     schedule.finish(["result"])
     return schedule
@@ -156,7 +156,7 @@ def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     lies = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
     type = TensorType.of(array)
     store = backend.allocate(array.shape, layout, dtype=type.dtype)
-    reorder = Problem.of(Reorder(lies, layout.name), {"x": array.shape}, {"x": lies})
+    reorder = OpSpec.of(Reorder(lies, layout.name), {"x": array.shape}, {"x": lies})
     choice: Choice | None = None
     plain = array.dtype == np.float32 and array.ndim == 2 and array.size >= _WORTH_A_KERNEL
     packs = lies == "R" and isinstance(layout, RowMajor)  # the host adds no more than padding

@@ -38,7 +38,7 @@ def store_halves(schedule: Schedule, kept: Iterable[str]) -> None:
                 refused = True
     for i, entry in enumerate(schedule.entries):
         if names := _names(schedule, entry, found):
-            schedule.entries[i] = replace(entry, problem=entry.problem.stored(names))
+            schedule.entries[i] = replace(entry, spec=entry.spec.stored(names))
     for name, tensor in schedule.tensors.items():
         if tensor.memory in found:
             type = TensorType(tensor.type.dims, DType.float16)
@@ -70,7 +70,7 @@ def _able(schedule: Schedule, entry: Entry) -> set[str]:
     """The memories of `entry` that its kernel reads and writes as halves in their layouts."""
     if entry.host or entry.task.more or not isinstance(entry.choice, Kernel):
         return set()
-    halves = entry.choice.as_halves(entry.problem.extents)
+    halves = entry.choice.as_halves(entry.spec.extents)
     unable = {
         schedule.tensors[tensor].memory
         for name, tensor in _tensors(entry).items()
@@ -96,6 +96,6 @@ def _takes(schedule: Schedule, entry: Entry, names: Container[str]) -> bool:
     layouts.
     """
     try:
-        return schedule.backend.takes(entry.choice, entry.problem.stored(names))
+        return schedule.backend.takes(entry.choice, entry.spec.stored(names))
     except UnsupportedOpError:
         return False

@@ -25,7 +25,7 @@ from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.cost_model import HOST, Ask, Pace, pace, stages_of
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import names_of
 from glnn.layout.layout import DENSE
 from glnn.symint import hint
@@ -39,7 +39,7 @@ class Case:
     of: the architecture's pace. ask: chooses for what it would be otherwise.
     """
 
-    problem: Problem
+    spec: OpSpec
     kernel: Kernel
     of: Pace
     ask: Ask
@@ -53,10 +53,10 @@ def separable_pays(case: Case) -> bool:
     results in each workgroup along the channels takes less time than a launch of their own, and
     writing and reading them.
     """
-    problem, kernel, of = case.problem, case.kernel, case.of
-    sizes, functions = problem.sizes(kernel), problem.prologue
+    spec, kernel, of = case.spec, case.kernel, case.of
+    sizes, functions = spec.sizes(kernel), spec.prologue
     across = kernel.launch.groups(sizes, kernel.defaults)[0]
-    taps = prod(problem.shape("depthwise")[2:]) * 2
+    taps = prod(spec.shape("depthwise")[2:]) * 2
     flops = taps if functions is None else taps + functions.expr.flops
     between = sizes["pixels"] * sizes["c"]
     spared = of.launch + 8 * between / of.bytes
@@ -65,11 +65,11 @@ def separable_pays(case: Case) -> bool:
 
 def pool_pays(case: Case) -> bool:
     """Return True where the kernel takes x in its layout, and would convolve unpooled, too."""
-    problem = case.problem
-    assert isinstance(problem.op, PooledConv2d)
-    given = dict(problem.operands), dict(problem.given)
-    alone = Problem.of(problem.op.convolution, *given, problem.epilogue)
-    return problem.fits(case.kernel) and case.kernel.like(case.ask(alone, None))
+    spec = case.spec
+    assert isinstance(spec.op, PooledConv2d)
+    given = dict(spec.operands), dict(spec.given)
+    alone = OpSpec.of(spec.op.convolution, *given, spec.epilogue)
+    return spec.fits(case.kernel) and case.kernel.like(case.ask(alone, None))
 
 
 def perceptron_pays(case: Case) -> bool:
@@ -78,17 +78,17 @@ def perceptron_pays(case: Case) -> bool:
 
     Weights count as float32, as it is not known here whether they will be stored as halves.
     """
-    problem, of = case.problem, case.of
-    assert isinstance(problem.op, Perceptron)
-    nbytes = 4 * prod(problem.shape("weights"))
-    time = max(nbytes / of.lone, problem.output[0] * nbytes) / of.bytes
-    spared = (len(problem.op.widths) - 1) * of.launch
+    spec, of = case.spec, case.of
+    assert isinstance(spec.op, Perceptron)
+    nbytes = 4 * prod(spec.shape("weights"))
+    time = max(nbytes / of.lone, spec.output[0] * nbytes) / of.bytes
+    spared = (len(spec.op.widths) - 1) * of.launch
     return time <= spared
 
 
 def fits(case: Case) -> bool:
     """Return True where the kernel takes x in its layout."""
-    return case.problem.fits(case.kernel)
+    return case.spec.fits(case.kernel)
 
 
 def prologue_pays(case: Case) -> bool:
@@ -98,18 +98,18 @@ def prologue_pays(case: Case) -> bool:
     Its functions are counted as the additions of a product are: what is read waits for them. It
     does not where another kernel would be taken without it.
     """
-    problem, of = case.problem, case.of
-    if problem.prologue is None:
+    spec, of = case.spec, case.of
+    if spec.prologue is None:
         return True
-    if not problem.fits(case.kernel):
+    if not spec.fits(case.kernel):
         return False
     inner = _multiplied(case)
     for one in (case, inner):
-        if not one.kernel.like(case.ask(_without_prologue(one.problem), None)):
+        if not one.kernel.like(case.ask(_without_prologue(one.spec), None)):
             return False
-    flops, x = problem.prologue.expr.flops, prod(problem.shape("x"))
+    flops, x = spec.prologue.expr.flops, prod(spec.shape("x"))
     alone = of.launch + 8 * x / of.bytes + flops * x / of.others
-    op, shapes, sizes = inner.problem.op, inner.problem.own, inner.problem.sizes(inner.kernel)
+    op, shapes, sizes = inner.spec.op, inner.spec.own, inner.spec.sizes(inner.kernel)
     rows, _ = op.product(shapes) or (1, 1)
     reads = rows * op.depth(shapes) * sizes.get("groups", 1)
     parameters = inner.kernel.defaults
@@ -119,20 +119,20 @@ def prologue_pays(case: Case) -> bool:
 
 def _multiplied(case: Case) -> Case:
     """Return the case that computes the prologue: `case` itself, or a stage of its kernel."""
-    for stage, operands, _ in stages_of(case.problem, case.kernel):
+    for stage, operands, _ in stages_of(case.spec, case.kernel):
         if prologue_of(stage.op) is not None:
-            own = Problem.of(stage.op, operands, {})
-            return _multiplied(replace(case, problem=own, kernel=case.ask(own, stage.kernel)))
+            own = OpSpec.of(stage.op, operands, {})
+            return _multiplied(replace(case, spec=own, kernel=case.ask(own, stage.kernel)))
     return case
 
 
-def _without_prologue(problem: Problem) -> Problem:
+def _without_prologue(spec: OpSpec) -> OpSpec:
     """The same of an x that nothing is done to."""
-    assert isinstance(problem.op, Conv2d | Matmul)
-    beside = problem.op.beside
-    types = {name: one for name, one in problem.operands if name not in beside}
-    layouts = {name: lies for name, lies in problem.given if name not in beside}
-    return Problem.of(replace(problem.op, prologue=None), types, layouts, problem.epilogue)
+    assert isinstance(spec.op, Conv2d | Matmul)
+    beside = spec.op.beside
+    types = {name: one for name, one in spec.operands if name not in beside}
+    layouts = {name: lies for name, lies in spec.given if name not in beside}
+    return OpSpec.of(replace(spec.op, prologue=None), types, layouts, spec.epilogue)
 
 
 @dataclass(frozen=True)
@@ -168,42 +168,42 @@ def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types
 
     kernels: those asked for, by the name of the op.
     """
-    problem, asked = (
-        Problem.of(operator, types, {}).hinted,
+    spec, asked = (
+        OpSpec.of(operator, types, {}).hinted,
         names_of(kernels.get(operator.name, "")),
     )
     joining = JOININGS[operator.name]
     if asked:
         later = joining.made is None and joining.kept is not None  # `stays` decides
-        return later or any(backend.suits(problem, kernel) for kernel in asked)
+        return later or any(backend.suits(spec, kernel) for kernel in asked)
     if backend.device is None and not joining.host:
         return False
-    if kernels.keys() & joining.instead or not backend.suits(problem):
+    if kernels.keys() & joining.instead or not backend.suits(spec):
         return False
-    return _holds(joining.made, backend, problem, backend.choose(problem))
+    return _holds(joining.made, backend, spec, backend.choose(spec))
 
 
-def stays(backend: Backend, kernels: Mapping[str, str], problem: Problem, choice: Choice) -> bool:
+def stays(backend: Backend, kernels: Mapping[str, str], spec: OpSpec, choice: Choice) -> bool:
     """Return True where a fused operator stays fused when `choice` computes it: its kernel was
     requested by name, other than for a convolution or a product with a prologue, or its rule holds.
     """
-    joining = JOININGS.get(problem.op.name, Joining())
-    asked = problem.op.name in kernels and problem.prologue is None
-    return asked or _holds(joining.kept, backend, problem, choice)
+    joining = JOININGS.get(spec.op.name, Joining())
+    asked = spec.op.name in kernels and spec.prologue is None
+    return asked or _holds(joining.kept, backend, spec, choice)
 
 
-def _holds(rule: Rule | None, backend: Backend, problem: Problem, choice: Choice) -> bool:
-    """Return True where `rule` holds for `choice` on `problem`, or there is no rule."""
+def _holds(rule: Rule | None, backend: Backend, spec: OpSpec, choice: Choice) -> bool:
+    """Return True where `rule` holds for `choice` on `spec`, or there is no rule."""
     if rule is None or backend.device is None or not isinstance(choice, Kernel):
         return True
 
-    def ask(other: Problem, name: str | None) -> Kernel:
+    def ask(other: OpSpec, name: str | None) -> Kernel:
         taken = backend.choose(other, name)
         assert isinstance(taken, Kernel)
         return taken
 
     of = pace(architecture(backend.device.capabilities))
-    return rule(Case(problem.hinted, choice, of, ask))
+    return rule(Case(spec.hinted, choice, of, ask))
 
 
 def device_reorders(backend: Backend, tensor: Tensor) -> bool:

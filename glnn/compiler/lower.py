@@ -40,7 +40,7 @@ from glnn.graph.passes import (
     split_results,
 )
 from glnn.graph.result_memory import check_results
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import DENSE, PACKED, PADDED, ROW_ALIGNMENT, RowMajor
@@ -401,7 +401,7 @@ class _Lowering:
             layer,
             epilogue=node.epilogue,
             more=tuple(value.name for value in node.outputs[1:]),
-            problem=Problem(node.operator, tuple(kinds.items()), results) if control else None,
+            spec=OpSpec(node.operator, tuple(kinds.items()), results) if control else None,
             apart=partial(self._apart, node, layer) if node.origins else None,
         )
 

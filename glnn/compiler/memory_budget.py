@@ -459,9 +459,9 @@ class Outline:
         """
         backend, decisions = self.schedule.backend, self.schedule.decisions
         asked = [one for one in decisions if one.task.via is None and one.entries]
-        alike = {(one.choice, one.problem): one for one in asked}
+        alike = {(one.choice, one.spec): one for one in asked}
         found = {key: tuple(backend.alternatives(*key)) for key in alike}
-        options = [(one, found[one.choice, one.problem]) for one in asked]
+        options = [(one, found[one.choice, one.spec]) for one in asked]
         return [(one, some) for one, some in options if len(some) > 1]
 
     @classmethod
@@ -506,7 +506,7 @@ class Outline:
             group(schedule, wholes, kept)
         for entry in schedule.entries:
             if isinstance(op := entry.task.op, Control):
-                taken = op.body_types(op.positional(dict(entry.problem.operands)))
+                taken = op.body_types(op.positional(dict(entry.spec.operands)))
                 given = ({k: one.shape for k, one in some.items()} for some in taken)
                 bodies[entry.task.output] = tuple(
                     cls._of(one, own_shapes, asked, f"{within}{entry.task.name}/{one.name}/")
@@ -573,7 +573,7 @@ def _reason(
 ) -> Reason:
     """room: bytes that there are still."""
     chosen, backend = options[0], outline.schedule.backend
-    first = backend.choose(decision.problem)
+    first = backend.choose(decision.spec)
     wanted = next((option for option in options if option.choice == first), chosen)
     whole = next((option for option in options[1:] if not _staged(option)), None)
     held = [*filter(None, [whole]), wanted, *options[1:]]

@@ -27,7 +27,7 @@ from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
 from glnn.graph.passes.move_merging import MoveChain
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import names_of
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.bytes import PACKED_ROWS, PackedTiles
@@ -86,19 +86,19 @@ class Schedule:
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""
         return self.backend.examine(
-            (entry.choice, entry.problem) for entry in self.hinted.entries if not entry.host
+            (entry.choice, entry.spec) for entry in self.hinted.entries if not entry.host
         )
 
     def right(self, change: Substitution) -> bool:
         """Return True where its kernels are right here for the sizes that `change` puts in."""
         return self.backend.right(
-            (one.choice, one.problem.at(change)) for one in self.entries if not one.host
+            (one.choice, one.spec.at(change)) for one in self.entries if not one.host
         )
 
     @property
     def measures(self) -> Sequence[Any]:
         """Return the sizes of the launches; see `Backend.measures`."""
-        each = (self.backend.measures(e.choice, e.problem) for e in self.entries if not e.host)
+        each = (self.backend.measures(e.choice, e.spec) for e in self.entries if not e.host)
         return list(chain.from_iterable(each))
 
     @property
@@ -114,7 +114,7 @@ class Schedule:
             replace(
                 one,
                 task=change(one.task),
-                problem=one.problem.at_hand,
+                spec=one.spec.at_hand,
                 layouts=change(one.layouts),
             )
             for one in self.entries
@@ -182,11 +182,11 @@ class Schedule:
         Raises UnsupportedOpError or LimitError where the backend cannot compute it.
         """
         self.ops.add(task.op.name)
-        if task.problem:
-            self._add_host(task, task.problem)
+        if task.spec:
+            self._add_host(task, task.spec)
             return
         if task.parameters and not task.operands:
-            self._add_host(task, self._problem(task))  # see Graph.fixed
+            self._add_host(task, self._op_spec(task))  # see Graph.fixed
             return
         if task.op.view:
             self._view(task)
@@ -194,71 +194,71 @@ class Schedule:
         if self._turned(task):
             return
         task = self._with_vectors(task)
-        problem = self._problem(task)
-        if 0 in problem.output and not task.more:
-            self.tensors[task.output] = Tensor(problem.results[0], DENSE, task.output)
+        spec = self._op_spec(task)
+        if 0 in spec.output and not task.more:
+            self.tensors[task.output] = Tensor(spec.results[0], DENSE, task.output)
             return
         if task.more or task.output in self._left:
-            self._add_host(task, problem, left=not task.more)
+            self._add_host(task, spec, left=not task.more)
             return
-        forced = self._forced(task, problem)
+        forced = self._forced(task, spec)
         try:
-            choice = self._other(task) or self.backend.choose(problem, forced)
+            choice = self._other(task) or self.backend.choose(spec, forced)
         except (UnsupportedOpError, LimitError):
             if task.apart:
                 self._add_all(task.apart())
-            elif forced is None and not self._has_kernels(problem):
-                self._add_host(task, problem)
+            elif forced is None and not self._has_kernels(spec):
+                self._add_host(task, spec)
             else:
                 raise
             return
-        if task.apart and not self._stays(task, choice, problem):
+        if task.apart and not self._stays(task, choice, spec):
             self._add_all(task.apart())
         elif isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
-            self._wait(task, choice, problem)
+            self._wait(task, choice, spec)
         else:
-            self._make(task, choice, problem, forced)
+            self._make(task, choice, spec, forced)
 
-    def _stays(self, task: Task, choice: Choice, problem: Problem) -> bool:
+    def _stays(self, task: Task, choice: Choice, spec: OpSpec) -> bool:
         """Return True where the fused `task` is to be one step, computed by `choice`."""
-        if self._reorders(task, choice, problem):
+        if self._reorders(task, choice, spec):
             return False
-        return stays(self.backend, self._kernels, problem, choice)
+        return stays(self.backend, self._kernels, spec, choice)
 
     def _add_all(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
             self.add(task)
 
-    def _wait(self, task: Task, choice: Choice, problem: Problem) -> None:
+    def _wait(self, task: Task, choice: Choice, spec: OpSpec) -> None:
         """Move once somebody wants what comes of it as it lies."""
-        layouts = self.backend.layouts(choice, problem)
-        self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], task.output)
+        layouts = self.backend.layouts(choice, spec)
+        self.tensors[task.output] = Tensor(spec.results[0], layouts["out"], task.output)
         self._moved_from[task.output] = task.operands["x"], task.op
 
         def moved() -> None:
             seen = self.tensors[task.output]  # maybe in another shape and layout: see `_packed`
-            self._make(task, choice, problem, None)
+            self._make(task, choice, spec, None)
             self.tensors[task.output] = seen
 
         self._waiting[task.output] = moved
 
-    def _make(self, task: Task, choice: Choice, problem: Problem, forced: str | None) -> None:
+    def _make(self, task: Task, choice: Choice, spec: OpSpec, forced: str | None) -> None:
         """Append what computes `task` by `choice`."""
         first = len(self.entries)
         if isinstance(choice, Kernel) and choice.stages:
-            self._add_stages(task, choice, problem.lowered(choice))
+            self._add_stages(task, choice, spec.lowered(choice))
         else:
-            self._add_whole(task, choice, problem)
+            self._add_whole(task, choice, spec)
         if forced is None:
             entries = range(first, len(self.entries))
-            self.decisions.append(Decision(task, problem, choice, entries))
+            self.decisions.append(Decision(task, spec, choice, entries))
 
     @property
-    def problems(self) -> list[Problem]:
-        """Return the problems that kernels were chosen for, a kernel's stages before the op they
+    def specs(self) -> list[OpSpec]:
+        """Return the specs that kernels were chosen for, a kernel's stages before the op they
         compute.
         """
-        return [decision.problem for decision in self.decisions]
+        return [decision.spec for decision in self.decisions]
 
     def _other(self, task: Task) -> Choice | None:
         """Return the choice that overrides the backend's for `task`, None for stages and without
@@ -280,30 +280,30 @@ class Schedule:
         type = TensorType(type.dims, source.type.dtype)
         self.tensors[task.output] = Tensor(type, gives.at(type.shape), source.memory)
 
-    def _add_whole(self, task: Task, choice: Choice, problem: Problem) -> None:
-        layouts = self.backend.layouts(choice, problem)
+    def _add_whole(self, task: Task, choice: Choice, spec: OpSpec) -> None:
+        layouts = self.backend.layouts(choice, spec)
         operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
         updated = operands.get(task.op.updates or "")
         memory = self.tensors[updated].memory if updated else task.output
-        self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], memory)
+        self.tensors[task.output] = Tensor(spec.results[0], layouts["out"], memory)
         task = replace(task, operands=operands)
-        known = (*operands, "out") if "out" in problem.layouts else operands
-        lying = problem.lying({name: layouts[name].name for name in known})
+        known = (*operands, "out") if "out" in spec.layouts else operands
+        lying = spec.lying({name: layouts[name].name for name in known})
         self.entries.append(Entry(task, choice, lying, layouts))
 
-    def _add_host(self, task: Task, problem: Problem, left: bool = False) -> None:
+    def _add_host(self, task: Task, spec: OpSpec, left: bool = False) -> None:
         """`task` by NumPy, between transfers where others are not the host's."""
-        layouts: dict[str, Layout] = dict.fromkeys((*problem.shapes, "out"), DENSE)
+        layouts: dict[str, Layout] = dict.fromkeys((*spec.shapes, "out"), DENSE)
         for name, tensor in task.operands.items():
             lies = self.tensors[tensor].layout
             taken = isinstance(lies, RowMajor) and not task.op.control  # which copies as it lies
             layouts[name] = lies if taken else DENSE
         operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
-        for name, type in zip((task.output, *task.more), problem.results, strict=True):
+        for name, type in zip((task.output, *task.more), spec.results, strict=True):
             self.tensors[name] = Tensor(type, DENSE, name)
         task = replace(task, operands=operands)
         choice = NumpyKernel("host") if task.op.control else NumpyKernel()
-        self.entries.append(Entry(task, choice, problem, layouts, host=True, left=left))
+        self.entries.append(Entry(task, choice, spec, layouts, host=True, left=left))
 
     def _by_host(self, name: str, layout: Layout, task: Task) -> str:
         """The name of a copy of `name` in `layout`, where the host makes that."""
@@ -313,12 +313,12 @@ class Schedule:
         copy, op = self.free(f"{name} as {layout.name}"), Identity()
         self.tensors[copy] = Tensor(tensor.type, layout, copy)
         moved = Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via)
-        problem = Problem.of(op, {"x": tensor.type}, {"x": tensor.layout.name})
+        spec = OpSpec.of(op, {"x": tensor.type}, {"x": tensor.layout.name})
         layouts = {"x": tensor.layout, "out": layout}
-        self.entries.append(Entry(moved, NumpyKernel(), problem, layouts, host=True))
+        self.entries.append(Entry(moved, NumpyKernel(), spec, layouts, host=True))
         return copy
 
-    def _forced(self, task: Task, problem: Problem) -> str | None:
+    def _forced(self, task: Task, spec: OpSpec) -> str | None:
         """The kernel that `task` must take: of several that were asked for, the first that can.
 
         What was asked for an op binds a stage if it can.
@@ -330,19 +330,19 @@ class Schedule:
             return asked[0]
         known = {k.name for k in kernels_for(task.op.name, self.backend.name)}
         for kernel in asked:
-            if kernel not in known or self._can(problem, kernel):
+            if kernel not in known or self._can(spec, kernel):
                 return kernel  # one that is not known is refused, by name
         return None if task.via else asked[0]
 
-    def _can(self, problem: Problem, kernel: str) -> bool:
-        """Return True where `kernel` can compute `problem` with its operands reordered for it."""
+    def _can(self, spec: OpSpec, kernel: str) -> bool:
+        """Return True where `kernel` can compute `spec` with its operands reordered for it."""
         try:
-            choice = self.backend.choose(problem, kernel)
+            choice = self.backend.choose(spec, kernel)
         except (UnsupportedOpError, LimitError):
             return False
-        wanted, given = self.backend.layouts(choice, problem), problem.layouts
+        wanted, given = self.backend.layouts(choice, spec), spec.layouts
         return all(
-            can_reorder(self.backend, problem.types[name], parse(lies), wanted[name])
+            can_reorder(self.backend, spec.types[name], parse(lies), wanted[name])
             for name, lies in given.items()
         )
 
@@ -389,7 +389,7 @@ class Schedule:
         seen = {k: self._as_vector(v, task) for k, v in spread.items()}
         return replace(task, operands={**task.operands, **seen}) if seen else task
 
-    def _problem(self, task: Task) -> Problem:
+    def _op_spec(self, task: Task) -> OpSpec:
         tensors = unpacked(task.op, {k: self.tensors[v] for k, v in task.operands.items()})
         types = {name: tensor.type for name, tensor in tensors.items()}
         types |= {name: weight.type for name, weight in task.parameters.items()}
@@ -402,29 +402,29 @@ class Schedule:
         if isinstance(task.op, Contraction):  # which take what is turned as it lies
             own = (name for name in task.operands if name in types and name not in extents)
             layouts |= {name: self.lying(task.operands[name]).unpacked.name for name in own}
-        return Problem.of(task.op, types, layouts, task.epilogue)
+        return OpSpec.of(task.op, types, layouts, task.epilogue)
 
-    def _has_kernels(self, problem: Problem) -> bool:
+    def _has_kernels(self, spec: OpSpec) -> bool:
         """Return True where a kernel exists for the operator on operands of these types."""
         if self.backend.device is None:
             return True
-        for kernel in kernels_for(problem.op.name, self.backend.name):
+        for kernel in kernels_for(spec.op.name, self.backend.name):
             if kernel.document:
                 continue  # never chosen but by name
             try:
-                problem.generated(kernel)
+                spec.generated(kernel)
                 return True
             except UnsupportedOpError:
                 continue
         return False
 
-    def _reorders(self, task: Task, choice: Choice, problem: Problem) -> bool:
+    def _reorders(self, task: Task, choice: Choice, spec: OpSpec) -> bool:
         """Return True where `choice` needs the epilogue's operands and its result reordered."""
         wanted = self._rows.get(task.output)
-        if wanted is None or "full" not in problem.extents.values():
+        if wanted is None or "full" not in spec.extents.values():
             return False
-        lies = self.backend.layouts(choice, problem)["out"]
-        return lies.at(problem.output) != wanted.at(problem.output)
+        lies = self.backend.layouts(choice, spec)["out"]
+        return lies.at(spec.output) != wanted.at(spec.output)
 
     def finish(self, wanted: Iterable[str]) -> None:
         """Have the tensors `wanted` be there, and leave out what nobody came to want."""

@@ -12,7 +12,7 @@ from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Entry
 from glnn.compiler.weights import Weight, Weights
 from glnn.graph.operator import Cost, Operator, Shapes
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import Layout, alone
 from glnn.types import DType, Shape, TensorType
 
@@ -75,7 +75,7 @@ class Step:
         task = entry.task
         out = schedule.tensors[task.output]
         backend = schedule.backend
-        copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
+        copies = {} if entry.host else backend.copies(entry.choice, entry.spec)
         kept = {
             name: _kept(backend, weight.type)
             for name, weight in task.parameters.items()
@@ -88,7 +88,7 @@ class Step:
         copies = {name: nbytes for name, nbytes in copies.items() if name not in again}
         packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in kept.items()}
         halves = {name: one for name, one in kept.items() if one.dtype is DType.float16}
-        small = {name: kept[name] for name in entry.problem.bytes if name in kept}
+        small = {name: kept[name] for name in entry.spec.bytes if name in kept}
         return cls(
             name=task.name,
             layer=task.layer,
@@ -100,7 +100,7 @@ class Step:
             shapes=entry.shapes,
             shape=out.shape,
             layouts={name: layout.name for name, layout in entry.layouts.items()},
-            reads={} if entry.host else backend.reads(entry.choice, entry.problem),
+            reads={} if entry.host else backend.reads(entry.choice, entry.spec),
             memory=arena.block.get(out.memory),
             nbytes=(
                 4 * alone(out.layout).words(out.type) if out.memory in arena.block else 0,
@@ -108,7 +108,7 @@ class Step:
                 sum(copies.values()),
             ),
             passing=_passing(packed, copies),
-            cost=entry.problem.cost,
+            cost=entry.spec.cost,
             host=entry.host,
             why=_why(entry, backend),
             halves=tuple(halves),
@@ -128,8 +128,8 @@ def _why(entry: Entry, backend: Backend) -> str:
         return LEFT
     if entry.task.parameters and not entry.task.operands:
         return LARGE
-    types = (type for _, type in entry.problem.operands)
-    return why(entry.task.op, (*types, *entry.problem.results), backend)
+    types = (type for _, type in entry.spec.operands)
+    return why(entry.task.op, (*types, *entry.spec.results), backend)
 
 
 def _keys(entry: Entry, copies: Container[str]) -> dict[str, Kept]:
@@ -155,9 +155,9 @@ def _wide(backend: Backend, entry: Entry, small: Mapping[str, TensorType]) -> in
     """Bytes that the parameters `small` would take as float32."""
     if not small:
         return 0
-    problem, types = entry.problem, {name: TensorType(one.dims) for name, one in small.items()}
-    operands = {**dict(problem.operands), **types}
-    wide = Problem.of(problem.op, operands, problem.layouts, problem.epilogue)
+    spec, types = entry.spec, {name: TensorType(one.dims) for name, one in small.items()}
+    operands = {**dict(spec.operands), **types}
+    wide = OpSpec.of(spec.op, operands, spec.layouts, spec.epilogue)
     copies = backend.copies(entry.choice, wide)
     sizes = {name: _bytes(backend, entry.layouts[name], one) for name, one in types.items()}
     return sum(copies.get(name, nbytes) for name, nbytes in sizes.items())
@@ -167,7 +167,7 @@ def held(schedule: Schedule, weights: Weights) -> int:
     """Bytes of the parameters of `schedule` that `weights` has on the device already."""
     backend, found = schedule.backend, dict[Kept, int]()
     for entry in schedule.entries:
-        copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
+        copies = {} if entry.host else backend.copies(entry.choice, entry.spec)
         for name, key in _keys(entry, copies).items():
             if key in weights:
                 size = _bytes(backend, key[1], _kept(backend, key[0].type))

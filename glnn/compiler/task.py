@@ -11,7 +11,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import Layout
 from glnn.layout.layout import RowMajor
 from glnn.types import DType, Shape, TensorType, widened
@@ -50,9 +50,9 @@ def unpacked(op: Operator, operands: Mapping[str, Tensor]) -> Mapping[str, Tenso
     return {name: tensor.unpacked for name, tensor in operands.items()}
 
 
-def reorder(type: TensorType, source: Layout, target: Layout) -> Problem:
-    """The problem of moving a tensor from one layout to another."""
-    return Problem.of(Reorder(source.name, target.name), {"x": type}, {"x": source.name})
+def reorder(type: TensorType, source: Layout, target: Layout) -> OpSpec:
+    """The spec of moving a tensor from one layout to another."""
+    return OpSpec.of(Reorder(source.name, target.name), {"x": type}, {"x": source.name})
 
 
 def can_reorder(backend: Backend, type: TensorType, lies: Layout, wanted: Layout) -> bool:
@@ -90,7 +90,7 @@ class Task:
     """The epilogue of the first result."""
     more: tuple[str, ...] = ()
     """The tensors of its other results: only the host makes them."""
-    problem: Problem | None = None
+    spec: OpSpec | None = None
     """What control flow computes: the types of its operands do not tell those of its results."""
     joins: tuple[str, ...] = ()
     """The tensors that it makes at once, as they lie one behind the other."""
@@ -104,8 +104,8 @@ class Entry:
 
     task: Task
     choice: Choice
-    problem: Problem
-    """The problem for the kernel to compute."""
+    spec: OpSpec
+    """The spec for the kernel to compute."""
     layouts: Mapping[str, Layout]
     """The layout of each operand and of `out`."""
     host: bool = False
@@ -121,7 +121,7 @@ class Entry:
     @property
     def shapes(self) -> Shapes:
         """The shape of each operand."""
-        return self.problem.shapes
+        return self.spec.shapes
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class Decision:
     """A kernel that was chosen for a task, where another might have been."""
 
     task: Task
-    problem: Problem
-    """The problem for the kernel to compute."""
+    spec: OpSpec
+    """The spec for the kernel to compute."""
     choice: Choice
     entries: range
     """The entries of the schedule that it became, with the reorders before them."""

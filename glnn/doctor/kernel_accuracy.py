@@ -61,7 +61,7 @@ from glnn.kernels.capability_check import fitted
 from glnn.kernels.codegen.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
 from glnn.kernels.verdicts import (
     ALWAYS,
@@ -373,7 +373,7 @@ class Form:
 
     kernel: Kernel
     """The kernel, with the parameters that it would run with."""
-    problem: Problem
+    spec: OpSpec
     """The problem to compute."""
     plain: bool = False
     """Whether the kernel cannot be used at all where this is wrong: no epilogue, all are floats."""
@@ -387,44 +387,44 @@ class Form:
     @property
     def what(self) -> str:
         """The kernel and the sizes, for people."""
-        sizes = " ".join(str(shape) for shape in self.problem.shapes.values())
+        sizes = " ".join(str(shape) for shape in self.spec.shapes.values())
         return f"{self.kernel.op} by {self.kernel.name} of {sizes}"
 
-    def others(self, backend: GlBackend) -> Iterator[Problem]:
+    def others(self, backend: GlBackend) -> Iterator[OpSpec]:
         """Yield the problem, and those of awkward sizes that the same program computes."""
-        yield self.problem
-        known, offers = {self.problem}, backend.device.capabilities
-        program = program_key(self.kernel, self.problem, offers)
+        yield self.spec
+        known, offers = {self.spec}, backend.device.capabilities
+        program = program_key(self.kernel, self.spec, offers)
         counts = QUICK_COUNTS if self.quick else COUNTS
-        for problem in _other_sizes(self.problem, counts) if self.first else ():
-            if problem in known or why_not(self.kernel, problem, offers) is not None:
+        for spec in _other_sizes(self.spec, counts) if self.first else ():
+            if spec in known or why_not(self.kernel, spec, offers) is not None:
                 continue
-            known.add(problem)
-            if program_key(self.kernel, problem, offers) == program:
-                yield problem
+            known.add(spec)
+            if program_key(self.kernel, spec, offers) == program:
+                yield spec
 
-    def large(self, backend: GlBackend) -> Problem:
+    def large(self, backend: GlBackend) -> OpSpec:
         """Return the problem with as many samples as a large result has; unchanged where none has
         one.
         """
-        op, output = self.problem.op, self.problem.output
-        if not (self.first and op.samples and self.problem.along) or 0 in output:
-            return self.problem
+        op, output = self.spec.op, self.spec.output
+        if not (self.first and op.samples and self.spec.along) or 0 in output:
+            return self.spec
         large = QUICK_LARGE if self.quick and backend.name == "compute" else LARGE
         count = max(large // max(self.each, 1), output[0])
-        found = self.problem.of_samples(count)
+        found = self.spec.of_samples(count)
         offers = backend.device.capabilities
         able = why_not(self.kernel, found, offers) is None
         same = able and program_key(self.kernel, found, offers) == program_key(
-            self.kernel, self.problem, offers
+            self.kernel, self.spec, offers
         )
-        return found if same else self.problem
+        return found if same else self.spec
 
     @cached_property
     def each(self) -> int:
         """The numbers of a sample's result."""
         size = 1
-        for extent in self.problem.output[1:]:
+        for extent in self.spec.output[1:]:
             size *= extent
         return size
 
@@ -470,31 +470,31 @@ def _forms_of_kernel(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator
     operands.
     """
     offers, known, first = backend.device.capabilities, set[object](), True
-    for problem in _problems(kernel, full):
+    for spec in _problems(kernel, full):
         try:
-            adapted = problem.adapted(kernel)
+            adapted = spec.adapted(kernel)
         except UnsupportedOpError:
             continue
-        if why_not(adapted, problem, offers) is not None:
+        if why_not(adapted, spec, offers) is not None:
             continue
-        plain = problem.epilogue is None and not problem.halves and not problem.bytes
+        plain = spec.epilogue is None and not spec.halves and not spec.bytes
         if kernel.stages:
-            if problem not in known:
-                yield Form(adapted, problem, plain, name=kernel.name)
-            known.add(problem)
+            if spec not in known:
+                yield Form(adapted, spec, plain, name=kernel.name)
+            known.add(spec)
             continue
         try:
-            key = program_key(adapted, problem, offers), problem.given
+            key = program_key(adapted, spec, offers), spec.given
         except LimitError:
             continue
-        sized = key if first or not plain else (*key, problem.operands)
+        sized = key if first or not plain else (*key, spec.operands)
         if sized not in known:
-            yield Form(adapted, problem, plain, first)
+            yield Form(adapted, spec, plain, first)
             first = False
         known |= {key, sized}
 
 
-def _problems(kernel: Kernel, full: bool) -> Iterator[Problem]:
+def _problems(kernel: Kernel, full: bool) -> Iterator[OpSpec]:
     """Yield the problems that `kernel` is tested with, the simplest first."""
     given = [(op, own) for op, own, *_ in PROBLEMS.get(kernel.op, ())]
     given += SMALL.get(kernel.op, ())
@@ -506,47 +506,47 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[Problem]:
         own = {name: one for name, one in operands.items() if name in op.names(len(operands))}
         types = {n: o if isinstance(o, TensorType) else TensorType(o) for n, o in own.items()}
         narrow = [name for name, one in types.items() if one.dtype.narrow]
-        bare.append(Problem.of(op, types, dict.fromkeys(narrow, PACKED.name)))
+        bare.append(OpSpec.of(op, types, dict.fromkeys(narrow, PACKED.name)))
     yield from bare
-    for problem in bare if full else bare[:1]:
-        yield from _in_every_layout(kernel, problem)
+    for spec in bare if full else bare[:1]:
+        yield from _in_every_layout(kernel, spec)
         smaller = [(name, DType.float16) for name in kernel.halves]
         for name, dtype in (*smaller, *((name, DType.int8) for name in kernel.bytes)):
-            if name in problem.types and problem.types[name].dtype is DType.float32:
-                yield problem.stored({name}, dtype)
+            if name in spec.types and spec.types[name].dtype is DType.float32:
+                yield spec.stored({name}, dtype)
     if kernel.epilogue:
-        for problem in bare if full else bare[:1]:
+        for spec in bare if full else bare[:1]:
             for epilogue in EPILOGUES if full else EPILOGUES[:2]:
-                if made := _with_epilogue(problem, epilogue):
+                if made := _with_epilogue(spec, epilogue):
                     yield made
 
 
-def _with_epilogue(problem: Problem, epilogue: Epilogue) -> Problem | None:
-    """Return `problem` with that epilogue; None where it cannot have it."""
+def _with_epilogue(spec: OpSpec, epilogue: Epilogue) -> OpSpec | None:
+    """Return `spec` with that epilogue; None where it cannot have it."""
     try:
-        extra = {name: TensorType(s) for name, s in epilogue.shapes(problem.output).items()}
-        types = {**dict(problem.operands), **extra}
-        return Problem.of(problem.op, types, problem.layouts, epilogue)
+        extra = {name: TensorType(s) for name, s in epilogue.shapes(spec.output).items()}
+        types = {**dict(spec.operands), **extra}
+        return OpSpec.of(spec.op, types, spec.layouts, epilogue)
     except (ShapeError, IndexError):
         return None
 
 
-def _in_every_layout(kernel: Kernel, problem: Problem) -> Iterator[Problem]:
-    """Yield `problem` with each computed operand in every layout that `kernel` takes it in."""
-    for name in problem.own:
+def _in_every_layout(kernel: Kernel, spec: OpSpec) -> Iterator[OpSpec]:
+    """Yield `spec` with each computed operand in every layout that `kernel` takes it in."""
+    for name in spec.own:
         texts = kernel.layouts.get(name, ())
-        for text in texts if len(texts) > 1 and name not in problem.op.parameters else ():
-            yield problem.lying({**problem.layouts, name: text})
+        for text in texts if len(texts) > 1 and name not in spec.op.parameters else ():
+            yield spec.lying({**spec.layouts, name: text})
 
 
-def _other_sizes(problem: Problem, counts: Sequence[int]) -> Iterator[Problem]:
-    """Yield `problem` with these numbers of samples, and of terms of its sums."""
+def _other_sizes(spec: OpSpec, counts: Sequence[int]) -> Iterator[OpSpec]:
+    """Yield `spec` with these numbers of samples, and of terms of its sums."""
     for count in counts:
-        if problem.op.samples and problem.along:
-            yield problem.of_samples(count)
-        if problem.op.has_depth:
-            shapes: Shapes = problem.op.of_depth(problem.shapes, count)
-            yield problem.resized(shapes)
+        if spec.op.samples and spec.along:
+            yield spec.of_samples(count)
+        if spec.op.has_depth:
+            shapes: Shapes = spec.op.of_depth(spec.shapes, count)
+            yield spec.resized(shapes)
 
 
 @dataclass
@@ -614,9 +614,9 @@ class KernelDoctor:
         nothing of the kernel: there is no verdict on it then. Nor is there where the device is
         lost, whatever was raised.
         """
-        kernel, problem, device = form.kernel, form.problem, self.backend.device
+        kernel, spec, device = form.kernel, form.spec, self.backend.device
         result = self._result(kernel)
-        known = self.backend.verdicts.find(kernel, problem, device.capabilities)
+        known = self.backend.verdicts.find(kernel, spec, device.capabilities)
         if known.wrong is not None:  # a function of it, or all of the kernel
             if not result.whole:
                 result.left[form.what] = known.wrong
@@ -642,9 +642,7 @@ class KernelDoctor:
 
     def _key(self, form: Form) -> str:
         """Return the key of a verdict on the program of `form`."""
-        return (
-            f"{program_key(form.kernel, form.problem, self.backend.device.capabilities)} {ALWAYS}"
-        )
+        return f"{program_key(form.kernel, form.spec, self.backend.device.capabilities)} {ALWAYS}"
 
     def _result(self, kernel: Kernel) -> KernelResult:
         key = kernel_key(kernel)
@@ -679,17 +677,17 @@ class KernelDoctor:
 
     def _check_stages(self, form: Form) -> str | None:
         """Return the fault of a kernel that is made of stages; None where there is none."""
-        operands = numbers(form.problem)
-        op, epilogue = form.problem.op, form.problem.epilogue
+        operands = numbers(form.spec)
+        op, epilogue = form.spec.op, form.spec.epilogue
         got = evaluate(op, operands, self.backend, form.name, epilogue)
         precise = {
             name: array.astype(np.float64) if array.dtype.kind == "f" else array
             for name, array in operands.items()
         }
-        expected = form.problem.compute(precise)
+        expected = form.spec.compute(precise)
         error = relative_error(got.astype(np.float64), expected.astype(np.float64))
         self._result(form.kernel).problems += 1
-        most = allowed(form.kernel, form.problem)
+        most = allowed(form.kernel, form.spec)
         return None if error <= most else f"its stages together are off by {error:.1e}"
 
     def _doubt(self, form: Form, why: str) -> None:
@@ -701,14 +699,14 @@ class KernelDoctor:
         verdicts.keep({key: Verdict(wrong=f"its results on {offers.renderer} are wrong: {why}")})
 
 
-def numbers(problem: Problem) -> dict[str, Array]:
-    """Make random operands of `problem`: floats of about 1, and small integers."""
+def numbers(spec: OpSpec) -> dict[str, Array]:
+    """Make random operands of `spec`: floats of about 1, and small integers."""
     generator = np.random.default_rng(11)
     found: dict[str, Array] = {}
-    for name, one in problem.operands:
+    for name, one in spec.operands:
         if one.dtype.kind == "float":
             array: Array = generator.standard_normal(one.shape).astype(one.dtype.numpy)
         else:
             array = generator.integers(0, 2, one.shape).astype(one.dtype.numpy)
-        found[name] = problem.op.trial(name, array, problem.own)
+        found[name] = spec.op.trial(name, array, spec.own)
     return found

@@ -26,7 +26,7 @@ from glnn.gl import Buffer, Device, SharedMemory, Source
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Matmul, Pointwise
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layers import Conv2d as ConvLayer
 from glnn.layers import Layer, Linear
 from glnn.layout import parse
@@ -353,7 +353,7 @@ class BackendContest:
 
 
 def _by_numpy(op: Operator, operands: Mapping[str, Array]) -> None:
-    Problem.of(op, {name: array.shape for name, array in operands.items()}, {}).compute(operands)
+    OpSpec.of(op, {name: array.shape for name, array in operands.items()}, {}).compute(operands)
 
 
 def _on_device_seconds(
@@ -475,15 +475,14 @@ def waiting(least: float = 0.1) -> float:
 
 def _launching(backend: GlBackend) -> LaunchTimes:
     """Measure the smallest launch, alone and in a chain."""
-    problem = Problem.of(Pointwise(call("relu", Arg(0))), {"x0": (FEW,)}, {})
-    choice = backend.choose(problem)
-    while backend.examine([(choice, problem)]):
-        choice = backend.choose(problem)
-    layouts = backend.layouts(choice, problem)
+    spec = OpSpec.of(Pointwise(call("relu", Arg(0))), {"x0": (FEW,)}, {})
+    choice = backend.choose(spec)
+    while backend.examine([(choice, spec)]):
+        choice = backend.choose(spec)
+    layouts = backend.layouts(choice, spec)
     ends = [backend.allocate((FEW,), layouts[name]) for name in ("x0", "out")]
     there, back = (
-        backend.prepare(choice, problem, {"x0": one}, other)
-        for one, other in (ends, reversed(ends))
+        backend.prepare(choice, spec, {"x0": one}, other) for one, other in (ends, reversed(ends))
     )
 
     def waited(count: int) -> float:

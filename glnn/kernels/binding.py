@@ -17,7 +17,7 @@ from glnn.kernels.codegen.expression import (
     types_on_gpu,
 )
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import DType
 
 TEXELS = {"float": "r32f", "vec4": "rgba32f"}
@@ -68,12 +68,12 @@ def why_not_prologue(kernel: Kernel, prologue: Prologue | None) -> str | None:
     return None
 
 
-def why_not_bound(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
-    """Return why `device` cannot bind the operands of the prologue and epilogue of `problem`.
+def why_not_bound(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str | None:
+    """Return why `device` cannot bind the operands of the prologue and epilogue of `spec`.
 
     Returns None where it can bind them beside the operator's own operands.
     """
-    epilogue, before = problem.epilogue, len(names_of(problem.prologue))
+    epilogue, before = spec.epilogue, len(names_of(spec.prologue))
     extents = () if epilogue is None else epilogue.extents
     if kernel.stages or not (extents or before):
         return None
@@ -84,13 +84,13 @@ def why_not_bound(kernel: Kernel, problem: Problem, device: Capabilities) -> str
             return None
         return f"its epilogue has {count} operands, of {units} vertex textures {taken} are taken"
     blocks = device.max_compute_shader_storage_blocks
-    taken = _taken(kernel, problem.shapes)
+    taken = _taken(kernel, spec.shapes)
     if taken + before > blocks:
         return f"its prologue has {before} operands, of {blocks} storage blocks {taken} are taken"
     if epilogue is None:
         return None
-    bound = _buffers(epilogue, taken + before, blocks, problem.halves)
-    if bound.in_place is not None and kernel.in_place in problem.shapes:
+    bound = _buffers(epilogue, taken + before, blocks, spec.halves)
+    if bound.in_place is not None and kernel.in_place in spec.shapes:
         return f"its epilogue reads {bound.in_place} where {kernel.in_place} lies"
     if len(bound.places) + (bound.in_place is not None) == count:
         return None
@@ -98,24 +98,22 @@ def why_not_bound(kernel: Kernel, problem: Problem, device: Capabilities) -> str
     return f"its epilogue has {count} operands, of {blocks} storage blocks {taken} are taken"
 
 
-def bind(
-    kernel: Kernel, problem: Problem, device: Capabilities, samplers: Mapping[str, str]
-) -> Bound:
-    """Assign bindings to the operands of the prologue and the epilogue of `problem`.
+def bind(kernel: Kernel, spec: OpSpec, device: Capabilities, samplers: Mapping[str, str]) -> Bound:
+    """Assign bindings to the operands of the prologue and the epilogue of `spec`.
 
     They follow the operator's operands, the prologue's first; `device` must be able to bind them
     (`why_not_bound`). samplers: the sampler type of each operand that a shader fetches.
     """
-    epilogue = problem.epilogue
+    epilogue = spec.epilogue
     if kernel.backend == "feedback":
         names = () if epilogue is None else epilogue.names
         return Bound(samplers={name: samplers[name] for name in names})
-    taken = _taken(kernel, problem.shapes)
-    before = {name: taken + i for i, name in enumerate(names_of(problem.prologue))}
+    taken = _taken(kernel, spec.shapes)
+    before = {name: taken + i for i, name in enumerate(names_of(spec.prologue))}
     if epilogue is None:
         return Bound(before)
     blocks = device.max_compute_shader_storage_blocks
-    bound = _buffers(epilogue, taken + len(before), blocks, problem.halves)
+    bound = _buffers(epilogue, taken + len(before), blocks, spec.halves)
     return replace(bound, places={**before, **bound.places})
 
 

@@ -1,4 +1,4 @@
-"""The named scalar functions that a kernel calls for a problem."""
+"""The named scalar functions that a kernel calls for a spec."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.recurrence import Recurrence, RecurrentStep
 from glnn.graph.operators.reductions import Reduce
 from glnn.kernels.codegen.expression import types_on_gpu
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import DType, widened
 
 Called = tuple[str, str]
 """A function's name and the kind of numbers that it is called with: "float", "int" or "bool"."""
 
 
-def called(problem: Problem) -> frozenset[Called]:
-    """Return the scalar functions that a GLSL program for `problem` calls."""
-    if "called" not in problem.memo:
-        own = (_of(expr, types) for expr, types in _expressions(problem))
-        problem.memo["called"] = frozenset().union(*own)
-    found: frozenset[Called] = problem.memo["called"]
+def called(spec: OpSpec) -> frozenset[Called]:
+    """Return the scalar functions that a GLSL program for `spec` calls."""
+    if "called" not in spec.memo:
+        own = (_of(expr, types) for expr, types in _expressions(spec))
+        spec.memo["called"] = frozenset().union(*own)
+    found: frozenset[Called] = spec.memo["called"]
     return found
 
 
-def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
-    """Yield each expression in `problem` with the types of its arguments."""
-    op, given = problem.op, [widened(problem.types[name]).dtype for name in problem.own]
+def _expressions(spec: OpSpec) -> Iterator[tuple[Expr, list[DType]]]:
+    """Yield each expression in `spec` with the types of its arguments."""
+    op, given = spec.op, [widened(spec.types[name]).dtype for name in spec.own]
     if isinstance(op, Pointwise):
         yield op.expr, given
     if isinstance(op, Reduce):
@@ -40,13 +40,13 @@ def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
         yield from ((expr, floats) for expr in op.exprs)
     if isinstance(op, Perceptron):
         yield from ((expr, [DType.float32]) for expr in op.functions)
-    if problem.prologue is not None:
-        floats = [DType.float32] * (1 + len(problem.prologue.extents))
-        yield problem.prologue.expr, floats
-    if problem.epilogue is not None:
-        names = problem.epilogue.names
-        beside = [widened(problem.types[name]).dtype for name in names]
-        yield problem.epilogue.expr, [widened(problem.results[0]).dtype, *beside]
+    if spec.prologue is not None:
+        floats = [DType.float32] * (1 + len(spec.prologue.extents))
+        yield spec.prologue.expr, floats
+    if spec.epilogue is not None:
+        names = spec.epilogue.names
+        beside = [widened(spec.types[name]).dtype for name in names]
+        yield spec.epilogue.expr, [widened(spec.results[0]).dtype, *beside]
 
 
 def _of(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:

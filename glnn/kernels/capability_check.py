@@ -1,4 +1,4 @@
-"""Capability checks: the reasons why a kernel cannot compute a problem on a device."""
+"""Capability checks: the reasons why a kernel cannot compute a spec on a device."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from glnn.kernels.binding import textures, why_not_epilogue, why_not_prologue
 from glnn.kernels.codegen.expression import names_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.manifest import ANY, UNFIT
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import parse
 
 
 def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
-    """Return why `kernel` cannot run on `device` whatever the problem; None where it can."""
+    """Return why `kernel` cannot run on `device` whatever the spec; None where it can."""
     key = "why not", device
     if key not in kernel.memo:
         kernel.memo[key] = _why_not_device(kernel, device)
@@ -82,30 +82,30 @@ def _fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
     return None
 
 
-def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
-    """Return why `kernel` cannot compute `problem` on any device; None where it can."""
-    if reason := why_not_prologue(kernel, problem.prologue):
+def why_not_spec(kernel: Kernel, spec: OpSpec) -> str | None:
+    """Return why `kernel` cannot compute `spec` on any device; None where it can."""
+    if reason := why_not_prologue(kernel, spec.prologue):
         return reason
-    known = {*kernel.layouts, *problem.extents, *names_of(problem.prologue)}
-    if missing := [name for name in problem.shapes if name not in known]:
+    known = {*kernel.layouts, *spec.extents, *names_of(spec.prologue)}
+    if missing := [name for name in spec.shapes if name not in known]:
         return f"it takes no operand {missing[0]}"
-    if reason := why_not_epilogue(kernel, problem.epilogue):
+    if reason := why_not_epilogue(kernel, spec.epilogue):
         return reason
-    halves = kernel.as_halves(problem.extents)
-    if unfit := [name for name in problem.halves if name not in halves]:
+    halves = kernel.as_halves(spec.extents)
+    if unfit := [name for name in spec.halves if name not in halves]:
         return f"it takes no float16 as {unfit[0]}"
-    if unfit := [name for name in problem.bytes if name not in kernel.bytes]:
+    if unfit := [name for name in spec.bytes if name not in kernel.bytes]:
         return f"it takes no int8 as {unfit[0]}"
-    stacks = problem.op.stacks(problem.shapes)
+    stacks = spec.op.stacks(spec.shapes)
     if unknown := [name for name in stacks if not kernel.operands[name].stacks]:
         return f"it takes one matrix as {unknown[0]}, no stack of them"
     for name in kernel.layouts:
         text = kernel.wants(name)[0]
-        shape = problem.shape(name) if name in problem.types else None
+        shape = spec.shape(name) if name in spec.types else None
         ranks = None if text == ANY else parse(text).ranks
         if shape is not None and ranks is not None and len(shape) - (name in stacks) not in ranks:
             return f"layout {text} does not take {name} of shape {shape}"
-    defines = problem.defines(kernel)
+    defines = spec.defines(kernel)
     kernel.check_names("where", {**kernel.where.attributes, **kernel.where.bounds}, defines)
     for floats in kernel.attributes.values():
         kernel.check_names("operands", floats.names, {**kernel.tune, **defines})
@@ -115,39 +115,39 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     for name, bounds in kernel.where.bounds.items():
         if defines[name] not in bounds:
             return f"{name} is {defines[name]}, it needs {bounds}"
-    if isinstance(problem.op, Reorder):
-        wanted = {"x": problem.op.source, "out": problem.op.target}
+    if isinstance(spec.op, Reorder):
+        wanted = {"x": spec.op.source, "out": spec.op.target}
         if kernel.wants("x") == (ANY,):
-            if not problem.op.is_matrix or len(problem.output) != 2:
+            if not spec.op.is_matrix or len(spec.output) != 2:
                 return "it reorders matrices only"
-        elif not all(_takes(kernel, problem, name, text) for name, text in wanted.items()):
+        elif not all(_takes(kernel, spec, name, text) for name, text in wanted.items()):
             return f"it goes from {' or '.join(kernel.wants('x'))} to {kernel.wants('out')[0]}"
     return None
 
 
-def _takes(kernel: Kernel, problem: Problem, name: str, layout: str) -> bool:
+def _takes(kernel: Kernel, spec: OpSpec, name: str, layout: str) -> bool:
     """Return True where `kernel` accepts `name` in `layout` itself, not an equivalent layout."""
-    shape = problem.shape(name)
+    shape = spec.shape(name)
     return parse(layout).at(shape) in [parse(text).at(shape) for text in kernel.wants(name)]
 
 
-def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
-    """Return which limit of `device` the sizes of `problem` exceed for `kernel`; None without one.
+def why_not_here(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str | None:
+    """Return which limit of `device` the sizes of `spec` exceed for `kernel`; None without one.
 
     Kernels of stages are not checked.
     """
     if kernel.stages:
         return None
-    sizes = problem.sizes(kernel)
+    sizes = spec.sizes(kernel)
     kernel.check_names("launch", kernel.launch.sizes, {**sizes, **kernel.tune})
-    if problem.split(kernel, device) is not None:
+    if spec.split(kernel, device) is not None:
         return None
-    layouts = problem.chosen_layouts(kernel)
+    layouts = spec.chosen_layouts(kernel)
     most = device.max_shader_storage_block_size
-    fetched = textures(kernel, problem.epilogue, problem.halves)
+    fetched = textures(kernel, spec.epilogue, spec.halves)
     for name, layout in layouts.items():
-        shape = problem.shape(name)
-        words = layout.words(problem.types[name])
+        shape = spec.shape(name)
+        words = layout.words(spec.types[name])
         if name in kernel.bindings and 4 * words > most:
             return f"{name} of shape {shape} takes {4 * words} bytes, a storage block has {most}"
         if name in fetched:

@@ -14,12 +14,12 @@ from glnn.graph.decompose import Stage
 from glnn.graph.operator import Operator
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import TensorType, widened
 
 Types = dict[str, TensorType]
-Ask = Callable[[Problem, str | None], Kernel]
-"""Function that chooses the kernel for a problem, or returns the one of the given name."""
+Ask = Callable[[OpSpec, str | None], Kernel]
+"""Function that chooses the kernel for a spec, or returns the one of the given name."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ HOST = Pace(1e9, 1e9, 2e9, 2e-5, 1, 1)
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted time and memory of a kernel on a problem.
+    """The predicted time and memory of a kernel on a spec.
 
     seconds: time of one run. weights: bytes of the constant operands. stages: for each stage (a
     kernel without stages counts as one), the bytes of the results alive then, and the operands that
@@ -107,51 +107,51 @@ def pace(architecture: str | None) -> Pace:
     return PACES.get(architecture or "", OTHER)
 
 
-def host_seconds(problem: Problem) -> float:
-    """Return the predicted seconds of `problem` by NumPy, rather over- than underestimated."""
-    cost, functions = problem.cost, 0
-    if isinstance(problem.op, Pointwise):
-        functions += problem.op.expr.calls
-    if problem.epilogue is not None:
-        functions += problem.epilogue.expr.calls
+def host_seconds(spec: OpSpec) -> float:
+    """Return the predicted seconds of `spec` by NumPy, rather over- than underestimated."""
+    cost, functions = spec.cost, 0
+    if isinstance(spec.op, Pointwise):
+        functions += spec.op.expr.calls
+    if spec.epilogue is not None:
+        functions += spec.epilogue.expr.calls
     calls = HOST.launch * (1 + functions)
     return calls + cost.flops / HOST.others + cost.bytes / HOST.bytes
 
 
-def seconds_whole(problem: Problem, of: Pace) -> float:
-    """Return the predicted seconds of a kernel that computes `problem` without stages."""
-    return of.seconds(problem.op, {name: problem.types[name] for name in problem.own})
+def seconds_whole(spec: OpSpec, of: Pace) -> float:
+    """Return the predicted seconds of a kernel that computes `spec` without stages."""
+    return of.seconds(spec.op, {name: spec.types[name] for name in spec.own})
 
 
-def seconds(problem: Problem, kernel: Kernel, of: Pace) -> float:
-    """Return the predicted seconds of `problem` by `kernel`, summed over its stages if any."""
+def seconds(spec: OpSpec, kernel: Kernel, of: Pace) -> float:
+    """Return the predicted seconds of `spec` by `kernel`, summed over its stages if any."""
     if not kernel.stages:
-        return seconds_whole(problem, of)
-    return sum(of.seconds(stage.op, operands) for stage, operands, _ in stages_of(problem, kernel))
+        return seconds_whole(spec, of)
+    return sum(of.seconds(stage.op, operands) for stage, operands, _ in stages_of(spec, kernel))
 
 
-def predicted(problem: Problem, kernel: Kernel, of: Pace) -> Prediction:
-    """Return the predicted time and memory of `problem` by `kernel`."""
-    fixed = [name for name in problem.op.parameters if name in problem.types]
+def predicted(spec: OpSpec, kernel: Kernel, of: Pace) -> Prediction:
+    """Return the predicted time and memory of `spec` by `kernel`."""
+    fixed = [name for name in spec.op.parameters if name in spec.types]
     if not kernel.stages:
-        layouts = problem.chosen_layouts(kernel)
-        words = sum(layouts[name].words(problem.types[name]) for name in fixed)
-        alone = _bytes(problem.results[0]), frozenset(problem.shapes)
-        return Prediction(seconds_whole(problem, of), 4 * words, (alone,))
-    lowered, stages = problem.lowered(kernel), list(stages_of(problem, kernel))
+        layouts = spec.chosen_layouts(kernel)
+        words = sum(layouts[name].words(spec.types[name]) for name in fixed)
+        alone = _bytes(spec.results[0]), frozenset(spec.shapes)
+        return Prediction(seconds_whole(spec, of), 4 * words, (alone,))
+    lowered, stages = spec.lowered(kernel), list(stages_of(spec, kernel))
     derived = [made for made in lowered.derived.values() if made.source in fixed]
     read = {name for stage in lowered.stages for name in stage.operands.values()}
-    weights = sum(_bytes(TensorType(d.shape, problem.types[d.source].dtype)) for d in derived)
-    weights += sum(_bytes(problem.types[name]) for name in fixed if name in read)
+    weights = sum(_bytes(TensorType(d.shape, spec.types[d.source].dtype)) for d in derived)
+    weights += sum(_bytes(spec.types[name]) for name in fixed if name in read)
     time = sum(of.seconds(stage.op, operands) for stage, operands, _ in stages)
-    return Prediction(time, weights, _alive(problem, stages))
+    return Prediction(time, weights, _alive(spec, stages))
 
 
-def stages_of(problem: Problem, kernel: Kernel) -> Iterator[tuple[Stage, Types, TensorType]]:
+def stages_of(spec: OpSpec, kernel: Kernel) -> Iterator[tuple[Stage, Types, TensorType]]:
     """Yield each stage of `kernel` with the types of its operands and of its result."""
     if not kernel.stages:
         return
-    lowered, types = problem.lowered(kernel), dict(problem.types)
+    lowered, types = spec.lowered(kernel), dict(spec.types)
     for name, made in lowered.derived.items():
         types[name] = TensorType(made.shape, types[made.source].dtype)
     for stage in lowered.stages:
@@ -161,7 +161,7 @@ def stages_of(problem: Problem, kernel: Kernel) -> Iterator[tuple[Stage, Types, 
 
 
 def _alive(
-    problem: Problem, stages: Sequence[tuple[Stage, Types, TensorType]]
+    spec: OpSpec, stages: Sequence[tuple[Stage, Types, TensorType]]
 ) -> tuple[tuple[int, frozenset[str]], ...]:
     """Return the live bytes and operands during each stage: see `Prediction.stages`."""
     memory: dict[str, str] = {}  # whose memory each result has
@@ -171,9 +171,9 @@ def _alive(
     for i, (stage, _, result) in enumerate(stages):
         shared = stage.operands.get("x" if stage.op.view else stage.op.updates or "")
         memory[stage.name] = own = memory.get(shared, shared) if shared else stage.name
-        if own not in problem.shapes:
+        if own not in spec.shapes:
             sizes[own] = max(sizes.get(own, 0), _bytes(result))
-        reads = (*stage.operands.values(), *(problem.extents if stage.finishes else ()))
+        reads = (*stage.operands.values(), *(spec.extents if stage.finishes else ()))
         for name in (*reads, stage.name):
             first.setdefault(memory.get(name, name), i)
             last[memory.get(name, name)] = i
@@ -181,7 +181,7 @@ def _alive(
     return tuple(
         (
             sum(sizes[name] for name in sizes if first[name] <= i <= last[name]),
-            frozenset(name for name in problem.shapes if i <= last.get(name, -1)),
+            frozenset(name for name in spec.shapes if i <= last.get(name, -1)),
         )
         for i in range(len(stages))
     )

@@ -148,7 +148,7 @@ def _factor(word: str, value: Any) -> int | str:
 
 @dataclass(frozen=True)
 class Along:
-    """A problem size that a grid dimension runs along, and how much one invocation covers."""
+    """A spec size that a grid dimension runs along, and how much one invocation covers."""
 
     size: str  # its name; a parameter's also does
     covered: Quantity = Quantity(((1,),))  # how much of it one invocation covers
@@ -312,7 +312,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Where:
-    """The problems that a kernel is for."""
+    """The specs that a kernel is for."""
 
     attributes: Mapping[str, int] = field(default_factory=dict)  # it needs these values
     sizes: Mapping[str, Range] = field(default_factory=dict)  # it suits these

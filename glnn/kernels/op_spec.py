@@ -66,7 +66,7 @@ def _fetched(operand: Operand, read: str | int | None) -> Operand:
 
 
 @dataclass(frozen=True)
-class Problem:
+class OpSpec:
     """An operator with the types and layouts it is to run on: all that a kernel is chosen by."""
 
     op: Operator
@@ -89,26 +89,26 @@ class Problem:
         epilogue: Epilogue | None = None,
         *,
         rounded: bool = False,
-    ) -> Problem:
-        """Return the problem of `op` on operands of these types or shapes, stored in `layouts`.
+    ) -> OpSpec:
+        """Return the spec of `op` on operands of these types or shapes, stored in `layouts`.
 
         rounded: True to store the first result as float16 instead of float32. Raises ShapeError
         where the operands do not fit the operator or the epilogue.
         """
         types = tuple(typed(operands).items())
-        return _problem(op, types, tuple(layouts.items()), epilogue, rounded)
+        return _op_spec(op, types, tuple(layouts.items()), epilogue, rounded)
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        """Hash of all fields, computed once: problems are keys of many tables, deeply nested."""
+        """Hash of all fields, computed once: specs are keys of many tables, deeply nested."""
         return hash((self.op, self.operands, self.results, self.given, self.epilogue))
 
     @cached_property
-    def hinted(self) -> Problem:
-        """This problem with the current value (hint) in the place of each SymInt.
+    def hinted(self) -> OpSpec:
+        """This spec with the current value (hint) in the place of each SymInt.
 
         Kernels are chosen for these, whatever other sizes a plan may hold for.
         """
@@ -120,48 +120,48 @@ class Problem:
         return self.hinted is not self
 
     @cached_property
-    def at_hand(self) -> Problem:
-        """This problem at the current sizes, computed by the program that serves all sizes."""
+    def at_hand(self) -> OpSpec:
+        """This spec at the current sizes, computed by the program that serves all sizes."""
         return self.at(Substitution(hint))
 
-    def at(self, change: Substitution) -> Problem:
-        """Return this problem at the sizes `change` puts in, computed by that same program."""
+    def at(self, change: Substitution) -> OpSpec:
+        """Return this spec at the sizes `change` puts in, computed by that same program."""
         if not self.is_open:
             return self
         parts = self.op, self.operands, self.results, self.given, self.epilogue
-        return ProblemAtHand(*change(parts), of_open=self, change=change)
+        return OpSpecAtHand(*change(parts), of_open=self, change=change)
 
     @property
-    def origin(self) -> Problem:
-        """The problem that programs are built for: this one, or the open one it was made from."""
+    def origin(self) -> OpSpec:
+        """The spec that programs are built for: this one, or the open one it was made from."""
         return self
 
-    def substituted(self, change: Substitution) -> Problem:
-        """Return this problem with numbers in the place of SymInts. Raises ShapeError."""
+    def substituted(self, change: Substitution) -> OpSpec:
+        """Return this spec with numbers in the place of SymInts. Raises ShapeError."""
         found = change(self)
         if found is self:
             return self
         rounded = self.results[0].dtype is DType.float16
-        return _problem(found.op, found.operands, found.given, found.epilogue, rounded)
+        return _op_spec(found.op, found.operands, found.given, found.epilogue, rounded)
 
-    def lying(self, layouts: Mapping[str, str]) -> Problem:
-        """Return this problem with its operands in other layouts."""
+    def lying(self, layouts: Mapping[str, str]) -> OpSpec:
+        """Return this spec with its operands in other layouts."""
         return self._of(self.types, layouts)
 
-    def stored(self, names: Container[str], dtype: DType = DType.float16) -> Problem:
-        """Return this problem with the operands in `names`, `out` perhaps, stored as `dtype`."""
+    def stored(self, names: Container[str], dtype: DType = DType.float16) -> OpSpec:
+        """Return this spec with the operands in `names`, `out` perhaps, stored as `dtype`."""
         given = self.types.items()
         types = {n: TensorType(one.dims, dtype) if n in names else one for n, one in given}
         return self._of(types, self.layouts)
 
-    def _of(self, types: Mapping[str, TensorType], layouts: Mapping[str, str]) -> Problem:
-        """Return this problem with other types of operands, and of `out` where `types` has it."""
+    def _of(self, types: Mapping[str, TensorType], layouts: Mapping[str, str]) -> OpSpec:
+        """Return this spec with other types of operands, and of `out` where `types` has it."""
         operands = {name: types[name] for name in self.shapes}
         rounded = types.get("out", self.results[0]).dtype is DType.float16
-        return Problem.of(self.op, operands, layouts, self.epilogue, rounded=rounded)
+        return OpSpec.of(self.op, operands, layouts, self.epilogue, rounded=rounded)
 
-    def resized(self, shapes: Shapes) -> Problem:
-        """Return this problem with operands of other shapes; the epilogue's operands follow."""
+    def resized(self, shapes: Shapes) -> OpSpec:
+        """Return this spec with operands of other shapes; the epilogue's operands follow."""
         types = {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
         (out, *_) = results_of(self.op, types)
         if self.epilogue:
@@ -171,8 +171,8 @@ class Problem:
         lie = {n: resized(t, self.shape(n), after[n].shape) for n, t in self.layouts.items()}
         return self._of(types, lie)
 
-    def of_samples(self, count: int) -> Problem:
-        """Return this problem with `count` samples along the batch dimension."""
+    def of_samples(self, count: int) -> OpSpec:
+        """Return this spec with `count` samples along the batch dimension."""
         some = {name: (count, *self.shapes[name][1:]) for name in self.op.sample_operands(self.own)}
         return self.resized({**self.shapes, **some})
 
@@ -193,7 +193,7 @@ class Problem:
 
     @property
     def along(self) -> tuple[str, ...]:
-        """The operands that share the result's first dimension: the problem can be cut along it."""
+        """The operands that share the result's first dimension: the spec can be cut along it."""
         own = self.op.sample_operands(self.own)
         full = (name for name, extent in self.extents.items() if extent == "full")
         return (*own, *full) if own else ()
@@ -266,7 +266,7 @@ class Problem:
 
     @cached_property
     def memo(self) -> dict[Any, Any]:
-        """Cache of values derived for this problem and a kernel."""
+        """Cache of values derived for this spec and a kernel."""
         return {}
 
     @cached_property
@@ -281,9 +281,9 @@ class Problem:
         return {**self.op.sizes(self.own), **self.op.derived(self.own)}
 
     def generated(self, kernel: Kernel) -> Generated | None:
-        """Return the code and uniforms generated for this problem; None for a handwritten shader.
+        """Return the code and uniforms generated for this spec; None for a handwritten shader.
 
-        Raises UnsupportedOpError where the kernel cannot compute this problem.
+        Raises UnsupportedOpError where the kernel cannot compute this spec.
         """
         if not kernel.generate:
             return None
@@ -291,9 +291,9 @@ class Problem:
         return _generated(self, kernel.generate, kernel.backend, wanted)
 
     def adapted(self, kernel: Kernel) -> Kernel:
-        """Return `kernel` with this problem's operands bound, where it takes any number of them.
+        """Return `kernel` with this spec's operands bound, where it takes any number of them.
 
-        Raises UnsupportedOpError where the kernel cannot compute this problem.
+        Raises UnsupportedOpError where the kernel cannot compute this spec.
         """
         made = self.generated(kernel)
         if made is None:
@@ -388,14 +388,14 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class ProblemAtHand(Problem):
-    """An open problem at given sizes, with the program and the layouts of the open one."""
+class OpSpecAtHand(OpSpec):
+    """An open spec at given sizes, with the program and the layouts of the open one."""
 
-    of_open: Problem = field(kw_only=True, compare=False)
+    of_open: OpSpec = field(kw_only=True, compare=False)
     change: Substitution = field(kw_only=True, compare=False)
 
     @property
-    def origin(self) -> Problem:
+    def origin(self) -> OpSpec:
         return self.of_open
 
     def defines(self, kernel: Kernel | None = None) -> dict[str, int]:
@@ -412,14 +412,14 @@ class ProblemAtHand(Problem):
 
 
 @lru_cache(maxsize=1024)
-def _problem(
+def _op_spec(
     op: Operator,
     operands: tuple[tuple[str, TensorType], ...],
     given: tuple[tuple[str, str], ...],
     epilogue: Epilogue | None,
     rounded: bool,
-) -> Problem:
-    """Implement `Problem.of`, cached: equal arguments share one problem and what it memoizes."""
+) -> OpSpec:
+    """Implement `OpSpec.of`, cached: equal arguments share one spec and what it memoizes."""
     names, types = epilogue.names if epilogue else (), dict(operands)
     asked = {name: one for name, one in operands if name not in names}
     op.check_operands(asked)
@@ -428,16 +428,15 @@ def _problem(
     extra = {name: types[name] for name in names if name in types}
     if epilogue:
         epilogue.check(op.name, {n: one.shape for n, one in extra.items()}, results[0].shape)
-    return Problem(op, tuple({**own, **extra}.items()), results, given, epilogue)
+    return OpSpec(op, tuple({**own, **extra}.items()), results, given, epilogue)
 
 
 @lru_cache(maxsize=1024)
 def _generated(
-    problem: Problem, generator: str, backend: str, wanted: tuple[tuple[str, ...], ...]
+    spec: OpSpec, generator: str, backend: str, wanted: tuple[tuple[str, ...], ...]
 ) -> Generated:
-    """Run the named generator on `problem`. wanted: the layouts accepted for each of its types."""
+    """Run the named generator on `spec`. wanted: the layouts accepted for each of its types."""
     layouts = {
-        name: problem.lies.taken(name, texts)
-        for name, texts in zip(problem.types, wanted, strict=True)
+        name: spec.lies.taken(name, texts) for name, texts in zip(spec.types, wanted, strict=True)
     }
-    return GENERATORS[generator].make(problem.op, problem.types, layouts, backend)
+    return GENERATORS[generator].make(spec.op, spec.types, layouts, backend)

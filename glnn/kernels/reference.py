@@ -1,4 +1,4 @@
-"""NumPy reference of a problem: its results' types and values, and its cost."""
+"""NumPy reference of a spec: its results' types and values, and its cost."""
 
 from __future__ import annotations
 

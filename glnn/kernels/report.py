@@ -15,12 +15,12 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.prologue import Prologue
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, written
-from glnn.kernels.capability_check import fitted, why_not_device, why_not_problem
+from glnn.kernels.capability_check import fitted, why_not_device, why_not_spec
 from glnn.kernels.codegen.expression import Bound, generated_before
 from glnn.kernels.codegen.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
 from glnn.layout import parse
@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Example:
-    """A kernel with the macros and generated texts by which it is compiled without a problem."""
+    """A kernel with the macros and generated texts by which it is compiled without a spec."""
 
     name: str
     kernel: Kernel
@@ -90,14 +90,14 @@ class Example:
             return
         for name, (op, types) in GENERATORS[kernel.generate].examples().items():
             narrow = (name for name, one in types.items() if one.dtype.narrow)
-            problem = Problem.of(op, types, dict.fromkeys(narrow, "packed"))
+            spec = OpSpec.of(op, types, dict.fromkeys(narrow, "packed"))
             try:
-                adapted, made = problem.adapted(kernel), problem.generated(kernel)
+                adapted, made = spec.adapted(kernel), spec.generated(kernel)
             except UnsupportedOpError:
                 continue
-            if why_not_problem(adapted, problem):
+            if why_not_spec(adapted, spec):
                 continue
-            defines = {**kernel.defaults, **problem.defines(kernel)}
+            defines = {**kernel.defaults, **spec.defines(kernel)}
             if any(defines[key] != value for key, value in kernel.where.attributes.items()):
                 continue
             texts = {} if made is None else made.texts

@@ -9,12 +9,12 @@ from glnn.gl import Capabilities
 from glnn.graph.decompose import Stage
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import why_not_bound
-from glnn.kernels.capability_check import fitted, why_not_device, why_not_here, why_not_problem
+from glnn.kernels.capability_check import fitted, why_not_device, why_not_here, why_not_spec
 from glnn.kernels.cost_model import Ask, Pace, pace, seconds, seconds_whole
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import kernels_for
 from glnn.kernels.manifest import PREDICTED
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts
 from glnn.layout import parse
@@ -23,10 +23,10 @@ from glnn.types import TensorType, widened
 GAIN = 0.9  # of the time of one kernel: what is predicted to be less is worth several
 
 
-def _check_stages(kernel: Kernel, problem: Problem, ask: Ask) -> None:
+def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
     """Raise UnsupportedOpError or LimitError where one of the stages of `kernel` cannot run."""
-    lowered = problem.lowered(kernel)
-    types, lies = dict(problem.types), dict(problem.layouts)
+    lowered = spec.lowered(kernel)
+    types, lies = dict(spec.types), dict(spec.layouts)
     for name, made in lowered.derived.items():
         types[name] = TensorType(made.shape, types[made.source].dtype)
         if made.source not in lies:
@@ -48,7 +48,7 @@ def _check_stages(kernel: Kernel, problem: Problem, ask: Ask) -> None:
         same = (tuple(table.items()) for table in tables)
         key = stage.op.name, stage.kernel, stage.finishes, out, *same
         if key not in known:
-            known[key] = _stage_lies(stage, operands, given, problem, lies, ask)
+            known[key] = _stage_lies(stage, operands, given, spec, lies, ask)
         lies[stage.name] = known[key]
 
 
@@ -56,20 +56,20 @@ def _stage_lies(
     stage: Stage,
     operands: dict[str, TensorType],
     given: dict[str, str],
-    problem: Problem,
+    spec: OpSpec,
     lies: Mapping[str, str],
     ask: Ask,
 ) -> str:
-    """Return the layout of the result of `stage`, a stage of `problem`. Raises as `ask` does.
+    """Return the layout of the result of `stage`, a stage of `spec`. Raises as `ask` does.
 
     operands: the operands' types. given: the layouts of those that are computed. lies: the layouts
     of all tensors known so far.
     """
-    epilogue = problem.epilogue if stage.finishes else None
+    epilogue = spec.epilogue if stage.finishes else None
     names = epilogue.names if epilogue else ()
-    operands = {**operands, **{name: problem.types[name] for name in names}}
+    operands = {**operands, **{name: spec.types[name] for name in names}}
     given = {**given, **{name: lies[name] for name in names if name in lies}}
-    own = Problem.of(stage.op, operands, given, epilogue)
+    own = OpSpec.of(stage.op, operands, given, epilogue)
     try:
         return own.chosen_layouts(ask(own, stage.kernel))["out"].name
     except (UnsupportedOpError, LimitError) as error:
@@ -83,32 +83,32 @@ def names_of(asked: str) -> tuple[str, ...]:
 
 def choose(
     backend: str,
-    problem: Problem,
+    spec: OpSpec,
     device: Capabilities,
     name: str | None = None,
     tuned: Tuned | None = None,
     verdicts: Verdicts | None = None,
     ask: Ask | None = None,
 ) -> Kernel:
-    """Choose the kernel of `backend` that runs `problem` on `device`, or the one called `name`.
+    """Choose the kernel of `backend` that runs `spec` on `device`, or the one called `name`.
 
-    A tuned choice for such problems comes before the default; kernels whose results were wrong by
+    A tuned choice for such specs comes before the default; kernels whose results were wrong by
     `verdicts` are not chosen. ask: the chooser for the stages of a kernel, this function unless
     given. Raises UnsupportedOpError where no kernel can run it, with the reason of each, and
     LimitError where only the sizes stand in the way.
     """
-    op = problem.op.name
+    op = spec.op.name
     kernels = kernels_for(op, backend)
-    if problem.is_open and ask is not None:
-        at_hand = ask(problem.hinted, name)
-        if found := _held(at_hand, problem, device, verdicts, ask):
+    if spec.is_open and ask is not None:
+        at_hand = ask(spec.hinted, name)
+        if found := _held(at_hand, spec, device, verdicts, ask):
             return found
     if name is None:
         kernels = tuple(k for k in kernels if not k.document)
-    found = tuned.kernel(kernels, problem.hinted) if tuned and name is None else None
+    found = tuned.kernel(kernels, spec.hinted) if tuned and name is None else None
     if found:
-        found = problem.adapted(found)
-        if why_not(found, problem, device, verdicts) is None:
+        found = spec.adapted(found)
+        if why_not(found, spec, device, verdicts) is None:
             return found
     if name is not None:
         names = [k.name for k in kernels]
@@ -118,9 +118,9 @@ def choose(
         kernels = tuple(k for k in kernels if k.name == name)
     reasons: dict[str, list[str]] = {}
     too_large: dict[str, list[str]] = {}
-    for preferred in _preferred(kernels, problem, device, reasons):
+    for preferred in _preferred(kernels, spec, device, reasons):
         for kernel in preferred.versions:
-            refusal = _refusal(kernel, problem, device, verdicts, ask)
+            refusal = _refusal(kernel, spec, device, verdicts, ask)
             if refusal is None:
                 return kernel
             if kernel is preferred:
@@ -130,17 +130,17 @@ def choose(
                 break  # other parameters change sizes alone
     why = _listed(too_large or reasons) or "it has no kernel for it"
     error = LimitError if too_large else UnsupportedOpError
-    raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
+    raise error(f"{op} on {dict(spec.shapes)} cannot run on {backend}: {why}")
 
 
 def _held(
     kernel: Kernel,
-    problem: Problem,
+    spec: OpSpec,
     device: Capabilities,
     verdicts: Verdicts | None,
     ask: Ask | None,
 ) -> Kernel | None:
-    """Return `kernel`, chosen for the current sizes of `problem`, adapted to all sizes it guards.
+    """Return `kernel`, chosen for the current sizes of `spec`, adapted to all sizes it guards.
 
     Returns None where it does not compute all of these in the same way.
     """
@@ -149,15 +149,15 @@ def _held(
         if declared.defaults != kernel.defaults:
             declared = declared.with_parameters(**kernel.defaults)
         try:
-            kernel = problem.adapted(declared)
+            kernel = spec.adapted(declared)
         except UnsupportedOpError:
             return None
-    return kernel if _refusal(kernel, problem, device, verdicts, ask) is None else None
+    return kernel if _refusal(kernel, spec, device, verdicts, ask) is None else None
 
 
-def why_chosen(kernel: Kernel, problem: Problem, asked: str | None, tuned: Tuned) -> str:
-    """Describe the kernel that `choose` gave for `problem`, and why. asked: its `name` argument."""
-    found = tuned.find(kernel.backend, problem)
+def why_chosen(kernel: Kernel, spec: OpSpec, asked: str | None, tuned: Tuned) -> str:
+    """Describe the kernel that `choose` gave for `spec`, and why. asked: its `name` argument."""
+    found = tuned.find(kernel.backend, spec)
     why = f"first of those that can, priority {kernel.priority}"
     if asked is not None:
         why = "asked for"
@@ -166,34 +166,34 @@ def why_chosen(kernel: Kernel, problem: Problem, asked: str | None, tuned: Tuned
     return f"{kernel.name} {dict(kernel.defaults)}, {why}"
 
 
-def suits(kernel: Kernel, problem: Problem, device: Capabilities, tuned: Tuned) -> bool:
-    """Return True where the chosen `kernel` suits `problem`, by its declaration or by tuning."""
-    found = tuned.find(kernel.backend, problem)
+def suits(kernel: Kernel, spec: OpSpec, device: Capabilities, tuned: Tuned) -> bool:
+    """Return True where the chosen `kernel` suits `spec`, by its declaration or by tuning."""
+    found = tuned.find(kernel.backend, spec)
     best = found is not None and found.kernel == kernel.name
-    return best or kernel.suits(_sizes(problem, kernel), architecture(device))
+    return best or kernel.suits(_sizes(spec, kernel), architecture(device))
 
 
 def alternatives(
     backend: str,
-    problem: Problem,
+    spec: OpSpec,
     device: Capabilities,
     chosen: Kernel,
     verdicts: Verdicts | None = None,
     ask: Ask | None = None,
 ) -> Iterator[Kernel]:
-    """Yield kernels that `problem` may run on instead of `chosen`, with another use of memory.
+    """Yield kernels that `spec` may run on instead of `chosen`, with another use of memory.
 
     They are the kernels of stages that suit it, with each combination of their parameters, and the
     most preferred of the others.
     """
-    kernels = [k for k in kernels_for(problem.op.name, backend) if not k.document]
+    kernels = [k for k in kernels_for(spec.op.name, backend) if not k.document]
     whole = not chosen.stages
-    for kernel in _preferred(kernels, problem, device, {}):
-        sizes = _sizes(problem.hinted, kernel)
+    for kernel in _preferred(kernels, spec, device, {}):
+        sizes = _sizes(spec.hinted, kernel)
         if kernel.stages and not kernel.suits(sizes, architecture(device)):
             continue
         for version in kernel.versions if kernel.stages or not whole else ():
-            refusal = _refusal(version, problem, device, verdicts, ask)
+            refusal = _refusal(version, spec, device, verdicts, ask)
             if refusal is None:
                 whole = whole or not kernel.stages
                 if version != chosen:
@@ -204,7 +204,7 @@ def alternatives(
 
 def _preferred(
     kernels: Iterable[Kernel],
-    problem: Problem,
+    spec: OpSpec,
     device: Capabilities,
     reasons: dict[str, list[str]],
 ) -> Iterator[Kernel]:
@@ -216,48 +216,48 @@ def _preferred(
     found: list[Kernel] = []
     for declared in kernels:
         try:
-            adapted = problem.adapted(declared)
+            adapted = spec.adapted(declared)
         except UnsupportedOpError as unfit:
             reasons.setdefault(str(unfit), []).append(declared.name)
         else:
             found.append(fitted(adapted, device) or adapted)
-    here, problem = architecture(device), problem.hinted
+    here, spec = architecture(device), spec.hinted
     if len(found) > 1:
 
         def order(k: Kernel) -> tuple[int, int, bool, float]:
-            first = problem.lies.moved(k), -k.priority, not problem.fits(k)
-            return *first, -_rate(k, problem, device)
+            first = spec.lies.moved(k), -k.priority, not spec.fits(k)
+            return *first, -_rate(k, spec, device)
 
         found.sort(key=order)
-    suiting = [kernel for kernel in found if kernel.suits(_sizes(problem, kernel), here)]
+    suiting = [kernel for kernel in found if kernel.suits(_sizes(spec, kernel), here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
-    fast = _fast(timed, problem, pace(here))
+    fast = _fast(timed, spec, pace(here))
     yield from fast
     yield from (kernel for kernel in suiting if kernel not in timed)
     rest = [kernel for kernel in found if kernel not in suiting or kernel in timed]
     yield from (kernel for kernel in reversed(rest) if kernel not in fast)
 
 
-def _rate(kernel: Kernel, problem: Problem, device: Capabilities) -> float:
+def _rate(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:
     """Return the declared rate of `kernel` times its occupancy; 0 where either is unknown."""
     if not kernel.rate or not device.multiprocessors:
         return 0.0
-    sizes = problem.sizes(kernel)
+    sizes = spec.sizes(kernel)
     return kernel.rate * kernel.launch.filled(sizes, kernel.defaults, device.multiprocessors)
 
 
-def _sizes(problem: Problem, kernel: Kernel) -> dict[str, int]:
+def _sizes(spec: OpSpec, kernel: Kernel) -> dict[str, int]:
     """Return the sizes that `where` may restrict; `taken` is 1 if the first layout is accepted."""
-    return {**problem.meant_sizes, "taken": int(problem.fits(kernel))}
+    return {**spec.meant_sizes, "taken": int(spec.fits(kernel))}
 
 
-def _fast(kernels: Iterable[Kernel], problem: Problem, of: Pace) -> list[Kernel]:
+def _fast(kernels: Iterable[Kernel], spec: OpSpec, of: Pace) -> list[Kernel]:
     """Return the `kernels` that are predicted to beat a kernel without stages, fastest first."""
-    able = [kernel for kernel in kernels if why_not_problem(kernel, problem) is None]
+    able = [kernel for kernel in kernels if why_not_spec(kernel, spec) is None]
     if not able:
         return []
-    most = GAIN * seconds_whole(problem, of)
-    times = {kernel: seconds(problem, kernel, of) for kernel in able}
+    most = GAIN * seconds_whole(spec, of)
+    times = {kernel: seconds(spec, kernel, of) for kernel in able}
     return sorted((k for k in able if times[k] < most), key=lambda kernel: times[kernel])
 
 
@@ -270,16 +270,16 @@ def _listed(reasons: Mapping[str, list[str]]) -> str:
 
 
 def why_not(
-    kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None = None
+    kernel: Kernel, spec: OpSpec, device: Capabilities, verdicts: Verdicts | None = None
 ) -> str | None:
-    """Return why `kernel`, with its parameters, cannot compute `problem`; None where it can."""
-    refusal = _refusal(kernel, problem, device, verdicts)
+    """Return why `kernel`, with its parameters, cannot compute `spec`; None where it can."""
+    refusal = _refusal(kernel, spec, device, verdicts)
     return None if refusal is None else str(refusal)
 
 
 def _refusal(
     kernel: Kernel,
-    problem: Problem,
+    spec: OpSpec,
     device: Capabilities,
     verdicts: Verdicts | None,
     ask: Ask | None = None,
@@ -288,26 +288,26 @@ def _refusal(
 
     Comparisons of open sizes become guards, where the kernel can be chosen for the current sizes.
     """
-    if problem.is_open and (refusal := _refusal(kernel, problem.hinted, device, verdicts)):
+    if spec.is_open and (refusal := _refusal(kernel, spec.hinted, device, verdicts)):
         return refusal
-    if reason := why_not_device(kernel, device) or why_not_problem(kernel, problem):
+    if reason := why_not_device(kernel, device) or why_not_spec(kernel, spec):
         return UnsupportedOpError(reason)
-    if reason := why_not_bound(kernel, problem, device):
+    if reason := why_not_bound(kernel, spec, device):
         return UnsupportedOpError(reason)
     if kernel.stages:
         if verdicts and (reason := verdicts.of_kernel(kernel).wrong):
             return UnsupportedOpError(reason)
 
-        def alone(stage: Problem, name: str | None) -> Kernel:
+        def alone(stage: OpSpec, name: str | None) -> Kernel:
             return choose(kernel.backend, stage, device, name, verdicts=verdicts)
 
         try:
-            _check_stages(kernel, problem, ask or alone)
+            _check_stages(kernel, spec, ask or alone)
         except (UnsupportedOpError, LimitError) as error:
             return error
         return None
-    if reason := why_not_here(kernel, problem, device):
+    if reason := why_not_here(kernel, spec, device):
         return LimitError(reason)
-    if verdicts and (reason := verdicts.why_not(kernel, problem.at_hand, device)):
+    if verdicts and (reason := verdicts.why_not(kernel, spec.at_hand, device)):
         return UnsupportedOpError(reason)
     return None

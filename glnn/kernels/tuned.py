@@ -11,7 +11,7 @@ from typing import Any
 from glnn.gl import Capabilities
 from glnn.gl.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.source import fingerprint
 from glnn.types import DType
 
@@ -20,7 +20,7 @@ FORM = 2  # of the file; a file of another is tuned anew
 
 @dataclass(frozen=True)
 class TunedChoice:
-    """The fastest kernel of a class of problems.
+    """The fastest kernel of a class of specs.
 
     kernel: the kernel's name. parameters: all of its parameters. seconds: time of one run when it
     was tuned. default_seconds: time of the kernel chosen without tuning; None where that failed.
@@ -58,7 +58,7 @@ class TunedChoice:
 
 @dataclass
 class Tuned:
-    """The choices for one device, by backend and class of problem.
+    """The choices for one device, by backend and class of spec.
 
     file: the file that stores them. revision: counts the changes.
     """
@@ -83,28 +83,28 @@ class Tuned:
         """The device's name as the driver reports it."""
         return self.file.device
 
-    def find(self, backend: str, problem: Problem) -> TunedChoice | None:
-        """Return the choice for problems like `problem`; None without one."""
-        return self.choices.get(f"{backend} {problem_class(problem)}")
+    def find(self, backend: str, spec: OpSpec) -> TunedChoice | None:
+        """Return the choice for specs like `spec`; None without one."""
+        return self.choices.get(f"{backend} {problem_class(spec)}")
 
-    def kernel(self, kernels: Iterable[Kernel], problem: Problem) -> Kernel | None:
-        """Return the one of `kernels` that was the fastest for problems like `problem`, or None."""
+    def kernel(self, kernels: Iterable[Kernel], spec: OpSpec) -> Kernel | None:
+        """Return the one of `kernels` that was the fastest for specs like `spec`, or None."""
         if not self.choices:
             return None
         for kernel in kernels:
-            choice = self.find(kernel.backend, problem)
+            choice = self.find(kernel.backend, spec)
             if choice and (found := choice.made(kernel)):
                 return found
         return None
 
-    def keep(self, backend: str, problem: Problem, choice: TunedChoice) -> None:
-        """Store `choice` for problems like `problem`; the file is written atomically.
+    def keep(self, backend: str, spec: OpSpec, choice: TunedChoice) -> None:
+        """Store `choice` for specs like `spec`; the file is written atomically.
 
         Raises OSError where it cannot be written.
         """
         if self.path is not None:
             self.choices = self.file.again(_choice)  # another process may have kept something
-        self.choices[f"{backend} {problem_class(problem)}"] = choice
+        self.choices[f"{backend} {problem_class(spec)}"] = choice
         self.revision += 1
         self.file.write({key: asdict(value) for key, value in self.choices.items()})
 
@@ -119,21 +119,21 @@ class Tuned:
         self.file.probe()
 
 
-def problem_class(problem: Problem) -> str:
-    """Return the tuning class of `problem`, as text.
+def problem_class(spec: OpSpec) -> str:
+    """Return the tuning class of `spec`, as text.
 
     Sizes are rounded to the nearest power of two; attributes and types are exact.
     """
-    sizes = problem.op.sizes(problem.shapes)
+    sizes = spec.op.sizes(spec.shapes)
     rounded = {name: 2 ** round(log2(size)) if size else 0 for name, size in sizes.items()}
-    defines = problem.op.defines(problem.shapes)
+    defines = spec.op.defines(spec.shapes)
     parts = [f"{name}={value}" for name, value in {**rounded, **defines}.items()]
-    types = problem.operands
+    types = spec.operands
     parts += [f"{n}={one.dtype.value}" for n, one in types if one.dtype is not DType.float32]
-    changing = [name for name in problem.op.parameters if name in problem.layouts]
-    parts += [f"{name}={problem.layouts[name].replace(' ', '_')}" for name in changing]
-    first = problem.first_layout
-    return " ".join([problem.op.name, first.replace(" ", "_"), *parts])
+    changing = [name for name in spec.op.parameters if name in spec.layouts]
+    parts += [f"{name}={spec.layouts[name].replace(' ', '_')}" for name in changing]
+    first = spec.first_layout
+    return " ".join([spec.op.name, first.replace(" ", "_"), *parts])
 
 
 def _choice(value: Any) -> TunedChoice:

@@ -18,7 +18,7 @@ from glnn.kernels.calls import called
 from glnn.kernels.codegen.expression import function_fingerprint, reads_as, reads_before
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.source import fingerprint, known_fingerprint, reads
 
 FORM = 4  # of the file; one of another form is not used
@@ -125,23 +125,23 @@ class Verdicts:
         kept = file.read(_verdict)
         return cls(file, {key: kept[key] for key in kept if len(key.split(" ")) >= WORDS})
 
-    def find(self, kernel: Kernel, problem: Problem, device: Capabilities) -> Verdict:
-        """Return the verdict on `kernel` for problems like `problem`.
+    def find(self, kernel: Kernel, spec: OpSpec, device: Capabilities) -> Verdict:
+        """Return the verdict on `kernel` for specs like `spec`.
 
         A wrong result for another depth of sums, on other attributes, or in a function that the
         kernel calls, may rule it out as well.
         """
         if not self.found or kernel.stages:  # no key need be made
             return self.of_kernel(kernel)
-        own, *others = _keys(kernel, problem, device)
+        own, *others = _keys(kernel, spec, device)
         for key in others:
             if key in self.found and self.found[key].wrong is not None:
                 return self.found[key]
         return self.found.get(own, Verdict())
 
-    def why_not(self, kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
-        """Return why `kernel` is not used for problems like `problem`; None where it is used."""
-        return self.find(kernel, problem, device).wrong
+    def why_not(self, kernel: Kernel, spec: OpSpec, device: Capabilities) -> str | None:
+        """Return why `kernel` is not used for specs like `spec`; None where it is used."""
+        return self.find(kernel, spec, device).wrong
 
     def of_kernel(self, kernel: Kernel) -> Verdict:
         """Return the verdict that holds for every program of `kernel`."""
@@ -195,71 +195,71 @@ class Verdicts:
                 yield Seen(backend, op, name, " ".join(attributes), verdict)
 
 
-def _keys(kernel: Kernel, problem: Problem, device: Capabilities) -> tuple[str, ...]:
-    """Return the key of the verdict on `kernel` for `problem`, then those that may rule it out."""
+def _keys(kernel: Kernel, spec: OpSpec, device: Capabilities) -> tuple[str, ...]:
+    """Return the key of the verdict on `kernel` for `spec`, then those that may rule it out."""
     key = "keys", kernel, device
-    if key not in problem.memo:
-        problem.memo[key] = (
-            verdict_key(kernel, problem, device),
+    if key not in spec.memo:
+        spec.memo[key] = (
+            verdict_key(kernel, spec, device),
             kernel_key(kernel),
-            f"{program_key(kernel, problem, device)} {ALWAYS}",
-            *_function_keys(kernel.backend, problem),
-            sizes_key(kernel, problem, device),
+            f"{program_key(kernel, spec, device)} {ALWAYS}",
+            *_function_keys(kernel.backend, spec),
+            sizes_key(kernel, spec, device),
         )
-    found: tuple[str, ...] = problem.memo[key]
+    found: tuple[str, ...] = spec.memo[key]
     return found
 
 
-def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
-    """Return the key of the program that `kernel` compiles to for `problem`.
+def program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
+    """Return the key of the program that `kernel` compiles to for `spec`.
 
     The key holds the parameters, the op's attributes, and a fingerprint of the source.
     """
-    problem, key = problem.origin, ("program", kernel, device)
-    if key not in problem.memo:
-        problem.memo[key] = _program_key(kernel, problem, device)
-    found: str = problem.memo[key]
+    spec, key = spec.origin, ("program", kernel, device)
+    if key not in spec.memo:
+        spec.memo[key] = _program_key(kernel, spec, device)
+    found: str = spec.memo[key]
     return found
 
 
-def _program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
-    fetched = textures(kernel, problem.epilogue, problem.halves)
+def _program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
+    fetched = textures(kernel, spec.epilogue, spec.halves)
     samplers = {
-        name: kernel.sampler(fetched[name], layout.words(problem.types[name]), device)
-        for name, layout in problem.chosen_layouts(kernel).items()
+        name: kernel.sampler(fetched[name], layout.words(spec.types[name]), device)
+        for name, layout in spec.chosen_layouts(kernel).items()
         if name in fetched
     }
-    made = problem.generated(kernel)
-    known = {**kernel.defaults, **problem.defines(kernel), **samplers}
+    made = spec.generated(kernel)
+    known = {**kernel.defaults, **spec.defines(kernel), **samplers}
     if made is None:  # what a shader does not read makes no other program
-        own = {*problem.op.defines(problem.own), *map(str.upper, problem.op.derived(problem.own))}
+        own = {*spec.op.defines(spec.own), *map(str.upper, spec.op.derived(spec.own))}
         known = {name: known[name] for name in known if name not in own or reads(kernel, name)}
     if kernel.epilogue:
-        known["epilogue"] = reads_as(problem.epilogue)
+        known["epilogue"] = reads_as(spec.epilogue)
     if kernel.prologue is not None:
-        known["prologue"] = reads_before(problem.prologue)
+        known["prologue"] = reads_before(spec.prologue)
     words = [f"{name}={value}" for name, value in sorted(known.items())]
     words += [] if made is None else [made.structure.replace(" ", "")]
     return " ".join([kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *words])
 
 
-def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
+def verdict_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
     """Return the key of a verdict: a program and the depth (terms) of its sums.
 
     The depth is rounded up to a power of two where the op allows it: long loops may end early.
     """
-    op = problem.op
-    depth = op.depth(problem.shapes)
-    return f"{program_key(kernel, problem, device)} depth={upper(depth) if op.has_depth else depth}"
+    op = spec.op
+    depth = op.depth(spec.shapes)
+    return f"{program_key(kernel, spec, device)} depth={upper(depth) if op.has_depth else depth}"
 
 
-def sizes_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
+def sizes_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
     """Return the key of a verdict that holds for operands of exactly these sizes."""
     key = "sizes", kernel, device
-    if key not in problem.memo:
-        shapes = ",".join(f"{n}:{'x'.join(map(str, dims))}" for n, dims in problem.shapes.items())
-        problem.memo[key] = f"{verdict_key(kernel, problem, device)} sizes={shapes}"
-    found: str = problem.memo[key]
+    if key not in spec.memo:
+        shapes = ",".join(f"{n}:{'x'.join(map(str, dims))}" for n, dims in spec.shapes.items())
+        spec.memo[key] = f"{verdict_key(kernel, spec, device)} sizes={shapes}"
+    found: str = spec.memo[key]
     return found
 
 
@@ -275,28 +275,28 @@ def function_key(backend: str, name: str, kind: str) -> str:
     return " ".join((backend, FUNCTION, name, function_fingerprint(name), kind))
 
 
-def _function_keys(backend: str, problem: Problem) -> tuple[str, ...]:
-    """Return the keys of the verdicts on the scalar functions that `problem` calls."""
+def _function_keys(backend: str, spec: OpSpec) -> tuple[str, ...]:
+    """Return the keys of the verdicts on the scalar functions that `spec` calls."""
     key = "functions", backend
-    if key not in problem.memo:
-        names = sorted(called(problem))
-        problem.memo[key] = tuple(function_key(backend, *one) for one in names)
-    found: tuple[str, ...] = problem.memo[key]
+    if key not in spec.memo:
+        names = sorted(called(spec))
+        spec.memo[key] = tuple(function_key(backend, *one) for one in names)
+    found: tuple[str, ...] = spec.memo[key]
     return found
 
 
-def allowed(kernel: Kernel, problem: Problem) -> float:
+def allowed(kernel: Kernel, spec: OpSpec) -> float:
     """Return the relative error that the results of `kernel` may have."""
-    expressions = [problem.op.expr] if isinstance(problem.op, Pointwise) else []
-    expressions += [one.expr for one in (problem.prologue, problem.epilogue) if one]
+    expressions = [spec.op.expr] if isinstance(spec.op, Pointwise) else []
+    expressions += [one.expr for one in (spec.prologue, spec.epilogue) if one]
     rounds = any(row.name == "cast_float16" for expr in expressions for row in expr.functions)
-    rounds = rounds or "out" in problem.halves
+    rounds = rounds or "out" in spec.halves
     return max(kernel.tolerance, ROUNDED) if rounds else kernel.tolerance
 
 
-def work(problem: Problem) -> int:
-    """Return the work of `problem`: its operations plus the bytes it touches."""
-    cost = problem.cost
+def work(spec: OpSpec) -> int:
+    """Return the work of `spec`: its operations plus the bytes it touches."""
+    cost = spec.cost
     return cost.flops + cost.bytes
 
 

@@ -30,9 +30,9 @@ from glnn.gl import Buffer
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for
-from glnn.kernels.capability_check import fitted, why_not_problem
+from glnn.kernels.capability_check import fitted, why_not_spec
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import Layout, Strip
 from glnn.layout.bytes import Narrow
 from glnn.layout.layout import PACKED, RowMajor
@@ -70,13 +70,13 @@ def rounding(op: str) -> list[str]:
     return [k.name for k in known if "out" in k.halves and not k.stages]
 
 
-def taken(kernel: Kernel, problem: Problem) -> Kernel | None:
-    """`kernel` as it computes `problem`; None where it cannot."""
+def taken(kernel: Kernel, spec: OpSpec) -> Kernel | None:
+    """`kernel` as it computes `spec`; None where it cannot."""
     try:
-        adapted = problem.adapted(kernel)
+        adapted = spec.adapted(kernel)
     except UnsupportedOpError:
         return None
-    return adapted if why_not_problem(adapted, problem) is None else None
+    return adapted if why_not_spec(adapted, spec) is None else None
 
 
 def run(
@@ -94,11 +94,11 @@ def run(
     layouts: how operands lie, for kernels that take several. rounded: whether it is stored as
     float16.
     """
-    problem = problem_of(op, operands, epilogue, layouts, rounded=rounded)
+    spec = problem_of(op, operands, epilogue, layouts, rounded=rounded)
     for declared in kernels_for(op.name, backend.name):
         if declared.name == kernel and fitted(declared, backend.device.capabilities) is None:
-            pytest.skip(str(backend.why_not(problem, kernel)))
-    choice = backend.choose(problem, kernel)
+            pytest.skip(str(backend.why_not(spec, kernel)))
+    choice = backend.choose(spec, kernel)
     return run_kernel(backend, op, operands, choice, epilogue, layouts, rounded=rounded)
 
 
@@ -109,10 +109,10 @@ def problem_of(
     layouts: Mapping[str, str] = NO_LAYOUTS,
     *,
     rounded: bool = False,
-) -> Problem:
+) -> OpSpec:
     """The problem of `op` on these arrays."""
     types = {name: TensorType.of(array) for name, array in operands.items()}
-    return Problem.of(op, types, layouts, epilogue, rounded=rounded)
+    return OpSpec.of(op, types, layouts, epilogue, rounded=rounded)
 
 
 def run_kernel(
@@ -128,24 +128,24 @@ def run_kernel(
     """The result of `choice`, checked for stray writes. Raises what the backend raises."""
     if choice.stages:
         return _run_stages(backend, op, operands, choice, epilogue)
-    problem = problem_of(op, operands, epilogue, layouts, rounded=rounded)
-    _see(backend, [(choice, problem)])
-    taken = backend.layouts(choice, problem)
+    spec = problem_of(op, operands, epilogue, layouts, rounded=rounded)
+    _see(backend, [(choice, spec)])
+    taken = backend.layouts(choice, spec)
     stores: dict[str, Buffer] = {}
     for name, array in operands.items():
         layout = taken[name]
-        stores[name] = _poisoned(backend, _buffer(backend, problem.types[name], layout))
+        stores[name] = _poisoned(backend, _buffer(backend, spec.types[name], layout))
         memory = np.full(stores[name].size, POISON, np.float32)
         fixed = name in op.parameters and name not in layouts
         packed = layout.pack(array) if fixed else _with_poisoned_padding(layout, array)
         memory.view(packed.dtype)[: packed.size] = packed
         stores[name].push(backend.device).write(memory)
-    made = problem.results[0]
+    made = spec.results[0]
     shape, layout = made.shape, taken["out"]
     out = _poisoned(backend, _buffer(backend, made, layout))
     if op.updates in stores:  # whose memory the result takes
         out.push(backend.device).write(stores[op.updates].push(backend.device).read())
-    backend.prepare(choice, problem, stores, out)()
+    backend.prepare(choice, spec, stores, out)()
     backend.device.check_always(f"{op.name} by {choice.name}")
     used = layout.words(made)
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
@@ -180,7 +180,7 @@ def _run_stages(
     fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
     task = Task("whole", op, inputs, fixed, "result", "whole", choice.name, epilogue=epilogue)
     schedule.add(task)
-    _see(backend, [(entry.choice, entry.problem) for entry in schedule.entries])
+    _see(backend, [(entry.choice, entry.spec) for entry in schedule.entries])
     arena = Arena.of(schedule, ["result"])
     room = replace(arena, sizes=tuple(n + GUARD for n in arena.sizes))
     made = emit_schedule(schedule, room, Weights(backend))
@@ -209,7 +209,7 @@ def fixed_extents(epilogue: Epilogue | None) -> tuple[str, ...]:
     return tuple(name for name, extent in extents.items() if extent != "full")
 
 
-def _see(backend: GlBackend, asked: list[tuple[Choice, Problem]]) -> None:
+def _see(backend: GlBackend, asked: list[tuple[Choice, OpSpec]]) -> None:
     """With GLNN_TRUST=0, skip what the driver gets wrong, and learn what it does in parts."""
     if backend.examine(asked):
         pytest.skip("; ".join(filter(None, (seen.notable for seen in backend.verdicts.seen()))))

@@ -30,7 +30,7 @@ from glnn.graph.operators import (
     Transpose,
 )
 from glnn.graph.operators.reorder import Reorder
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import DType, TensorType
 from tests.backends.epilogues import finish
 from tests.oracle import error
@@ -85,8 +85,8 @@ def test_in_parts(small, rng, op, shapes, epilogue) -> None:
     operands: dict[str, Any] = {name: rng(shape) for name, shape in shapes.items()}
     whole = max(np.prod(shape) for shape in shapes.values())
     assert 4 * whole > 1 << 15, "one block would hold it"
-    problem = Problem.of(op, shapes, {}, epilogue)
-    expected = problem.compute({name: a.astype(np.float64) for name, a in operands.items()})
+    spec = OpSpec.of(op, shapes, {}, epilogue)
+    expected = spec.compute({name: a.astype(np.float64) for name, a in operands.items()})
     assert error(evaluate(op, operands, small, epilogue=epilogue), expected) <= 1e-5
 
 

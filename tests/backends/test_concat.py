@@ -8,7 +8,7 @@ import pytest
 from glnn.backends.gl import GlBackend
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operators import Concat
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layers import Concat as Layer
 from tests.backends.harness import run
 
@@ -56,13 +56,13 @@ def test_images(backend: GlBackend, rng, channels) -> None:
     kernel, layout = IMAGES[backend.name]
     given = {f"x{i}": rng((2, c, 3, 5)) for i, c in enumerate(channels)}
     layouts = dict.fromkeys(given, layout)
-    problem = Problem.of(Concat(), {name: x.shape for name, x in given.items()}, layouts)
+    spec = OpSpec.of(Concat(), {name: x.shape for name, x in given.items()}, layouts)
     if kernel == "feedback_grouped" and any(c % 4 for c in channels):
         with pytest.raises(UnsupportedOpError, match="whole groups of four"):
             run(backend, Concat(), given, kernel, layouts=layouts)
-        assert backend.choose(problem).name == R[backend.name]
+        assert backend.choose(spec).name == R[backend.name]
         return
-    assert backend.choose(problem).name == kernel
+    assert backend.choose(spec).name == kernel
     got = run(backend, Concat(), given, kernel, layouts=layouts)
     np.testing.assert_array_equal(got, np.concatenate(list(given.values()), 1))
 
@@ -77,9 +77,9 @@ def test_the_layer_takes_any_count(opened, rng, backend_name, count) -> None:
 
 
 def test_a_vertex_shader_has_sixteen_textures(opened) -> None:
-    problem = Problem.of(Concat(), {f"x{i}": (1, 2, 3) for i in range(17)}, {})
-    assert "at most 16 operands" in str(opened("feedback").why_not(problem))
-    assert opened("compute").why_not(problem) is None
+    spec = OpSpec.of(Concat(), {f"x{i}": (1, 2, 3) for i in range(17)}, {})
+    assert "at most 16 operands" in str(opened("feedback").why_not(spec))
+    assert opened("compute").why_not(spec) is None
 
 
 def test_a_verdict_covers_the_launches_of_all_operands(opened) -> None:
@@ -88,10 +88,10 @@ def test_a_verdict_covers_the_launches_of_all_operands(opened) -> None:
     many = 1 << 19  # numbers, in whole groups
 
     def cut(*sizes: int) -> int:
-        problem = Problem.of(Concat(0), {f"x{i}": (size,) for i, size in enumerate(sizes)}, {})
-        kernel = backend.choose(problem)
+        spec = OpSpec.of(Concat(0), {f"x{i}": (size,) for i, size in enumerate(sizes)}, {})
+        kernel = backend.choose(spec)
         assert kernel.name == "pieces"
-        return backend.cut_axes(kernel, problem)
+        return backend.cut_axes(kernel, spec)
 
     assert cut(many, 1024) == 0
     assert cut(many, 1028) == cut(many + 4, 4) == 1

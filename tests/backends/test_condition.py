@@ -18,7 +18,7 @@ from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict, Verdicts
 from tests.backends.harness import BACKENDS
 from tests.oracle import error
@@ -50,7 +50,7 @@ def examined(backend, monkeypatch, tmp_path) -> GlBackend:
 @pytest.mark.parametrize("name", SMALL)
 def test_no_kernel_is_refused_for_terms_that_cancel(examined, name) -> None:
     op, shapes = SMALL[name]
-    assert examined_problems(examined, [Problem.of(op, shapes, {})]) == []
+    assert examined_problems(examined, [OpSpec.of(op, shapes, {})]) == []
 
 
 @pytest.mark.parametrize("op", sorted(PROBLEMS))
@@ -62,8 +62,8 @@ def test_no_kernel_is_refused_at_small_shapes(examined, op) -> None:
 @pytest.mark.parametrize("seed", range(9))
 def test_the_condition_is_that_of_the_terms(seed) -> None:
     """Of a product of one result, the norm of its terms over the result, in float64."""
-    problem = Problem.of(Matmul(), {"x": (1, 96), "weight": (1, 96)}, {})
-    for one in [Known.of(problem, spoiled=False, whole=True, seed=seed)]:
+    spec = OpSpec.of(Matmul(), {"x": (1, 96), "weight": (1, 96)}, {})
+    for one in [Known.of(spec, spoiled=False, whole=True, seed=seed)]:
         terms = one.operands["x"].astype("f8") * one.operands["weight"]
         expected = max(1.0, np.sqrt(np.square(terms).sum()) / abs(terms.sum()))
         assert expected / 4 <= one.tolerance().condition <= 4 * expected
@@ -101,13 +101,13 @@ def _first_lost(numbers: np.ndarray) -> None:
 @pytest.mark.parametrize("name", ["pool", "ceil", "padded", "convolution", "product", "mean"])
 def test_kernels_that_are_wrong_at_small_sizes_are_found(examined, monkeypatch, name, change):
     op, shapes = SMALL[name]
-    problem = Problem.of(op, shapes, {})
-    chosen = examined.choose(problem)
+    spec = OpSpec.of(op, shapes, {})
+    chosen = examined.choose(spec)
     if chosen.stages:
         pytest.skip("its stages are examined")
     _changed(monkeypatch, change)
-    assert examined.examine([(chosen, problem)])
-    assert "are wrong, off by" in str(examined.why_not(problem, chosen.name))
+    assert examined.examine([(chosen, spec)])
+    assert "are wrong, off by" in str(examined.why_not(spec, chosen.name))
 
 
 def test_a_kernel_that_is_wrong_is_so_at_those_sizes(examined, rng, monkeypatch) -> None:
@@ -131,10 +131,10 @@ def test_a_kernel_that_is_wrong_once_is_looked_at_again(examined, rng, monkeypat
         looks += 1
         numbers *= np.float32(1.01 if looks == 2 else 1)
 
-    problem = Problem.of(*SMALL["pool"], {})
-    chosen = examined.choose(problem)
+    spec = OpSpec.of(*SMALL["pool"], {})
+    chosen = examined.choose(spec)
     _changed(monkeypatch, once)
-    assert not examined.examine([(chosen, problem)]) and looks > 2
+    assert not examined.examine([(chosen, spec)]) and looks > 2
 
 
 def test_verdicts_of_a_former_format_are_discarded(examined, tmp_path, recwarn) -> None:
@@ -175,8 +175,8 @@ def test_a_reference_of_float32_that_is_off_refuses_nothing(examined, monkeypatc
         return replace(known, result=known.result * np.float32(1.01)) if known.quick else known
 
     monkeypatch.setattr(Known, "of", classmethod(off))
-    problem = Problem.of(op, shapes, {})
-    assert not examined.examine([(examined.choose(problem), problem)])
+    spec = OpSpec.of(op, shapes, {})
+    assert not examined.examine([(examined.choose(spec), spec)])
     assert exact.count(True) == exact.count(False) > 0
 
 
@@ -195,6 +195,6 @@ def test_less_than_what_is_allowed_is_seen(examined, monkeypatch) -> None:
 
     monkeypatch.setattr(Known, "of", classmethod(noted))
     _changed(monkeypatch, off)
-    problem = Problem.of(Matmul(), {"x": (5, 96), "weight": (7, 96)}, {})
-    examined.examine([(examined.choose(problem), problem)])
+    spec = OpSpec.of(Matmul(), {"x": (5, 96), "weight": (7, 96)}, {})
+    examined.examine([(examined.choose(spec), spec)])
     assert True in exact

@@ -11,7 +11,7 @@ from glnn.gl import Buffer
 from glnn.glsl import shaders_folder
 from glnn.graph.operators import Matmul
 from glnn.kernels.library import read
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import parse
 from tests import oracle
 from tests.backends.epilogues import finish
@@ -39,7 +39,7 @@ def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
         stores[name].set(array)
     out = Buffer((13, 9), parse("R4"))
     shapes = {name: array.shape for name, array in arrays.items()}
-    problem = Problem.of(Matmul(), shapes, {}, finish(bias=True, activation="relu"))
-    backend.prepare(kernel, problem, stores, out)()
+    spec = OpSpec.of(Matmul(), shapes, {}, finish(bias=True, activation="relu"))
+    backend.prepare(kernel, spec, stores, out)()
     expected = oracle.matmul(arrays["x"], arrays["weight"], arrays["e1"], function="relu")
     assert oracle.error(out.pull(), expected) < 1e-5

@@ -20,7 +20,7 @@ from glnn.gl.buffer import gather, repeat
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.graph.operators.winograd import WinogradInput
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import verdict_key
 from glnn.layout import parse
 from glnn.types import DType
@@ -108,13 +108,13 @@ FAULTS = [
 @pytest.mark.parametrize("spoil", FAULTS, ids=lambda f: f.__name__.strip("_"))
 def test_what_is_wrong_with_a_large_result_is_found(examined, monkeypatch, spoil) -> None:
     """Launches in parts are right: that is what is made of it from then on."""
-    problem = Problem.of(SIGMOID, {"x0": (ROWS, COLUMNS)}, {})
-    chosen = examined.choose(problem)
-    key = verdict_key(chosen, problem, examined.device.capabilities)
-    assert not examined.examine([(chosen, problem)])
+    spec = OpSpec.of(SIGMOID, {"x0": (ROWS, COLUMNS)}, {})
+    chosen = examined.choose(spec)
+    key = verdict_key(chosen, spec, examined.device.capabilities)
+    assert not examined.examine([(chosen, spec)])
     assert examined.verdicts.found.pop(key).part is None, "it is right before"
     _spoiled(monkeypatch, spoil)
-    assert not examined.examine([(chosen, problem)])
+    assert not examined.examine([(chosen, spec)])
     assert examined.verdicts.found[key].part is not None
 
 
@@ -125,12 +125,12 @@ def test_where_large_results_begin_to_be_wrong(examined, monkeypatch, first) -> 
     def spoil(numbers: np.ndarray) -> None:
         numbers[first:] = -7
 
-    problem = Problem.of(SIGMOID, {"x0": (ROWS, COLUMNS)}, {})
-    chosen = examined.choose(problem)
+    spec = OpSpec.of(SIGMOID, {"x0": (ROWS, COLUMNS)}, {})
+    chosen = examined.choose(spec)
     _spoiled(monkeypatch, spoil)
-    assert not examined.examine([(chosen, problem)])
-    verdict = examined.verdicts.found[verdict_key(chosen, problem, examined.device.capabilities)]
-    size = max(examined.launch_size(chosen, problem))
+    assert not examined.examine([(chosen, spec)])
+    verdict = examined.verdicts.found[verdict_key(chosen, spec, examined.device.capabilities)]
+    size = max(examined.launch_size(chosen, spec))
     known = first * size // SIZE if examined.name == "feedback" else size // 2
     assert verdict.part == pytest.approx(min(known, size // 2), abs=2)
 
@@ -139,10 +139,10 @@ def test_a_stack_of_large_matrices(examined, rng, monkeypatch) -> None:
     """Of each matrix few rows are known: what is wrong in one of them is found."""
     if examined.name == "feedback" and examined.device.capabilities.software == "softpipe":
         pytest.skip("its draws of more than 4,096 vertices are wrong before, too")
-    problem = Problem.of(Matmul(), {"x": (36 * 2000, 20), "weight": (36, 64, 20)}, {})
-    chosen = examined.choose(problem)
-    key = verdict_key(chosen, problem, examined.device.capabilities)
-    assert not examined.examine([(chosen, problem)])
+    spec = OpSpec.of(Matmul(), {"x": (36 * 2000, 20), "weight": (36, 64, 20)}, {})
+    chosen = examined.choose(spec)
+    key = verdict_key(chosen, spec, examined.device.capabilities)
+    assert not examined.examine([(chosen, spec)])
     assert examined.verdicts.found.pop(key).part is None, "it is right before"
 
     def spoil(numbers: np.ndarray) -> None:
@@ -150,7 +150,7 @@ def test_a_stack_of_large_matrices(examined, rng, monkeypatch) -> None:
         rows[20] = rows[19].copy()
 
     _spoiled(monkeypatch, spoil)
-    assert not examined.examine([(chosen, problem)])
+    assert not examined.examine([(chosen, spec)])
     assert examined.verdicts.found[key].part is not None
 
 
@@ -158,8 +158,8 @@ def test_winograd_of_many_images(examined, monkeypatch) -> None:
     if examined.name == "feedback":
         pytest.skip("it has kernels of its own, of the same op")
     op = WinogradInput(4, (1, 1, 1, 1))
-    problem = Problem.of(op, {"x": (40, 8, 56, 56)}, {"x": "nhwC4c"})
-    chosen = examined.choose(problem)
+    spec = OpSpec.of(op, {"x": (40, 8, 56, 56)}, {"x": "nhwC4c"})
+    chosen = examined.choose(spec)
     reference = WinogradInput.compute
     images: list[int] = []
 
@@ -168,7 +168,7 @@ def test_winograd_of_many_images(examined, monkeypatch) -> None:
         return reference(self, operands)
 
     monkeypatch.setattr(WinogradInput, "compute", computed)
-    assert not examined.examine([(chosen, problem)])
+    assert not examined.examine([(chosen, spec)])
     assert 0 < max(images) <= 7, "NumPy computed more than few"
 
 
@@ -184,11 +184,11 @@ def test_little_is_read_and_little_memory_taken(examined, monkeypatch, rows) -> 
         return read_into(self, buffer, size, **more)
 
     monkeypatch.setattr(moderngl.Buffer, "read_into", counted)
-    problem = Problem.of(SIGMOID, {"x0": (rows, COLUMNS)}, {})
-    chosen = examined.choose(problem)
+    spec = OpSpec.of(SIGMOID, {"x0": (rows, COLUMNS)}, {})
+    chosen = examined.choose(spec)
     tracemalloc.start()
     try:
-        assert not examined.examine([(chosen, problem)])
+        assert not examined.examine([(chosen, spec)])
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -10,7 +10,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import DType, TensorType
 from tests import oracle
 from tests.backends.harness import BACKENDS, TOLERANCE, run
@@ -84,9 +84,9 @@ def test_who_takes_none_says_so(opened, name, op) -> None:
             {"x": (1, 8, 9, 9), "weight": TensorType((8, 8, 3, 3), DType.int8)},
         ),
     }
-    problem = Problem.of(*of[op], {})
+    spec = OpSpec.of(*of[op], {})
     without = [k.name for k in kernels_for(op, name) if not k.bytes and not k.generate]
     assert without
-    reasons = [backend.why_not(problem, kernel) for kernel in without]
+    reasons = [backend.why_not(spec, kernel) for kernel in without]
     assert None not in reasons
     assert any("it takes no int8 as weight" in str(reason) for reason in reasons)

@@ -16,7 +16,7 @@ from glnn.graph.operators.matmul import MatmulParts
 from glnn.kernels import library
 from glnn.kernels.capability_check import why_not_device
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import TensorType
 from tests import oracle
 from tests.backends.epilogues import finish
@@ -81,11 +81,11 @@ def test_stacks_of_any_layout(opened, rng, kernel, weight) -> None:
     backend = opened(kernel.backend)
     for batch, m, n, k in STACKS:
         x, stack = rng((batch * m, k)), rng((batch, n, k))
-        problem = Problem.of(Matmul(), {"x": x.shape, "weight": stack.shape}, {"weight": weight})
-        if taken(kernel, problem) is None:
+        spec = OpSpec.of(Matmul(), {"x": x.shape, "weight": stack.shape}, {"weight": weight})
+        if taken(kernel, spec) is None:
             pytest.skip("no stack of them")
-        if backend.why_not(problem, kernel.name):
-            pytest.skip(str(backend.why_not(problem, kernel.name)))
+        if backend.why_not(spec, kernel.name):
+            pytest.skip(str(backend.why_not(spec, kernel.name)))
         got = run_kernel(
             backend, Matmul(), {"x": x, "weight": stack}, kernel, layouts={"weight": weight}
         )
@@ -172,8 +172,8 @@ def test_a_layers_training_is_right(opened, rng, name, batch, inner, outer) -> N
 def test_what_would_reorder_changing_weights_is_not_preferred(opened) -> None:
     """Weights in columns are not given to the kernel of few rows, which wants them in rows."""
     backend, shapes = opened("compute"), {"x": (2, 784), "weight": (512, 784)}
-    rows = backend.choose(Problem.of(Matmul(), shapes, {"x": "R", "weight": "R"}))
+    rows = backend.choose(OpSpec.of(Matmul(), shapes, {"x": "R", "weight": "R"}))
     assert rows.name in ("matvec", "matvec_fetched")  # as the device suits
-    columns = backend.choose(Problem.of(Matmul(), shapes, {"x": "R", "weight": "C"}))
+    columns = backend.choose(OpSpec.of(Matmul(), shapes, {"x": "R", "weight": "C"}))
     assert "C" in columns.layouts["weight"]
-    assert backend.choose(Problem.of(Matmul(), shapes, {"x": "R"})).name == rows.name
+    assert backend.choose(OpSpec.of(Matmul(), shapes, {"x": "R"})).name == rows.name

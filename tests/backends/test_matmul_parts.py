@@ -5,7 +5,7 @@ import pytest
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.operators.matmul import COLUMNS, ROWS, TRANSPOSED, MatmulParts
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, of_halves, run
 
@@ -67,9 +67,9 @@ def test_every_kernel_is_tried() -> None:
 
 
 def test_a_transposed_operand_takes_one_number_a_vertex(opened) -> None:
-    problem = Problem.of(MatmulParts(4, TRANSPOSED), {"x": (3, 8), "weight": (5, 8)}, {})
+    spec = OpSpec.of(MatmulParts(4, TRANSPOSED), {"x": (3, 8), "weight": (5, 8)}, {})
     with pytest.raises(UnsupportedOpError, match="cronin_atb: WIDTH is 2, it needs 1"):
-        opened("feedback").choose(problem, "cronin_atb")
+        opened("feedback").choose(spec, "cronin_atb")
 
 
 def test_what_does_not_fit_is_refused() -> None:

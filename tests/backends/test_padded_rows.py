@@ -6,11 +6,11 @@ import pytest
 
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.kernels import kernels_for
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import parse
 from tests.backends.harness import run
 from tests.oracle import error
-from tests.problems import numbers, precise
+from tests.specs import numbers, precise
 
 OPS = [
     *("pointwise", "softmax", "reduce", "normalize", "concat", "gather", "scatter", "move"),
@@ -24,16 +24,16 @@ OPS = [
 def test_padded_rows_are_taken_as_they_come(backend, rng, asked) -> None:
     op, shapes, *rest = asked
     epilogue = rest[0] if rest else None
-    problem = Problem.of(op, shapes, {}, epilogue)
-    operands = numbers(rng, problem)
-    given = dict.fromkeys((n for n in problem.own if n not in op.parameters), "R4")
-    problem = problem.lying(given)
-    expected, ran = problem.compute(precise(operands)), []
+    spec = OpSpec.of(op, shapes, {}, epilogue)
+    operands = numbers(rng, spec)
+    given = dict.fromkeys((n for n in spec.own if n not in op.parameters), "R4")
+    spec = spec.lying(given)
+    expected, ran = spec.compute(precise(operands)), []
     for kernel in kernels_for(op.name, backend.name):
-        if kernel.stages or backend.why_not(problem, kernel.name):
+        if kernel.stages or backend.why_not(spec, kernel.name):
             continue
-        lies = problem.chosen_layouts(problem.adapted(kernel))
-        if all(lies[name] == parse("R4").at(problem.shape(name)) for name in given):
+        lies = spec.chosen_layouts(spec.adapted(kernel))
+        if all(lies[name] == parse("R4").at(spec.shape(name)) for name in given):
             got = run(backend, op, operands, kernel.name, epilogue, given)
             assert error(got, expected) <= 1e-5, kernel.name
             ran.append(kernel.name)

@@ -13,10 +13,10 @@ from glnn.errors import LimitError
 from glnn.kernels import library
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from tests.backends.harness import TOLERANCE, run_kernel, taken
 from tests.oracle import error
-from tests.problems import numbers, precise
+from tests.specs import numbers, precise
 
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 OF_NVIDIA = [k for k in library() if "NVIDIA" in k.architectures.parameters]
@@ -42,18 +42,18 @@ def computed(backend: GlBackend, rng, kernel: Kernel, turn: int) -> int:
 
     One is enough, unless GLNN_EXHAUSTIVE asks for all: in each turn another is the first.
     """
-    ran, problems = 0, PROBLEMS[kernel.op]
-    for place in range(len(problems)):
-        op, shapes, *rest = problems[(turn + place) % len(problems)]
-        problem = Problem.of(op, shapes, {}, *rest)
-        if (one := taken(kernel, problem)) is None:
+    ran, specs = 0, PROBLEMS[kernel.op]
+    for place in range(len(specs)):
+        op, shapes, *rest = specs[(turn + place) % len(specs)]
+        spec = OpSpec.of(op, shapes, {}, *rest)
+        if (one := taken(kernel, spec)) is None:
             continue
-        operands = numbers(rng, problem)
+        operands = numbers(rng, spec)
         try:
-            got = run_kernel(backend, op, operands, one, problem.epilogue)
+            got = run_kernel(backend, op, operands, one, spec.epilogue)
         except LimitError:  # what the driver alone knows
             continue
-        expected = problem.compute(precise(operands))
+        expected = spec.compute(precise(operands))
         assert error(got, expected) <= max(TOLERANCE, kernel.tolerance), kernel.defaults
         ran += 1
         if not EXHAUSTIVE:

@@ -17,13 +17,13 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.kernels import library
 from glnn.kernels.capability_check import fitted, why_not_device
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict
 from glnn.settings import Settings
 from glnn.symint import Substitution, Trace
 from tests.backends.harness import BACKENDS, TOLERANCE, run_kernel, taken
 from tests.oracle import error
-from tests.problems import numbers, precise
+from tests.specs import numbers, precise
 
 pytestmark = pytest.mark.usefixtures("by_methods")
 
@@ -44,15 +44,15 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
         type(backend), "part", lambda self, k, p: max(prod(self.launch_size(k, p)) * 2 // 5, 1)
     )
     for op, shapes, *rest in PROBLEMS[kernel.op]:
-        problem = Problem.of(op, shapes, {}, *rest)
-        one = taken(kernel, problem)
+        spec = OpSpec.of(op, shapes, {}, *rest)
+        one = taken(kernel, spec)
         if one is None or why_not_device(one, offers) is not None:  # with its operands' bindings
             continue
-        operands = numbers(rng, problem)
-        got = run_kernel(backend, op, operands, one, problem.epilogue)
-        expected = problem.compute(precise(operands))
+        operands = numbers(rng, spec)
+        got = run_kernel(backend, op, operands, one, spec.epilogue)
+        expected = spec.compute(precise(operands))
         assert error(got, expected) <= max(TOLERANCE, kernel.tolerance)
-        parts += prod(backend.launch_size(one, problem)) > 1
+        parts += prod(backend.launch_size(one, spec)) > 1
     assert parts, "no launch was large enough to be made in parts"
 
 
@@ -108,23 +108,23 @@ def test_what_would_take_long_goes_in_parts(backend, rng, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "1e-4")  # 0.4 million operations at the slowest pace
     op, operands = Matmul(), {"x": rng((150, 64)), "weight": rng((200, 64))}
     shapes = {name: array.shape for name, array in operands.items()}
-    kernel = other.choose(Problem.of(op, shapes, {}))
-    problem = Problem.of(op, shapes, {})
-    whole = prod(other.launch_size(kernel, problem))
+    kernel = other.choose(OpSpec.of(op, shapes, {}))
+    spec = OpSpec.of(op, shapes, {})
+    whole = prod(other.launch_size(kernel, spec))
     sizes = _launches(other, monkeypatch)
     got = run_kernel(other, op, operands, kernel)
     assert len(sizes) > 3 and max(sizes) < whole and sum(sizes) == whole
     assert error(got, operands["x"].astype("f8") @ operands["weight"].T) <= 1e-5
-    assert other.part(kernel, Problem.of(op, {"x": (3, 8), "weight": (5, 8)}, {})) is None
+    assert other.part(kernel, OpSpec.of(op, {"x": (3, 8), "weight": (5, 8)}, {})) is None
 
 
 def test_a_pace_that_was_measured_tells_how_long_it_takes(backend, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "1e-4")
     op, shapes = Matmul(), {"x": (150, 64), "weight": (200, 64)}
-    kernel, problem = other.choose(Problem.of(op, shapes, {})), Problem.of(op, shapes, {})
-    assert other.part(kernel, problem) is not None
+    kernel, spec = other.choose(OpSpec.of(op, shapes, {})), OpSpec.of(op, shapes, {})
+    assert other.part(kernel, spec) is not None
     monkeypatch.setattr(other.verdicts, "find", lambda *_: Verdict(pace=1e12))
-    assert other.part(kernel, problem) is None
+    assert other.part(kernel, spec) is None
 
 
 def _opened(backend, monkeypatch, launch: str) -> Compute | Feedback:
@@ -143,7 +143,5 @@ def test_a_launch_that_is_no_time(text) -> None:
 def test_a_launch_of_any_length(backend, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "0")
     op, shapes = Pointwise(call("sigmoid", Arg(0))), {"x0": (1000, 1000)}
-    problem = Problem.of(op, shapes, {})
-    assert (
-        not other.watched and other.part(other.choose(Problem.of(op, shapes, {})), problem) is None
-    )
+    spec = OpSpec.of(op, shapes, {})
+    assert not other.watched and other.part(other.choose(OpSpec.of(op, shapes, {})), spec) is None

@@ -12,7 +12,7 @@ from glnn.graph.operators import Perceptron
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import why_not_device
 from glnn.kernels.codegen.perceptron import MOST_LAYERS
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from tests import oracle
 from tests.backends.harness import TOLERANCE, Array, kernels, run, run_kernel
 
@@ -113,7 +113,7 @@ def test_any_number_of_lanes(opened, rng, lanes) -> None:
         op = Perceptron(widths, (*GATE, GATE[0])[: len(widths)])
         given, correct = operands(rng, op, *shape)
         types = {name: array.shape for name, array in given.items()}
-        got = run_kernel(backend, op, given, Problem.of(op, types, {}).adapted(choice))
+        got = run_kernel(backend, op, given, OpSpec.of(op, types, {}).adapted(choice))
         assert oracle.error(got, correct) <= TOLERANCE
 
 
@@ -138,7 +138,7 @@ def test_more_hidden_numbers_than_there_is_room_for(opened, rng, widths, room) -
 )
 def test_operands_must_fit(shapes) -> None:
     with pytest.raises(ShapeError, match="perceptron: "):
-        Problem.of(Perceptron((5, 7), GATE), shapes, {})
+        OpSpec.of(Perceptron((5, 7), GATE), shapes, {})
 
 
 def test_its_functions_are_of_one_sum() -> None:

@@ -13,7 +13,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pointwise
 from glnn.kernels import kernels_for
 from glnn.kernels.manifest import Launch, Quantity
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import DType, TensorType
 from tests import oracle
 from tests.backends.harness import TOLERANCE, run, run_kernel
@@ -98,7 +98,7 @@ def test_as_many_operands_as_the_device_binds(backend: GlBackend) -> None:
         op = Pointwise(call("add", total, Arg(most)))
         many = {f"x{i}": (2, 2) for i in range(offers.max_compute_shader_storage_blocks)}
         with pytest.raises(GlnnError, match="storage blocks, the device has") as caught:
-            backend.choose(Problem.of(op, many, {}))
+            backend.choose(OpSpec.of(op, many, {}))
         assert str(most + 2) in str(caught.value)
 
 
@@ -153,15 +153,15 @@ def test_documented_biases(opened, kernel, shape, wide) -> None:
 )
 def test_documented_kernels_take_few_problems(opened, kernel, shapes, says) -> None:
     op = Pointwise(SUM if len(shapes) > 1 else call("relu", Arg(0)))
-    problem = Problem.of(op, {f"x{i}": shape for i, shape in enumerate(shapes)}, {})
-    assert says in str(opened("compute").why_not(problem, kernel))
-    assert opened("compute").choose(problem).name == "compute"  # the others are for the asking
+    spec = OpSpec.of(op, {f"x{i}": shape for i, shape in enumerate(shapes)}, {})
+    assert says in str(opened("compute").why_not(spec, kernel))
+    assert opened("compute").choose(spec).name == "compute"  # the others are for the asking
 
 
 @pytest.mark.parametrize("captures", [4, 32])
 def test_a_declaration_that_is_wrong_about_what_a_vertex_captures(opened, captures) -> None:
     backend, op, x = opened("feedback"), Pointwise(call("relu", Arg(0))), numbers((9, 12))
-    choice = backend.choose(Problem.of(op, {"x0": x.shape}, {}))
+    choice = backend.choose(OpSpec.of(op, {"x0": x.shape}, {}))
     with pytest.raises(
         ShaderError, match=f"feedback.toml: launch.captures: .* 16 floats, not {captures}"
     ):
@@ -172,12 +172,12 @@ def test_a_declaration_that_is_wrong_about_what_a_vertex_captures(opened, captur
 
 def test_an_operand_that_is_set_anew_is_read_anew(backend: GlBackend) -> None:
     """Also where it is a vertex attribute, which nobody copies."""
-    problem = Problem.of(Pointwise(SUM), {"x0": (5, 7), "x1": (5, 7)}, {})
-    choice = backend.choose(problem)
-    layouts = backend.layouts(choice, problem)
+    spec = OpSpec.of(Pointwise(SUM), {"x0": (5, 7), "x1": (5, 7)}, {})
+    choice = backend.choose(spec)
+    layouts = backend.layouts(choice, spec)
     stores = {name: backend.allocate((5, 7), layouts[name]) for name in ("x0", "x1")}
     out = backend.allocate((5, 7), layouts["out"])
-    perform = backend.prepare(choice, problem, stores, out)
+    perform = backend.prepare(choice, spec, stores, out)
     for seed in range(3):
         values = {name: numbers((5, 7), 2 * seed + i) for i, name in enumerate(stores)}
         for name, value in values.items():
@@ -191,8 +191,8 @@ def test_an_operand_that_is_set_anew_is_read_anew(backend: GlBackend) -> None:
 def test_it_takes_the_layout_that_comes(backend: GlBackend, layout) -> None:
     types = {"x0": (1, 3, 2, 2), "x1": (3, 1, 1), "x2": (1, 3, 2, 2)}
     op = Pointwise(call("add", call("mul", Arg(0), Arg(1)), Arg(2)))
-    problem = Problem.of(op, types, {"x2": layout})
-    found = backend.layouts(backend.choose(problem), problem)
+    spec = OpSpec.of(op, types, {"x2": layout})
+    found = backend.layouts(backend.choose(spec), spec)
     assert {name: chosen.name for name, chosen in found.items()} == {
         **dict.fromkeys(("x0", "x2", "out"), layout),
         "x1": "R",

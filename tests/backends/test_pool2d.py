@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glnn.graph.operators import Pool2d
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 from tests.pure.test_ops import PYTORCH_POOLS, pytorch_pool_input
@@ -103,5 +103,5 @@ def test_a_nan_spoils_its_channel_only(opened, rng, name, kernel, mode) -> None:
 
 @pytest.mark.parametrize(("name", "kernel"), WHOLE)
 def test_other_windows_are_refused(opened, name, kernel) -> None:
-    reason = opened(name).why_not(Problem.of(Pool2d(), {"x": (1, 1, 4, 4)}, {}), kernel)
+    reason = opened(name).why_not(OpSpec.of(Pool2d(), {"x": (1, 1, 4, 4)}, {}), kernel)
     assert reason is not None and "WHOLE is 0, it needs 1" in reason

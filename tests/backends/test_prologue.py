@@ -13,7 +13,7 @@ from glnn.graph.operators import Conv2d, Matmul
 from glnn.graph.prologue import Prologue
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import why_not_device
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from tests import oracle
 from tests.backends.harness import TOLERANCE, Array, run, run_kernel
 
@@ -64,7 +64,7 @@ def test_products(opened, rng, kernel, which, m, n, k, images) -> None:
     given = beside(rng, prologue, x, images)
     operands = {"x": x, "weight": weight, **given}
     op = Matmul(prologue)
-    if reason := backend.why_not(problem(op, operands), kernel):
+    if reason := backend.why_not(spec(op, operands), kernel):
         assert backend.device.capabilities.max_compute_shader_storage_blocks == 4, reason
         assert len(given) > 1 and "storage blocks" in reason
         return
@@ -92,8 +92,8 @@ def test_convolutions(opened, rng, kernel, shape, which) -> None:
     given = beside(rng, prologue, x, len(x))
     operands = {"x": x, "weight": weight, **given}
     op = Conv2d(plain.stride, plain.padding, plain.dilation, plain.groups, prologue=prologue)
-    if backend.why_not(problem(op, operands), kernel):
-        if not backend.why_not(problem(plain, {"x": x, "weight": weight}), kernel):
+    if backend.why_not(spec(op, operands), kernel):
+        if not backend.why_not(spec(plain, {"x": x, "weight": weight}), kernel):
             assert backend.device.capabilities.max_compute_shader_storage_blocks == 4
             assert len(given) > 1
         return
@@ -104,8 +104,8 @@ def test_convolutions(opened, rng, kernel, shape, which) -> None:
     assert oracle.error(got, expected) <= TOLERANCE
 
 
-def problem(op: Matmul | Conv2d, operands: dict[str, Array]) -> Problem:
-    return Problem.of(op, {name: array.shape for name, array in operands.items()}, {})
+def spec(op: Matmul | Conv2d, operands: dict[str, Array]) -> OpSpec:
+    return OpSpec.of(op, {name: array.shape for name, array in operands.items()}, {})
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_beside_an_epilogue_and_float16(opened, rng, kernel) -> None:
     operands = {"x": x, "weight": weight, "p1": rng((3, 11)), "e1": rng((7,))}
     op = Matmul(SCALED)
     types = {"x": (9, 11), "weight": (7, 11), "p1": (3, 11), "e1": (7,)}
-    if backend.why_not(Problem.of(op, types, {}, BIASED), kernel):
+    if backend.why_not(OpSpec.of(op, types, {}, BIASED), kernel):
         assert backend.device.capabilities.max_compute_shader_storage_blocks == 4
         with pytest.raises(UnsupportedOpError, match="storage blocks"):
             evaluate(op, operands, backend, kernel, BIASED)
@@ -188,7 +188,7 @@ def test_feedback_takes_none(opened, rng) -> None:
 )
 def test_operands_must_fit(op, shapes, says) -> None:
     with pytest.raises(ShapeError) as error:
-        Problem.of(op, {"x": (6, 7), "weight": (5, 7), **shapes}, {})
+        OpSpec.of(op, {"x": (6, 7), "weight": (5, 7), **shapes}, {})
     assert says in str(error.value)
 
 

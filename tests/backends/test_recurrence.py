@@ -11,7 +11,7 @@ from glnn.graph.operators import Recurrence
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.codegen import recurrent
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import TensorType
 from tests import oracle
 from tests.backends.cells import PLAIN, lstm, packed, sigmoid
@@ -113,8 +113,8 @@ def test_workgroups_that_wait(opened, rng, groups, patience, d, layers, t, b, h)
     op = Recurrence(lstm(*BIASES), units=h - 1, layers=layers)
     operands["weight"][..., h - 1] = operands["state"][:, :, -1, :2, 3] = 0
     kernel = DATAFLOW.with_parameters(LANES=32, GROUPS=groups, PATIENCE=patience)
-    problem = problem_of(op, operands)
-    wanted = problem.compute({k: v.astype(np.float64) for k, v in operands.items()})
+    spec = problem_of(op, operands)
+    wanted = spec.compute({k: v.astype(np.float64) for k, v in operands.items()})
     found = run_kernel(opened("compute"), op, operands, kernel)
     assert oracle.error(found, wanted) <= TOLERANCE
 
@@ -152,8 +152,8 @@ def test_launches_read_little(h, b, t, waves) -> None:
 def test_a_launch_has_its_share_of_the_work(opened) -> None:
     backend, shapes = opened("compute"), {"x": (1, 257, 1, 1, 8), "weight": (1, 1, 8, 8)}
     op = Recurrence((PLAIN[0],))
-    problem = Problem.of(op, {**shapes, "state": (1, 1, 2, 1, 4)}, {})
-    assert backend.launches(DATAFLOW, problem) == 2
+    spec = OpSpec.of(op, {**shapes, "state": (1, 1, 2, 1, 4)}, {})
+    assert backend.launches(DATAFLOW, spec) == 2
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import library
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from tests.backends.harness import run
 
 FIXED = [k for k in library() if k.op == "reorder" and k.wants("x") != ("any",)]
@@ -54,6 +54,4 @@ def test_matrices_stay(backend, rng, source, target, shape) -> None:
 
 def test_layouts_that_no_kernel_joins_are_refused(backend) -> None:
     with pytest.raises(UnsupportedOpError, match="reorder"):
-        backend.choose(
-            Problem.of(Reorder("nChw4c", "nChw8c"), {"x": (1, 8, 2, 2)}, {"x": "nChw4c"})
-        )
+        backend.choose(OpSpec.of(Reorder("nChw4c", "nChw8c"), {"x": (1, 8, 2, 2)}, {"x": "nChw4c"}))

@@ -15,7 +15,7 @@ from glnn.graph.operators import SeparableConv2d
 from glnn.graph.prologue import Prologue
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import why_not_device
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from tests import oracle
 from tests.backends.harness import (
     NO_LAYOUTS,
@@ -117,7 +117,7 @@ def test_channels_in_several_turns(opened, rng, name, kernel) -> None:
     backend = opened(name)
     op = SeparableConv2d((1, 1), (1, 1, 1, 1))
     given = operands(rng, op, (3, 3), 1, 71, 7, 4)
-    problem = problem_of(op, given)
+    spec = problem_of(op, given)
     for parameters in (
         {"WG_X": 4, "WG_Y": 1, "WG_K": 4, "DEEP": 1, "TM": 1, "PX": 4, "AHEAD": 4},
         {"WG_X": 4, "WG_Y": 2, "WG_K": 4, "DEEP": 1, "TM": 2, "PX": 2, "AHEAD": 1},
@@ -126,7 +126,7 @@ def test_channels_in_several_turns(opened, rng, name, kernel) -> None:
         (declared,) = (k for k in kernels_for(op.name, name) if k.name == kernel)
         choice = declared.with_parameters(**parameters)
         assert why_not_device(choice, backend.device.capabilities) is None
-        got = run_kernel(backend, op, given, problem.adapted(choice))
+        got = run_kernel(backend, op, given, spec.adapted(choice))
         assert oracle.error(got, expected(op, given)) <= TOLERANCE
 
 
@@ -175,4 +175,4 @@ def test_weights_of_bytes(opened, rng, name, kernel) -> None:
 )
 def test_operands_must_fit(shapes) -> None:
     with pytest.raises(ShapeError, match="separable_conv2d: "):
-        Problem.of(SeparableConv2d(), shapes, {})
+        OpSpec.of(SeparableConv2d(), shapes, {})

@@ -108,11 +108,11 @@ def test_each_by_itself(opened, rng) -> None:
     for halves in ({"x"}, {"out"}, {"e2"}, {"x", "out"}, {"x", "e2"}):
         operands = {k: halved(v) if k in halves else v for k, v in made.items()}
         rounded = "out" in halves
-        problem = problem_of(Conv2d(**attributes), operands, BOTH, rounded=rounded)
+        spec = problem_of(Conv2d(**attributes), operands, BOTH, rounded=rounded)
         blocks = backend.device.capabilities.max_compute_shader_storage_blocks
         if blocks < 5 and rounded is not ("e2" in halves):
             # Of four blocks the residual's is the result's, which takes numbers of one size.
-            reason = backend.why_not(problem, "implicit")
+            reason = backend.why_not(spec, "implicit")
             assert reason is not None and "of 4 storage blocks 3 are taken" in reason
             continue
         got = run(backend, Conv2d(**attributes), operands, "implicit", BOTH, rounded=rounded)
@@ -215,7 +215,7 @@ def test_feedback_captures_floats(opened, rng) -> None:
     """No kernel of feedback stores halves."""
     backend = opened("feedback")
     operands = {"x": rng((3, 5)), "weight": rng((7, 5))}
-    problem = problem_of(Matmul(), operands, rounded=True)
-    assert problem.results[0].dtype is DType.float16
-    reason = backend.why_not(problem)
+    spec = problem_of(Matmul(), operands, rounded=True)
+    assert spec.results[0].dtype is DType.float16
+    reason = backend.why_not(spec)
     assert reason is not None and "it takes no float16 as out" in reason

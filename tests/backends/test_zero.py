@@ -6,7 +6,7 @@ import pytest
 from glnn.compiler import evaluate
 from glnn.gl import Buffer
 from glnn.graph.operators.conv2d_lowering import Zero
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.layout import parse
 from tests.backends.harness import kernels, run
 
@@ -24,12 +24,12 @@ def test_the_padding_is_zero_too(opened, name, kernel, layout, shape) -> None:
     backend, op = opened(name), Zero(shape, layout)
     run(backend, op, {}, kernel)  # with a guard zone behind it
     backend.activate()
-    problem = Problem.of(op, {}, {})
-    choice = backend.choose(problem, kernel)
-    assert backend.layouts(choice, problem)["out"].name == layout
+    spec = OpSpec.of(op, {}, {})
+    choice = backend.choose(spec, kernel)
+    assert backend.layouts(choice, spec)["out"].name == layout
     out = Buffer(shape, parse(layout))
     out.push(backend.device).write(np.full(out.size, np.nan, np.float32))
-    backend.prepare(choice, problem, {}, out)()
+    backend.prepare(choice, spec, {}, out)()
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
     assert memory.size == parse(layout).size(shape) and not memory.any()
 

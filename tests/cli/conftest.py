@@ -24,7 +24,7 @@ from glnn.backends import Backend
 from glnn.backends.opening import _shared
 from glnn.cli import main
 from glnn.kernels import kernels_for
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.tuned import TunedChoice
 from glnn.layers import Conv2d, Linear, MaxPool2d, ReLU
 from glnn.model import Model
@@ -177,18 +177,18 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     called: list[str] = []
 
     def found(
-        backend: Backend, problem: Problem, *, advance: Callable[[str], None], **_: object
+        backend: Backend, spec: OpSpec, *, advance: Callable[[str], None], **_: object
     ) -> Tuning:
-        sizes = problem.op.sizes(problem.shapes)
+        sizes = spec.op.sizes(spec.shapes)
         called.append("x".join(str(sizes[name]) for name in "mnk" if name in sizes))
         if called[-1] == "13x13x13":
             raise KeyboardInterrupt
         advance("tiled")
-        kernel = kernels_for(problem.op.name, backend.name)[-1]
-        if problem.op.name == "matmul":
+        kernel = kernels_for(spec.op.name, backend.name)[-1]
+        if spec.op.name == "matmul":
             (kernel,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
             kernel = kernel.with_parameters(TM=2)
-        return Tuning(problem, TunedChoice.of(kernel, 1e-3, 2e-3))
+        return Tuning(spec, TunedChoice.of(kernel, 1e-3, 2e-3))
 
     monkeypatch.setattr(import_module("glnn.cli.tune"), "search", found)
     return called

@@ -12,7 +12,7 @@ from glnn.gl import Device
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.kernels import kernels_for
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Seen, Verdict, Verdicts, verdict_key
 from tests.cli.conftest import Glnn
 
@@ -31,12 +31,12 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Device() as device:
         offers = device.capabilities
         verdicts = Verdicts.load(tmp_path, offers, glnn.__version__)
-        problem = Problem.of(Matmul(), {"x": (3, 5), "weight": (7, 5)}, {})
+        spec = OpSpec.of(Matmul(), {"x": (3, 5), "weight": (7, 5)}, {})
         for kernel in kernels_for("matmul", "compute"):
             if kernel.name in said:
-                verdicts.keep({verdict_key(kernel, problem, offers): said[kernel.name]})
+                verdicts.keep({verdict_key(kernel, spec, offers): said[kernel.name]})
         (one, *_) = kernels_for("pointwise", "feedback")
-        activation = Problem.of(Pointwise(call("relu", Arg(0))), {"x0": (3, 5)}, {})
+        activation = OpSpec.of(Pointwise(call("relu", Arg(0))), {"x0": (3, 5)}, {})
         one = activation.adapted(one)
         verdicts.keep({verdict_key(one, activation, offers): Verdict(wrong=WRONG)})
 

@@ -27,7 +27,7 @@ from glnn.errors import DeviceError, GlnnError, UnsupportedOpError
 from glnn.gl import Device, Source
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import LocalResponseNorm, Pointwise, Softmax
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import (
     ALWAYS,
     Verdict,
@@ -89,9 +89,9 @@ def test_a_kernel_that_is_wrong_in_some_sizes(own, cached, rng, monkeypatch) -> 
 
     op, x = LocalResponseNorm(5, 0.5), rng((2, 37, 5, 7))
     backend = Compute(own)
-    problem = Problem.of(op, {"x": x.shape}, {})
-    assert backend.choose(problem).name == "nhwc"
-    other = Problem.of(LocalResponseNorm(3, 2.0), {"x": (1, 4, 2, 2)}, {})  # another program
+    spec = OpSpec.of(op, {"x": x.shape}, {})
+    assert backend.choose(spec).name == "nhwc"
+    other = OpSpec.of(LocalResponseNorm(3, 2.0), {"x": (1, 4, 2, 2)}, {})  # another program
     with pytest.raises(UnsupportedOpError, match=r"planar: its results on .* are wrong"):
         backend.choose(other, "planar")
     expected = op.compute({"x": x.astype(np.float64)})
@@ -113,8 +113,8 @@ def test_a_function_that_is_wrong_for_some_values(own, cached, rng, monkeypatch)
     for expr in (call("tanh", Arg(0)), gelu, call("gelu_tanh", Arg(0))):
         shapes = {f"x{i}": (3, 5) for i in range(expr.arity)}
         with pytest.raises(UnsupportedOpError, match="tanh of float32 is wrong"):
-            backend.choose(Problem.of(Pointwise(expr), shapes, {}))
-    assert backend.choose(Problem.of(Pointwise(call("sigmoid", Arg(0))), {"x0": (3, 5)}, {}))
+            backend.choose(OpSpec.of(Pointwise(expr), shapes, {}))
+    assert backend.choose(OpSpec.of(Pointwise(call("sigmoid", Arg(0))), {"x0": (3, 5)}, {}))
 
     x = np.linspace(-4, 4, 77, dtype=np.float32).reshape(7, 11)
     net = Model.sequential([Linear(11, 11), Tanh()], (11,))
@@ -136,13 +136,13 @@ def test_what_was_right_is_not_looked_at_again(own, cached, rng, monkeypatch) ->
     )
     form = forms(Compute(own), ("local_response_norm",))[0]
     backend = Compute(own)
-    assert backend.verdicts.find(form.kernel, form.problem, own.capabilities).right
+    assert backend.verdicts.find(form.kernel, form.spec, own.capabilities).right
 
     def unasked(*_):
         raise AssertionError("it was looked at again")
 
     monkeypatch.setattr("glnn.backends.examine.Trial", unasked)
-    assert not backend.examine([(form.kernel, form.problem)])
+    assert not backend.examine([(form.kernel, form.spec)])
     (kept,) = Certificates.load(
         cached, own.capabilities, backend.verdicts.file.version
     ).found.values()
@@ -153,10 +153,10 @@ def test_a_mended_driver_is_believed_again(own, cached, monkeypatch) -> None:
     with monkeypatch.context() as context:
         _replaced(context, "functions/tanh.glsl", "(1.0 - decay)", "(0.9 - decay)")
         assert not examine_device(own, Scope(("compute",), None, ("tanh",))).ok
-    problem = Problem.of(Pointwise(call("tanh", Arg(0))), {"x0": (3, 5)}, {})
-    assert Compute(own).why_not(problem)
+    spec = OpSpec.of(Pointwise(call("tanh", Arg(0))), {"x0": (3, 5)}, {})
+    assert Compute(own).why_not(spec)
     assert examine_device(own, Scope(("compute",), None, ("tanh",))).ok
-    assert Compute(own).why_not(problem) is None
+    assert Compute(own).why_not(spec) is None
 
 
 def test_what_a_first_use_saw_is_not_forgotten(own, cached) -> None:
@@ -165,13 +165,13 @@ def test_what_a_first_use_saw_is_not_forgotten(own, cached) -> None:
         next(one for one in forms(backend, NORM.ops) if one.kernel.name == name)
         for name in ("planar", "nhwc")
     )
-    keys = [verdict_key(one.kernel, one.problem, offers) for one in (planar, nhwc)]
+    keys = [verdict_key(one.kernel, one.spec, offers) for one in (planar, nhwc)]
     kept = Verdict(wrong="off by 3"), Verdict(((5, 4, 3, 1),), part=64)
     backend.verdicts.keep(dict(zip(keys, kept, strict=True)))  # of sizes that no doctor has
     assert examine_device(own, NORM).ok
     backend = Compute(own)
-    assert "off by 3" in str(backend.why_not(planar.problem, "planar"))
-    found = backend.verdicts.find(nhwc.kernel, nhwc.problem, offers)
+    assert "off by 3" in str(backend.why_not(planar.spec, "planar"))
+    found = backend.verdicts.find(nhwc.kernel, nhwc.spec, offers)
     assert found.part == 64 and found.covers((5, 4, 3, 1)) and len(found.right) == 2
 
 
@@ -180,7 +180,7 @@ def test_a_doctor_keeps_what_it_did_not_look_at_again(own, cached, monkeypatch, 
     backend, offers = Compute(own), own.capabilities
     form = forms(backend, NORM.ops)[-1]
     key = kernel_key(form.kernel)
-    other = program_key(form.kernel, form.problem, offers).replace("SIZE=5", "SIZE=9")
+    other = program_key(form.kernel, form.spec, offers).replace("SIZE=5", "SIZE=9")
     kept = {one: Verdict(wrong="off by 3") for one in (key, f"{other} {ALWAYS}")}
     backend.verdicts.keep(kept)
     if lost:
@@ -204,7 +204,7 @@ def test_a_mended_kernel_is_believed_again(own, cached, monkeypatch) -> None:
     with Device() as mended:  # which has compiled nothing yet
         assert examine_device(mended, NORM).ok
         for form in forms(Compute(mended), NORM.ops):
-            assert Compute(mended).why_not(form.problem, form.kernel.name) is None
+            assert Compute(mended).why_not(form.spec, form.kernel.name) is None
 
 
 def test_an_interruption_keeps_nothing(own, cached) -> None:
@@ -299,7 +299,7 @@ def test_a_quick_look_has_fewer_sizes_and_smaller_dispatches(own) -> None:
             large, less = (math.prod(one.large(backend).output) for one in (form, quick))
             assert less < large if backend.name == "compute" else less == large > 100_000
             sizes, fewer = ({*one.others(backend)} for one in (form, quick))
-            assert quick.problem in fewer < sizes
+            assert quick.spec in fewer < sizes
 
 
 def test_stages_are_held_together(own, cached, monkeypatch) -> None:
@@ -313,7 +313,7 @@ def test_stages_are_held_together(own, cached, monkeypatch) -> None:
     doctor.look(some[1])
     first, *_ = doctor.results.values()
     assert "off by" in first.reason and list(first.wrong) == [some[1].what]
-    assert backend.why_not(some[1].problem, some[1].name) is not None
+    assert backend.why_not(some[1].spec, some[1].name) is not None
 
 
 def test_what_there_is_not() -> None:

@@ -261,9 +261,9 @@ def test_it_is_for_those_that_gain(monkeypatch, rng) -> None:
 
     able = Compute.why_not
 
-    def refused(self, problem, kernel=None):
-        wrong = problem.op.name == "attention"
-        return "it is wrong here" if wrong else able(self, problem, kernel)
+    def refused(self, spec, kernel=None):
+        wrong = spec.op.name == "attention"
+        return "it is wrong here" if wrong else able(self, spec, kernel)
 
     monkeypatch.setattr(Compute, "why_not", refused)
     assert "attention" not in ops(graph, given)

@@ -17,7 +17,7 @@ from glnn.graph.operators import Conv2d, Pool2d, SeparableConv2d
 from glnn.graph.passes import BackendTraits, Pass, optimize, quantization
 from glnn.kernels import kernels_for
 from glnn.kernels.cost_model import pace
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import DType, TensorType
 from tests import oracle
 from tests.graph.nets import Net
@@ -219,8 +219,8 @@ def test_what_is_made_anew_costs_less_than_a_launch(channels, wanted, side, kern
         "depthwise": (channels, 1, kernel, kernel),
         "weight": (wanted, channels, 1, 1),
     }
-    problem = Problem.of(SeparableConv2d(padding=(half,) * 4), shapes, {})
+    spec = OpSpec.of(SeparableConv2d(padding=(half,) * 4), shapes, {})
     (declared,) = (k for k in kernels_for("separable_conv2d", "compute") if k.name == "tiled_small")
     kernel = declared.for_architecture("NVIDIA")
-    case = Case(problem, kernel, pace("NVIDIA"), lambda *_: kernel)
+    case = Case(spec, kernel, pace("NVIDIA"), lambda *_: kernel)
     assert separable_pays(case) is pays

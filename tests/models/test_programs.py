@@ -12,7 +12,7 @@ import glnn
 from glnn.backends.gl import MOST_CHOICES
 from glnn.compiler.executor import PLANS_KEPT
 from glnn.errors import DeviceError
-from glnn.kernels.op_spec import _problem
+from glnn.kernels.op_spec import _op_spec
 from glnn.layers import BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Softmax
 from glnn.model import Model
 
@@ -74,6 +74,6 @@ def test_more_shapes_take_no_more(backend, compiled) -> None:
         programs, texts = len(device.programs), len(session.backend._texts)
         runs(session, sample, range(20, 20 + SHAPES))
         assert len(compiled) == before and len(device.programs) == programs
-        assert len(session.backend._texts) == texts and _problem.cache_info().maxsize is not None
+        assert len(session.backend._texts) == texts and _op_spec.cache_info().maxsize is not None
         assert len(session.backend._choices) <= MOST_CHOICES
         assert len(executor._plans) <= PLANS_KEPT and len(executor._weights._kept) == kept

@@ -17,7 +17,7 @@ from glnn.graph.operators import Conv2d, Matmul, Pointwise
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
 from glnn.kernels import kernels_for
 from glnn.kernels.library import read
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.tuned import Tuned, TunedChoice
 from glnn.layers import Conv2d as Layer
 from glnn.model import Model
@@ -56,13 +56,13 @@ def quick(monkeypatch) -> None:
     monkeypatch.setattr("glnn.profiling.timing.LEAST_SECONDS", 0.0)
 
 
-def problem(m: int, n: int, k: int) -> Problem:
-    return Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
+def spec(m: int, n: int, k: int) -> OpSpec:
+    return OpSpec.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
 
 
 def test_the_fastest_right_candidate_is_taken(backend) -> None:
     seen: list[str] = []
-    found = tune(backend, problem(33, 31, 17), advance=seen.append)
+    found = tune(backend, spec(33, 31, 17), advance=seen.append)
     assert set(seen) >= set(found.tried)
     assert len(found.tried) > 15
     assert found.best.seconds == min(found.tried.values())
@@ -78,20 +78,20 @@ def test_a_wrong_result_is_never_ranked(backend, tmp_path, monkeypatch) -> None:
     offered = (*read(tmp_path), *ours)
     monkeypatch.setattr(SEARCH, "kernels_for", lambda op, backend: offered)
     monkeypatch.setattr(SEARCH, "choose", lambda *_: ours[0])
-    found = tune(backend, problem(33, 31, 17))
+    found = tune(backend, spec(33, 31, 17))
     assert found.best.kernel == "blocked"
     assert "its result is off by" in found.refused["wrong"]
     assert "wrong" not in found.tried
     monkeypatch.setattr(SEARCH, "kernels_for", lambda op, backend: read(tmp_path))
     monkeypatch.setattr(SEARCH, "choose", lambda *_: read(tmp_path)[0])
     with pytest.raises(GlnnError, match="no kernel gives a right result: wrong: its result"):
-        tune(backend, problem(33, 31, 17))
+        tune(backend, spec(33, 31, 17))
 
 
 def test_all_combinations(backend, monkeypatch) -> None:
     offered = tuple(k for k in kernels_for("pointwise", "compute") if k.generate)
     monkeypatch.setattr(SEARCH, "kernels_for", lambda op, backend: offered)
-    wanted = Problem.of(RELU, {"x0": (5, 7)}, {})
+    wanted = OpSpec.of(RELU, {"x0": (5, 7)}, {})
     values = [len(v) for v in offered[0].tune.values()]
     found = tune(backend, wanted, exhaustive=True)
     assert len(found.tried) + len(found.refused) == np.prod(values)
@@ -99,8 +99,8 @@ def test_all_combinations(backend, monkeypatch) -> None:
 
 def test_what_is_skipped_is_not_tried_unless_it_is_the_default(backend) -> None:
     names = {k.name for k in kernels_for("matmul", "compute")}
-    default = backend.choose(problem(33, 31, 17)).name
-    found = tune(backend, problem(33, 31, 17), skip=names)
+    default = backend.choose(spec(33, 31, 17)).name
+    found = tune(backend, spec(33, 31, 17), skip=names)
     assert {name.split()[0] for name in found.tried} == {default}
     assert found.skipped == found.far and default not in found.skipped
 
@@ -113,7 +113,7 @@ def test_only_hopeful_kernels_are_varied(backend, monkeypatch) -> None:
     monkeypatch.setattr(SEARCH, "choose", lambda *_: offered[0])
     seconds = {"blocked": 1.0, "blocked_texture": 3.0}
     monkeypatch.setattr(SEARCH._Search, "_measure", lambda self, kernel: seconds[kernel.name])
-    found = tune(backend, problem(33, 31, 17))
+    found = tune(backend, spec(33, 31, 17))
     assert [name.split()[0] for name in found.tried].count("blocked_texture") == 1
     assert [name.split()[0] for name in found.tried].count("blocked") > 1
 
@@ -124,12 +124,12 @@ def test_far_slower_kernels_are_known_by_smaller_products_with_many_results() ->
     tried = {"slow A=1": 9.0, "slow A=2": 8.5, "mixed A=1": 9.0, "mixed A=2": 2.0, "best": 1.0}
 
     def tuned(m: int, n: int, k: int) -> Tuning:
-        return Tuning(problem(m, n, k), best, tried, {}, frozenset({"gone"}))
+        return Tuning(spec(m, n, k), best, tried, {}, frozenset({"gone"}))
 
-    assert far_slower(problem(512, 512, 512), [tuned(256, 256, 256)]) == {"slow", "gone"}
+    assert far_slower(spec(512, 512, 512), [tuned(256, 256, 256)]) == {"slow", "gone"}
     for known in (tuned(1024, 256, 256), tuned(64, 64, 64), tuned(256, 256, 300)):
-        assert far_slower(problem(512, 512, 512), [known]) == set()
-    relu = Problem.of(RELU, {"x0": (512, 512)}, {})
+        assert far_slower(spec(512, 512, 512), [known]) == set()
+    relu = OpSpec.of(RELU, {"x0": (512, 512)}, {})
     assert far_slower(relu, [tuned(256, 256, 256)]) == set()
 
 
@@ -143,14 +143,14 @@ def test_a_tuned_choice_gives_the_same_result(backend, tmp_path, rng) -> None:
     backend.tuned = Tuned.load(tmp_path, backend.device.capabilities, "1")
     a, b = rng((33, 17)), rng((17, 31))
     before = ops.matmul(a, b, backend=backend)
-    found = tune(backend, problem(33, 31, 17))
-    backend.tuned.keep(backend.name, problem(33, 31, 17), found.best)
-    assert backend.choose(problem(33, 31, 17)).name == (found.best.kernel)
+    found = tune(backend, spec(33, 31, 17))
+    backend.tuned.keep(backend.name, spec(33, 31, 17), found.best)
+    assert backend.choose(spec(33, 31, 17)).name == (found.best.kernel)
     np.testing.assert_allclose(ops.matmul(a, b, backend=backend), before, rtol=1e-5, atol=1e-5)
     assert found.best.seconds < inf
 
 
-CONVOLUTION = Problem.of(
+CONVOLUTION = OpSpec.of(
     Conv2d(padding=(1, 1, 1, 1)),
     {"x": (1, 5, 9, 9), "weight": (6, 5, 3, 3), "e1": (6,)},
     {},
@@ -171,8 +171,8 @@ def winograd_wins(monkeypatch) -> None:
     monkeypatch.setattr(SEARCH._Search, "_measure", measured)
 
 
-def channels_last(problem: Problem) -> Problem:
-    return problem.lying({"x": "nhwC4c"})
+def channels_last(spec: OpSpec) -> OpSpec:
+    return spec.lying({"x": "nhwC4c"})
 
 
 @pytest.mark.parametrize("place", [lambda p: p, channels_last], ids=["planar", "channels last"])
@@ -238,8 +238,8 @@ def test_problems_of_stages_come_before_the_whole(backend) -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        Problem.of(WinogradOutput((1, 5, 7), 4), {"x": (36 * 4, 6)}, {"x": "R"}),
-        Problem.of(WinogradInput(4, (1, 1, 1, 1)), {"x": (1, 6, 5, 7)}, {"x": "nhwC4c"}),
+        OpSpec.of(WinogradOutput((1, 5, 7), 4), {"x": (36 * 4, 6)}, {"x": "R"}),
+        OpSpec.of(WinogradInput(4, (1, 1, 1, 1)), {"x": (1, 6, 5, 7)}, {"x": "nhwC4c"}),
     ],
     ids=lambda wanted: wanted.op.name,
 )

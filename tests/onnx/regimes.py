@@ -20,7 +20,7 @@ def faults(plan: Plan, draw: random.Random, count: int) -> Iterator[str]:
         if not all(guard.holds(sizes) for guard in plan.executable.guards):
             continue
         for entry in plan.outline.schedule.entries:
-            if isinstance(entry.choice, Kernel) and not entry.host and entry.problem.is_open:
+            if isinstance(entry.choice, Kernel) and not entry.host and entry.spec.is_open:
                 for fault in _faults_of(plan.backend, entry, entry.choice, sizes):
                     yield f"{sizes}: {entry.task.name} by {entry.choice.name}: {fault}"
 
@@ -28,10 +28,10 @@ def faults(plan: Plan, draw: random.Random, count: int) -> Iterator[str]:
 def _faults_of(
     backend: Backend, entry: Entry, kernel: Kernel, sizes: dict[str, int]
 ) -> Iterator[str]:
-    problem, change = entry.problem, Substitution.of(sizes)
-    there = problem.substituted(change)
-    if there.results != change(problem.results):
-        yield f"it gives {there.results}, not {change(problem.results)}"
+    spec, change = entry.spec, Substitution.of(sizes)
+    there = spec.substituted(change)
+    if there.results != change(spec.results):
+        yield f"it gives {there.results}, not {change(spec.results)}"
         return
     if kernel.generate:
         if (reason := backend.why_not(there, kernel.name)) is not None:
@@ -40,12 +40,12 @@ def _faults_of(
     if not backend.takes(kernel, there):
         yield "it cannot compute it"
         return
-    found, wanted = backend.layouts(kernel, there), backend.layouts(kernel, problem)
+    found, wanted = backend.layouts(kernel, there), backend.layouts(kernel, spec)
     for name, layout in wanted.items():
         shape = there.shape(name)
         if layout.at(shape) != found[name].at(shape):
             yield f"{name} lies in {layout.name}, not in {found[name].name}"
-    open_groups = kernel.launch.groups(problem.sizes(kernel), kernel.defaults)
+    open_groups = kernel.launch.groups(spec.sizes(kernel), kernel.defaults)
     groups = kernel.launch.groups(there.sizes(kernel), kernel.defaults)
     if change(open_groups) != groups:
         yield f"its grid is {change(open_groups)}, not {groups}"

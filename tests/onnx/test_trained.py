@@ -132,7 +132,7 @@ def test_sizes_of_the_text_detector(backend: str, compiled: list[str]) -> None:
         for height, width in SIZES if os.environ.get("GLNN_EXHAUSTIVE") else SIZES[::2]:
             before = len(compiled)
             plan = session.plan({"x": (1, 3, height, width)})
-            classes = {problem_class(one.problem) for one in plan.outline.schedule.entries}
+            classes = {problem_class(one.spec) for one in plan.outline.schedule.entries}
             new, known = classes - known, known | classes
             assert len(compiled) - before <= len(new), (height, width)
         assert len(compiled) == len(set(compiled)) < 80

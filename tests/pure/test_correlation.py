@@ -12,7 +12,7 @@ from glnn.graph.blockwise import blocks, evaluated
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, conv2d
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import Array
 
 CASES = {
@@ -99,9 +99,9 @@ def test_an_epilogue_takes_the_place_of_no_operand(monkeypatch: pytest.MonkeyPat
     operands = {"x": x, "weight": weight, "e1": bias}
     epilogue = Epilogue(call("relu", call("add", Arg(0), Arg(1))), ("channel",))
     op = Conv2d(padding=(1, 1, 1, 1))
-    problem = Problem.of(op, {k: v.shape for k, v in operands.items()}, {}, epilogue)
+    spec = OpSpec.of(op, {k: v.shape for k, v in operands.items()}, {}, epilogue)
     before = {name: array.copy() for name, array in operands.items()}
-    found = problem.compute(operands)
+    found = spec.compute(operands)
     expected = np.maximum(summed(x, weight, op) + bias[:, None, None], 0)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     for name, array in operands.items():

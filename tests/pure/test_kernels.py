@@ -19,7 +19,7 @@ from glnn.kernels import export, kernels_for, library
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.library import read
 from glnn.kernels.manifest import Along, Architectures, Launch, Range, Where
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose
 from glnn.kernels.source import assemble
 
@@ -163,34 +163,34 @@ def test_what_is_exported_for_a_board_is_what_it_admits(tmp_path) -> None:
     assert {path.suffix for path in export(tmp_path, kernels, device=old)} == {".vert"}
 
 
-def problem(m: int = 64, n: int = 64, k: int = 64) -> Problem:
-    return Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
+def spec(m: int = 64, n: int = 64, k: int = 64) -> OpSpec:
+    return OpSpec.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
 
 
 def test_the_choice_follows_size_and_device() -> None:
-    assert choose("compute", problem(), DEVICE).name == "split_k"
-    assert choose("compute", problem(1024, 1024), DEVICE).name == "blocked"
+    assert choose("compute", spec(), DEVICE).name == "split_k"
+    assert choose("compute", spec(1024, 1024), DEVICE).name == "blocked"
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation", multiprocessors=132)
-    assert choose("compute", problem(512, 512), nvidia).name == "tiled_narrow"
-    assert choose("compute", problem(512, 512, 512), nvidia).name == "tiled_narrow"
-    assert choose("compute", problem(640, 640, 447), nvidia).name == "tiled_narrow"
-    assert choose("compute", problem(640, 640, 640), nvidia).name == "tiled_small"
-    assert choose("compute", problem(256, 256, 256), nvidia).name == "tiled_smallest"
+    assert choose("compute", spec(512, 512), nvidia).name == "tiled_narrow"
+    assert choose("compute", spec(512, 512, 512), nvidia).name == "tiled_narrow"
+    assert choose("compute", spec(640, 640, 447), nvidia).name == "tiled_narrow"
+    assert choose("compute", spec(640, 640, 640), nvidia).name == "tiled_small"
+    assert choose("compute", spec(256, 256, 256), nvidia).name == "tiled_smallest"
     for few in ((192, 256, 256), (512, 191, 256), (63, 1024, 256), (256, 256, 127)):
-        assert choose("compute", problem(*few), nvidia).name.startswith("split_k"), few
-    stack = Problem.of(Matmul(), {"x": (2 * 192, 256), "weight": (2, 192, 256)}, {})
+        assert choose("compute", spec(*few), nvidia).name.startswith("split_k"), few
+    stack = OpSpec.of(Matmul(), {"x": (2 * 192, 256), "weight": (2, 192, 256)}, {})
     assert choose("compute", stack, nvidia).name == "blocked_stack"
-    assert choose("compute", problem(1024, 1024), nvidia).name == "tiled_narrow_many"
-    assert choose("compute", problem(1024, 1024, 32), nvidia).name == "blocked"
-    assert choose("compute", problem(1024, 1024, 1024), nvidia).name == "tiled_middling"
-    assert choose("compute", problem(2048, 2048), nvidia).name == "tiled"
+    assert choose("compute", spec(1024, 1024), nvidia).name == "tiled_narrow_many"
+    assert choose("compute", spec(1024, 1024, 32), nvidia).name == "blocked"
+    assert choose("compute", spec(1024, 1024, 1024), nvidia).name == "tiled_middling"
+    assert choose("compute", spec(2048, 2048), nvidia).name == "tiled"
     for side, taken in ((1500, "tiled_rows_48"), (2049, "tiled_rows_96"), (3000, "tiled_rows_96")):
-        assert choose("compute", problem(side, side, side), nvidia).name == taken
-    assert choose("compute", problem(4096, 4096, 4096), nvidia).name == "tiled"
+        assert choose("compute", spec(side, side, side), nvidia).name == taken
+    assert choose("compute", spec(4096, 4096, 4096), nvidia).name == "tiled"
     older = replace(nvidia, multiprocessors=0)  # a driver that does not tell
-    assert choose("compute", problem(1024, 1024, 1024), older).name == "tiled_middling"
-    assert choose("compute", problem(1500, 1500, 1500), older).name == "tiled"
-    assert choose("compute", problem(), DEVICE, "tiled").name == "tiled"
+    assert choose("compute", spec(1024, 1024, 1024), older).name == "tiled_middling"
+    assert choose("compute", spec(1500, 1500, 1500), older).name == "tiled"
+    assert choose("compute", spec(), DEVICE, "tiled").name == "tiled"
 
 
 NVIDIA = replace(
@@ -224,7 +224,7 @@ NVIDIA = replace(
 )
 def test_nvidia_splits_long_sums_of_few_results(x, weight, stride, taken) -> None:
     shapes, op = {"x": x, "weight": weight}, Conv2d((stride,) * 2, (1, 1, 1, 1))
-    chosen = choose("compute", Problem.of(op, shapes, {"x": "nhwC4c"}), NVIDIA)
+    chosen = choose("compute", OpSpec.of(op, shapes, {"x": "nhwC4c"}), NVIDIA)
     assert taken in (chosen.name, chosen.stages)
 
 
@@ -255,7 +255,7 @@ def test_nvidia_has_kernels_for_groups_first_layers_and_few_results(
 ) -> None:
     sides = tuple(side // 2 for side in weight[2:]) * 2
     op, lies = Conv2d((stride,) * 2, sides, groups=groups), "R" if groups == 1 else "nhwC4c"
-    made = Problem.of(op, {"x": x, "weight": weight}, {"x": lies})
+    made = OpSpec.of(op, {"x": x, "weight": weight}, {"x": lies})
     assert choose("compute", made, NVIDIA).name == taken
 
 
@@ -273,7 +273,7 @@ def test_parameters_shrink_until_the_device_admits_them() -> None:
     nothing = replace(least, max_compute_shader_storage_blocks=1)
     assert fitted(tiled, nothing) is None
     with pytest.raises(UnsupportedOpError, match="3 storage blocks, the device has 1"):
-        choose("compute", problem(), nothing)
+        choose("compute", spec(), nothing)
 
 
 def test_a_device_whose_registers_are_too_few_is_refused() -> None:
@@ -281,7 +281,7 @@ def test_a_device_whose_registers_are_too_few_is_refused() -> None:
     midgard = replace(DEVICE, renderer="Mali-T860 (Panfrost)")
     assert fitted(tiled, midgard) is None
     assert "registers of Mali-T860" in (why_not_device(tiled, midgard) or "")
-    assert choose("compute", problem(1024, 1024), midgard).name == "blocked"
+    assert choose("compute", spec(1024, 1024), midgard).name == "blocked"
 
 
 @pytest.mark.parametrize("renderer", ["Mali-T860", "Mali-G52", "Mali-G610", "V3D 7.1", "Adreno"])
@@ -290,51 +290,51 @@ def test_boards_have_kernels_of_their_own(renderer: str) -> None:
     board = replace(DEVICE, renderer=renderer)
     operands = {"x": (1024, 64), "weight": (1024, 64)}
     before = Prologue(call("relu", Arg(0)), ())
-    behind = Problem.of(Matmul(prologue=before), operands, {})
-    few, mali = choose("compute", problem(49, 160, 960), board), renderer.startswith("Mali")
+    behind = OpSpec.of(Matmul(prologue=before), operands, {})
+    few, mali = choose("compute", spec(49, 160, 960), board), renderer.startswith("Mali")
     assert few.path.stem == "split_k" and few.defaults["WG_X"] * few.defaults["WG_K"] == 64
-    more = choose("compute", problem(196, 384, 64), board)
+    more = choose("compute", spec(196, 384, 64), board)
     blocked = "blocked_lying" if renderer == "V3D 7.1" else "blocked"
     assert more.name == ("split_k" if renderer == "Adreno" else blocked)
     assert choose("compute", behind, board).name == ("blocked_prologue" if mali else blocked)
-    both = Problem.of(Matmul(prologue=before), operands, {"x": "R4", "weight": "R4"})
+    both = OpSpec.of(Matmul(prologue=before), operands, {"x": "R4", "weight": "R4"})
     lying = "blocked_lying_prologue" if renderer == "Mali-T860" else "blocked_lying"
     assert choose("compute", both, board).name == lying
     large = "depthwise_walked" if renderer == "Mali-T860" else "depthwise_rows"
     for side, name in ((3, "depthwise_rows_small"), (5, large)):
         operands = {"x": (1, 96, 56, 56), "weight": (96, 1, side, side)}
-        apart = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
+        apart = OpSpec.of(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
         assert choose("compute", apart, board).name == name
-    joined = Problem.of(replace(apart.op, prologue=before), operands, {"x": "nhwC4c"})
+    joined = OpSpec.of(replace(apart.op, prologue=before), operands, {"x": "nhwC4c"})
     walked = "depthwise_walked" if renderer == "Mali-T860" else "depthwise"
     assert choose("compute", joined, board).name == walked
     operands = {"x": (1, 64, 28, 28), "weight": (64, 4, 3, 3)}
-    groups = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=16), operands, {"x": "nhwC4c"})
-    wide = Problem.of(Conv2d(dilation=(2, 2), groups=16), operands, {"x": "nhwC4c"})
+    groups = OpSpec.of(Conv2d(padding=(1, 1, 1, 1), groups=16), operands, {"x": "nhwC4c"})
+    wide = OpSpec.of(Conv2d(dilation=(2, 2), groups=16), operands, {"x": "nhwC4c"})
     small = {"Mali-T860": "implicit", "Adreno": "grouped_last"}.get(renderer, "grouped_last_small")
     assert choose("compute", groups, board).name == small
     large = "grouped_last" if renderer == "Adreno" else "implicit"
     assert choose("compute", wide, board).name == large
     operands = {"x": (1, 3, 57, 57), "weight": (9, 3, 3, 3)}
-    first = Problem.of(Conv2d((2, 2), (1, 1, 1, 1)), operands, {"x": "R"})
+    first = OpSpec.of(Conv2d((2, 2), (1, 1, 1, 1)), operands, {"x": "R"})
     last = "direct_last_small" if renderer == "Mali-T860" else "direct_last"
     assert choose("compute", first, board).name == last
 
 
 def test_reasons_are_listed() -> None:
-    grouped = Problem.of(Conv2d(groups=2), {"x": (1, 4, 5, 5), "weight": (4, 2, 3, 3)}, {})
+    grouped = OpSpec.of(Conv2d(groups=2), {"x": (1, 4, 5, 5), "weight": (4, 2, 3, 3)}, {})
     assert choose("compute", grouped, DEVICE).name == "grouped"
     with pytest.raises(UnsupportedOpError, match="direct: GROUPS is 2, it needs 1"):
         choose("compute", grouped, DEVICE, "direct")
-    wide = Problem.of(Conv2d(dilation=(1, 2)), {"x": (1, 4, 9, 9), "weight": (4, 4, 3, 5)}, {})
+    wide = OpSpec.of(Conv2d(dilation=(1, 2)), {"x": (1, 4, 9, 9), "weight": (4, 4, 3, 5)}, {})
     with pytest.raises(UnsupportedOpError, match="direct_tiled: WINDOW is 9, it needs 0 to 7"):
         choose("compute", wide, DEVICE, "direct_tiled")
     with pytest.raises(LimitError, match="a storage block has 134217728"):
-        choose("compute", problem(1, 1, 1 << 26), DEVICE)
+        choose("compute", spec(1, 1, 1 << 26), DEVICE)
     old = replace(DEVICE, version=(3, 0))
     with pytest.raises(UnsupportedOpError, match=r"compute shaders need OpenGL ES 3\.1"):
-        choose("compute", problem(), old)
-    assert choose("feedback", problem(), old).name == "feedback_4x4"
+        choose("compute", spec(), old)
+    assert choose("feedback", spec(), old).name == "feedback_4x4"
 
 
 def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
@@ -374,7 +374,7 @@ def test_names_that_an_op_does_not_know(monkeypatch, changes, says) -> None:
         "glnn.kernels.selector.kernels_for", lambda op, backend: (replace(blocked, **changes),)
     )
     with pytest.raises(ShaderError, match=says):
-        choose("compute", problem(), DEVICE)
+        choose("compute", spec(), DEVICE)
 
 
 def test_no_shader_has_a_variable_named_as_a_function_of_expressions() -> None:
@@ -398,13 +398,13 @@ def test_no_shader_has_a_variable_named_as_a_function_of_expressions() -> None:
 def test_texture_buffers_are_taken_where_they_suit_and_there_are_some() -> None:
     (fetched,) = (k for k in kernels_for("matmul", "compute") if k.name == "fetched")
     llvmpipe = replace(DEVICE, renderer="llvmpipe", max_texture_buffer_size=1 << 20)
-    assert choose("compute", problem(1024, 1024), llvmpipe).name == "fetched"
+    assert choose("compute", spec(1024, 1024), llvmpipe).name == "fetched"
     assert fetched.sampler("rgba32f", 4 << 20, llvmpipe) == "samplerBuffer"
     with pytest.raises(LimitError, match="1048577 texels, a buffer has 1048576"):
         fetched.sampler("rgba32f", 4 + (4 << 20), llvmpipe)
     elsewhere = replace(llvmpipe, vendor="NVIDIA Corporation", renderer="a GPU")
-    assert choose("compute", problem(1024, 1024), elsewhere).name == "tiled_narrow_many"
+    assert choose("compute", spec(1024, 1024), elsewhere).name == "tiled_narrow_many"
     without = replace(llvmpipe, max_texture_buffer_size=0)
-    assert choose("compute", problem(1024, 1024), without).name == "blocked"
+    assert choose("compute", spec(1024, 1024), without).name == "blocked"
     assert fitted(fetched, without) is None
     assert why_not_device(fetched, without) == "texture buffers need OpenGL ES 3.2"

@@ -15,7 +15,7 @@ from glnn.graph.operators.conv2d_lowering import Im2row, Images, Rows, Zero
 from glnn.graph.operators.matmul import MatmulParts
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
 from glnn.kernels.library import declared
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from tests import oracle
 from tests.backends.epilogues import finish
 from tests.backends.test_im2row import CASES as WINDOWS
@@ -67,19 +67,19 @@ def test_rows_and_images(rng) -> None:
         Rows().shape_of({"x": (41, 3)})
 
 
-def computed(problem: Problem, operands: dict[str, np.ndarray], kernel: Any) -> np.ndarray:
-    """`problem` by the references of the stages of `kernel`."""
-    lowered = problem.lowered(kernel)
+def computed(spec: OpSpec, operands: dict[str, np.ndarray], kernel: Any) -> np.ndarray:
+    """`spec` by the references of the stages of `kernel`."""
+    lowered = spec.lowered(kernel)
     known = dict(operands)
     for name, made in lowered.derived.items():
         (known[name],) = made.operator.reference(operands[made.source])
         assert known[name].shape == made.shape
     for stage in lowered.stages:
         given = {operand: known[name] for operand, name in stage.operands.items()}
-        epilogue = problem.epilogue if stage.finishes else None
+        epilogue = spec.epilogue if stage.finishes else None
         given |= {name: known[name] for name in (epilogue.names if epilogue else ())}
         shapes = {operand: array.shape for operand, array in given.items()}
-        made = Problem.of(stage.op, shapes, {}, epilogue)
+        made = OpSpec.of(stage.op, shapes, {}, epilogue)
         known[stage.name] = made.compute(given)
         assert known[stage.name].shape == made.output
     assert sum(stage.finishes for stage in lowered.stages) == 1
@@ -116,8 +116,8 @@ def test_the_stages_are_the_convolution(kernel, shape, o, attributes) -> None:
     for name, shape in epilogue.shapes(out).items():
         operands[name] = generator.standard_normal(shape)
     shapes = {name: array.shape for name, array in operands.items()}
-    problem = Problem.of(op, shapes, {}, epilogue)
-    got, expected = computed(problem, operands, kernel), problem.compute(operands)
+    spec = OpSpec.of(op, shapes, {}, epilogue)
+    got, expected = computed(spec, operands, kernel), spec.compute(operands)
     assert oracle.error(got, expected) < 1e-13
 
 
@@ -132,8 +132,8 @@ def test_the_stages_are_the_product(kernel, m, n, k, function) -> None:
     shapes = {"x": (m, k), "weight": (n, k), "e1": (n,), "e2": (m, n)}
     operands = {name: generator.standard_normal(shape) for name, shape in shapes.items()}
     expected = oracle.matmul(*operands.values(), alpha=-1.5, beta=0.25, function=function)
-    problem = Problem.of(Matmul(), shapes, {}, epilogue)
-    assert oracle.error(computed(problem, operands, kernel), expected) < 1e-13
+    spec = OpSpec.of(Matmul(), shapes, {}, epilogue)
+    assert oracle.error(computed(spec, operands, kernel), expected) < 1e-13
 
 
 @pytest.mark.parametrize(("k", "parts"), [(12, 3), (9, 3), (10, 5), (7, 7), (1, 1)])

@@ -23,12 +23,12 @@ from glnn.graph.operators import (
     Softmax,
     Subsample,
     Unflatten,
-    correlation,
+    conv2d,
 )
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.patterns import SCALE_AND_SHIFT
 from glnn.graph.patterns import SUM as ADD
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.ops import conv2d as conv2d_function
 from glnn.ops import matmul as matmul_function
 from tests import oracle
@@ -79,7 +79,7 @@ def test_conv2d(rng, monkeypatch, shape, weight, attributes) -> None:
     x, w = rng(shape), rng(weight)
     expected = oracle.conv2d(x, w, **attributes)
     both(Conv2d(**attributes), expected, x=x, weight=w)
-    monkeypatch.setattr(correlation, "BLOCK_BYTES", 1)  # one image at a time
+    monkeypatch.setattr(conv2d, "BLOCK_BYTES", 1)  # one image at a time
     both(Conv2d(**attributes), expected, x=x, weight=w)
 
 
@@ -251,7 +251,7 @@ def test_concat(rng, count) -> None:
 
 def test_costs_count_a_multiply_add_as_two() -> None:
     shapes = {"x": (100, 400), "weight": (120, 400), "e1": (120,)}
-    linear = Problem.of(Matmul(), shapes, {}, BIASED).cost
+    linear = OpSpec.of(Matmul(), shapes, {}, BIASED).cost
     assert linear.flops == 100 * 120 * (2 * 400 + 1)
     assert linear.bytes == 4 * (100 * 400 + 120 * 400 + 120 + 100 * 120)
     conv = Conv2d(padding=(2, 2, 2, 2)).cost_of({"x": (1, 1, 28, 28), "weight": (6, 1, 5, 5)})
@@ -369,8 +369,8 @@ def test_splitting_the_batch_changes_nothing(rng, monkeypatch, images) -> None:
     operands = {"x": rng((5, 4, 6, 7)), "weight": rng((6, 2, 3, 3))}
     whole = op.compute(operands)
     one = 4 * 4 * 9 * 6 * 7  # bytes of the columns of one image
-    monkeypatch.setattr(correlation, "BLOCK_BYTES", images * one)
-    assert correlation._block((2, 6, 7), 2 * 9, 4) == (images, 2, 6)
+    monkeypatch.setattr(conv2d, "BLOCK_BYTES", images * one)
+    assert conv2d._block((2, 6, 7), 2 * 9, 4) == (images, 2, 6)
     np.testing.assert_array_equal(op.compute(operands), whole)
 
 
@@ -500,7 +500,7 @@ def test_the_cost_of_an_expression() -> None:
 def test_the_cost_of_an_epilogue() -> None:
     op, shapes = Conv2d(groups=2), {**SHAPES, "e1": (6,), "e2": (2, 6, 8, 6)}
     epilogue = finish(bias=True, full=True, activation="relu")
-    cost = Problem.of(op, shapes, {}, epilogue).cost
+    cost = OpSpec.of(op, shapes, {}, epilogue).cost
     assert cost.flops == 576 * 27
     assert cost.bytes == op.cost_of(SHAPES).bytes + 4 * (6 + 576)
 

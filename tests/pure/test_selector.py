@@ -18,7 +18,7 @@ from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import bind
 from glnn.kernels.capability_check import fitted, why_not_device, why_not_here
 from glnn.kernels.codegen.expression import Bound
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose
 from glnn.types import Shape
 
@@ -51,8 +51,8 @@ def launch(**values: object) -> dict[str, object]:
     return {"grid": ["out_size"], **values}
 
 
-def problem(*shape: int) -> Problem:
-    return Problem.of(RELU, {"x0": shape}, {})
+def spec(*shape: int) -> OpSpec:
+    return OpSpec.of(RELU, {"x0": shape}, {})
 
 
 @pytest.fixture
@@ -137,46 +137,46 @@ def test_operands_that_share_a_binding_take_one_block() -> None:
 @pytest.mark.parametrize(
     ("made", "values", "device", "reason"),
     [
-        (problem(512, 512), {"launch": launch(strided=True)}, {}, None),  # 1 MiB: exactly a block
+        (spec(512, 512), {"launch": launch(strided=True)}, {}, None),  # 1 MiB: exactly a block
         (
-            problem(1, 1 + 512 * 512),
+            spec(1, 1 + 512 * 512),
             {"launch": launch(strided=True)},
             {},
             "x0 of shape (1, 262145) takes 1048592 bytes, a storage block has 1048576",
         ),
-        (problem(512, 513), {"launch": launch(strided=True)}, {}, None),  # some samples at a time
-        (problem(1, 100), {}, {}, None),
-        (problem(1, 101), {}, {}, "104 workgroups in one dimension, the device allows 100"),
-        (problem(1, 101), {"launch": launch(workgroup=[2])}, {}, None),
+        (spec(512, 513), {"launch": launch(strided=True)}, {}, None),  # some samples at a time
+        (spec(1, 100), {}, {}, None),
+        (spec(1, 101), {}, {}, "104 workgroups in one dimension, the device allows 100"),
+        (spec(1, 101), {"launch": launch(workgroup=[2])}, {}, None),
         (
-            problem(1, 5),
+            spec(1, 5),
             {"launch": launch(grid=[[], "x0_rows", "out_size"], strided=True)},
             {"max_compute_work_group_count": (1, 1, 1)},
             None,  # the strided dimension is cut short
         ),
         (
-            problem(1, 60),
+            spec(1, 60),
             {"launch": launch(grid=[[], "x0_row", "out_size"], strided=True)},
             {},
             "60 workgroups in one dimension, the device allows 50",
         ),
-        (problem(128, 128), {"backend": "feedback"}, {}, None),
-        (problem(8192, 4096), {"backend": "feedback"}, {}, None),  # two layers
+        (spec(128, 128), {"backend": "feedback"}, {}, None),
+        (spec(8192, 4096), {"backend": "feedback"}, {}, None),  # two layers
         (
-            problem(8192, 4096),
+            spec(8192, 4096),
             {"backend": "feedback"},
             {"max_array_texture_layers": 1},
             "x0 of shape (8192, 4096): 33554432 floats take a texture of 2048 x 2048 x 2, "
             "the device allows 2048 x 2048 x 1",
         ),
         (
-            problem(8192, 4096),
+            spec(8192, 4096),
             {"backend": "feedback"},
             {"max_array_texture_layers": 1, "max_texture_buffer_size": 1 << 23},
             None,
         ),
         (
-            problem(1 << 16, 1 << 15),
+            spec(1 << 16, 1 << 15),
             {"backend": "feedback"},
             {"max_texture_buffer_size": 1 << 30},
             "x0 of shape (65536, 32768) has more elements than a shader's int can count",
@@ -211,7 +211,7 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
 def test_why_a_kernel_refuses_a_problem(op, shapes, name, backend, reason) -> None:
     named: dict[str, Shape] = dict(zip((*op.inputs, *op.parameters), shapes, strict=False))
     with pytest.raises(UnsupportedOpError) as caught:
-        choose(backend, Problem.of(op, named, {}), DEVICE, name)
+        choose(backend, OpSpec.of(op, named, {}), DEVICE, name)
     assert f"{name}: " in str(caught.value) and reason in str(caught.value)
 
 
@@ -219,14 +219,14 @@ SHAPES = {"x": (1, 4, 5, 5), "weight": (4, 4, 3, 3)}
 FULL, CHANNEL = (1, 4, 3, 3), (4,)
 
 
-def finished(*extents: Extent) -> Problem:
+def finished(*extents: Extent) -> OpSpec:
     """A convolution to which operands of these extents are added."""
     shapes = {"full": FULL, "channel": CHANNEL, "one": (1,)}
     epilogue, own = Epilogue(Arg(0)), dict(SHAPES)
     for i, extent in enumerate(extents, 1):
         epilogue = epilogue.then(Epilogue(call("add", Arg(0), Arg(1)), (extent,)))
         own[f"e{i}"] = shapes[extent]
-    return Problem.of(Conv2d(), own, {}, epilogue)
+    return OpSpec.of(Conv2d(), own, {}, epilogue)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_an_epilogue_that_a_kernel_does_not_take(name, extent) -> None:
     with pytest.raises(UnsupportedOpError, match=f"{name}: its epilogue takes no operand of"):
         choose("compute", finished(extent), DEVICE, name)
     assert extent in choose("compute", finished(extent), DEVICE).epilogue.extents
-    relu = Problem.of(Pool2d(), {"x": (1, 1, 4, 4)}, {}, Epilogue(call("relu", Arg(0))))
+    relu = OpSpec.of(Pool2d(), {"x": (1, 1, 4, 4)}, {}, Epilogue(call("relu", Arg(0))))
     with pytest.raises(UnsupportedOpError, match="window and nhwc: it takes no epilogue"):
         choose("compute", relu, DEVICE)
 
@@ -274,16 +274,16 @@ def test_where_an_epilogues_operands_lie() -> None:
 
 def test_what_an_epilogue_asks_of_its_operands() -> None:
     with pytest.raises(ShapeError, match=r"conv2d: e1 must have shape \(4,\), got \(1, 4, 3, 3\)"):
-        Problem.of(Conv2d(), {**SHAPES, "e1": FULL}, {}, BIASED)
+        OpSpec.of(Conv2d(), {**SHAPES, "e1": FULL}, {}, BIASED)
     with pytest.raises(ShapeError, match=r"conv2d: e1 must have shape \(4,\), got nothing"):
-        Problem.of(Conv2d(), SHAPES, {}, BIASED)
+        OpSpec.of(Conv2d(), SHAPES, {}, BIASED)
     with pytest.raises(ShapeError, match="expected operands"):
-        Problem.of(Conv2d(), {**SHAPES, "e1": CHANNEL}, {})
+        OpSpec.of(Conv2d(), {**SHAPES, "e1": CHANNEL}, {})
 
 
 def test_a_stage_that_cannot_run_is_named() -> None:
     device = replace(DEVICE, max_compute_work_group_count=(100, 100, 100))
-    made = Problem.of(Conv2d(), {"x": (1, 4, 50, 50), "weight": (4, 4, 3, 3)}, {})
+    made = OpSpec.of(Conv2d(), {"x": (1, 4, 50, 50), "weight": (4, 4, 3, 3)}, {})
     assert choose("compute", made, device, "winograd_4").stages == "winograd"  # 144 tiles
     assert choose("compute", made, device, "winograd_2").defaults["PARTS"] == 2  # of 576 tiles
     device = replace(DEVICE, max_compute_work_group_count=(8, 8, 100))
@@ -298,7 +298,7 @@ def test_every_reason_is_listed(offer) -> None:
         kernel("hungry", launch=launch(shared_bytes=9999)),
     )
     with pytest.raises(UnsupportedOpError) as caught:
-        choose("compute", problem(2, 2), DEVICE)
+        choose("compute", spec(2, 2), DEVICE)
     assert str(caught.value) == (
         "pointwise on {'x0': (2, 2)} cannot run on compute: "
         "wide: a workgroup of 256 invocations, the device allows 128; "
@@ -306,24 +306,24 @@ def test_every_reason_is_listed(offer) -> None:
     )
     offer(*(kernel(name, launch=launch(shared_bytes=9999)) for name in ("one", "two", "three")))
     with pytest.raises(UnsupportedOpError, match="compute: one, two and three: 9999 bytes"):
-        choose("compute", problem(2, 2), DEVICE)
+        choose("compute", spec(2, 2), DEVICE)
     offer()
     with pytest.raises(UnsupportedOpError, match="compute: it has no kernel for it"):
-        choose("compute", problem(2, 2), DEVICE)
+        choose("compute", spec(2, 2), DEVICE)
 
 
 def test_only_a_size_in_the_way_is_a_limit_error(offer) -> None:
     offer(kernel("wide", launch=launch(workgroup=[256])), kernel("small"))
     with pytest.raises(LimitError, match="compute: small: 104 workgroups"):
-        choose("compute", problem(1, 101), DEVICE)
+        choose("compute", spec(1, 101), DEVICE)
 
 
 def test_an_unknown_kernel_is_named_beside_the_known(offer) -> None:
     offer(kernel("one"), kernel("two"))
     with pytest.raises(UnsupportedOpError, match=r"no kernel 'x' for pointwise; it has one, two"):
-        choose("compute", problem(2, 2), DEVICE, "x")
+        choose("compute", spec(2, 2), DEVICE, "x")
     with pytest.raises(ShapeError, match="expected operands"):
-        Problem.of(RELU, {"y": (2, 2)}, {})
+        OpSpec.of(RELU, {"y": (2, 2)}, {})
 
 
 def tiles(name: str, side: int, rate: int, **values: object) -> Kernel:
@@ -362,14 +362,14 @@ def test_the_share_of_processors_with_work_is_counted_from_the_grid() -> None:
 def test_tiles_that_leave_few_processors_idle_are_chosen(offer, m, n, processors, chosen) -> None:
     device = replace(DEVICE, multiprocessors=processors)
     offer(tiles("small", 32, 40), tiles("large", 64, 50), tiles("other", 32, 90, priority=-1))
-    product = Problem.of(Matmul(), {"x": (m, 8), "weight": (n, 8)}, {})
+    product = OpSpec.of(Matmul(), {"x": (m, 8), "weight": (n, 8)}, {})
     assert choose("compute", product, device).name == chosen
 
 
 def test_a_rate_counts_among_kernels_of_one_priority_only(offer) -> None:
     device = replace(DEVICE, multiprocessors=8)
     offer(tiles("large", 64, 50), tiles("small", 32, 40), tiles("first", 64, 0, priority=1))
-    product = Problem.of(Matmul(), {"x": (129, 8), "weight": (256, 8)}, {})
+    product = OpSpec.of(Matmul(), {"x": (129, 8), "weight": (256, 8)}, {})
     assert choose("compute", product, device).name == "first"
 
 
@@ -380,10 +380,10 @@ def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
     last = kernel("last")
     offer(last, thin, many, few)
     sizes = {(4, 4): "few", (4, 5): "thin", (4, 7): "last", (8, 8): "many"}
-    assert {s: choose("compute", problem(*s), DEVICE).name for s in sizes} == sizes
-    assert choose("compute", problem(8, 8), DEVICE, "few").name == "few"  # as asked for
+    assert {s: choose("compute", spec(*s), DEVICE).name for s in sizes} == sizes
+    assert choose("compute", spec(8, 8), DEVICE, "few").name == "few"  # as asked for
     offer(few, many)  # neither is meant for 25 elements, but both can compute them
-    assert choose("compute", problem(5, 5), DEVICE).name in ("few", "many")
+    assert choose("compute", spec(5, 5), DEVICE).name in ("few", "many")
 
 
 def test_a_documents_kernel_runs_only_where_it_is_named(offer) -> None:
@@ -391,24 +391,24 @@ def test_a_documents_kernel_runs_only_where_it_is_named(offer) -> None:
     assert theirs.document
     offer(theirs, kernel("ours", launch=launch(workgroup=[256])))
     with pytest.raises(UnsupportedOpError, match=r"cannot run on compute: ours: a workgroup"):
-        choose("compute", problem(2, 2), DEVICE)
-    assert choose("compute", problem(2, 2), DEVICE, "theirs") == theirs
+        choose("compute", spec(2, 2), DEVICE)
+    assert choose("compute", spec(2, 2), DEVICE, "theirs") == theirs
 
 
 def test_sizes_may_have_to_be_at_least_so_great(offer) -> None:
     offer(kernel("large", where={"count": {"min": 24}}, priority=1), kernel("plain"))
-    assert choose("compute", problem(4, 6), DEVICE).name == "large"
-    assert choose("compute", problem(4, 5), DEVICE).name == "plain"
+    assert choose("compute", spec(4, 6), DEVICE).name == "large"
+    assert choose("compute", spec(4, 5), DEVICE).name == "plain"
     offer(kernel("strange", where={"pixels": {"min": 1}}))
     with pytest.raises(ShaderError, match="where: pointwise has no pixels"):
-        choose("compute", problem(4, 5), DEVICE)
+        choose("compute", spec(4, 5), DEVICE)
 
 
 def test_a_kernel_for_other_devices_is_passed_over(offer) -> None:
     ours = {"NVIDIA": {}, "Bifrost": "suits", "others": "slow"}
     offer(kernel("theirs", architectures=ours, priority=9), kernel("ours"))
-    assert choose("compute", problem(2, 2), DEVICE).name == "ours"
-    assert choose("compute", problem(2, 2), replace(DEVICE, renderer="Mali-G52")).name == "theirs"
+    assert choose("compute", spec(2, 2), DEVICE).name == "ours"
+    assert choose("compute", spec(2, 2), replace(DEVICE, renderer="Mali-G52")).name == "theirs"
 
 
 def test_parameters_come_from_the_architecture_then_from_what_is_admitted() -> None:
@@ -440,7 +440,7 @@ def test_parameters_come_from_the_architecture_then_from_what_is_admitted() -> N
 def test_rows_and_columns_cover_the_buffer(layout, shape, rows, columns) -> None:
     places = bound(x0=0, out=1)
     operands = {name: {**place, "layout": layout} for name, place in places.items()}
-    sizes = problem(*shape).sizes(kernel(operands=operands))
+    sizes = spec(*shape).sizes(kernel(operands=operands))
     assert (sizes["x0_rows"], sizes["x0_columns"], sizes["x0_row"]) == (rows, columns, columns)
     assert sizes["x0_size"] == -(-rows * columns // 4) * 4
 
@@ -471,8 +471,8 @@ def test_freedreno_is_known_by_its_vendor() -> None:
 
 def test_a_kernel_that_is_slow_on_an_architecture_is_passed_over_there(offer) -> None:
     offer(kernel("quick", architectures={"V3D": "slow"}, priority=1), kernel("plain"))
-    assert choose("compute", problem(2, 2), DEVICE).name == "quick"
-    assert choose("compute", problem(2, 2), replace(DEVICE, renderer="V3D 4.2")).name == "plain"
+    assert choose("compute", spec(2, 2), DEVICE).name == "quick"
+    assert choose("compute", spec(2, 2), replace(DEVICE, renderer="V3D 4.2")).name == "plain"
 
 
 @pytest.mark.parametrize(
@@ -494,6 +494,6 @@ def test_stacks_of_small_matrices_share_workgroups(sizes, weight, name) -> None:
     batch, m, n, k = sizes
     stack = (batch, n, k) if batch > 1 else (n, k)
     layouts = {} if weight is None else {"x": "R", "weight": weight}
-    found = Problem.of(Matmul(), {"x": (batch * m, k), "weight": stack}, layouts)
+    found = OpSpec.of(Matmul(), {"x": (batch * m, k), "weight": stack}, layouts)
     nvidia = replace(DEVICE, vendor="NVIDIA", max_compute_work_group_count=(65535, 65535, 65535))
     assert choose("compute", found, nvidia).name == name

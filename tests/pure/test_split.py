@@ -13,7 +13,7 @@ from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Matmul
 from glnn.kernels import Kernel, kernels_for
 from glnn.kernels.capability_check import fitted, why_not_here
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import DType, TensorType
 from tests.pure.test_kernels import DEVICE
 
@@ -47,10 +47,10 @@ def test_parts(name, small, m, n, k, alignment, most) -> None:
     )
     kernel = KERNELS[name]
     shapes = {"x": (m, k), "weight": (n, k), "e1": (n,)}
-    problem = Problem.of(Matmul(), typed(kernel, shapes, small), {}, BIASED)
-    split = problem.split(kernel, device)
-    layouts = problem.chosen_layouts(kernel, split)
-    sizes = {o: layouts[o].words(problem.types[o]) for o in layouts}
+    spec = OpSpec.of(Matmul(), typed(kernel, shapes, small), {}, BIASED)
+    split = spec.split(kernel, device)
+    layouts = spec.chosen_layouts(kernel, split)
+    sizes = {o: layouts[o].words(spec.types[o]) for o in layouts}
     if split is None:
         return
     out_row = layouts["out"].row((m, n))
@@ -87,11 +87,11 @@ def counts(kernel: Kernel, **sizes: int) -> tuple[int, int, int]:
 def test_workgroups_bound_the_parts_too(name) -> None:
     least = DEVICE.with_minimum()
     for m in (9_000_000, 2_200_000):  # x is larger than a storage block, or only the groups many
-        problem = Problem.of(Matmul(), {"x": (m, 1), "weight": (1, 1)}, {})
+        spec = OpSpec.of(Matmul(), {"x": (m, 1), "weight": (1, 1)}, {})
         kernel = fitted(KERNELS[name], least)
-        assert kernel is not None and why_not_here(kernel, problem, least) is None
-        split = problem.split(kernel, least)
-        parts = list(split.parts(problem.shapes)) if split else []
+        assert kernel is not None and why_not_here(kernel, spec, least) is None
+        split = spec.split(kernel, least)
+        parts = list(split.parts(spec.shapes)) if split else []
         assert sum(part.sizes["m"] for part in parts) == m
         assert all(max(counts(kernel, **part.sizes)) <= 65535 for part in parts)
 
@@ -113,10 +113,10 @@ def test_parts_of_a_stack(name, small, batch, m, n, k, alignment, most) -> None:
     )
     kernel = KERNELS[name]
     shapes = {"x": (batch * m, k), "weight": (batch, n, k), "e1": (n,)}
-    problem = Problem.of(Matmul(), typed(kernel, shapes, small), {}, BIASED)
-    split = problem.split(kernel, device)
-    layouts = problem.chosen_layouts(kernel, split)
-    sizes = {o: layouts[o].words(problem.types[o]) for o in layouts}
+    spec = OpSpec.of(Matmul(), typed(kernel, shapes, small), {}, BIASED)
+    split = spec.split(kernel, device)
+    layouts = spec.chosen_layouts(kernel, split)
+    sizes = {o: layouts[o].words(spec.types[o]) for o in layouts}
     if split is None:
         return
     ends = dict.fromkeys(("x", "weight", "out"), 0)
@@ -133,8 +133,8 @@ def test_parts_of_a_stack(name, small, batch, m, n, k, alignment, most) -> None:
 
 def test_a_product_of_a_stack_that_is_too_large_is_refused() -> None:
     shapes = {"x": (4, 1 << 24), "weight": (2, 2, 1 << 24)}
-    problem = Problem.of(Matmul(), shapes, {})
+    spec = OpSpec.of(Matmul(), shapes, {})
     assert (
-        problem.split(KERNELS["blocked"], replace(DEVICE, max_shader_storage_block_size=1 << 16))
+        spec.split(KERNELS["blocked"], replace(DEVICE, max_shader_storage_block_size=1 << 16))
         is None
     )

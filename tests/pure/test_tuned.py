@@ -12,7 +12,7 @@ import pytest
 from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose
 from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
@@ -22,28 +22,28 @@ KERNELS = {kernel.name: kernel for kernel in kernels_for("matmul", "compute")}
 CHOICE = TunedChoice.of(KERNELS["tiled"].with_parameters(TM=8), 1e-3, 2e-3)
 
 
-def problem(m: int, n: int, k: int) -> Problem:
-    return Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
+def spec(m: int, n: int, k: int) -> OpSpec:
+    return OpSpec.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
 
 
 def test_a_class_covers_the_sizes_near_it() -> None:
-    assert problem_class(problem(1000, 64, 1)) == problem_class(problem(1024, 90, 1))
-    assert problem_class(problem(1000, 64, 1)) != problem_class(problem(1000, 64, 2))
-    assert problem_class(problem(1000, 64, 1)) != problem_class(problem(1000, 100, 1))
-    chained = Problem.of(Matmul(), {"x": (4, 4), "weight": (4, 4)}, {"x": "R 2 4 R"})
-    assert problem_class(chained) != problem_class(problem(4, 4, 4))
+    assert problem_class(spec(1000, 64, 1)) == problem_class(spec(1024, 90, 1))
+    assert problem_class(spec(1000, 64, 1)) != problem_class(spec(1000, 64, 2))
+    assert problem_class(spec(1000, 64, 1)) != problem_class(spec(1000, 100, 1))
+    chained = OpSpec.of(Matmul(), {"x": (4, 4), "weight": (4, 4)}, {"x": "R 2 4 R"})
+    assert problem_class(chained) != problem_class(spec(4, 4, 4))
     shapes = {"x": (4, 4), "weight": (4, 4), "e1": (4,)}
-    finished = Problem.of(Matmul(), shapes, {}, BIASED)
-    assert problem_class(finished) == problem_class(problem(4, 4, 4))
+    finished = OpSpec.of(Matmul(), shapes, {}, BIASED)
+    assert problem_class(finished) == problem_class(spec(4, 4, 4))
 
 
 def test_what_is_kept_is_found_by_the_next(tmp_path) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
-    assert tuned.find("compute", problem(64, 64, 64)) is None
-    tuned.keep("compute", problem(64, 64, 64), CHOICE)
+    assert tuned.find("compute", spec(64, 64, 64)) is None
+    tuned.keep("compute", spec(64, 64, 64), CHOICE)
     again = Tuned.load(tmp_path, DEVICE, "1")
-    assert again.find("compute", problem(60, 70, 64)) == CHOICE
-    assert again.find("feedback", problem(64, 64, 64)) is None
+    assert again.find("compute", spec(60, 70, 64)) == CHOICE
+    assert again.find("feedback", spec(64, 64, 64)) is None
     for other in (
         Tuned.load(tmp_path, replace(DEVICE, renderer="Other"), "1"),
         Tuned.load(tmp_path, replace(DEVICE, version_text="a newer driver"), "1"),
@@ -59,7 +59,7 @@ def test_what_is_kept_is_found_by_the_next(tmp_path) -> None:
 )
 def test_a_damaged_file_is_passed_over_and_replaced(tmp_path, text) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
-    tuned.keep("compute", problem(64, 64, 64), CHOICE)
+    tuned.keep("compute", spec(64, 64, 64), CHOICE)
     tuned.path.write_text(text, "latin-1")
     whole = not text.startswith('{"form": 2, "device"')  # that one belongs to another device
     if whole:
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_passed_over_and_replaced(tmp_path, text) -> None:
     else:
         found = Tuned.load(tmp_path, DEVICE, "1")
     assert found.choices == {}
-    found.keep("compute", problem(8, 8, 8), CHOICE)
+    found.keep("compute", spec(8, 8, 8), CHOICE)
     assert list(Tuned.load(tmp_path, DEVICE, "1").choices.values()) == [CHOICE]
 
 
@@ -90,7 +90,7 @@ def test_a_damaged_file_is_passed_over_and_replaced(tmp_path, text) -> None:
 )
 def test_a_choice_of_a_wrong_form_is_damage_too(tmp_path, changes) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
-    tuned.keep("compute", problem(64, 64, 64), CHOICE)
+    tuned.keep("compute", spec(64, 64, 64), CHOICE)
     text = json.loads(tuned.path.read_text())
     next(iter(text["choices"].values())).update(changes)
     tuned.path.write_text(json.dumps(text))
@@ -100,8 +100,8 @@ def test_a_choice_of_a_wrong_form_is_damage_too(tmp_path, changes) -> None:
 
 def test_two_who_tune_keep_each_others_results(tmp_path) -> None:
     one, two = (Tuned.load(tmp_path, DEVICE, "1") for _ in range(2))
-    one.keep("compute", problem(64, 64, 64), CHOICE)
-    two.keep("compute", problem(8, 8, 8), CHOICE)
+    one.keep("compute", spec(64, 64, 64), CHOICE)
+    two.keep("compute", spec(8, 8, 8), CHOICE)
     assert len(two.choices) == len(Tuned.load(tmp_path, DEVICE, "1").choices) == 2
     two.forget()
     assert Tuned.load(tmp_path, DEVICE, "1").choices == two.choices == {}
@@ -118,8 +118,8 @@ def test_without_a_folder_choices_last_as_long_as_the_process(tmp_path, monkeypa
     tuned = Tuned.load(None, DEVICE, "1")
     assert tuned.path is None
     tuned.probe()
-    tuned.keep("compute", problem(64, 64, 64), CHOICE)
-    assert tuned.find("compute", problem(64, 64, 64)) == CHOICE
+    tuned.keep("compute", spec(64, 64, 64), CHOICE)
+    assert tuned.find("compute", spec(64, 64, 64)) == CHOICE
     tuned.forget()
     assert tuned.choices == {} and list(tmp_path.iterdir()) == []
 
@@ -127,8 +127,8 @@ def test_without_a_folder_choices_last_as_long_as_the_process(tmp_path, monkeypa
 def test_the_values_of_architectures_may_be_kept(tmp_path) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
     familiar = KERNELS["blocked"].with_parameters(TM=6)
-    tuned.keep("compute", problem(64, 64, 64), TunedChoice.of(familiar, 1.0, None))
-    found = choose("compute", problem(64, 64, 64), DEVICE, tuned=tuned)
+    tuned.keep("compute", spec(64, 64, 64), TunedChoice.of(familiar, 1.0, None))
+    found = choose("compute", spec(64, 64, 64), DEVICE, tuned=tuned)
     assert (found.name, found.defaults) == ("blocked", familiar.defaults)
 
 
@@ -146,27 +146,27 @@ def test_another_source_is_another_kernel(tmp_path) -> None:
 
 def test_nothing_is_left_half_written(tmp_path, monkeypatch) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
-    tuned.keep("compute", problem(64, 64, 64), CHOICE)
+    tuned.keep("compute", spec(64, 64, 64), CHOICE)
 
     def interrupted(self: Path, target: Path) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tuned.keep("compute", problem(8, 8, 8), CHOICE)
+        tuned.keep("compute", spec(8, 8, 8), CHOICE)
     assert [path.name for path in tuned.path.parent.iterdir()] == [tuned.path.name]
     assert len(Tuned.load(tmp_path, DEVICE, "1").choices) == 1
 
 
 def test_what_was_tuned_comes_before_the_default(tmp_path) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
-    wanted = problem(1000, 1000, 1000)
+    wanted = spec(1000, 1000, 1000)
     assert choose("compute", wanted, DEVICE, tuned=tuned).name == "blocked"
     tuned.keep("compute", wanted, CHOICE)
     found = choose("compute", wanted, DEVICE, tuned=tuned)
     assert (found.name, found.defaults["TM"], found.defaults["TN"]) == ("tiled", 8, 4)
     assert choose("compute", wanted, DEVICE, "blocked", tuned).name == "blocked"  # as asked for
-    assert choose("compute", problem(100, 100, 100), DEVICE, tuned=tuned).name == "split_k"
+    assert choose("compute", spec(100, 100, 100), DEVICE, tuned=tuned).name == "split_k"
 
 
 @pytest.mark.parametrize(
@@ -189,5 +189,5 @@ def test_what_was_tuned_comes_before_the_default(tmp_path) -> None:
 )
 def test_what_cannot_run_any_more_gives_way_to_the_default(tmp_path, choice) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
-    tuned.keep("compute", problem(1000, 1000, 1000), choice)
-    assert choose("compute", problem(1000, 1000, 1000), DEVICE, tuned=tuned).name == "blocked"
+    tuned.keep("compute", spec(1000, 1000, 1000), choice)
+    assert choose("compute", spec(1000, 1000, 1000), DEVICE, tuned=tuned).name == "blocked"

@@ -1,4 +1,4 @@
-"""The code and uniforms of a kernel that are generated for a problem."""
+"""The code and uniforms of a kernel that are generated for a spec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Uniform = int | float | tuple[int, ...]
 
 @dataclass(frozen=True)
 class OneLaunch:
-    """A launch of several that together compute a problem."""
+    """A launch of several that together compute a spec."""
 
     uniforms: Mapping[str, Uniform]
     """The uniforms that differ from the other launches'."""

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from glnn.kernels.op_spec import Problem
+from glnn.kernels.op_spec import OpSpec
 from glnn.types import Array, DType
 
 
-def numbers(rng: Callable[[tuple[int, ...]], Array], problem: Problem) -> dict[str, Array]:
-    """Operands of `problem`: normal float32 numbers, and integers from -5 to 99."""
+def numbers(rng: Callable[[tuple[int, ...]], Array], spec: OpSpec) -> dict[str, Array]:
+    """Operands of `spec`: normal float32 numbers, and integers from -5 to 99."""
     integers = np.random.default_rng(7).integers
     return {
         name: rng(one.shape)
         if one.dtype is DType.float32
         else integers(-5, 100, one.shape).astype(one.dtype.numpy)
-        for name, one in problem.operands
+        for name, one in spec.operands
     }
 
 
