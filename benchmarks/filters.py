@@ -30,10 +30,8 @@ from glnn.backends import NAMES, Backend, open_backend
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 from glnn.filters.filter import Filter
-from glnn.filters.grey import Grey
+from glnn.filters.linear_filters import Box, Correlation, Gaussian, Grey, Laplacian, Resize, Scharr
 from glnn.filters.median import Median
-from glnn.filters.resize import Resize
-from glnn.filters.separable import Box, Correlation, Gaussian, Laplacian, Scharr
 from glnn.profiling import time_work
 from glnn.types import TensorType
 

@@ -32,8 +32,8 @@ from glnn.graph.operators.move import Move
 from glnn.graph.operators.views import View
 from glnn.graph.passes import expand_composites
 from glnn.images.files import is_picture
-from glnn.images.image_input import TAKEN
-from glnn.images.input_preprocessing import Chosen
+from glnn.images.preprocessing import DTYPES
+from glnn.images.preprocessing_config import Chosen
 from glnn.model import TensorInfo
 from glnn.model.load import BUILDERS
 from glnn.model.model import Model
@@ -247,7 +247,7 @@ def _concatenate(info: TensorInfo, arrays: Sequence[Array]) -> Array:
     return info.fitting(np.concatenate(arrays))
 
 
-__all__ = ["TAKEN", "Inputs", "batch_size", "read_inputs", "source_of"]
+__all__ = ["DTYPES", "Inputs", "batch_size", "read_inputs", "source_of"]
 
 
 def batch_size(model: Model, batch: int | None, default: int) -> int:
@@ -282,7 +282,7 @@ def source_of(
     if len(model.inputs) != 1:
         raise ModelError(f"{model_name} has {len(model.inputs)} inputs, the command line takes one")
     info = model.inputs[0]
-    if info.dtype not in TAKEN:
+    if info.dtype not in DTYPES:
         took = f"takes {info.dtype.value}, the command line float32, float16 or uint8"
         raise ModelError(f"{model_name}: input {info.name!r} {took}")
     if not paths:
@@ -443,7 +443,7 @@ def read_feeds(
     """
     (first, *others) = model.inputs
     files = files_of(model, paths)
-    plain = not others and first.dtype in TAKEN
+    plain = not others and first.dtype in DTYPES
     if not paths and plain and not requested and model_name in data.MODELS:
         return Feeds(_samples(model, (), model_name, batch, most))
     if not paths and not random:

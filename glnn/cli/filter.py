@@ -19,8 +19,8 @@ from glnn.backends import Backend, open_backend
 from glnn.cli.options import OutputFile, WritingCommand, backend_option, device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import ModelError
-from glnn.filters.image import BORDERS
-from glnn.filters.resize import INTERPOLATIONS
+from glnn.filters.filter import BORDERS
+from glnn.filters.linear_filters import INTERPOLATIONS
 from glnn.images.files import check_picture, is_picture, read_picture, write_picture
 
 LEFT_OUT = 2

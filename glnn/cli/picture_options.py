@@ -11,8 +11,7 @@ import rich_click as click
 
 from glnn.cli.options import OutputFile
 from glnn.images.detection import CONFIDENCE, LAYOUTS, OVERLAP
-from glnn.images.preprocessing import COLOURS
-from glnn.images.resizing import FILTERS
+from glnn.images.preprocessing import COLOURS, FILTERS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 FIELDS = (

@@ -15,9 +15,9 @@ from glnn.cli.sources import Inputs, Picture
 from glnn.errors import ModelError
 from glnn.images.detection import DetectedObject, Detector
 from glnn.images.drawing import draw_labels, draw_objects
-from glnn.images.image_input import TAKEN, ImageInput
 from glnn.images.labels import Labels, labels_of, read_labels
-from glnn.images.ultralytics import Export
+from glnn.images.preprocessing import DTYPES, ImageInput
+from glnn.images.preprocessing_config import UltralyticsExport
 from glnn.model import Model
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import Array, Shape
@@ -351,7 +351,7 @@ def detector_of(model: Model, pictures: PictureOptions) -> Detector | None:
     Raises ModelError where something was asked for that only detectors have, or for --labels with
     another number of classes.
     """
-    takes = len(model.inputs) == 1 and model.inputs[0].dtype in TAKEN
+    takes = len(model.inputs) == 1 and model.inputs[0].dtype in DTYPES
     takes = takes and len(model.inputs[0].shape) == 4
     found = Detector.of(model.output_shapes, model.metadata) if takes else None
     limits = {
@@ -381,7 +381,7 @@ def explain_undecoded(model: Model) -> list[str]:
 
     Empty where its metadata speak of none.
     """
-    export = Export.of(model.metadata, model.output_shapes.values())
+    export = UltralyticsExport.from_metadata(model.metadata, model.output_shapes.values())
     if export is None or export.task == "classify":
         return []
     if export.task == "obb":

@@ -12,7 +12,7 @@ import numpy as np
 import rich_click as click
 
 from glnn.cli.annotate import AnnotatedPictures
-from glnn.cli.feeds import TAKEN, batch_size, files_of, read_feeds, source_of
+from glnn.cli.feeds import DTYPES, batch_size, files_of, read_feeds, source_of
 from glnn.cli.live import (
     ClassOutput,
     FrameClassifier,
@@ -47,7 +47,7 @@ from glnn.cli.sources import Reader, Source
 from glnn.errors import ModelError
 from glnn.images.camera import Camera
 from glnn.images.detection import Detector
-from glnn.images.ultralytics import stride_of
+from glnn.images.preprocessing_config import stride_of
 from glnn.model import Model
 from glnn.profiling import Trace
 from glnn.progress_bar import report_work
@@ -331,7 +331,7 @@ def _watch(
 
 def _takes_samples(model: Model) -> bool:
     """Return True where the model has one input, and files can hold samples of it."""
-    return len(model.inputs) == 1 and model.inputs[0].dtype in TAKEN
+    return len(model.inputs) == 1 and model.inputs[0].dtype in DTYPES
 
 
 def _classifier(model: Model) -> str | None:

@@ -17,8 +17,8 @@ from glnn.cli.results import Classes, Detections
 from glnn.cli.screen import Column, Screen, Table, figures, progress, size
 from glnn.cli.sources import Source
 from glnn.errors import ModelError, fault
-from glnn.images.image_input import ImageInput
-from glnn.images.ultralytics import check_multiples
+from glnn.images.preprocessing import ImageInput
+from glnn.images.preprocessing_config import check_multiples
 from glnn.model import Model
 from glnn.model.loaded_model import find_values
 from glnn.model.npz import save_arrays

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from glnn.cli.screen import say
 from glnn.errors import GlnnError, ModelError, ShapeError, first_line
 from glnn.fileio import check_file, open_regular
-from glnn.images.digits import digit_of, read_image
 from glnn.images.files import check_pillow, flatten, image_of, open_image
-from glnn.images.image_input import ImageInput
-from glnn.images.input_preprocessing import Chosen
-from glnn.images.preprocessing_config import described, read_preprocessing
+from glnn.images.preprocessing import ImageInput, digit_of, read_image
+from glnn.images.preprocessing_config import Chosen, described, read_preprocessing
 from glnn.model import Model
 from glnn.model.npz import MOST_HEADER, Npz, open_npz, parse_header, read_array
 from glnn.model.samples import check_samples, fit_samples

@@ -1,9 +1,15 @@
 """Image filters: NumPy arrays in and out, computed by graphs on any backend."""
 
-from glnn.filters.grey import grey
+from glnn.filters.linear_filters import (
+    box,
+    gaussian_blur,
+    grey,
+    laplacian,
+    resize,
+    scharr,
+    separable,
+)
 from glnn.filters.median import median
-from glnn.filters.resize import resize
-from glnn.filters.separable import box, gaussian_blur, laplacian, scharr, separable
 from glnn.filters.sobel import sobel
 
 __all__ = [

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from glnn.backends import Backend
-from glnn.filters.filter import Filter, Sketch
-from glnn.filters.image import axes, check_border
+from glnn.filters.filter import Filter, Sketch, axes, check_border
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
 from glnn.graph.index_map import Edge

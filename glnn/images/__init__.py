@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from glnn.images.detection import DetectedObject, Detector
 from glnn.images.files import read_picture, write_picture
-from glnn.images.input_preprocessing import Chosen
 from glnn.images.labels import KEY as LABELS
 from glnn.images.labels import labels_of, read_labels, text_of
 from glnn.images.preprocessing import Preprocessing
-from glnn.images.preprocessing_config import KEY, described, from_config, read_preprocessing
+from glnn.images.preprocessing_config import KEY, Chosen, described, from_config, read_preprocessing
 
 __all__ = [
     "Chosen",

@@ -31,7 +31,7 @@ MISSED = 30  # frames in a row that a camera may fail to give
 PAUSE = 0.01  # seconds before it is asked again
 
 
-class Capture(Protocol):
+class VideoCapture(Protocol):
     """The part of OpenCV's `VideoCapture` that is used."""
 
     def isOpened(self) -> bool: ...  # noqa: N802  # OpenCV's name
@@ -69,7 +69,7 @@ class Camera:
         source: str | int | os.PathLike[str],
         *,
         stalled: float = STALLED,
-        capture: Capture | None = None,
+        capture: VideoCapture | None = None,
     ) -> None:
         """Open it.
 
@@ -131,7 +131,7 @@ class Camera:
 class _Newest:
     """The newest frame of a capture, which a thread of its own reads all the time."""
 
-    def __init__(self, capture: Capture, stalled: float) -> None:
+    def __init__(self, capture: VideoCapture, stalled: float) -> None:
         self._capture = capture
         self._stalled = stalled
         self._changed = threading.Condition()
@@ -177,7 +177,7 @@ class _Newest:
                 self._changed.notify_all()
 
 
-def _open(name: str, live: bool) -> Capture:
+def _open(name: str, live: bool) -> VideoCapture:
     """Open a camera or a file that this user may read, by OpenCV."""
     try:
         import cv2

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from glnn.array_functions import suppress_overlaps
 from glnn.errors import ModelError, shown
 from glnn.images.labels import Labels
-from glnn.images.resizing import Letterbox
-from glnn.images.ultralytics import Export
+from glnn.images.preprocessing import Letterbox
+from glnn.images.preprocessing_config import UltralyticsExport
 from glnn.types import Array, Shape
 
 CONFIDENCE, OVERLAP = 0.25, 0.7
@@ -96,7 +96,7 @@ def layout_of(
     shape: tuple[int, ...],
     classes: int,
     more: int,
-    export: Export,
+    export: UltralyticsExport,
     frame: tuple[int, int],
     layout: str | None = None,
 ) -> str:
@@ -242,7 +242,7 @@ def _interpolate(values: NDArray[Any], places: NDArray[Any], axis: int) -> NDArr
 class Detector:
     """A model that finds objects, and what is to be read from its outputs."""
 
-    export: Export
+    export: UltralyticsExport
     """Facts from its metadata."""
     boxes: str
     """The output with boxes, (N, rows, columns)."""
@@ -270,7 +270,7 @@ class Detector:
 
         outputs: their shapes by name, in the model's order.
         """
-        export = Export.of(metadata, outputs.values())
+        export = UltralyticsExport.from_metadata(metadata, outputs.values())
         if export is None or export.task not in (None, "detect", "segment", "pose"):
             return None
         boxes = next((name for name, shape in outputs.items() if len(shape) == 3), None)

@@ -1,4 +1,4 @@
-"""The preprocessing of pictures before a network."""
+"""Pictures before a network: resizing, normalisation, the layout of its input, images of digits."""
 
 from __future__ import annotations
 
@@ -7,17 +7,185 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.images.files import flatten, image_of, open_image
-from glnn.images.image_input import ImageInput
-from glnn.images.resizing import FILTERS, crop, letterbox, resize
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+MOST_PIXELS = 1 << 26
+FILTERS: Mapping[str, int] = {
+    "nearest": 0,
+    "lanczos": 1,
+    "bilinear": 2,
+    "bicubic": 3,
+    "box": 4,
+    "hamming": 5,
+}
+"""The interpolations between pixels, and Pillow's numbers for them."""
+BILINEAR = FILTERS["bilinear"]
+
+
+def resize(
+    image: Image.Image, size: int | tuple[int, int] | None, filter: int, antialias: bool
+) -> Image.Image:
+    """Resize an image so that the shorter side has `size` pixels, or to that height and width.
+
+    Raises ShapeError where that is more than MOST_PIXELS.
+    """
+    if size is None:
+        return image
+    width, height = image.size
+    if isinstance(size, tuple):
+        new_height, new_width = size
+    elif width <= height:
+        new_width, new_height = size, int(size * height / width)
+    else:
+        new_width, new_height = int(size * width / height), size
+    if new_width * new_height > MOST_PIXELS:
+        raise ShapeError(
+            f"a picture of {width} x {height} would be resized to {new_width} x {new_height}: "
+            f"expected at most {MOST_PIXELS} pixels"
+        )
+    if (new_width, new_height) == (width, height):
+        return image
+    if antialias or filter != BILINEAR:
+        return image.resize((new_width, new_height), filter)
+    from PIL import Image
+
+    return Image.fromarray(_interpolate(np.asarray(image), new_height, new_width))
+
+
+def _interpolate(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """Interpolate `pixels`, h x w or h x w x 3, bilinearly at other places."""
+    wide = pixels.astype(np.float32)
+    for axis, size in enumerate((height, width)):
+        count = wide.shape[axis]
+        places = (np.arange(size, dtype=np.float64) + 0.5) * (count / size) - 0.5
+        places = np.maximum(places, 0)
+        before = np.minimum(places.astype(np.int64), count - 1)
+        behind = np.minimum(before + 1, count - 1)
+        part = (places - before).astype(np.float32)
+        part = part.reshape((-1,) + (1,) * (wide.ndim - 1 - axis))
+        wide = wide.take(before, axis) * (1 - part) + wide.take(behind, axis) * part
+    return np.rint(wide).astype(np.uint8)
+
+
+def crop(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Return the centre of the image, of that height and width, with black where the image ends."""
+    width, height = image.size
+    tall, wide = size
+    left = _start(width, wide)
+    top = _start(height, tall)
+    return image.crop((left, top, left + wide, top + tall))
+
+
+def _start(length: int, size: int) -> int:
+    """Return the start of the centre; half a pixel is rounded as torchvision rounds it."""
+    if size > length:
+        return -((size - length) // 2)
+    return round((length - size) / 2)
+
+
+@dataclass(frozen=True)
+class Letterbox:
+    """The place of a whole picture in a frame: as large as fits, in the middle.
+
+    picture: its height and width. top, left, height, width: of the part of the frame that it
+    takes, in the frame's pixels.
+    """
+
+    picture: tuple[int, int]
+    top: int
+    left: int
+    height: int
+    width: int
+
+    @classmethod
+    def fit(cls, picture: tuple[int, int], frame: tuple[int, int]) -> Letterbox:
+        """Fit a picture of a height and width into a frame; half a pixel goes to the far side."""
+        scale = min(frame[0] / picture[0], frame[1] / picture[1])
+        height, width = (max(1, round(side * scale)) for side in picture)
+        top, left = (
+            int((side - taken) / 2) for side, taken in zip(frame, (height, width), strict=True)
+        )
+        return cls(picture, top, left, height, width)
+
+    def to_picture(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Map points (..., 2), x and y in the frame, to the picture's pixels."""
+        scale = np.array((self.picture[1] / self.width, self.picture[0] / self.height), np.float32)
+        return (points - np.array((self.left, self.top), np.float32)) * scale
+
+
+def letterbox(
+    image: Image.Image, frame: tuple[int, int], border: int, filter: int, antialias: bool
+) -> Image.Image:
+    """Put the whole image into the middle of a frame of that height and width.
+
+    border: the grey value of what the image leaves. Raises ShapeError where that is too large.
+    """
+    from PIL import Image
+
+    box = Letterbox.fit((image.height, image.width), frame)
+    inner = resize(image, (box.height, box.width), filter, antialias)
+    colour = border if image.mode == "L" else (border,) * 3
+    whole = Image.new(image.mode, (frame[1], frame[0]), colour)
+    whole.paste(inner, (box.left, box.top))
+    return whole
+
+
+DTYPES = (DType.float32, DType.float16, DType.uint8)
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """The layout of an input of (N, C, h, w) or (N, h, w, C)."""
+
+    first: bool
+    """Whether the channels come first."""
+    channels: int | None
+    """1 or 3; None where the model leaves it open."""
+    size: tuple[int | str, int | str]
+    """Height and width; a symbol for one that is open."""
+
+    @classmethod
+    def from_info(cls, info: TensorInfo) -> ImageInput:
+        """Return the layout of the input `info`. Raises ShapeError where it takes no pictures."""
+        shape = info.shape
+        if info.dtype in DTYPES and (place := cls.in_shape(shape)) is not None:
+            return place
+        raise ShapeError(
+            f"input {info.name!r} of shape {show(shape)} and {info.dtype.value} takes no image: "
+            "expected (N, 3, height, width) or (N, height, width, 3), or 1 for 3, "
+            "of float32, float16 or uint8"
+        )
+
+    @classmethod
+    def in_shape(cls, shape: tuple[int | str, ...]) -> ImageInput | None:
+        """Return that of an input of this shape, of any type; None where it takes no pictures."""
+        if len(shape) == 4:
+            if shape[1] in (1, 3) or (isinstance(shape[1], str) and shape[3] not in (1, 3)):
+                count = shape[1] if isinstance(shape[1], int) else None
+                return cls(True, count, (shape[2], shape[3]))
+            if shape[3] in (1, 3):
+                return cls(False, int(shape[3]), (shape[1], shape[2]))
+        return None
+
+    @property
+    def fixed_size(self) -> tuple[int, int] | None:
+        """The height and width where both are numbers; None otherwise."""
+        height, width = self.size
+        is_fixed = isinstance(height, int) and isinstance(width, int)
+        return (height, width) if is_fixed else None  # type: ignore[return-value]
+
 
 COLOURS: Mapping[str, int] = {"RGB": 3, "BGR": 3, "L": 1}
 """The channels of a picture, and their number: red, green and blue in one order or the other,
@@ -58,7 +226,7 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         for name in ("resize", "crop"):
-            object.__setattr__(self, name, _size(name, getattr(self, name)))
+            object.__setattr__(self, name, _check_size(name, getattr(self, name)))
         if not isinstance(self.interpolation, str) or self.interpolation not in FILTERS:
             known = ", ".join(FILTERS)
             raise ModelError(f"interpolation: expected {known}, got {shown(self.interpolation)}")
@@ -75,8 +243,8 @@ class Preprocessing:
                 raise ModelError("crop: a letterboxed picture is kept whole: expected none")
             if self.resize is None:
                 raise ModelError("letterbox: expected resize, too, the size of the frame, got None")
-            object.__setattr__(self, "resize", _pair(self.resize))
-        object.__setattr__(self, "scale", _number("scale", self.scale))
+            object.__setattr__(self, "resize", _height_and_width(self.resize))
+        object.__setattr__(self, "scale", _check_number("scale", self.scale))
         for name in ("mean", "std"):
             object.__setattr__(self, name, self._numbers(name))
         if not all(np.float32(n) > 0 for n in (self.scale, *self.std)):
@@ -92,7 +260,7 @@ class Preprocessing:
         if not isinstance(given, (tuple, list)) or len(given) not in (0, 1, COLOURS[self.colours]):
             wanted = "one number" if self.colours == "L" else "3 numbers, or one for all channels"
             raise ModelError(f"{name}: expected {wanted}, got {shown(given)}")
-        return tuple(_number(name, number) for number in given)
+        return tuple(_check_number(name, number) for number in given)
 
     @classmethod
     def imagenet(cls, size: int = 224) -> Preprocessing:
@@ -146,10 +314,12 @@ class Preprocessing:
         image, _ = flatten(image_of(picture), self.colours == "L")
         how = FILTERS[self.interpolation], self.antialias
         if self.letterbox is not None and self.resize is not None:  # as __post_init__ has it
-            image = letterbox(image, _pair(self.resize), self.letterbox, *how)
+            image = letterbox(image, _height_and_width(self.resize), self.letterbox, *how)
         else:
             image = resize(image, self.resize, *how)
-        pixels = np.asarray(image if self.crop is None else crop(image, _pair(self.crop)))
+        pixels = np.asarray(
+            image if self.crop is None else crop(image, _height_and_width(self.crop))
+        )
         pixels = pixels.reshape(*pixels.shape[:2], -1)
         return pixels[..., ::-1] if self.colours == "BGR" else pixels
 
@@ -214,11 +384,11 @@ def _join_numbers(numbers: tuple[float, ...]) -> str:
     return ",".join(f"{n:g}" for n in numbers)
 
 
-def _pair(size: Size) -> tuple[int, int]:
+def _height_and_width(size: Size) -> tuple[int, int]:
     return size if isinstance(size, tuple) else (size, size)
 
 
-def _size(name: str, size: object) -> Size | None:
+def _check_size(name: str, size: object) -> Size | None:
     """Return a size as the dataclass has it: pairs are tuples."""
     sides: list[Any] = list(size) if isinstance(size, (tuple, list)) else [size]
     whole = all(
@@ -233,7 +403,7 @@ def _size(name: str, size: object) -> Size | None:
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
 
-def _number(name: str, value: object) -> float:
+def _check_number(name: str, value: object) -> float:
     fits = isinstance(value, (int, float, np.floating)) and not isinstance(value, bool)
     try:
         found = float(value) if fits else float("nan")  # type: ignore[arg-type]
@@ -242,3 +412,58 @@ def _number(name: str, value: object) -> float:
     if not isfinite(np.float32(found) if abs(found) < 1e38 else float("nan")):
         raise ModelError(f"{name}: expected numbers that float32 has, got {shown(value)}")
     return found
+
+
+LIGHT = 127  # a grey value above this is nearer to white than to black
+
+
+def read_image(
+    path: str | os.PathLike[str], info: TensorInfo, invert: bool = True
+) -> tuple[NDArray[Any], list[str]]:
+    """Read the image in the file `path` as the input `info`, and describe how it was converted.
+
+    The result is (1, 1, h, w), white on black, floats in 0..1 or, where the input is of uint8,
+    bytes: a coloured image is turned to grey, one of another size is resized and keeps its
+    proportions, one of a light background is inverted unless `invert` is False. Needs Pillow.
+    Raises ModelError where the file is no image of FORMATS or Pillow is missing, ShapeError where
+    the input is no grey image.
+    """
+    _picture_size(info)
+    return digit_of(open_image(Path(path)), info, invert)
+
+
+def digit_of(
+    image: Image.Image, info: TensorInfo, invert: bool = True
+) -> tuple[NDArray[Any], list[str]]:
+    """Convert an image as `read_image` does. Raises ShapeError where the input is no grey image."""
+    height, width = _picture_size(info)
+    grey, notes = flatten(image, grey=True)
+    # The background is what most of the border shows.
+    pixels = np.asarray(grey)
+    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    background = int(np.median(border))
+    if grey.size != (width, height):
+        from PIL import ImageOps
+
+        notes.append(f"resized from {grey.width}x{grey.height} to {width}x{height}")
+        pixels = np.asarray(ImageOps.pad(grey, (width, height), color=background))
+    if invert and background > LIGHT:
+        notes.append("inverted, because the background is light")
+        pixels = 255 - pixels
+    if info.dtype is not DType.uint8:
+        pixels = (pixels.astype(np.float32) / np.float32(255)).astype(info.dtype.numpy)
+    return pixels.reshape(1, 1, height, width), notes
+
+
+def _picture_size(info: TensorInfo) -> tuple[int, int]:
+    """Return height and width of the input `info`. Raises ShapeError where it is no grey image."""
+    sizes = info.shape[2:]
+    if len(info.shape) != 4 or info.shape[1] != 1 or any(isinstance(n, str) for n in sizes):
+        raise ShapeError(
+            f"input {info.name!r} of shape {show(info.shape)} takes no image: "
+            "expected (N, 1, height, width)"
+        )
+    height, width = (int(n) for n in sizes)
+    if height * width > MOST_PIXELS:
+        raise ShapeError(f"input {info.name!r}: {height} x {width} pixels are too many for images")
+    return height, width

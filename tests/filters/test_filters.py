@@ -10,7 +10,7 @@ import pytest
 from glnn import filters
 from glnn.errors import LimitError
 from glnn.filters import filter
-from glnn.filters.separable import Box
+from glnn.filters.linear_filters import Box
 from glnn.types import TensorType
 from tests.filters import oracle
 from tests.oracle import error

@@ -21,10 +21,8 @@ from glnn.images.detection import (
     suppress,
 )
 from glnn.images.drawing import draw_objects
-from glnn.images.image_input import ImageInput
-from glnn.images.input_preprocessing import Chosen
-from glnn.images.resizing import Letterbox
-from glnn.images.ultralytics import Export, check_multiples, stride_of
+from glnn.images.preprocessing import ImageInput, Letterbox
+from glnn.images.preprocessing_config import Chosen, UltralyticsExport, check_multiples, stride_of
 from glnn.tensor_info import TensorInfo
 from tests.images.detection_reference import (
     Row,
@@ -255,21 +253,23 @@ def test_letterboxed_as_opencv_has_it(picture: tuple[int, int]) -> None:
 
 
 def test_metadata() -> None:
-    export = Export.of(SAID)
-    assert export == Export("detect", NAMES, (64, 96), 32)
-    assert Export.of({**SAID, "imgsz": "320"}).size == (320, 320)  # type: ignore[union-attr]
+    export = UltralyticsExport.from_metadata(SAID)
+    assert export == UltralyticsExport("detect", NAMES, (64, 96), 32)
+    assert UltralyticsExport.from_metadata({**SAID, "imgsz": "320"}).size == (320, 320)  # type: ignore[union-attr]
     assert stride_of(SAID) == 32 and stride_of({}) == 1
     for broken in ({"imgsz": "[64"}, {"imgsz": "['a', 3]"}, {"stride": "-3"}, {"stride": "x"}):
-        assert Export.of({**SAID, **broken}) is not None
-    assert Export.of({"task": "text-generation", "names": str(NAMES)}) is None
-    assert Export.of({"task": "detect"}) is None
+        assert UltralyticsExport.from_metadata({**SAID, **broken}) is not None
+    assert UltralyticsExport.from_metadata({"task": "text-generation", "names": str(NAMES)}) is None
+    assert UltralyticsExport.from_metadata({"task": "detect"}) is None
     yolov5 = {"stride": "32", "names": str(NAMES)}
-    assert Export.of(yolov5) == Export(None, NAMES, None, 32)
+    assert UltralyticsExport.from_metadata(yolov5) == UltralyticsExport(None, NAMES, None, 32)
     classes = len(NAMES)
-    assert Export.of(yolov5, [("N", classes)]).task == "classify"  # type: ignore[union-attr]
+    assert UltralyticsExport.from_metadata(yolov5, [("N", classes)]).task == "classify"  # type: ignore[union-attr]
     # Boxes that the model has compared, of any number: no scores.
     for shapes in ([("N", 7)], [("N", "M")], [(1, classes), ("N", 4)], [(1, 9, 7)], [(classes,)]):
-        assert Export.of(yolov5, shapes) == Export(None, NAMES, None, 32)
+        assert UltralyticsExport.from_metadata(yolov5, shapes) == UltralyticsExport(
+            None, NAMES, None, 32
+        )
     assert described(SAID) == Preprocessing(FRAME, antialias=False, letterbox=114)
     classify = {**SAID, "task": "classify", "imgsz": "[224, 224]"}
     assert described(classify) == Preprocessing(224, 224)

@@ -10,7 +10,7 @@ import pytest
 
 from glnn import data
 from glnn.errors import ModelError, ShapeError
-from glnn.images.digits import read_image
+from glnn.images.preprocessing import read_image
 from glnn.model import TensorInfo, load
 
 Image = pytest.importorskip("PIL.Image")

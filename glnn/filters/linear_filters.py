@@ -1,21 +1,112 @@
-"""Separable filters, along rows and then along columns: Gaussian, box, Laplacian, Scharr."""
+"""Linear filters: weighted sums along rows, columns and channels, also resizing and luminance."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import ClassVar
 
 import numpy as np
 
 from glnn.backends import Backend
 from glnn.errors import ShapeError, shown
-from glnn.filters.filter import HALF_UP, ROUNDED, Filter, Sketch
-from glnn.filters.image import as_image, axes, check_border, check_numbers, check_sizes, is_number
-from glnn.filters.taps import apply_taps, window
+from glnn.filters.filter import (
+    HALF_UP,
+    ROUNDED,
+    Filter,
+    Sketch,
+    as_image,
+    axes,
+    check_border,
+    check_numbers,
+    check_sizes,
+    is_number,
+)
+from glnn.graph.builder import constant
+from glnn.graph.compose.resample import picked
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Value
-from glnn.graph.operators import Pointwise
-from glnn.types import Array
+from glnn.graph.operators import Pointwise, Resample, Squeeze
+from glnn.types import Array, DType, Shape
+
+Taps = tuple[Array, Array]
+"""Places, int32, and their weights, float32, both (taps, places of the result)."""
+CUBIC_A = -0.75
+"""The coefficient of Keys 1981's cubic that OpenCV and PyTorch take."""
+
+
+def apply_taps(sketch: Sketch, x: Value, axis: int, taps: Taps) -> Value:
+    """Return x, of float32, resampled along `axis` by the weighted sums of `taps`."""
+    index, weight = taps
+    size = x.type.shape[axis]
+    if len(index) == 1 and np.array_equal(index[0], np.arange(size)) and (weight == 1).all():
+        return x
+    return sketch.add(Resample(axis), x, constant(index), constant(weight))
+
+
+def window(size: int, weights: Sequence[float], border: str) -> Taps:
+    """Return the taps of a correlation by `weights`, whose middle one is at each place.
+
+    border: one of BORDERS, for what lies beyond the `size` places.
+    """
+    at = np.arange(size) + (np.arange(len(weights)) - len(weights) // 2)[:, None]
+    outside = (at < 0) | (at >= size)
+    if border == "reflect":
+        period = max(1, 2 * (size - 1))
+        at = np.minimum(at % period, -at % period)
+    spread = np.broadcast_to(np.array(weights, np.float32)[:, None], at.shape)
+    if border == "constant":
+        spread = np.where(outside, np.float32(0), spread)
+    return _drop_zero_taps(np.clip(at, 0, size - 1), spread)
+
+
+def _drop_zero_taps(index: Array, weight: Array) -> Taps:
+    """Remove the taps whose weights are all 0; one is left in any case."""
+    needed = np.asarray(weight.any(axis=1))
+    needed[0] |= not needed.any()
+    return index[needed].astype(np.int32), weight[needed].astype(np.float32)
+
+
+def nearest(size: int, count: int) -> Array:
+    """Return the place of `size` that each of `count` begins in, int32, as OpenCV rounds it."""
+    at = np.floor(np.arange(count) * (1 / (count / size)))
+    return np.asarray(np.minimum(at, size - 1), np.int32)
+
+
+def linear(size: int, count: int) -> Taps:
+    """Return the taps of linear interpolation of `size` pixels at `count` places."""
+    return _taps_around(size, count, 1, lambda x: np.clip(1 - x, 0, 1))
+
+
+def cubic(size: int, count: int) -> Taps:
+    """Return the taps of cubic interpolation of `size` pixels at `count` places (Keys 1981)."""
+
+    def weight(x: Array) -> Array:
+        near = ((CUBIC_A + 2) * x - (CUBIC_A + 3)) * x * x + 1
+        far = ((CUBIC_A * x - 5 * CUBIC_A) * x + 8 * CUBIC_A) * x - 4 * CUBIC_A
+        return np.asarray(np.where(x <= 1, near, np.where(x < 2, far, 0.0)))
+
+    return _taps_around(size, count, 2, weight)
+
+
+def area(size: int, count: int) -> Taps:
+    """Return the taps of averaging `size` pixels over the area of each of `count` places."""
+    ends = np.arange(count + 1) * (size / count)
+    first, last = ends[:-1], ends[1:]
+    most = ceil(size / count) + 1  # places that one may touch
+    index = np.floor(first).astype(np.int64) + np.arange(most)[:, None]
+    covered = np.clip(np.minimum(index + 1, last) - np.maximum(index, first), 0, None)
+    covered = np.where(index < size, covered, 0.0)
+    return _drop_zero_taps(np.clip(index, 0, size - 1), covered / covered.sum(axis=0))
+
+
+def _taps_around(size: int, count: int, reach: int, weight: Callable[[Array], Array]) -> Taps:
+    """Return the taps within `reach` places of each, with the `weight` of their distance."""
+    at = (np.arange(count) + 0.5) * (size / count) - 0.5
+    index = np.floor(at).astype(np.int64) + np.arange(1 - reach, 1 + reach)[:, None]
+    return _drop_zero_taps(np.clip(index, 0, size - 1), weight(np.abs(index - at)))
+
 
 Weights = tuple[float, ...]
 ONCE: Weights = (1.0,)
@@ -272,3 +363,91 @@ def _sigmas(sigma: object) -> tuple[float | None, float | None]:
             f"got {shown(sigma)}"
         )
     return float(found[0]), float(found[1])
+
+
+WEIGHTED: dict[str, Callable[[int, int], Taps]] = {"linear": linear, "cubic": cubic, "area": area}
+INTERPOLATIONS = ("nearest", *WEIGHTED)
+MAX_SIDE = 1 << 20
+"""The most pixels of a side."""
+
+
+@dataclass(frozen=True)
+class Resize(Filter):
+    """An image of `width` x `height` pixels."""
+
+    name: ClassVar[str] = "resize"
+    width: int
+    height: int
+    interpolation: str
+    """A name of INTERPOLATIONS."""
+
+    def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
+        shape = x.type.shape
+        wanted = dict(zip(axes(shape), (self.width, self.height), strict=True))
+        if self.interpolation == "nearest":
+            return (picked(sketch.add, x, {a: nearest(shape[a], n) for a, n in wanted.items()}),)
+        y = sketch.floats(x)
+        for axis, count in wanted.items():
+            y = apply_taps(sketch, y, axis, WEIGHTED[self.interpolation](shape[axis], count))
+        return (sketch.like(x, y),)
+
+
+def resize(
+    image: Array,
+    size: int | tuple[int, int],
+    interpolation: str = "linear",
+    backend: str | Backend = "auto",
+) -> Array:
+    """`image` in another size: OpenCV's `resize`.
+
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is like it, of uint8
+    rounded to the nearest and saturated. size: (width, height) in pixels, or one for both.
+    interpolation: "nearest"; "linear" or "cubic" between the middles of pixels, without smoothing
+    where it shrinks, as OpenCV and PyTorch have it; or "area", the mean of what a pixel covers,
+    for smaller pictures. Raises ShapeError for other arguments.
+    """
+    width, height = check_sizes("resize", "size", size, most=MAX_SIDE)
+    if not isinstance(interpolation, str) or interpolation not in INTERPOLATIONS:
+        expected = f"one of {INTERPOLATIONS}"
+        raise ShapeError(f"resize: interpolation must be {expected}, got {shown(interpolation)}")
+    return Resize(width, height, interpolation)(image, backend)[0]
+
+
+LUMA = (0.299, 0.587, 0.114)
+"""The weights of red, green and blue: ITU-R BT.601."""
+LUMA_OF_BYTES = (9798 / 32768, 19235 / 32768, 3735 / 32768)
+"""The same as OpenCV rounds them, so that sums of bytes are exact."""
+
+
+@dataclass(frozen=True)
+class Grey(Filter):
+    """A weighted sum of three channels."""
+
+    name: ClassVar[str] = "grey"
+
+    def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
+        shape = x.type.shape
+        if len(shape) < 3 or shape[-1] not in (3, 4):
+            raise ShapeError(
+                f"grey: image must be H x W x 3 or 4, or a batch of such, got shape {shape}"
+            )
+        luma = LUMA_OF_BYTES if x.type.dtype is DType.uint8 else LUMA
+        taps = np.arange(3, dtype=np.int32)[:, None], np.array(luma, np.float32)[:, None]
+        axis = len(shape) - 1
+        sums = sketch.add(Squeeze((axis,)), apply_taps(sketch, sketch.floats(x), axis, taps))
+        return (sketch.like(x, sums, HALF_UP),)
+
+    def split_axis(self, shape: Shape) -> int | None:
+        """Return the axis of images or rows: a pixel needs all of its channels."""
+        axis = 0 if len(shape) == 3 or shape[0] > 1 else 1
+        return axis if shape[axis] > 1 else None
+
+
+def grey(image: Array, backend: str | Backend = "auto") -> Array:
+    """The grey values of a picture of red, green, blue and perhaps alpha, which does not count.
+
+    image: uint8 or float32, H x W x C or N x H x W x C with C 3 or 4; the result is like it
+    without its last dimension: 0.299 R + 0.587 G + 0.114 B. OpenCV's `cvtColor` with
+    `COLOR_RGB2GRAY`, exactly for uint8. Raises ShapeError for another image.
+    """
+    return Grey()(image, backend)[0]
