@@ -94,11 +94,11 @@ def replaced(entry: dict[str, Any]) -> bool:
     if not Path(entry["file"]).stem.endswith("-prologue"):
         return False
     kernel, board = kernel_of(entry["file"]), architecture_called(entry["target"])
-    return 1 not in kernel.where.sizes.get("prologue", Range()) or any(
+    return 1 not in kernel.suits.get("prologue", Range()) or any(
         other.path == kernel.path
         and other.layouts == kernel.layouts
         and other.priority > kernel.priority
-        and "prologue" in other.where.sizes
+        and "prologue" in other.suits
         and other.architectures.fit(board) == SUITS
         for other in KERNELS.values()
     )

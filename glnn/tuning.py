@@ -151,12 +151,12 @@ class _Search:
         self._operands = {
             name: np.asarray(
                 generator.random(one.shape, dtype=np.float32) - np.float32(0.5),
-                np.float16 if name in spec.halves else np.float32,
+                np.float16 if name in spec.fp16_operands else np.float32,
             )
             for name, one in spec.operands
-            if name not in spec.bytes
+            if name not in spec.int8_operands
         }
-        for name in spec.bytes:
+        for name in spec.int8_operands:
             self._operands[name] = generator.integers(-127, 128, spec.shape(name), np.int8)
         kind = np.float64 if spec.op.flops(spec.shapes) <= EXACT else np.float32
         self._expected = spec.compute(

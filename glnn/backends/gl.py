@@ -147,7 +147,7 @@ class GlBackend(Programs):
 
     @property
     def takes_bytes(self) -> bool:
-        return any(kernel.bytes for kernel in declared() if kernel.backend == self.name)
+        return any(kernel.int8_operands for kernel in declared() if kernel.backend == self.name)
 
     def launches(self, kernel: Kernel, spec: OpSpec) -> int:
         """Return the number of launches among which the work of `spec` is divided."""
@@ -180,13 +180,13 @@ class GlBackend(Programs):
         offers, layouts = self.device.capabilities, self.layouts(kernel, spec)
         return {
             name: kernel.sampler(texel, layouts[name].words(spec.types[name]), offers)
-            for name, texel in textures(kernel, spec.epilogue, spec.halves).items()
+            for name, texel in textures(kernel, spec.epilogue, spec.fp16_operands).items()
             if name in spec.shapes
         }
 
     def copies(self, choice: Choice, spec: OpSpec) -> Mapping[str, int]:
         assert isinstance(choice, Kernel)
-        texels = textures(choice, spec.epilogue, spec.halves)
+        texels = textures(choice, spec.epilogue, spec.fp16_operands)
         layouts = self.layouts(choice, spec)
         found = {
             k: DataTexture.bytes_for(layouts[k].words(spec.types[k]), texels[k], sampler)
@@ -207,7 +207,7 @@ class GlBackend(Programs):
         self, spec: OpSpec, kernel: Kernel, buffers: Mapping[str, BufferPart]
     ) -> dict[str, Fetched]:
         """Return the textures by which `kernel` reads operands of `spec` in `buffers`."""
-        texels = textures(kernel, spec.epilogue, spec.halves)
+        texels = textures(kernel, spec.epilogue, spec.fp16_operands)
         found: dict[str, Fetched] = {}
         for name, sampler in self._samplers(kernel, spec).items():
             buffer = buffers[name]

@@ -219,7 +219,7 @@ def _operands(
             if kind is not DType.bool:
                 bounds = np.iinfo(kind.numpy)
                 least, most = bounds.min, bounds.max  # the sign, too
-                if spec.layouts.get(name) != PACKED.name and name not in spec.bytes:
+                if spec.layouts.get(name) != PACKED.name and name not in spec.int8_operands:
                     most = min(100 * reach - 1, most)
                     least = 0 if reach == 1 else max(-most, least)
             numbers: Array = generator.integers(least, most + 1, shape)

@@ -225,7 +225,7 @@ def _with(schedule: Schedule, entry: Entry, lies: Mapping[str, Layout]) -> Entry
     if entry.host or not isinstance(kernel, Kernel) or device is None or entry.task.joins:
         return None
     offers, here = device.capabilities, spec.hinted
-    if not all(map(kernel.takes_strips, lies)) or here.split(kernel, offers):
+    if not all(map(kernel.takes_subviews, lies)) or here.split(kernel, offers):
         return None
     if "full" in spec.extents.values() and (spec.extents.keys() | {"out"}) & lies.keys():
         return None  # what lies as the result does is to do so still

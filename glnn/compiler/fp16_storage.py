@@ -67,14 +67,14 @@ def _tensors(entry: Entry) -> dict[str, str]:
 
 
 def _able(schedule: Schedule, entry: Entry) -> set[str]:
-    """The memories of `entry` that its kernel reads and writes as halves in their layouts."""
+    """The memories of `entry` that its kernel reads and writes as float16 in their layouts."""
     if entry.host or entry.task.more or not isinstance(entry.choice, Kernel):
         return set()
-    halves = entry.choice.as_halves(entry.spec.extents)
+    candidates = entry.choice.fp16_candidates(entry.spec.extents)
     unable = {
         schedule.tensors[tensor].memory
         for name, tensor in _tensors(entry).items()
-        if name not in halves or not _lies(entry, name)
+        if name not in candidates or not _lies(entry, name)
     }
     return _memories(schedule, entry) - unable
 

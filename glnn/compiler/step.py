@@ -88,7 +88,7 @@ class Step:
         copies = {name: nbytes for name, nbytes in copies.items() if name not in again}
         packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in kept.items()}
         halves = {name: one for name, one in kept.items() if one.dtype is DType.float16}
-        small = {name: kept[name] for name in entry.spec.bytes if name in kept}
+        small = {name: kept[name] for name in entry.spec.int8_operands if name in kept}
         return cls(
             name=task.name,
             layer=task.layer,

@@ -477,7 +477,7 @@ def _forms_of_kernel(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator
             continue
         if why_not(adapted, spec, offers) is not None:
             continue
-        plain = spec.epilogue is None and not spec.halves and not spec.bytes
+        plain = spec.epilogue is None and not spec.fp16_operands and not spec.int8_operands
         if kernel.stages:
             if spec not in known:
                 yield Form(adapted, spec, plain, name=kernel.name)
@@ -510,8 +510,8 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[OpSpec]:
     yield from bare
     for spec in bare if full else bare[:1]:
         yield from _in_every_layout(kernel, spec)
-        smaller = [(name, DType.float16) for name in kernel.halves]
-        for name, dtype in (*smaller, *((name, DType.int8) for name in kernel.bytes)):
+        smaller = [(name, DType.float16) for name in kernel.fp16_operands]
+        for name, dtype in (*smaller, *((name, DType.int8) for name in kernel.int8_operands)):
             if name in spec.types and spec.types[name].dtype is DType.float32:
                 yield spec.stored({name}, dtype)
     if kernel.epilogue:

@@ -89,7 +89,7 @@ def why_not_bound(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str | N
         return f"its prologue has {before} operands, of {blocks} storage blocks {taken} are taken"
     if epilogue is None:
         return None
-    bound = _buffers(epilogue, taken + before, blocks, spec.halves)
+    bound = _buffers(epilogue, taken + before, blocks, spec.fp16_operands)
     if bound.in_place is not None and kernel.in_place in spec.shapes:
         return f"its epilogue reads {bound.in_place} where {kernel.in_place} lies"
     if len(bound.places) + (bound.in_place is not None) == count:
@@ -113,7 +113,7 @@ def bind(kernel: Kernel, spec: OpSpec, device: Capabilities, samplers: Mapping[s
     if epilogue is None:
         return Bound(before)
     blocks = device.max_compute_shader_storage_blocks
-    bound = _buffers(epilogue, taken + len(before), blocks, spec.halves)
+    bound = _buffers(epilogue, taken + len(before), blocks, spec.fp16_operands)
     return replace(bound, places={**before, **bound.places})
 
 

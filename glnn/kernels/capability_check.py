@@ -91,13 +91,13 @@ def why_not_spec(kernel: Kernel, spec: OpSpec) -> str | None:
         return f"it takes no operand {missing[0]}"
     if reason := why_not_epilogue(kernel, spec.epilogue):
         return reason
-    halves = kernel.as_halves(spec.extents)
-    if unfit := [name for name in spec.halves if name not in halves]:
+    candidates = kernel.fp16_candidates(spec.extents)
+    if unfit := [name for name in spec.fp16_operands if name not in candidates]:
         return f"it takes no float16 as {unfit[0]}"
-    if unfit := [name for name in spec.bytes if name not in kernel.bytes]:
+    if unfit := [name for name in spec.int8_operands if name not in kernel.int8_operands]:
         return f"it takes no int8 as {unfit[0]}"
     stacks = spec.op.stacks(spec.shapes)
-    if unknown := [name for name in stacks if not kernel.operands[name].stacks]:
+    if unknown := [name for name in stacks if not kernel.operands[name].batched]:
         return f"it takes one matrix as {unknown[0]}, no stack of them"
     for name in kernel.layouts:
         text = kernel.wants(name)[0]
@@ -106,13 +106,13 @@ def why_not_spec(kernel: Kernel, spec: OpSpec) -> str | None:
         if shape is not None and ranks is not None and len(shape) - (name in stacks) not in ranks:
             return f"layout {text} does not take {name} of shape {shape}"
     defines = spec.defines(kernel)
-    kernel.check_names("where", {**kernel.where.attributes, **kernel.where.bounds}, defines)
+    kernel.check_names("requires", {**kernel.requires.values, **kernel.requires.ranges}, defines)
     for floats in kernel.attributes.values():
         kernel.check_names("operands", floats.names, {**kernel.tune, **defines})
-    for name, value in kernel.where.attributes.items():
+    for name, value in kernel.requires.values.items():
         if defines[name] != value:
             return f"{name} is {defines[name]}, it needs {value}"
-    for name, bounds in kernel.where.bounds.items():
+    for name, bounds in kernel.requires.ranges.items():
         if defines[name] not in bounds:
             return f"{name} is {defines[name]}, it needs {bounds}"
     if isinstance(spec.op, Reorder):
@@ -144,7 +144,7 @@ def why_not_here(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str | No
         return None
     layouts = spec.chosen_layouts(kernel)
     most = device.max_shader_storage_block_size
-    fetched = textures(kernel, spec.epilogue, spec.halves)
+    fetched = textures(kernel, spec.epilogue, spec.fp16_operands)
     for name, layout in layouts.items():
         shape = spec.shape(name)
         words = layout.words(spec.types[name])

@@ -26,7 +26,8 @@ from glnn.kernels.manifest import (
     Launch,
     Operand,
     Quantity,
-    Where,
+    Range,
+    Requirements,
     read,
     under,
 )
@@ -64,10 +65,11 @@ class Kernel:
     # dimension: for what each invocation, or workgroup, computes of a row. None: it takes none.
     prologue: tuple[Along, ...] | None = None
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the default first
-    where: Where = field(default_factory=Where)
+    requires: Requirements = field(default_factory=Requirements)
+    suits: Mapping[str, Range] = field(default_factory=dict)  # the sizes that it is meant for
     architectures: Architectures = field(default_factory=Architectures)
     priority: int = 0  # among the kernels that suit, the greatest is the default
-    rate: int = 0  # how fast it is where no processor waits, among its priority; 0: unsaid
+    throughput_rank: int = 0  # among its priority, where no processor waits; 0: unsaid
     tolerance: float = 1e-5  # the relative error that its results may have
     folder: Path | None = None  # the user's, which it was found in; None where it ships with glnn
     edition: int = 0  # another one where its files had changed when they were read again
@@ -104,16 +106,16 @@ class Kernel:
         if self.stages and self.stages not in LOWERINGS:
             raise DeclarationError(f"expected one of {sorted(LOWERINGS)}", "stages")
         forms = (STAGE,) if self.stages else EPILOGUES
-        if self.rate < 0 or (self.rate and not self.launch.grid):
-            raise DeclarationError("expected at least 0, and a launch.grid", "rate")
+        if self.throughput_rank < 0 or (self.throughput_rank and not self.launch.grid):
+            raise DeclarationError("expected at least 0, and a launch.grid", "throughput_rank")
         if self.epilogue and self.epilogue.form not in forms:
             raise DeclarationError(f"expected one of {forms}", "epilogue", "form")
         if len(self.wants("out")) != 1:
             raise DeclarationError("expected one layout", "operands", "out")
-        if self.operands["out"].bytes:
-            raise DeclarationError("a result is float32", "operands", "out", "bytes")
-        if self.operands["out"].halves and self.backend == "feedback":
-            raise DeclarationError("what is captured is float32", "operands", "out", "halves")
+        if self.operands["out"].int8:
+            raise DeclarationError("a result is float32", "operands", "out", "int8")
+        if self.operands["out"].fp16 and self.backend == "feedback":
+            raise DeclarationError("what is captured is float32", "operands", "out", "fp16")
         for name, operand in self.operands.items():
             with under("operands"), under(name):
                 self._check_place(operand, (RESULTS if name == "out" else PLACES)[self.backend])
@@ -162,22 +164,22 @@ class Kernel:
         return {name: operand.layout for name, operand in self.operands.items()}
 
     @cached_property
-    def halves(self) -> tuple[str, ...]:
+    def fp16_operands(self) -> tuple[str, ...]:
         """The operands that may be float16 as well as float32."""
-        return tuple(name for name, operand in self.operands.items() if operand.halves)
+        return tuple(name for name, operand in self.operands.items() if operand.fp16)
 
-    def as_halves(self, extents: Mapping[str, str]) -> frozenset[str]:
+    def fp16_candidates(self, extents: Mapping[str, str]) -> frozenset[str]:
         """Return all operands that may be float16, full-size epilogue operands included.
 
         These may be wherever `out` may be. extents: the broadcast extent of each epilogue operand.
         """
         full = (name for name, extent in extents.items() if extent == "full")
-        return frozenset((*self.halves, *(full if "out" in self.halves else ())))
+        return frozenset((*self.fp16_operands, *(full if "out" in self.fp16_operands else ())))
 
     @cached_property
-    def bytes(self) -> tuple[str, ...]:
+    def int8_operands(self) -> tuple[str, ...]:
         """The operands that may be int8, four numbers in a word."""
-        return tuple(name for name, operand in self.operands.items() if operand.bytes)
+        return tuple(name for name, operand in self.operands.items() if operand.int8)
 
     @cached_property
     def bindings(self) -> dict[str, int]:
@@ -242,10 +244,10 @@ class Kernel:
         """Return the layouts accepted for `name`, which `x*` may declare for x0, x1, ..."""
         return self.layouts.get(name) or self.layouts.get(name.rstrip("0123456789") + MANY, ())
 
-    def takes_strips(self, name: str) -> bool:
+    def takes_subviews(self, name: str) -> bool:
         """Return True where `name`, or `out`, may be a channel range of wider images."""
         one = self.operands.get(name) or self.operands.get(name.rstrip("0123456789") + MANY)
-        return one is not None and one.strips
+        return one is not None and one.subviews
 
     def check_names(self, key: str, names: Iterable[str], known: Container[str]) -> None:
         """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""
@@ -253,16 +255,17 @@ class Kernel:
             with _said(self.declaration, self.name):
                 raise DeclarationError(f"{self.op} has no {sorted(unknown)[0]}", key)
 
-    def suits(self, sizes: Mapping[str, int], architecture: str | None) -> bool:
+    def is_suited(self, sizes: Mapping[str, int], architecture: str | None) -> bool:
         """Return True where it is meant for these sizes (`outputs` among them) on `architecture`.
 
         An architecture on which it is used only where predicted to be faster counts, too. Raises
         ShaderError where the declaration names sizes that the op does not have.
         """
-        wanted = self.where.sizes
-        self.check_names("where", wanted, sizes)
+        self.check_names("suits", self.suits, sizes)
         fit = self.architectures.fit(architecture)
-        return fit in (SUITS, PREDICTED) and all(sizes[name] in wanted[name] for name in wanted)
+        return fit in (SUITS, PREDICTED) and all(
+            sizes[name] in meant for name, meant in self.suits.items()
+        )
 
     def with_parameters(self, **values: int) -> Kernel:
         """Return the kernel with other defaults. Raises ShaderError for an unknown parameter."""

@@ -100,7 +100,7 @@ class Lying:
         """
         wanted = kernel.wants(name)
         lies = parse(self.layouts.get(name, "R"))
-        if isinstance(lies, Strip) and kernel.takes_strips(name):
+        if isinstance(lies, Strip) and kernel.takes_subviews(name):
             return (lies.name,) if {ANY, lies.whole.name} & {*wanted} else wanted
         if name == "x" and prologue_of(self.op) is not None:
             return wanted[:1]

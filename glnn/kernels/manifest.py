@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from math import prod
@@ -14,6 +14,16 @@ from glnn.graph.epilogue import Extent
 from glnn.kernels.architecture import ARCHITECTURES
 from glnn.layout import parse
 
+RENAMED: Mapping[str, tuple[str, ...]] = {
+    "also": ("aliases",),
+    "bytes": ("int8",),
+    "halves": ("fp16",),
+    "rate": ("throughput_rank",),
+    "stacks": ("batched",),
+    "strips": ("subviews",),
+    "where": ("requires", "suits"),
+}
+"""Keys of former declarations, by which a user's folder is told what they are called."""
 Reader = Callable[[Any], Any]
 """Function that converts a TOML value, or raises DeclarationError."""
 
@@ -105,10 +115,17 @@ def keyed(value: Any, keys: Mapping[str, Reader]) -> dict[str, Any]:
     found = {}
     for name, part in entries(value):
         if name not in keys:
+            check_renamed(name, keys)
             raise DeclarationError(f"unknown key {name!r}, expected one of {sorted(keys)}")
         with under(name):
             found[name] = keys[name](part)
     return found
+
+
+def check_renamed(name: str, keys: Container[str]) -> None:
+    """Raise DeclarationError where `name` is the former name of one of `keys`."""
+    if new := [repr(key) for key in RENAMED.get(name, ()) if key in keys]:
+        raise DeclarationError(f"key {name!r} is now called {' or '.join(new)}")
 
 
 def entries(value: Any) -> Iterator[tuple[str, Any]]:
@@ -261,10 +278,10 @@ class Operand:
     texels: str | None = None  # that by which it is fetched from its own memory (compute)
     attribute: Quantity | None = None  # the floats that a vertex takes of it (feedback)
     in_place: bool = False  # the result takes its memory
-    stacks: bool = False  # it may be a stack of matrices, too
-    halves: bool = False  # it may be float16, too
-    bytes: bool = False  # it may be int8, too, four numbers in a word
-    strips: bool = False  # it may be some channels of wider images, too (layout/strip.py)
+    batched: bool = False  # it may be a batch of matrices, too
+    fp16: bool = False  # it may be float16, too
+    int8: bool = False  # it may be int8, too, four numbers in a word
+    subviews: bool = False  # it may be some channels of wider images, too (layout/strip.py)
 
     def __post_init__(self) -> None:
         try:
@@ -274,8 +291,8 @@ class Operand:
         for key, given in (("texture", self.texture), ("texels", self.texels)):
             if given is not None and given not in TEXELS:
                 raise DeclarationError(f"expected one of {sorted(TEXELS)}, got {given!r}", key)
-        if self.bytes and (self.texture or self.texels):
-            raise DeclarationError("expected a buffer: no texel holds them", "bytes")
+        if self.int8 and (self.texture or self.texels):
+            raise DeclarationError("expected a buffer: no texel holds them", "int8")
         if len(self.places) > 1:
             raise DeclarationError(f"expected one place for it, got {' and '.join(self.places)}")
 
@@ -311,28 +328,24 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Where:
-    """The specs that a kernel is for."""
+class Requirements:
+    """The values of an op's attributes without which a kernel cannot compute it."""
 
-    attributes: Mapping[str, int] = field(default_factory=dict)  # it needs these values
-    sizes: Mapping[str, Range] = field(default_factory=dict)  # it suits these
-    bounds: Mapping[str, Range] = field(default_factory=dict)  # it needs attributes within these
+    values: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, Range] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, value: Any) -> Where:
-        """Parse a table such as { GROUPS = 1, STRIDE_H = { max = 4 }, m = { max = 4 } }."""
-        ranges = {n: v for n, v in entries(value) if isinstance(v, Mapping)}
-        rest = {n: v for n, v in entries(value) if n not in ranges}
+    def read(cls, table: Any) -> Requirements:
+        """Parse a table such as { GROUPS = 1, STRIDE_H = { max = 4 } }."""
+        ranges = {n: v for n, v in entries(table) if isinstance(v, Mapping)}
+        values = {n: v for n, v in entries(table) if n not in ranges}
         value_of = of_type(int, "an integer, or a table of min and max")
-        read = table_of(record(Range, RANGE))(ranges)
-        bounds = {n: v for n, v in read.items() if n.isupper()}
-        sizes = {n: v for n, v in read.items() if n not in bounds}
-        return cls(table_of(value_of)(rest), sizes, bounds)
+        return cls(table_of(value_of)(values), table_of(record(Range, RANGE))(ranges))
 
     @property
     def least(self) -> dict[str, int]:
         """The smallest admissible value of each attribute that the declaration requires."""
-        return {**self.attributes, **{n: one.min for n, one in self.bounds.items() if one.min}}
+        return {**self.values, **{n: one.min for n, one in self.ranges.items() if one.min}}
 
 
 @dataclass(frozen=True)
@@ -412,10 +425,10 @@ OPERAND: Mapping[str, Reader] = {
     "texels": text,
     "attribute": Quantity.read,
     "in_place": flag,
-    "stacks": flag,
-    "halves": flag,
-    "bytes": flag,
-    "strips": flag,
+    "batched": flag,
+    "fp16": flag,
+    "int8": flag,
+    "subviews": flag,
 }
 LAUNCH: Mapping[str, Reader] = {
     "workgroup": list_of(Quantity.read),
@@ -436,13 +449,14 @@ KEYS: Mapping[str, Reader] = {
     "launch": record(Launch, LAUNCH),
     "epilogue": record(Finish, FINISH),
     "tune": table_of(_values),
-    "where": Where.read,
+    "requires": Requirements.read,
+    "suits": table_of(record(Range, RANGE)),
     "architectures": Architectures.read,
     "priority": whole,
-    "rate": whole,
+    "throughput_rank": whole,
     "tolerance": share,
 }
-"""Readers of all keys of a declaration except `variants` and `also`."""
+"""Readers of all keys of a declaration except `variants` and `aliases`."""
 SHORT = {"operands": "layout", "architectures": "fit"}
 """The inner key that a plain value stands for, by table whose entries may be plain values."""
 
@@ -464,13 +478,15 @@ def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]
 
 
 def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
-    """Return the declaration of a kernel by op: for `op`, and for each op under the key `also`.
+    """Return the declaration of a kernel by op: for `op`, and for each op in the table `aliases`.
 
     Raises DeclarationError.
     """
-    own = {key: value for key, value in declared.items() if key != "also"}
-    with under("also"):
-        others = table_of(lambda one: spelled(dict(entries(one))))(declared.get("also", {}))
+    for key in declared:
+        check_renamed(key, ("aliases",))
+    own = {key: value for key, value in declared.items() if key != "aliases"}
+    with under("aliases"):
+        others = table_of(lambda one: spelled(dict(entries(one))))(declared.get("aliases", {}))
     return {op: own, **{other: _merged(own, differs) for other, differs in others.items()}}
 
 

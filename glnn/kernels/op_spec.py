@@ -228,7 +228,7 @@ class OpSpec:
         return dict(self.given)
 
     @cached_property
-    def halves(self) -> tuple[str, ...]:
+    def fp16_operands(self) -> tuple[str, ...]:
         """The names of the operands that are float16, and `out` where the first result is."""
         return tuple(name for name, one in self.types.items() if one.dtype is DType.float16)
 
@@ -238,7 +238,7 @@ class OpSpec:
         return self.results[0].shape
 
     @cached_property
-    def bytes(self) -> tuple[str, ...]:
+    def int8_operands(self) -> tuple[str, ...]:
         """The names of the weights that are int8, four of them in a word."""
         types = dict(self.operands)
         return tuple(n for n in self.op.bytes if n in types and types[n].dtype is DType.int8)
@@ -253,8 +253,8 @@ class OpSpec:
             **{name.upper(): value for name, value in self.op.derived(self.own).items()},
             **self.op.defines(self.own),
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
-            **{f"{name.upper()}_HALF": 1 for name in self.halves},
-            **{f"{name.upper()}_BYTES": 1 for name in self.bytes},
+            **{f"{name.upper()}_HALF": 1 for name in self.fp16_operands},
+            **{f"{name.upper()}_BYTES": 1 for name in self.int8_operands},
             **({} if made is None else made.defines),
             **({} if kernel is None else self.lies.defines(kernel)),
         }
@@ -271,7 +271,7 @@ class OpSpec:
 
     @cached_property
     def meant_sizes(self) -> dict[str, int]:
-        """The sizes that a declaration's `where` may restrict, except for the operands' layouts."""
+        """The sizes that a declaration's `suits` may restrict, except for the operands' layouts."""
         own = {"outputs": prod(self.output), "prologue": int(self.prologue is not None)}
         return {**self.op_sizes, **own}
 
@@ -327,7 +327,7 @@ class OpSpec:
         if key not in self.memo:
             self.memo[key] = self.lies.chosen(kernel)
         found = dict(self.memo[key])
-        found |= {name: narrowed(found[name]) for name in self.bytes if name in found}
+        found |= {name: narrowed(found[name]) for name in self.int8_operands if name in found}
         if split is not None and split.weight is not None:  # parts are of what lies as is wanted
             found["x"] = parse(kernel.wants("x")[0]).at(self.shape("x"))
             found["weight"] = split.weight
@@ -354,7 +354,7 @@ class OpSpec:
         first = self._first
         if first not in kernel.layouts:
             return True
-        key = "fits", kernel.wants(first), kernel.takes_strips(first)  # all that it depends on
+        key = "fits", kernel.wants(first), kernel.takes_subviews(first)  # all that it depends on
         if key not in self.memo:
             self.memo[key] = self.lies.among(first, self.first_layout, kernel)
         found: bool = self.memo[key]

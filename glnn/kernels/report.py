@@ -76,15 +76,15 @@ class Example:
         """
         if not kernel.generate:
             name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
-            defines = {**kernel.defaults, **kernel.where.least, **_lying(kernel)}
+            defines = {**kernel.defaults, **kernel.requires.least, **_lying(kernel)}
             yield cls(name, kernel, defines, texts)
             if kernel.prologue is not None and not kernel.stages:
                 own = {**written(kernel, None, Bound()), **_prepared(kernel)}
                 yield cls(f"{name}-prologue", kernel, defines, own)
-            for operand in kernel.halves:
+            for operand in kernel.fp16_operands:
                 half = {**defines, f"{operand.upper()}_HALF": 1}
                 yield cls(f"{name}-float16-{operand}", kernel, half, texts)
-            for operand in kernel.bytes:
+            for operand in kernel.int8_operands:
                 packed = {**defines, f"{operand.upper()}_BYTES": 1}
                 yield cls(f"{name}-int8-{operand}", kernel, packed, texts)
             return
@@ -98,7 +98,7 @@ class Example:
             if why_not_spec(adapted, spec):
                 continue
             defines = {**kernel.defaults, **spec.defines(kernel)}
-            if any(defines[key] != value for key, value in kernel.where.attributes.items()):
+            if any(defines[key] != value for key, value in kernel.requires.values.items()):
                 continue
             texts = {} if made is None else made.texts
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)

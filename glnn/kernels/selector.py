@@ -170,7 +170,7 @@ def suits(kernel: Kernel, spec: OpSpec, device: Capabilities, tuned: Tuned) -> b
     """Return True where the chosen `kernel` suits `spec`, by its declaration or by tuning."""
     found = tuned.find(kernel.backend, spec)
     best = found is not None and found.kernel == kernel.name
-    return best or kernel.suits(_sizes(spec, kernel), architecture(device))
+    return best or kernel.is_suited(_sizes(spec, kernel), architecture(device))
 
 
 def alternatives(
@@ -190,7 +190,7 @@ def alternatives(
     whole = not chosen.stages
     for kernel in _preferred(kernels, spec, device, {}):
         sizes = _sizes(spec.hinted, kernel)
-        if kernel.stages and not kernel.suits(sizes, architecture(device)):
+        if kernel.stages and not kernel.is_suited(sizes, architecture(device)):
             continue
         for version in kernel.versions if kernel.stages or not whole else ():
             refusal = _refusal(version, spec, device, verdicts, ask)
@@ -226,10 +226,10 @@ def _preferred(
 
         def order(k: Kernel) -> tuple[int, int, bool, float]:
             first = spec.lies.moved(k), -k.priority, not spec.fits(k)
-            return *first, -_rate(k, spec, device)
+            return *first, -_throughput_rank(k, spec, device)
 
         found.sort(key=order)
-    suiting = [kernel for kernel in found if kernel.suits(_sizes(spec, kernel), here)]
+    suiting = [kernel for kernel in found if kernel.is_suited(_sizes(spec, kernel), here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
     fast = _fast(timed, spec, pace(here))
     yield from fast
@@ -238,17 +238,19 @@ def _preferred(
     yield from (kernel for kernel in reversed(rest) if kernel not in fast)
 
 
-def _rate(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:
-    """Return the declared rate of `kernel` times its occupancy; 0 where either is unknown."""
-    if not kernel.rate or not device.multiprocessors:
+def _throughput_rank(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:
+    """Return the throughput rank of `kernel` times its occupancy; 0 where either is unknown."""
+    if not kernel.throughput_rank or not device.multiprocessors:
         return 0.0
     sizes = spec.sizes(kernel)
-    return kernel.rate * kernel.launch.filled(sizes, kernel.defaults, device.multiprocessors)
+    return kernel.throughput_rank * kernel.launch.filled(
+        sizes, kernel.defaults, device.multiprocessors
+    )
 
 
 def _sizes(spec: OpSpec, kernel: Kernel) -> dict[str, int]:
-    """Return the sizes that `where` may restrict; `taken` is 1 if the first layout is accepted."""
-    return {**spec.meant_sizes, "taken": int(spec.fits(kernel))}
+    """Return the sizes that `suits` may restrict, `accepts_layout` (0 or 1) among them."""
+    return {**spec.meant_sizes, "accepts_layout": int(spec.fits(kernel))}
 
 
 def _fast(kernels: Iterable[Kernel], spec: OpSpec, of: Pace) -> list[Kernel]:

@@ -223,7 +223,7 @@ def program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
 
 
 def _program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
-    fetched = textures(kernel, spec.epilogue, spec.halves)
+    fetched = textures(kernel, spec.epilogue, spec.fp16_operands)
     samplers = {
         name: kernel.sampler(fetched[name], layout.words(spec.types[name]), device)
         for name, layout in spec.chosen_layouts(kernel).items()
@@ -290,7 +290,7 @@ def allowed(kernel: Kernel, spec: OpSpec) -> float:
     expressions = [spec.op.expr] if isinstance(spec.op, Pointwise) else []
     expressions += [one.expr for one in (spec.prologue, spec.epilogue) if one]
     rounds = any(row.name == "cast_float16" for expr in expressions for row in expr.functions)
-    rounds = rounds or "out" in spec.halves
+    rounds = rounds or "out" in spec.fp16_operands
     return max(kernel.tolerance, ROUNDED) if rounds else kernel.tolerance
 
 

@@ -60,14 +60,16 @@ def allowed(op: str, kernel: str | None) -> float:
 
 def of_halves(op: str) -> list[tuple[str, str, str]]:
     """(backend, kernel, operand) for every operand that a kernel of `op` takes as float16."""
-    found = [(b, k.name, name) for b in BACKENDS for k in kernels_for(op, b) for name in k.halves]
+    found = [
+        (b, k.name, name) for b in BACKENDS for k in kernels_for(op, b) for name in k.fp16_operands
+    ]
     return [one for one in found if one[2] != "out"]
 
 
 def rounding(op: str) -> list[str]:
     """The compute kernels of `op` that store results as float16, those made of stages aside."""
     known = kernels_for(op, "compute")
-    return [k.name for k in known if "out" in k.halves and not k.stages]
+    return [k.name for k in known if "out" in k.fp16_operands and not k.stages]
 
 
 def taken(kernel: Kernel, spec: OpSpec) -> Kernel | None:

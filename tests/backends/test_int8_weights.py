@@ -30,7 +30,7 @@ CONVOLUTIONS = [
 
 def of_bytes(op: str) -> list[tuple[str, str]]:
     """(backend, kernel) for every kernel of `op` that takes weights of int8."""
-    return [(b, k.name) for b in BACKENDS for k in kernels_for(op, b) if k.bytes]
+    return [(b, k.name) for b in BACKENDS for k in kernels_for(op, b) if k.int8_operands]
 
 
 def made(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +85,7 @@ def test_who_takes_none_says_so(opened, name, op) -> None:
         ),
     }
     spec = OpSpec.of(*of[op], {})
-    without = [k.name for k in kernels_for(op, name) if not k.bytes and not k.generate]
+    without = [k.name for k in kernels_for(op, name) if not k.int8_operands and not k.generate]
     assert without
     reasons = [backend.why_not(spec, kernel) for kernel in without]
     assert None not in reasons

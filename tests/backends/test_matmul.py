@@ -87,7 +87,7 @@ def test_products_in_float16(opened, rng, kernel, dtype) -> None:
 def test_what_takes_no_halves_is_refused(opened, name) -> None:
     backend = opened(name)
     halves = OpSpec.of(Matmul(), {"x": (3, 5), "weight": TensorType((7, 5), DType.float16)}, {})
-    assert "weight" in backend.choose(halves).halves
+    assert "weight" in backend.choose(halves).fp16_operands
     document = {"compute": "scalar_nn", "feedback": "cronin_ab"}[name]
     with pytest.raises(UnsupportedOpError, match=f"{document}.*it takes no float16 as weight"):
         backend.choose(halves, document)
@@ -225,12 +225,12 @@ def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kerne
     most = allowed("matmul", kernel)
     assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= most
     declared = next(k for k in kernels_for("matmul", "compute") if k.name == kernel)
-    for operand in set(declared.halves) & set(operands):
+    for operand in set(declared.fp16_operands) & set(operands):
         operands[operand] = operands[operand].astype(np.float16).astype(np.float32)
         halves = {**operands, operand: operands[operand].astype(np.float16)}
         got = run(small_blocks, Matmul(), halves, kernel, epilogue)
         assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= most
-    for operand in declared.bytes:
+    for operand in declared.int8_operands:
         packed = np.rint(40 * operands[operand]).clip(-127, 127).astype(np.int8)
         operands[operand] = packed.astype(np.float32)
         got = run(small_blocks, Matmul(), {**operands, operand: packed}, kernel, epilogue)

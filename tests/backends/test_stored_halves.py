@@ -64,7 +64,7 @@ def exactly(array: Array) -> Array:
 def test_convolutions(opened, rng, kernel) -> None:
     """Images where that can be, weights, a residual and the result as halves; the bias float32."""
     backend = opened("compute")
-    stored = next(k.halves for k in kernels_for("conv2d", "compute") if k.name == kernel)
+    stored = next(k.fp16_operands for k in kernels_for("conv2d", "compute") if k.name == kernel)
     taken = 0
     of_kind = (shapes for kind, shapes in SHAPES.items() if kernel.startswith(kind))
     for x_shape, w_shape, attributes in next(of_kind, CONVOLUTIONS):

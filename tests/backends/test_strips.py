@@ -111,7 +111,7 @@ KERNELS = [
     (op, kernel.name)
     for op in MAKERS
     for kernel in kernels_for(op, "compute")
-    if any(operand.strips for operand in kernel.operands.values()) and not kernel.stages
+    if any(operand.subviews for operand in kernel.operands.values()) and not kernel.stages
 ]
 
 
@@ -129,7 +129,7 @@ def test_beside_others(opened, rng, op, kernel, c, lies) -> None:
     operator, operands, expected = make(rng, kernel, c)
     layouts: dict[str, str] = {}
     for name, array in {**operands, "out": expected}.items():
-        if declared.takes_strips(name) and array.ndim in (2, 4):
+        if declared.takes_subviews(name) and array.ndim in (2, 4):
             layout = "R4" if array.ndim == 2 else "nhwC4c"
             layouts[name] = strip(array, layout, *STARTS[(lies + len(layouts)) % 4])
     epilogue = finish(bias=True, activation="relu") if finishes else None

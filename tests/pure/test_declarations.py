@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import fields, replace
@@ -28,7 +29,7 @@ from glnn.kernels.manifest import (
     Operand,
     Quantity,
     Range,
-    Where,
+    Requirements,
     read,
 )
 from glnn.kernels.report import ES_HEADERS
@@ -61,10 +62,12 @@ def nested(keys: str, value: object) -> dict[str, object]:
     return value
 
 
-@pytest.mark.parametrize(("rate", "values"), [(-1, {}), (1, {"launch": {}})])
-def test_a_rate_is_of_a_grid_and_no_less_than_0(rate, values) -> None:
-    with pytest.raises(ShaderError, match=r"rate: expected at least 0, and a launch\.grid"):
-        kernel(**{"rate": rate, **values})
+@pytest.mark.parametrize(("rank", "values"), [(-1, {}), (1, {"launch": {}})])
+def test_a_throughput_rank_is_of_a_grid_and_no_less_than_0(rank, values) -> None:
+    with pytest.raises(
+        ShaderError, match=r"throughput_rank: expected at least 0, and a launch\.grid"
+    ):
+        kernel(**{"throughput_rank": rank, **values})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,7 @@ def test_a_rate_is_of_a_grid_and_no_less_than_0(rate, values) -> None:
         ("operands.x.binding", "0", "0"),
         ("operands.x.texture", 4, 4),
         ("operands.x.attribute", ["x"], ["x"]),
-        ("operands.x.stacks", 1, 1),
+        ("operands.x.batched", 1, 1),
         ("operands.x.in_place", "into", "into"),
         ("launch", ["n"], ["n"]),
         ("launch.workgroup", 8, 8),
@@ -102,14 +105,15 @@ def test_a_rate_is_of_a_grid_and_no_less_than_0(rate, values) -> None:
         ("architectures", "NVIDIA", "NVIDIA"),
         ("architectures.NVIDIA", 8, 8),
         ("architectures.NVIDIA.WG_X", [8], [8]),
-        ("where", ["m"], ["m"]),
-        ("where.GROUPS", "1", "1"),
-        ("where.GROUPS", True, True),
-        ("where.m.max", 1.5, 1.5),
-        ("where.m.min", "4", "4"),
+        ("requires", ["m"], ["m"]),
+        ("suits", ["m"], ["m"]),
+        ("requires.GROUPS", "1", "1"),
+        ("requires.GROUPS", True, True),
+        ("suits.m.max", 1.5, 1.5),
+        ("suits.m.min", "4", "4"),
         ("backend", 1, 1),
         ("priority", "high", "high"),
-        ("rate", 1.5, 1.5),
+        ("throughput_rank", 1.5, 1.5),
         ("stages", 1, 1),
         ("generate", 1, 1),
         ("tolerance", 1, 1),
@@ -148,8 +152,8 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
             {"architectures": {"others": {"TM": 2}}, "tune": {"TM": [1]}},
             "architectures.others: expected one of",
         ),
-        ({"where": {"m": {"most": 4}}}, "where.m: unknown key 'most'"),
-        ({"where": {"m": {"min": 5, "max": 4}}}, "where.m.max: expected at least 5, got 4"),
+        ({"suits": {"m": {"most": 4}}}, "suits.m: unknown key 'most'"),
+        ({"suits": {"m": {"min": 5, "max": 4}}}, "suits.m.max: expected at least 5, got 4"),
         ({"epilogue": "vec3"}, "epilogue.form: expected one of"),
         ({"epilogue": {"extents": ["one"]}}, "epilogue: key 'form' is missing"),
         ({"epilogue": {"form": "vec4", "extents": ["two"]}}, "epilogue.extents: unknown extent"),
@@ -202,7 +206,8 @@ VARIANTS = """
 launch = { grid = ["n / TM"] }
 tune = { TM = [4, 2] }
 architectures = { V3D = "unfit", others = "slow" }
-where = { GROUPS = 1, m = { min = 4 } }
+requires = { GROUPS = 1 }
+suits = { m = { min = 4 } }
 [operands]
 x = { layout = "R", binding = 0 }
 out = { layout = "R", binding = 1 }
@@ -210,11 +215,12 @@ out = { layout = "R", binding = 1 }
 summary = "one"
 [variants.other]
 summary = "two"
-operands = { x = "C", out.stacks = true }
+operands = { x = "C", out.batched = true }
 launch.strided = true
 tune = { TM = [8], TN = [1] }
 architectures = { V3D = { TM = 1 }, others = "suits" }
-where = { m = { max = 9 }, STRIDE_H = { max = 4 } }
+requires = { STRIDE_H = { max = 4 } }
+suits = { m = { max = 9 } }
 """
 
 
@@ -229,11 +235,12 @@ def test_variants_say_what_is_theirs(tmp_path) -> None:
         ("other", "two", "k.comp"),
     ]
     assert (one.tune, other.tune) == ({"TM": (4, 2)}, {"TM": (8,), "TN": (1,)})
-    assert other.operands == {"x": Operand(("C",), 0), "out": Operand(("R",), 1, stacks=True)}
+    assert other.operands == {"x": Operand(("C",), 0), "out": Operand(("R",), 1, batched=True)}
     assert [k.launch.strided for k in kernels] == [False, True]
     assert one.launch.grid == other.launch.grid == ((Along("n", Quantity((("TM",),))),),)
-    assert one.where == Where({"GROUPS": 1}, {"m": Range(4)})
-    assert other.where == Where({"GROUPS": 1}, {"m": Range(0, 9)}, {"STRIDE_H": Range(0, 4)})
+    assert one.requires == Requirements({"GROUPS": 1}) and one.suits == {"m": Range(4)}
+    assert other.requires == Requirements({"GROUPS": 1}, {"STRIDE_H": Range(0, 4)})
+    assert other.suits == {"m": Range(0, 9)}
     assert [one.architectures.fit(name) for name in ("V3D", "NVIDIA", None)] == [
         "unfit",
         "slow",
@@ -251,18 +258,18 @@ def test_a_kernel_may_be_for_another_op_too(tmp_path) -> None:
     (tmp_path / "op").mkdir()
     (tmp_path / "op" / "k.comp").write_text("// k")
     declaration = tmp_path / "op" / "k.toml"
-    differs = "{ tune = { TM = [1] }, where.POOL = { min = 1 }, architectures.V3D = 'slow' }"
-    declaration.write_text(f"{VARIANTS}also.more = {differs}\n")
+    differs = "{ tune = { TM = [1] }, requires.POOL = { min = 1 }, architectures.V3D = 'slow' }"
+    declaration.write_text(f"{VARIANTS}aliases.more = {differs}\n")
     more, one, other = read_folder(tmp_path)
     assert [(k.op, k.name) for k in (more, other)] == [("more", "other"), ("op", "other")]
     assert more.like(other) and not more.like(one)
     assert (more.path, more.operands, more.launch) == (other.path, other.operands, other.launch)
     assert (more.tune, other.tune) == ({"TM": (1,), "TN": (1,)}, {"TM": (8,), "TN": (1,)})
-    assert more.where.bounds == {**other.where.bounds, "POOL": Range(1)}
-    assert more.where.least == {"GROUPS": 1, "POOL": 1}
+    assert more.requires.ranges == {**other.requires.ranges, "POOL": Range(1)}
+    assert more.requires.least == {"GROUPS": 1, "POOL": 1}
     assert (more.architectures.fit("V3D"), other.architectures.fit("V3D")) == ("slow", "suits")
-    declaration.write_text(f"{VARIANTS}also.more = 1\n")
-    with pytest.raises(ShaderError, match=r"k\.toml: also\.more: expected a table, got 1"):
+    declaration.write_text(f"{VARIANTS}aliases.more = 1\n")
+    with pytest.raises(ShaderError, match=r"k\.toml: aliases\.more: expected a table, got 1"):
         read_folder(tmp_path)
 
 
@@ -458,3 +465,32 @@ def test_every_epilogue_compiles(tmp_path, called) -> None:
         paths.append(path)
     done = subprocess.run(["glslangValidator", *paths], capture_output=True, text=True)
     assert paths and done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("where = { m = { max = 4 } }", "key 'where' is now called 'requires' or 'suits'"),
+        ("rate = 2", "key 'rate' is now called 'throughput_rank'"),
+        ("operands.x.stacks = true", "operands.x: key 'stacks' is now called 'batched'"),
+        ("operands.x.halves = true", "operands.x: key 'halves' is now called 'fp16'"),
+        ("operands.x.bytes = true", "operands.x: key 'bytes' is now called 'int8'"),
+        ("operands.x.strips = true", "operands.x: key 'strips' is now called 'subviews'"),
+        ("also.matmul_parts = {}", "key 'also' is now called 'aliases'"),
+    ],
+)
+def test_a_former_key_of_a_users_folder_is_told_its_name(tmp_path, old, new) -> None:
+    """The error names the file, the key that stands there and what it is called now."""
+    folder = tmp_path / "matmul"
+    folder.mkdir()
+    (folder / "mine.comp").write_text("void main() {}\n")
+    (folder / "mine.toml").write_text(
+        f"{old}\n"
+        'summary = "Mine."\n'
+        "launch = { workgroup = [8], grid = ['n'] }\n"
+        "operands.x.layout = 'R'\noperands.x.binding = 0\n"
+        "operands.weight = { layout = 'R', binding = 1 }\n"
+        "operands.out = { layout = 'R', binding = 2 }\n"
+    )
+    with pytest.raises(ShaderError, match=re.escape(f"mine.toml: {new}")):
+        read_folder(tmp_path)

@@ -18,7 +18,7 @@ from glnn.graph.prologue import Prologue
 from glnn.kernels import export, kernels_for, library
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.library import read
-from glnn.kernels.manifest import Along, Architectures, Launch, Range, Where
+from glnn.kernels.manifest import Along, Architectures, Launch, Range, Requirements
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose
 from glnn.kernels.source import assemble
@@ -360,12 +360,12 @@ def test_no_binding_is_beyond_what_the_smallest_device_has() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"where": Where({"GRUPS": 1})}, "where: matmul has no GRUPS"),
+        ({"requires": Requirements({"GRUPS": 1})}, "requires: matmul has no GRUPS"),
         (
             {"launch": Launch(grid=((Along("n"),), (Along("height"),)))},
             "launch: matmul has no height",
         ),
-        ({"where": Where(sizes={"depth": Range(max=4)})}, "where: matmul has no depth"),
+        ({"suits": {"depth": Range(max=4)}}, "suits: matmul has no depth"),
     ],
 )
 def test_names_that_an_op_does_not_know(monkeypatch, changes, says) -> None:

@@ -333,7 +333,7 @@ def tiles(name: str, side: int, rate: int, **values: object) -> Kernel:
         "summary": "",
         "operands": bound(x=0, weight=1, out=2),
         "launch": across,
-        "rate": rate,
+        "throughput_rank": rate,
         **values,
     }
     path = Path(f"shaders/matmul/{name}.comp")
@@ -374,9 +374,9 @@ def test_a_rate_counts_among_kernels_of_one_priority_only(offer) -> None:
 
 
 def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
-    few = kernel("few", where={"outputs": {"max": 16}}, priority=3)
-    many = kernel("many", where={"outputs": {"min": 64}}, priority=2)
-    thin = kernel("thin", where={"count": {"max": 24}}, priority=1)
+    few = kernel("few", suits={"outputs": {"max": 16}}, priority=3)
+    many = kernel("many", suits={"outputs": {"min": 64}}, priority=2)
+    thin = kernel("thin", suits={"count": {"max": 24}}, priority=1)
     last = kernel("last")
     offer(last, thin, many, few)
     sizes = {(4, 4): "few", (4, 5): "thin", (4, 7): "last", (8, 8): "many"}
@@ -396,11 +396,11 @@ def test_a_documents_kernel_runs_only_where_it_is_named(offer) -> None:
 
 
 def test_sizes_may_have_to_be_at_least_so_great(offer) -> None:
-    offer(kernel("large", where={"count": {"min": 24}}, priority=1), kernel("plain"))
+    offer(kernel("large", suits={"count": {"min": 24}}, priority=1), kernel("plain"))
     assert choose("compute", spec(4, 6), DEVICE).name == "large"
     assert choose("compute", spec(4, 5), DEVICE).name == "plain"
-    offer(kernel("strange", where={"pixels": {"min": 1}}))
-    with pytest.raises(ShaderError, match="where: pointwise has no pixels"):
+    offer(kernel("strange", suits={"pixels": {"min": 1}}))
+    with pytest.raises(ShaderError, match="suits: pointwise has no pixels"):
         choose("compute", spec(4, 5), DEVICE)
 
 

@@ -31,7 +31,7 @@ def typed(
     kernel: Kernel, shapes: dict[str, tuple[int, ...]], small: dict[str, DType]
 ) -> dict[str, TensorType]:
     """Operands of which those in `small` are as small where the kernel takes such."""
-    able = {HALF: kernel.halves, BYTE: kernel.bytes}
+    able = {HALF: kernel.fp16_operands, BYTE: kernel.int8_operands}
     taken = {name: dtype for name, dtype in small.items() if name in able[dtype]}
     return {n: TensorType(shape, taken.get(n, DType.float32)) for n, shape in shapes.items()}
 
