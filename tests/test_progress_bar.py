@@ -153,13 +153,13 @@ def test_there_is_no_bar_without_a_terminal_or_unless_it_was_asked_for(terminal:
 def test_the_command_line_asks_for_it_unless_it_prints_json(
     arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from glnn.cli import app
+    import glnn.cli
 
     asked: list[bool] = []
-    monkeypatch.setattr(app, "progress", asked.append)
+    monkeypatch.setattr(glnn.cli, "progress", asked.append)
     monkeypatch.setattr(sys, "argv", ["glnn", *arguments])
     with pytest.raises(SystemExit):
-        app.main()
+        glnn.cli.main()
     assert asked == ["--json" not in arguments, False]
 
 

@@ -1,5 +1,169 @@
-"""The command line: `glnn VERB …`, one verb a file."""
+"""The command line: `glnn VERB …`, one verb a file, and what errors look like to a user."""
 
-from glnn.cli.app import load, main
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from io import TextIOWrapper
+from typing import Any
+
+import rich_click as click
+
+from glnn.cli.options import print_json
+from glnn.cli.screen import say
+from glnn.errors import GlnnError, ShaderError, printable
+from glnn.progress_bar import progress
+from glnn.version import VERSION
 
 __all__ = ["load", "main"]
+USER_ERROR, INTERRUPTED = 2, 130
+
+
+VERBS = (
+    *("bench", "cache", "convert", "doctor", "filter", "info", "kernels", "layout", "plan", "run"),
+    *("train", "tune", "verify"),
+)
+"""Each is the command of that name in the module of that name."""
+
+
+class Verbs(click.RichGroup):
+    """A command of VERBS, each of which is imported when it is asked for.
+
+    It prints nothing of its own when it is interrupted.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = getattr(import_module(f"glnn.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], VERBS, 1)
+            meant = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(VERBS)}"
+            ctx.fail(f"No such command {args[0]!r}: {meant}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click prints an empty line for it, not for its own Abort
+            raise click.Abort from None
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, "-V", "--version", prog_name="glnn")
+def cli() -> None:
+    """Neural networks on any GPU whose driver speaks OpenGL ES.
+
+    \b
+    Examples:
+      glnn info                                  what this machine offers
+      glnn doctor                                whether its driver can be believed
+      glnn run lenet                             classify the bundled digits
+      glnn run lenet photo.png                   classify a picture
+      glnn bench lenet --backend compute,cpu     time every layer
+      glnn convert net.onnx net.json             write a model in another format
+      glnn filter sobel in.png out.png           filter a picture
+      glnn train net.json mnist/ --output out.json   train it on samples of your own
+      glnn tune                                  find this device's fastest kernels
+      glnn cache                                 what is kept on disk, and clearing it
+    """
+
+
+def load(arguments: Sequence[str]) -> None:
+    """Import the verb that `arguments` name; all of them where these ask for help."""
+    named = [name for name in arguments[:1] if name in VERBS]
+    versioned = {"-V", "--version"}.intersection(arguments[:1])
+    for verb in named or (() if versioned else VERBS):
+        import_module(f"glnn.cli.{verb}")
+
+
+def main() -> None:
+    """Run the command line and exit: 2 for a failure, 130 when interrupted."""
+    _check_streams()
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            progress("--json" not in sys.argv[1:])
+            code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, click.Abort):
+        say("interrupted")
+        code = INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        _give_up_output()
+        code = 1
+    except Exception as error:
+        code = _fail(error)
+    finally:
+        progress(False)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _warn(message: Warning | str, *where: object, **more: object) -> None:
+    """Say it as any other message: where in Python it was thought of helps no user."""
+    say(" ".join(str(message).split()))
+
+
+def _check_streams() -> None:
+    """Exit where there is no standard output; let the others stand for nothing where closed."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # what a closed stream leaves free would otherwise be the next file's
+    os.close(number)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
+    if sys.stdout is None:
+        say("the standard output is closed")
+        sys.exit(USER_ERROR)
+    if isinstance(sys.stdout, TextIOWrapper):  # file names may hold what has no encoding
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _fail(error: Exception) -> int:
+    """Say what went wrong, on standard output too with --json; the exit code."""
+    message = _message(error)
+    say(message)
+    if sys.flags.dev_mode:
+        traceback.print_exception(error)
+    try:
+        if "--json" in sys.argv[1:]:  # which may not have been understood yet
+            kind = type(error).__name__
+            # In one line: what came before may have been lines of JSON, too.
+            print_json({"error": message, "kind": kind, "exit": USER_ERROR}, indent=None)
+        sys.stdout.flush()
+    except OSError:  # the failure may be that nothing can be written there
+        _give_up_output()
+    return USER_ERROR
+
+
+def _message(error: Exception) -> str:
+    """Return the text of `error` in one printable line; a driver's messages keep their lines."""
+    if isinstance(error, ShaderError):
+        return printable(str(error))
+    if isinstance(error, click.ClickException):
+        text = error.format_message()
+    elif isinstance(error, MemoryError):
+        text = f"not enough memory: {error}" if str(error) else "not enough memory"
+    elif isinstance(error, (GlnnError, OSError)):
+        text = str(error)
+    else:
+        kind = type(error).__name__
+        text = f"unexpected {kind}: {error}; `python -X dev -m glnn ...` shows where it came from"
+    return printable(" ".join(text.split()))
+
+
+def _give_up_output() -> None:
+    """Let what is still to be written to standard output go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,11 +16,11 @@ from glnn.cli.sources import (
     ArrayFile,
     Arrays,
     Inputs,
-    Part,
     PictureFile,
-    Reader,
     SampleFile,
-    Source,
+    SampleGroup,
+    SampleReader,
+    SampleStream,
     read_npy,
 )
 from glnn.errors import GlnnError, ModelError, ShapeError
@@ -56,7 +56,7 @@ def random_feeds(
     """
     wanted = [info for info in model.inputs if info.name in names]
     ids = [info.name for info in wanted if _whole(info.dtype)]
-    ends = rows_of(model, shapes) if ids else {}
+    ends = table_rows(model, shapes) if ids else {}
     generator = np.random.default_rng(0)
     return {i.name: _random(generator, i, shapes[i.name], ends.get(i.name)) for i in wanted}
 
@@ -86,7 +86,7 @@ def _range(dtype: DType) -> tuple[int, int]:
     return int(limits.min), int(limits.max)
 
 
-def rows_of(model: Model, shapes: Mapping[str, Shape]) -> dict[str, int]:
+def table_rows(model: Model, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """Return the least size of the axes that each integer input is an index into, by input.
 
     Followed through what moves or casts numbers. None are known of a model whose sizes are told by
@@ -135,13 +135,13 @@ def _keeps(node: Node) -> bool:
     return isinstance(operator, (Identity, Move, View))
 
 
-Files = dict[str, tuple[str, ...]]
+InputFiles = dict[str, tuple[str, ...]]
 """The files of each input that has some; those of no input in particular under EACH."""
 EACH = ""
 """No input is called so."""
 
 
-def files_of(model: Model, paths: Sequence[str]) -> Files:
+def match_files(model: Model, paths: Sequence[str]) -> InputFiles:
     """Assign `paths`, of which any may be `name=file`, to the inputs of `model`.
 
     A model of one input takes all others for that. Raises ModelError for a name of no input.
@@ -170,7 +170,7 @@ def _check_name(model: Model, path: str, names: Sequence[str]) -> None:
         raise ModelError(f"{path}: {model.name} has no input {name!r}, it takes {listed}")
 
 
-def read_files(model: Model, files: Files) -> dict[str, Array]:
+def read_files(model: Model, files: InputFiles) -> dict[str, Array]:
     """Read `files` into arrays by input; several files of one input are joined along the first
     axis.
 
@@ -247,7 +247,7 @@ def _concatenate(info: TensorInfo, arrays: Sequence[Array]) -> Array:
     return info.fitting(np.concatenate(arrays))
 
 
-__all__ = ["DTYPES", "Inputs", "batch_size", "read_inputs", "source_of"]
+__all__ = ["DTYPES", "Inputs", "batch_size", "open_samples", "read_inputs"]
 
 
 def batch_size(model: Model, batch: int | None, default: int) -> int:
@@ -263,14 +263,14 @@ def batch_size(model: Model, batch: int | None, default: int) -> int:
     return fixed
 
 
-def source_of(
+def open_samples(
     model: Model,
     paths: Sequence[str],
     model_name: str,
     preprocessing: Mapping[str, Any] | None = None,
     instead: str | None = None,
     keep: bool = False,
-) -> Source:
+) -> SampleStream:
     """Return the source of samples: files `paths`, folders and patterns; the bundled digits for a
     bundled model without any.
 
@@ -286,25 +286,25 @@ def source_of(
         took = f"takes {info.dtype.value}, the command line float32, float16 or uint8"
         raise ModelError(f"{model_name}: input {info.name!r} {took}")
     if not paths:
-        return Source([_default_samples(model, model_name)])
+        return SampleStream([_default_samples(model, model_name)])
     files = [file for path in paths for file in expand_path(path)]
     pictures = [file for file in files if file.suffix not in ENDINGS]
-    reader = Reader.for_model(model, preprocessing or {}, instead) if pictures else None
-    parts: list[Part] = []
+    reader = SampleReader.for_model(model, preprocessing or {}, instead) if pictures else None
+    parts: list[SampleGroup] = []
     for file in files:
         if reader is None or file.suffix in ENDINGS:
             parts.append(ArrayFile(SampleFile.open(file, info)))
         else:
             parts.append(PictureFile(file, reader, keep))
-    return Source(parts, reader)
+    return SampleStream(parts, reader)
 
 
 def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
-    """Read all samples of `source_of` at once; raises what it raises."""
-    return source_of(model, paths, model_name).whole()
+    """Read all samples of `open_samples` at once; raises what it raises."""
+    return open_samples(model, paths, model_name).whole()
 
 
-def _default_samples(model: Model, model_name: str) -> Part:
+def _default_samples(model: Model, model_name: str) -> SampleGroup:
     """Return the samples for a model without INPUT."""
     info = model.inputs[0]
     if model_name in BUILDERS:
@@ -343,7 +343,7 @@ def expand_path(text: str) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Feeds:
+class InputArrays:
     """An array for each input of a model."""
 
     arrays: Mapping[str, Array]
@@ -372,7 +372,7 @@ class Feeds:
         return ", ".join(each)
 
 
-def shapes_of(
+def input_shapes(
     model: Model, batch: int | None, requested: Mapping[str, Shape], default: int = 1
 ) -> dict[str, Shape]:
     """Return the shape of each input: the requested one, or the model's with a number for each open
@@ -432,28 +432,28 @@ def read_feeds(
     requested: Mapping[str, Shape],
     most: int = 1,
     random: bool = True,
-) -> Feeds:
+) -> InputArrays:
     """Make an array for each input of `model`.
 
     Of the samples in `paths`, or the bundled digits of a bundled model, as many as `batch`, or up
     to `most`; where there are several inputs, `name=file` for each, or an .npz file with an array
     for each, and as many samples as these hold; numbers at random, where these will do, for inputs
-    without a file. requested: as for `shapes_of`, for these. Raises ModelError where a file is
+    without a file. requested: as for `input_shapes`, for these. Raises ModelError where a file is
     missing or malformed, ShapeError where it does not fit.
     """
     (first, *others) = model.inputs
-    files = files_of(model, paths)
+    files = match_files(model, paths)
     plain = not others and first.dtype in DTYPES
     if not paths and plain and not requested and model_name in data.MODELS:
-        return Feeds(_samples(model, (), model_name, batch, most))
+        return InputArrays(_samples(model, (), model_name, batch, most))
     if not paths and not random:
         which = f"{first.name}=FILE for each input, or" if others else "a .npy or"
         raise ModelError(f"{model_name} needs an INPUT: {which} a .npz file")
     if plain and paths:
         if requested:
             raise ModelError("--shape is for inputs of random numbers: expected it without INPUT")
-        return Feeds(_samples(model, files[first.name], model_name, batch, most))
-    return _feeds_of(model, files, batch, requested, random)
+        return InputArrays(_samples(model, files[first.name], model_name, batch, most))
+    return _read_arrays(model, files, batch, requested, random)
 
 
 def _samples(
@@ -465,9 +465,9 @@ def _samples(
     return {model.inputs[0].name: np.resize(x, (count, *x.shape[1:]))}
 
 
-def _feeds_of(
-    model: Model, files: Files, batch: int | None, requested: Mapping[str, Shape], random: bool
-) -> Feeds:
+def _read_arrays(
+    model: Model, files: InputFiles, batch: int | None, requested: Mapping[str, Shape], random: bool
+) -> InputArrays:
     """Read the files, and make random numbers of fitting sizes for the other inputs."""
     read, shapes = read_sized(model, files, batch, requested)
     names = [info.name for info in model.inputs]
@@ -476,15 +476,15 @@ def _feeds_of(
         named = f"{missing[0]}=FILE, or an .npz file with an array for each input"
         raise ModelError(f"{model.name}: no INPUT has {missing[0]!r}: expected {named}")
     found = {**read, **random_feeds(model, shapes, missing)}
-    return Feeds({name: found[name] for name in names}, missing)
+    return InputArrays({name: found[name] for name in names}, missing)
 
 
 def read_sized(
-    model: Model, files: Files, batch: int | None, requested: Mapping[str, Shape]
+    model: Model, files: InputFiles, batch: int | None, requested: Mapping[str, Shape]
 ) -> tuple[dict[str, Array], dict[str, Shape]]:
     """Read the files, with `batch` samples where they have a batch, and the shapes of all inputs.
 
-    requested: as for `shapes_of`, for inputs without a file. Raises ModelError where a file is
+    requested: as for `input_shapes`, for inputs without a file. Raises ModelError where a file is
     missing or malformed, or has a shape given, too; ShapeError where it does not fit.
     """
     read = read_files(model, files)
@@ -495,12 +495,12 @@ def read_sized(
             f"both for {both[0]!r}"
         )
     if batch is not None:
-        read = _of_batch(model, read, batch)
+        read = _take_batch(model, read, batch)
     shapes = {**requested, **{name: array.shape for name, array in read.items()}}
-    return read, shapes_of(model, batch, shapes)
+    return read, input_shapes(model, batch, shapes)
 
 
-def _of_batch(model: Model, read: Mapping[str, Array], batch: int) -> dict[str, Array]:
+def _take_batch(model: Model, read: Mapping[str, Array], batch: int) -> dict[str, Array]:
     """Take `batch` samples of those arrays that have a batch, as the first input has it."""
     symbol = next(iter(model.inputs[0].shape), None)
     found = dict(read)

@@ -31,14 +31,14 @@ Work = Callable[[Picture, Backend], Picture]
 
 
 @dataclass(frozen=True)
-class Pair:
+class PicturePair:
     """A picture to read, and the file to write what becomes of it."""
 
     source: Path
     target: Path
 
 
-def pairs(source: str, target: str) -> list[Pair]:
+def find_pairs(source: str, target: str) -> list[PicturePair]:
     """Return the pictures that `source` names, a file, a folder or a pattern, with their targets.
 
     target: a file for a file, else a folder, in which each keeps its name. Raises ModelError where
@@ -54,12 +54,12 @@ def pairs(source: str, target: str) -> list[Pair]:
     into = several or Path(target).is_dir()
     if several and Path(target).exists() and not Path(target).is_dir():
         raise ModelError(f"{target}: expected a folder for several pictures, got a file")
-    made = [Pair(path, Path(target) / path.name if into else Path(target)) for path in found]
+    made = [PicturePair(path, Path(target) / path.name if into else Path(target)) for path in found]
     _check(made)
     return made
 
 
-def _check(made: Sequence[Pair]) -> None:
+def _check(made: Sequence[PicturePair]) -> None:
     """Raise ModelError where a picture would be lost, or cannot be written as it is called."""
     read = {pair.source.resolve() for pair in made}
     written: set[Path] = set()
@@ -74,7 +74,7 @@ def _check(made: Sequence[Pair]) -> None:
 
 def work_on(
     name: str,
-    made: Sequence[Pair],
+    made: Sequence[PicturePair],
     work: Work,
     backend: str,
     gpu: str | None,
@@ -119,7 +119,9 @@ def _show(rows: Sequence[dict[str, Any]], wide: bool, title: str) -> None:
     Screen(wide).show(table, title)
 
 
-def _filter_picture(pair: Pair, picture: Picture, work: Work, backend: Backend) -> dict[str, Any]:
+def _filter_picture(
+    pair: PicturePair, picture: Picture, work: Work, backend: Backend
+) -> dict[str, Any]:
     """Filter one picture, write the result and describe both.
 
     ms: the filter's time alone, without reading and writing.
@@ -174,7 +176,7 @@ def _pictures(make: Callable[..., Work]) -> Callable[..., int]:
     def command(source: str, target: str, **options: Any) -> int:
         names = ("backend", "gpu", "limits", "wide", "as_json")
         given = {name: options.pop(name) for name in names}
-        return work_on(make.__name__, pairs(source, target), make(**options), **given)
+        return work_on(make.__name__, find_pairs(source, target), make(**options), **given)
 
     return command
 

@@ -1,13 +1,17 @@
-"""Options of the verbs that run a model: weights of a file of their own, traces."""
+"""Options of the verbs that run a model: weights, traces, preprocessing of pictures, drawing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, TypeVar
 
 import rich_click as click
 
 from glnn.cli.options import OutputFile, check_writable
+from glnn.images.detection import CONFIDENCE, LAYOUTS, OVERLAP
+from glnn.images.preprocessing import COLOURS, FILTERS
 from glnn.model import Model, load
 from glnn.profiling import Trace
 
@@ -56,3 +60,211 @@ def save_trace(trace: Trace, path: str) -> dict[str, Any]:
     """Write `trace` to `path`, and what `--json` has to say of it."""
     trace.save(path)
     return {"trace": {"file": path, "events": trace.events}}
+
+
+FIELDS = (
+    "resize",
+    "crop",
+    "interpolation",
+    "antialias",
+    "scale",
+    "mean",
+    "std",
+    "colours",
+    "letterbox",
+    "invert",
+)
+OTHERS = ("instead", "labels", "drawn", "show", "confidence", "overlap", "boxes")
+
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """The options for pictures on a command line."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that replace those of the model's Preprocessing, and `invert`."""
+    instead: str | None = None
+    """The preprocessing in place of the model's: `imagenet`, or a file."""
+    labels: str | None = None
+    """The file of the classes' names."""
+    drawn: str | None = None
+    """The folder for pictures with labels drawn on them."""
+    show: bool = False
+    """Whether a viewer shows the annotated pictures."""
+    confidence: float | None = None
+    """The least score of a detector's objects."""
+    overlap: float | None = None
+    """The most overlap of two of them of one class."""
+    boxes: str | None = None
+    """The layout of a detector's boxes."""
+
+    @property
+    def keeps(self) -> bool:
+        """True where pictures must be kept after samples are made of them."""
+        return self.show or self.drawn is not None
+
+    @property
+    def option(self) -> str | None:
+        """The first option given that is for pictures alone; None where there is none."""
+        names = [f"--{name}" for name in self.fields]
+        names += ["--preprocessing"] if self.instead is not None else []
+        names += ["--drawn"] if self.drawn is not None else []
+        names += ["--show"] if self.show else []
+        first = names[0] if names else None
+        return {"--antialias": "--no-antialias", "--invert": "--no-invert"}.get(first or "", first)
+
+
+def picture_options(command: Command) -> Command:
+    """Add the options of a `PictureOptions` to `command`, which takes it as `pictures`."""
+
+    @wraps(command)
+    def with_pictures(*args: Any, **kwargs: Any) -> Any:
+        kwargs["antialias"] = kwargs.pop("no_antialias")
+        kwargs["invert"] = kwargs.pop("no_invert")
+        given = {name: kwargs.pop(name) for name in FIELDS}
+        taken = {name: value for name, value in given.items() if value is not None}
+        others = {name: kwargs.pop(name) for name in OTHERS}
+        return command(*args, pictures=PictureOptions(taken, **others), **kwargs)
+
+    found: Any = with_pictures
+    for option in reversed(_options()):
+        found = option(found)
+    return found  # type: ignore[no-any-return]
+
+
+def _options() -> list[Callable[[Any], Any]]:
+    return [*_reading_options(), *_detecting_options(), *_drawing_options()]
+
+
+def _reading_options() -> list[Callable[[Any], Any]]:
+    """Options of the preprocessing, and of the classes' names."""
+    return [
+        click.option(
+            "--labels",
+            metavar="FILE",
+            help="The classes' names: one a line, a .json list or object, or a .csv of number and "
+            "name. Without, those in the model's metadata.",
+        ),
+        click.option(
+            "--preprocessing",
+            "instead",
+            metavar="imagenet|FILE",
+            help="What is done to pictures, in place of what the model says: as torchvision does "
+            "for ImageNet, or as a .json file of glnn, Hugging Face or timm has it.",
+        ),
+        click.option(
+            "--resize",
+            metavar="N|HxW",
+            callback=_size,
+            help="The shorter side's pixels, or height and width.",
+        ),
+        click.option(
+            "--crop", metavar="N|HxW", callback=_size, help="Which part of the centre is kept."
+        ),
+        click.option("--interpolation", type=click.Choice(list(FILTERS)), help="How to resize."),
+        click.option(
+            "--no-antialias",
+            is_flag=True,
+            callback=_without,
+            help="Do not average over what becomes smaller: bilinear as in OpenCV, to 1 of 255.",
+        ),
+        click.option(
+            "--scale",
+            type=float,
+            help="What the brightest byte becomes: 1, or 255 for numbers as they are.",
+        ),
+        click.option(
+            "--mean",
+            metavar="R,G,B",
+            callback=_numbers,
+            help="What is subtracted after that, in the order of the channels.",
+        ),
+        click.option(
+            "--std", metavar="R,G,B", callback=_numbers, help="By what is divided at last."
+        ),
+        click.option(
+            "--colours",
+            type=click.Choice(list(COLOURS), case_sensitive=False),
+            help="The channels that the model takes; L is grey.",
+        ),
+        click.option(
+            "--no-invert",
+            is_flag=True,
+            callback=_without,
+            help="Leave a light background, as of X-rays, to a model of one channel that takes "
+            "pictures as digits, white on black, where it does not say what it takes.",
+        ),
+    ]
+
+
+def _detecting_options() -> list[Callable[[Any], Any]]:
+    """Return the options of detectors."""
+    part = click.FloatRange(0, 1)
+    return [
+        click.option(
+            "--letterbox",
+            type=click.IntRange(0, 255),
+            metavar="GREY",
+            help="Keep the proportions of the whole picture, in a frame of --resize HxW, and fill "
+            "what it leaves with this grey, as detectors of Ultralytics have it with 114.",
+        ),
+        click.option(
+            "--confidence",
+            type=part,
+            help=f"The least score of a detector's objects; {CONFIDENCE:g} unless given.",
+        ),
+        click.option(
+            "--overlap",
+            type=part,
+            help="How much an object may overlap a better one of its class, as a part of both "
+            f"together (IoU); {OVERLAP:g} unless given.",
+        ),
+        click.option(
+            "--boxes",
+            type=click.Choice(LAYOUTS),
+            help="The layout of a detector's output, where shape and metadata leave it open.",
+        ),
+    ]
+
+
+def _drawing_options() -> list[Callable[[Any], Any]]:
+    """Options of drawing."""
+    return [
+        click.option(
+            "--drawn",
+            metavar="FOLDER",
+            type=OutputFile(),
+            help="Write each picture there, called as it is, with its classes or objects drawn on "
+            "it.",
+        ),
+        click.option(
+            "--show", is_flag=True, help="Show the first ten of these in a viewer, on a display."
+        ),
+    ]
+
+
+def _without(context: click.Context, parameter: click.Parameter, without: bool) -> bool | None:
+    """Return False where the option is given, else None: as the model says."""
+    return False if without else None
+
+
+def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    """Parse a size: 224, or (224, 320) of 224x320."""
+    if text is None:
+        return None
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(p.isascii() and p.isdigit() and len(p) < 9 for p in parts):
+        raise click.BadParameter(f"expected pixels, as in 224 or 224x320, got {text!r}")
+    sides = tuple(int(part) for part in parts)
+    return sides[0] if len(sides) == 1 else sides
+
+
+def _numbers(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    """Parse one number or several, separated by commas."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        expected = "expected a number, or one for each channel, as in 0.5,0.5,0.5"
+        raise click.BadParameter(f"{expected}, got {text!r}") from None

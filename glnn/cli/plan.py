@@ -10,7 +10,7 @@ from typing import Any
 import rich_click as click
 
 from glnn.backends import Backend, open_backend
-from glnn.cli.feeds import files_of, read_sized
+from glnn.cli.feeds import match_files, read_sized
 from glnn.cli.options import (
     backend_option,
     device_options,
@@ -84,7 +84,7 @@ def plan(
       glnn plan net.json --backend feedback --limits es31-minimum --json
     """
     loaded = load(model)
-    read, shapes = read_sized(loaded, files_of(loaded, inputs), batch, shapes)
+    read, shapes = read_sized(loaded, match_files(loaded, inputs), batch, shapes)
     types = loaded.graph.input_types(shapes)
     told = loaded.graph.shape_input_arrays(read)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.cli.picture_options import PictureOptions
+from glnn.cli.model_options import PictureOptions
 from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.cli.sources import Inputs, Picture
 from glnn.errors import ModelError
@@ -203,7 +203,7 @@ def class_names(
     raise ModelError(f"{file}: {said}")
 
 
-def best_of(scores: Array, top: int, labels: Labels | None = None) -> list[list[Best]]:
+def best_classes(scores: Array, top: int, labels: Labels | None = None) -> list[list[Best]]:
     """Return the `top` best classes of each row of scores (n, classes), the best first.
 
     Raises ModelError where `labels` have a class that the model has not.
@@ -222,7 +222,7 @@ def best_of(scores: Array, top: int, labels: Labels | None = None) -> list[list[
     ]
 
 
-def scores_of(results: Mapping[str, Array], output: str, count: int) -> Array:
+def select_scores(results: Mapping[str, Array], output: str, count: int) -> Array:
     """Return the scores of the first `count` samples in `output`, (count, classes).
 
     results: of the run, by the outputs' names. Raises ModelError where it is of another shape.
@@ -263,7 +263,7 @@ class Classes:
         ModelError where the output of the classes is not (n, classes).
         """
         count = len(inputs.x)
-        found = best_of(scores_of(results, self.output, count), self.top, self.labels)
+        found = best_classes(select_scores(results, self.output, count), self.top, self.labels)
         self.best += found
         self.names += inputs.names
         self.notes += inputs.notes
@@ -344,7 +344,7 @@ def _head(text: str, rank: int, numbered: bool) -> Column:
 MOST_ROWS = 40  # objects in a table
 
 
-def detector_of(model: Model, pictures: PictureOptions) -> Detector | None:
+def make_detector(model: Model, pictures: PictureOptions) -> Detector | None:
     """Make the detector that `model` is, with the options of the command line; None where it is no
     detector.
 
@@ -391,7 +391,7 @@ def explain_undecoded(model: Model) -> list[str]:
     return [f"objects (task {task}) are not decoded: expected {lacks} (N, rows, columns)"]
 
 
-def frame_of(x: Array, info: TensorInfo) -> tuple[int, int]:
+def frame_size(x: Array, info: TensorInfo) -> tuple[int, int]:
     """Return height and width of samples `x` of an input."""
     sides = x.shape[2:4] if ImageInput.from_info(info).first else x.shape[1:3]
     return sides[0], sides[1]
@@ -418,7 +418,7 @@ class Detections:
         Raises ModelError where the outputs are not those of a detector.
         """
         sizes = inputs.sizes or (None,) * len(inputs.x)
-        found = self.detector.detect(results, frame_of(inputs.x, self.info), sizes)
+        found = self.detector.detect(results, frame_size(inputs.x, self.info), sizes)
         self.objects += found
         self.names += inputs.names
         self.notes += inputs.notes

@@ -117,7 +117,7 @@ Picture = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Reader:
+class SampleReader:
     """A reader that makes samples of pictures."""
 
     info: TensorInfo
@@ -130,7 +130,7 @@ class Reader:
     @classmethod
     def for_model(
         cls, model: Model, preprocessing: Mapping[str, Any], instead: str | None
-    ) -> Reader:
+    ) -> SampleReader:
         """Make the reader for the only input of `model`.
 
         preprocessing: fields of a Preprocessing that are to be others, and `invert`. instead: what
@@ -187,7 +187,7 @@ AT_ONCE = min(16, 2 * (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)
-class Sample:
+class InputSample:
     """A sample of an input."""
 
     x: NDArray[Any]
@@ -222,7 +222,7 @@ class Inputs:
     """Height and width of the pictures that they were made of."""
 
     @classmethod
-    def concatenate(cls, samples: Sequence[Sample]) -> Inputs:
+    def concatenate(cls, samples: Sequence[InputSample]) -> Inputs:
         """Concatenate samples of the same shape."""
         labels = [one.label for one in samples]
         return cls(
@@ -235,14 +235,14 @@ class Inputs:
         )
 
 
-class Part(Protocol):
+class SampleGroup(Protocol):
     """A part of the samples, read one after the other."""
 
     @property
     def count(self) -> int | None:
         """The number of samples; None where it is unknown."""
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[InputSample]:
         """Yield each sample. Raises ModelError or ShapeError where one cannot be read."""
 
 
@@ -263,11 +263,13 @@ class Arrays:
     def count(self) -> int | None:
         return len(self.x)
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[InputSample]:
         for i in range(len(self.x)):
             label = None if self.labels is None else self.labels[i]
             notes = self.notes if i == 0 else ()
-            yield Sample(self.x[i : i + 1], self.name.replace("{}", str(i)), label, None, notes)
+            yield InputSample(
+                self.x[i : i + 1], self.name.replace("{}", str(i)), label, None, notes
+            )
 
 
 @dataclass(frozen=True)
@@ -281,13 +283,13 @@ class ArrayFile:
     def count(self) -> int | None:
         return self.file.count
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[InputSample]:
         array, labels = self.file.read()
         x, notes = fit_samples(array, self.file.info, str(self.file.path))
         for i in range(len(x)):
             label = None if labels is None else labels[i]
             said = tuple(notes) if i == 0 else ()
-            yield Sample(x[i : i + 1], f"{self.file.path}[{i}]", label, None, said)
+            yield InputSample(x[i : i + 1], f"{self.file.path}[{i}]", label, None, said)
 
 
 @dataclass(frozen=True)
@@ -296,7 +298,7 @@ class PictureFile:
 
     path: Path
     """The picture's path."""
-    reader: Reader
+    reader: SampleReader
     """The reader that makes a sample of it."""
     keep: bool = False
     """Whether the picture itself is kept."""
@@ -305,14 +307,14 @@ class PictureFile:
     def count(self) -> int | None:
         return 1
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[InputSample]:
         x, notes, picture = self.reader.read(self.path, self.keep)
         said = tuple(f"{self.path}: {note}" for note in notes)
         size = None if picture is None else (picture.shape[0], picture.shape[1])
-        yield Sample(x, str(self.path), None, picture if self.keep else None, said, size)
+        yield InputSample(x, str(self.path), None, picture if self.keep else None, said, size)
 
 
-def _groups(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
+def _batch_parts(parts: Sequence[SampleGroup], most: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of parts that are read together: up to `most` pictures, other parts alone."""
     start = 0
     while start < len(parts):
@@ -327,7 +329,7 @@ def _groups(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _read(part: Part) -> Sample | GlnnError:
+def _read(part: SampleGroup) -> InputSample | GlnnError:
     """Read the sample of a picture, or return why it cannot be read."""
     try:
         return next(part.samples())
@@ -336,12 +338,12 @@ def _read(part: Part) -> Sample | GlnnError:
 
 
 @dataclass
-class Source:
+class SampleStream:
     """The samples of all parts, one after the other."""
 
-    parts: Sequence[Part]
+    parts: Sequence[SampleGroup]
     """The parts, in order."""
-    reader: Reader | None = None
+    reader: SampleReader | None = None
     """The reader that makes samples of pictures; None where there are no pictures."""
     failed: list[dict[str, str]] = field(default_factory=list)
     """The pictures that could not be read, and why: filled as they are come to."""
@@ -358,7 +360,7 @@ class Source:
         Of several parts, a picture that cannot be read is left out, and said on standard error.
         Raises ModelError or ShapeError for all else, and where none is left.
         """
-        waiting: list[Sample] = []
+        waiting: list[InputSample] = []
         any_there = False
         for sample in self._samples(min(count, AT_ONCE)):
             any_there = True
@@ -374,23 +376,23 @@ class Source:
         if not any_there:
             raise self._none_left()
 
-    def _samples(self, at_once: int) -> Iterator[Sample]:
+    def _samples(self, at_once: int) -> Iterator[InputSample]:
         """Yield all samples; up to `at_once` pictures are read together."""
-        for start, end in _groups(self.parts, at_once):
+        for start, end in _batch_parts(self.parts, at_once):
             if not isinstance(self.parts[start], PictureFile):
                 yield from self.parts[start].samples()
                 continue
             with ThreadPoolExecutor(end - start) as pool:
                 read = list(pool.map(_read, self.parts[start:end]))
             for part, found in zip(self.parts[start:end], read, strict=True):
-                if isinstance(found, Sample):
+                if isinstance(found, InputSample):
                     yield found
                 elif len(self.parts) == 1:
                     raise found
                 else:
                     self._fail(part, found)
 
-    def _fail(self, part: Part, error: GlnnError) -> None:
+    def _fail(self, part: SampleGroup, error: GlnnError) -> None:
         """Say that a picture is left out, and why."""
         path, said = str(getattr(part, "path", "")), str(error)
         said = said if path in said else f"{path}: {said}"

@@ -25,7 +25,7 @@ from glnn.cli.options import (
     print_json,
 )
 from glnn.cli.screen import Screen, Table, figures, number, say, say_logged
-from glnn.cli.sources import Reader
+from glnn.cli.sources import SampleReader
 from glnn.data import digits
 from glnn.errors import GlnnError, ModelError, ShapeError, extra
 from glnn.images.labels import KEY as LABELS
@@ -175,7 +175,7 @@ PLOTS = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
-class Files:
+class TrainingFiles:
     """The files that training writes."""
 
     output: str
@@ -254,7 +254,7 @@ class TrainingReport:
     """The number of training samples, and of those held out."""
     seconds: float
     """The time it took."""
-    files: Files
+    files: TrainingFiles
     """The files that were written."""
     classes: tuple[str, ...] = ()
     """Names of classes that the data gave."""
@@ -503,7 +503,7 @@ def train(
     """
     _say_warnings()
     options["output"] = options["output"] or _default_output(model)
-    files, course = _dataclass_of(Files, options), _dataclass_of(Course, options)
+    files, course = _dataclass_of(TrainingFiles, options), _dataclass_of(Course, options)
     loaded = course.model(model)
     given, held = course.data(data, loaded)
     files.check()
@@ -533,7 +533,7 @@ def train(
 def _fit(
     trainer: Trainer,
     course: Course,
-    files: Files,
+    files: TrainingFiles,
     training: Dataset,
     validation: Dataset | None,
     shown: bool,
@@ -589,7 +589,7 @@ def _picture_folder(name: str, model: Model, classes: tuple[str, ...] = ()) -> P
 
 def _read_pictures(folder: PictureFolder, model: Model) -> tuple[Dataset, Dataset | None]:
     """Read the pictures of a folder as `glnn run` does; say which cannot be read."""
-    reader = Reader.for_model(model, {}, None)
+    reader = SampleReader.for_model(model, {}, None)
     found = folder.read(lambda path: reader.read(path, False)[0])
     for one in folder.failed:
         said = one["error"] if one["in"] in one["error"] else f"{one['in']}: {one['error']}"

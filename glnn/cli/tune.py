@@ -10,7 +10,7 @@ import rich_click as click
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.backends.opening import GL
-from glnn.cli.feeds import shapes_of
+from glnn.cli.feeds import input_shapes
 from glnn.cli.options import BACKEND, device_options, precision_option, print_json, shape_option
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import DeviceError, GlnnError
@@ -195,7 +195,7 @@ def _model_problems(
     """Return the problems that a plan of the model chooses kernels for, one of each class."""
     model = load(name)
     session = InferenceSession(model, backend.name, device=backend.device, precision=precision)
-    shapes = shapes_of(model, batch, requested)
+    shapes = input_shapes(model, batch, requested)
     problems: dict[str, OpSpec] = {}
     for _, outline in session.plan(shapes).outline.walk():
         for spec in outline.schedule.specs:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import glnn
-from glnn.cli.feeds import random_feeds, read_feeds, rows_of
+from glnn.cli.feeds import random_feeds, read_feeds, table_rows
 from glnn.data import digits
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.layers import Embedding
@@ -92,7 +92,7 @@ def test_every_type_at_random(cli: Glnn, every: Path) -> None:
 
 def test_ids_are_of_rows_that_there_are(text: Path) -> None:
     model = glnn.load(text)
-    assert rows_of(model, dict.fromkeys(("ids", "kinds", "mask"), (4, 300))) == {
+    assert table_rows(model, dict.fromkeys(("ids", "kinds", "mask"), (4, 300))) == {
         "ids": 7,
         "kinds": 5,
     }
@@ -104,7 +104,7 @@ def test_ids_are_of_rows_that_there_are(text: Path) -> None:
 def test_ids_of_a_layer() -> None:
     ids = TensorInfo("x", ("N",), "tensor(int32)")
     model = Model((Node("table", Embedding(11, 2), ("x",), "y"),), (ids,), ("y",), "words")
-    assert rows_of(model, {"x": (3,)}) == {"x": 11}
+    assert table_rows(model, {"x": (3,)}) == {"x": 11}
 
 
 def test_the_least_of_several_tables(tmp_path: Path) -> None:
@@ -112,13 +112,13 @@ def test_the_least_of_several_tables(tmp_path: Path) -> None:
     nodes = [node("Gather", ["a", "ids"], ["x"]), node("Gather", ["b", "ids"], ["y"])]
     tables = {"a": np.zeros((9, 1), np.float32), "b": np.zeros((4, 1), np.float32)}
     path = built(tmp_path, nodes, {"ids": (np.int64, ("N",))}, **tables)
-    assert rows_of(glnn.load(path), {"ids": (3,)}) == {"ids": 4}
+    assert table_rows(glnn.load(path), {"ids": (3,)}) == {"ids": 4}
 
 
 def test_what_is_looked_up_in_is_no_index(tmp_path: Path) -> None:
     nodes = [onnx.helper.make_node("Gather", ["x", "at"], ["y"])]
     path = built(tmp_path, nodes, {"x": (np.int64, ("N", 3))}, at=[0])
-    assert rows_of(glnn.load(path), {"x": (2, 3)}) == {}
+    assert table_rows(glnn.load(path), {"x": (2, 3)}) == {}
 
 
 def test_texts_are_not_made_up(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_rows_are_unknown_where_the_model_does_not_fit(text: Path) -> None:
     wrong = {"ids": (1, 2), "kinds": (1, 2), "mask": (1, 5)}
     with pytest.raises(GlnnError):
         model.check(wrong)
-    assert rows_of(model, wrong) == {}
+    assert table_rows(model, wrong) == {}
     with pytest.raises(ShapeError):
         read_feeds(model, (), str(text), None, {"mask": (1,)})
 

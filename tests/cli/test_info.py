@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 import glnn
 from glnn.backends import NAMES
-from glnn.cli import app
+from glnn.cli import VERBS as REGISTERED
+from glnn.cli import cli as command_line
 from tests.cli.conftest import Glnn
 
 NO_DRIVER = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent"}
@@ -41,7 +42,7 @@ VERBS = {
 
 def test_all_verbs_are_here() -> None:
     # Those that write files are in test_convert, test_filter, test_train, test_cache, test_doctor.
-    assert set(app.VERBS) == {*VERBS, "cache", "convert", "doctor", "filter", "train"}
+    assert set(REGISTERED) == {*VERBS, "cache", "convert", "doctor", "filter", "train"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -59,9 +60,9 @@ def test_tables_are_on_standard_output_alone(cli: Glnn, verb: str) -> None:
 @pytest.mark.parametrize("arguments", [[], ["filter"], *([verb] for verb in VERBS)])
 def test_help_has_examples(arguments: Sequence[str]) -> None:
     runner = CliRunner()
-    shown = runner.invoke(app.cli, [*arguments, "--help"])
+    shown = runner.invoke(command_line, [*arguments, "--help"])
     assert shown.exit_code == 0
-    assert runner.invoke(app.cli, [*arguments, "-h"]).output == shown.output
+    assert runner.invoke(command_line, [*arguments, "-h"]).output == shown.output
     examples = shown.output.partition("Examples:")[2]
     assert f"glnn {' '.join(arguments)}".rstrip() in examples
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from glnn.cli.live import FrameClasses, FrameResult, StatusLine
 from glnn.cli.results import Best
+from glnn.cli.run import FrameClasses, FrameResult, StatusLine
 from glnn.data import digits
 from glnn.errors import ModelError
 from tests.cli.conftest import Glnn

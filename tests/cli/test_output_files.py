@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import rich_click as click
 
-from glnn.cli import app, load
+from glnn.cli import cli, load
 from glnn.cli.options import OutputFile, WritingCommand
 from glnn.layers import Linear
 from glnn.model import Model
@@ -37,7 +37,7 @@ def commands(
 
 
 load(())
-COMMANDS = commands(app.cli, ())
+COMMANDS = commands(cli, ())
 OUTPUTS = [
     (names, parameter.opts[0])
     for names, command in COMMANDS.items()

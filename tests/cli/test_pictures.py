@@ -12,7 +12,7 @@ import pytest
 import glnn
 from glnn import images
 from glnn.cli import sources
-from glnn.cli.results import Classes, best_of, probabilities
+from glnn.cli.results import Classes, best_classes, probabilities
 from glnn.cli.runner import ModelRunner
 from glnn.cli.sources import Inputs
 from glnn.layers import Conv2d, Flatten, Linear
@@ -118,7 +118,7 @@ def test_pictures_are_read_as_they_are_run(
     """Never more than a batch of them, and Ctrl-C shows those that were done."""
     net = save(mean, photos / "net.json")
     order: list[str] = []
-    read, run = sources.Reader.read, ModelRunner.run
+    read, run = sources.SampleReader.read, ModelRunner.run
 
     def reading(reader: Any, path: Path, keep: bool) -> Any:
         order.append(path.name)
@@ -130,7 +130,7 @@ def test_pictures_are_read_as_they_are_run(
             raise KeyboardInterrupt
         return run(self, feeds)
 
-    monkeypatch.setattr(sources.Reader, "read", reading)
+    monkeypatch.setattr(sources.SampleReader, "read", reading)
     monkeypatch.setattr(ModelRunner, "run", running)
     interrupted = False
     cli("run", net, photos, "--batch", 1, *CPU)
@@ -250,7 +250,7 @@ def test_probabilities() -> None:
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.bool_])
 def test_scores_that_have_no_negative(dtype: type) -> None:
     least = np.iinfo(np.int8).min if dtype is np.int8 else 0
-    (found,) = best_of(np.array([[least, 1]]).astype(dtype), 2)
+    (found,) = best_classes(np.array([[least, 1]]).astype(dtype), 2)
     assert [one.number for one in found] == [1, 0]
 
 
