@@ -15,8 +15,8 @@ from glnn.compiler.fusion_cost_model import device_reorders, stays
 from glnn.compiler.task import Decision, Entry, Task, Tensor, can_reorder, reorder, unpacked
 from glnn.compiler.weights import Weight
 from glnn.errors import LimitError, UnsupportedOpError
+from glnn.graph.compose.decompositions import Decomposition
 from glnn.graph.contraction import Contraction
-from glnn.graph.decompose import Lowered
 from glnn.graph.expression import Arg
 from glnn.graph.graph import Value
 from glnn.graph.operator import Operator
@@ -346,7 +346,7 @@ class Schedule:
             for name, lies in given.items()
         )
 
-    def _add_stages(self, task: Task, kernel: Kernel, lowered: Lowered) -> None:
+    def _add_stages(self, task: Task, kernel: Kernel, lowered: Decomposition) -> None:
         names = dict(task.operands)
         parameters = dict(task.parameters)
         for name, made in lowered.derived.items():

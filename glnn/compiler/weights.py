@@ -22,6 +22,7 @@ from glnn.errors import UnsupportedOpError
 from glnn.gl import Buffer, DataTexture
 from glnn.gl.command_buffer import TextureView
 from glnn.gl.transfer import pack_words
+from glnn.graph.compose.decompositions import DerivedParameter
 from glnn.graph.constant import (
     Constant,
     Leaf,
@@ -33,7 +34,6 @@ from glnn.graph.constant import (
     of_sizes,
     without_operands,
 )
-from glnn.graph.decompose import Derived
 from glnn.graph.expression import Arg, Call, Expr, Scalar
 from glnn.graph.expression import Constant as Number
 from glnn.graph.function import NUMBERS, kind_of
@@ -197,7 +197,7 @@ class Weight:
         """`constant`, of the type that it has."""
         return cls(constant, TensorType.of(evaluated(constant)))
 
-    def made(self, derived: Derived) -> Weight:
+    def made(self, derived: DerivedParameter) -> Weight:
         """Return the weight that `derived` computes from this one."""
         type = TensorType(derived.shape, self.type.dtype)
         source = Made(Reshape(self.shape), (self.constant,), None, (), 0)

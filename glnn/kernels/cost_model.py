@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from glnn.graph.decompose import Stage
+from glnn.graph.compose.decompositions import Stage
 from glnn.graph.operator import Operator
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.kernel import Kernel

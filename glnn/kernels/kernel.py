@@ -15,7 +15,7 @@ from typing import Any
 from glnn.errors import ShaderError
 from glnn.gl import Capabilities, DataTexture
 from glnn.glsl import DOCUMENTS
-from glnn.graph.decompose import LOWERINGS
+from glnn.graph.compose.decompositions import DECOMPOSITIONS
 from glnn.kernels.manifest import (
     PREDICTED,
     SUITS,
@@ -57,7 +57,9 @@ class Kernel:
     text: str  # what the declaration says of it
     summary: str  # what it does, in a line
     operands: Mapping[str, Operand]  # `out` among them; x* stands for x0, x1, ... of a variadic op
-    stages: str = ""  # the way of `graph.decompose` by which it computes the op without a shader
+    stages: str = (
+        ""  # the way of `graph.compose.decompositions` by which it computes the op without a shader
+    )
     generate: str = ""  # the generator of `kernels.codegen` that fills in its template
     launch: Launch = field(default_factory=Launch)
     epilogue: Finish | None = None  # None where it takes none
@@ -103,8 +105,8 @@ class Kernel:
             raise DeclarationError(f"expected a name of letters and digits, got {self.name!r}")
         if self.backend not in PLACES:
             raise DeclarationError(f"expected one of {sorted(PLACES)}", "backend")
-        if self.stages and self.stages not in LOWERINGS:
-            raise DeclarationError(f"expected one of {sorted(LOWERINGS)}", "stages")
+        if self.stages and self.stages not in DECOMPOSITIONS:
+            raise DeclarationError(f"expected one of {sorted(DECOMPOSITIONS)}", "stages")
         forms = (STAGE,) if self.stages else EPILOGUES
         if self.throughput_rank < 0 or (self.throughput_rank and not self.launch.grid):
             raise DeclarationError("expected at least 0, and a launch.grid", "throughput_rank")

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from glnn.gl import Capabilities
-from glnn.graph.decompose import LOWERINGS, Lowered
+from glnn.graph.compose.decompositions import DECOMPOSITIONS, Decomposition
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.graph.operators.matmul import Matmul
@@ -360,10 +360,10 @@ class OpSpec:
         found: bool = self.memo[key]
         return found
 
-    def lowered(self, kernel: Kernel) -> Lowered:
+    def lowered(self, kernel: Kernel) -> Decomposition:
         """Return the stages of other ops by which `kernel` computes this."""
-        key, made = ("lowered", kernel), LOWERINGS[kernel.stages]
-        found: Lowered = self.memo.get(key) or made(self.op, self.own, kernel.defaults)
+        key, made = ("lowered", kernel), DECOMPOSITIONS[kernel.stages]
+        found: Decomposition = self.memo.get(key) or made(self.op, self.own, kernel.defaults)
         self.memo[key] = found
         return found
 

@@ -37,9 +37,9 @@ class Row:
     """A kernel in the table. reason: why it cannot run on the device; None where it can.
 
     parameters: the parameters it would run with here. defaults: the origin of these. stages: the
-    lowering of `graph.decompose` by which it computes the op, where it has no shader. document:
-    True for a kernel of the documents' folder, which runs only if named. seen: remarks on its
-    results here; None without any. folder: the user's folder that it comes from; None where it
+    lowering of `graph.compose.decompositions` by which it computes the op, where it has no shader.
+    document: True for a kernel of the documents' folder, which runs only if named. seen: remarks on
+    its results here; None without any. folder: the user's folder that it comes from; None where it
     ships with glnn.
     """
 

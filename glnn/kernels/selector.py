@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.gl import Capabilities
-from glnn.graph.decompose import Stage
+from glnn.graph.compose.decompositions import Stage
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import why_not_bound
 from glnn.kernels.capability_check import fitted, why_not_device, why_not_here, why_not_spec

@@ -15,9 +15,9 @@ from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.compose.pointwise import Given
 from glnn.graph.expression import Arg, call, formula
+from glnn.graph.gradients.differentiation import differentiate
 from glnn.graph.graph import Graph, Kind, Value, ordered
 from glnn.graph.operators import ArgReduce
-from glnn.graph.passes.differentiate import differentiate
 from glnn.graph.passes.inlining import expand_composites
 from glnn.layers.arguments import index, integer, number
 from glnn.layers.scope import Training

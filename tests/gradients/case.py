@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call, formula
+from glnn.graph.gradients.differentiation import differentiate
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pointwise, Reduce
-from glnn.graph.passes.differentiate import differentiate
 from glnn.types import TensorType
 
 Array = NDArray[Any]

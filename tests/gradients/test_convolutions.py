@@ -12,9 +12,9 @@ from glnn.graph.builder import Builder
 from glnn.graph.compose.conv import conv
 from glnn.graph.compose.conv_transpose import conv_transpose
 from glnn.graph.expression import formula
+from glnn.graph.gradients.differentiation import differentiate
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators import Reduce
-from glnn.graph.passes.differentiate import differentiate
 from glnn.types import TensorType
 from tests.gradients.case import Array
 

@@ -14,7 +14,11 @@ import pytest
 
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.functions import FUNCTIONS
-from glnn.graph.gradient import gradient, gradient_of_result, times
+from glnn.graph.gradients.pointwise import (
+    differentiate_by_result,
+    differentiate_expression,
+    multiply_derivative,
+)
 
 # The functions that are the same wherever they have a derivative.
 FLAT = {
@@ -88,9 +92,12 @@ def slopes(name: str, arguments: Sequence[float], index: int, tensors: int) -> l
     expr, count = call(name, *given), len(arguments)
     arrays = [np.asarray(n, np.float32) for n in arguments]
     result, one = np.asarray(expr.evaluate(*arrays), np.float32), np.ones((), np.float32)
-    found = [gradient(expr, index), gradient_of_result(expr, index, Arg(count))]
+    found = [
+        differentiate_expression(expr, index),
+        differentiate_by_result(expr, index, Arg(count)),
+    ]
     return [
-        times(slope, Arg(count + 1)).evaluate(*arrays, result, one).item()
+        multiply_derivative(slope, Arg(count + 1)).evaluate(*arrays, result, one).item()
         for slope in found
         if slope is not None
     ]
@@ -135,8 +142,8 @@ def test_the_derivative_of_a_result(name: str) -> None:
     numbers = [0.3] * (FUNCTIONS[name].arity - 1)
     for inner in (Arg(0), call("mul", 2.0, Arg(0))):
         expr: Expr = call(name, inner, *numbers)
-        result = gradient_of_result(expr, 0, Arg(1))
-        slope = gradient(expr, 0)
+        result = differentiate_by_result(expr, 0, Arg(1))
+        slope = differentiate_expression(expr, 0)
         assert result is not None and slope is not None
         if inner == Arg(0):
             assert {p.index for p in result.parts() if isinstance(p, Arg)} <= {1}
@@ -145,16 +152,18 @@ def test_the_derivative_of_a_result(name: str) -> None:
 
 
 def test_a_derivative_of_a_result_is_of_one_argument() -> None:
-    assert gradient_of_result(call("leaky_relu", Arg(0), -0.5), 0, Arg(1)) is None
-    assert gradient_of_result(call("leaky_relu", Arg(0), Arg(1)), 0, Arg(2)) is None
-    assert gradient_of_result(call("relu", Arg(0)), 1, Arg(2)) is None
-    assert gradient_of_result(call("sin", Arg(0)), 0, Arg(1)) is None
+    assert differentiate_by_result(call("leaky_relu", Arg(0), -0.5), 0, Arg(1)) is None
+    assert differentiate_by_result(call("leaky_relu", Arg(0), Arg(1)), 0, Arg(2)) is None
+    assert differentiate_by_result(call("relu", Arg(0)), 1, Arg(2)) is None
+    assert differentiate_by_result(call("sin", Arg(0)), 0, Arg(1)) is None
 
 
 def test_what_is_chosen_is_not_multiplied() -> None:
-    slope = gradient(call("relu", Arg(0)), 0)
+    slope = differentiate_expression(call("relu", Arg(0)), 0)
     assert slope is not None
-    assert str(times(slope, Arg(1)).structure) == "where(less_equal(#0, 0.0), 0.0, #1)"
+    assert (
+        str(multiply_derivative(slope, Arg(1)).structure) == "where(less_equal(#0, 0.0), 0.0, #1)"
+    )
 
 
 def test_every_function_has_a_derivative_or_is_flat() -> None:

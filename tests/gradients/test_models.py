@@ -16,10 +16,10 @@ from glnn.backends import Backend
 from glnn.compiler import Plan
 from glnn.graph.builder import constant
 from glnn.graph.expression import formula
+from glnn.graph.gradients.differentiation import differentiate
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Pointwise, Reduce
 from glnn.graph.passes import expand_composites
-from glnn.graph.passes.differentiate import differentiate
 from glnn.graph.patterns import SUM
 from glnn.layers import (
     GELU,

@@ -16,7 +16,7 @@ from glnn.doctor.function_accuracy import INTS, function_checks, points, takes
 from glnn.graph.expression import Arg, Call, call, formula
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
-from glnn.graph.gradient import gradient
+from glnn.graph.gradients.pointwise import differentiate_expression
 from glnn.layers.activations import Activation
 from glnn.types import DType
 from tests.graph.function_references import BOOLS, INTEGERS, float_reference
@@ -114,7 +114,7 @@ def test_derivatives(row: Function) -> None:
         middle = of(row).evaluate(*given)
         slopes = (values[1] - values[0]) / (2 * step)
         smooth = np.abs(values[1] + values[0] - 2 * middle) <= 1e-8 * (1 + np.abs(middle))
-        derivative = gradient(of(row), index)
+        derivative = differentiate_expression(of(row), index)
         got = np.zeros_like(middle) if derivative is None else derivative.evaluate(*given)
         if derivative is not None:
             assert derivative.infer([FLOAT] * len(given)) is FLOAT

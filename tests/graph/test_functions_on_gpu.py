@@ -19,7 +19,7 @@ from glnn.gl import Device
 from glnn.graph.expression import Arg, call
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
-from glnn.graph.gradient import gradient
+from glnn.graph.gradients.pointwise import differentiate_expression
 from glnn.kernels.codegen.expression import function, uniforms
 from glnn.types import DType
 from tests.backends.harness import BACKENDS
@@ -90,7 +90,7 @@ def test_a_row_that_is_added(opened, monkeypatch) -> None:
         (got,) = run(backend, [(text, "mine(v.xxxx, v.yyyy).w")], [x])
         assert got.tolist() == [-0.5, 6.5, 3.0]
     assert whole.evaluate(x[:, 0], x[:, 1]).tolist() == [-0.5, 6.5, 3.0]
-    slope = gradient(whole, 0)
+    slope = differentiate_expression(whole, 0)
     assert slope is not None and slope.evaluate(x[:, 0], x[:, 1]).tolist() == [3.0, 12.0, 1.0]
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.graph.decompose import LOWERINGS
-from glnn.graph.decompose.matmul import by_cronin
+from glnn.graph.compose.decompositions import DECOMPOSITIONS, decompose_cronin
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.graph.operators.conv2d_lowering import Im2row, Images, Rows, Zero
 from glnn.graph.operators.matmul import MatmulParts
@@ -140,11 +139,11 @@ def test_the_stages_are_the_product(kernel, m, n, k, function) -> None:
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_a_part_is_the_widest_attribute_that_divides(k, parts, transposed) -> None:
     parameters = {"A_TRANSPOSED": transposed, "B_TRANSPOSED": 1}
-    lowered = by_cronin(Matmul(), {"x": (2, k), "weight": (3, k)}, parameters)
+    lowered = decompose_cronin(Matmul(), {"x": (2, k), "weight": (3, k)}, parameters)
     first = lowered.stages[0].op
     assert isinstance(first, MatmulParts)
     assert first.parts == (k if transposed else parts)
 
 
 def test_every_way_has_a_kernel() -> None:
-    assert {kernel.stages for kernel in WAYS} == set(LOWERINGS)
+    assert {kernel.stages for kernel in WAYS} == set(DECOMPOSITIONS)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError
+from glnn.graph.gradients import differentiation
 from glnn.graph.operators import Matmul
-from glnn.graph.passes import differentiate
 from glnn.layers import Add, BatchNorm2d, Conv2d, Dropout, Flatten, Linear, ReLU
 from glnn.model import Model, TensorInfo
 from glnn.model.node import Node
@@ -270,8 +270,8 @@ def test_what_does_not_fit_is_refused(mlp) -> None:
 
 
 def test_an_operator_without_gradient_is_named(mlp, monkeypatch) -> None:
-    rules = {kind: rule for kind, rule in differentiate.RULES.items() if kind is not Matmul}
-    monkeypatch.setattr(differentiate, "RULES", rules)
+    rules = {kind: rule for kind, rule in differentiation.RULES.items() if kind is not Matmul}
+    monkeypatch.setattr(differentiation, "RULES", rules)
     with pytest.raises(UnsupportedOpError, match="'linear2': Matmul has no gradient"):
         training_step(mlp(), CrossEntropyLoss(), SGD(), BATCH)
 

@@ -5,77 +5,143 @@ Reference: Griewank and Walther 2008, Evaluating Derivatives, chapter 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import constant
-from glnn.graph.gradients import NONE, RULES, Backward
+from glnn.graph.gradients import data_movement, neural_network, pointwise
+from glnn.graph.gradients.gradient_context import GradientContext, GradientRule
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Expand, Pointwise
+from glnn.graph.operators import (
+    Arange,
+    ArgReduce,
+    Attention,
+    Conv2dInputGradient,
+    Conv2dWeightGradient,
+    Expand,
+    If,
+    Im2row,
+    Loop,
+    MatmulParts,
+    MatmulSum,
+    Pack,
+    Perceptron,
+    PhasedRecurrence,
+    Pointwise,
+    Pool2dGradient,
+    PooledConv2d,
+    Recurrence,
+    SeparableConv2d,
+    ShiftAdd,
+    Sobel,
+    WinogradInput,
+    WinogradOutput,
+    Zero,
+)
 from glnn.graph.patterns import SUM
 from glnn.types import DType
 
+RULES: dict[type[Operator], GradientRule] = {
+    **neural_network.RULES,
+    **data_movement.RULES,
+    **pointwise.RULES,
+}
+"""Gradient rules by kind of operator."""
+
+
+_IS_GRADIENT = "it is a gradient itself"
+_MADE_IN_PLANS = "it is made only where a plan is"
+_HAS_BODIES = "gradients do not go through the graphs that it runs"
+
+NOT_DIFFERENTIABLE: Mapping[type[Operator], str] = {
+    Arange: "it counts",
+    ArgReduce: "its results are indices",
+    If: _HAS_BODIES,
+    Loop: _HAS_BODIES,
+    Sobel: "it is a filter of images",
+    Conv2dInputGradient: _IS_GRADIENT,
+    Conv2dWeightGradient: _IS_GRADIENT,
+    Pool2dGradient: _IS_GRADIENT,
+    Attention: _MADE_IN_PLANS,
+    Im2row: _MADE_IN_PLANS,
+    MatmulParts: _MADE_IN_PLANS,
+    MatmulSum: _MADE_IN_PLANS,
+    Pack: _MADE_IN_PLANS,
+    Perceptron: _MADE_IN_PLANS,
+    PhasedRecurrence: _MADE_IN_PLANS,
+    PooledConv2d: _MADE_IN_PLANS,
+    Recurrence: _MADE_IN_PLANS,
+    SeparableConv2d: _MADE_IN_PLANS,
+    ShiftAdd: _MADE_IN_PLANS,
+    WinogradInput: _MADE_IN_PLANS,
+    WinogradOutput: _MADE_IN_PLANS,
+    Zero: _MADE_IN_PLANS,
+}
+"""Why each of these has none."""
+
 
 def differentiate(
-    graph: Graph, of: Value, by: Sequence[Value], gradient: Value | None = None
+    graph: Graph, result: Value, by: Sequence[Value], gradient: Value | None = None
 ) -> tuple[Graph, tuple[Value, ...]]:
-    """Return `graph` with the gradients of `of` by each of `by`, and these gradients, each of its
-    value's shape.
+    """Return `graph` with the gradients of `result` by each of `by`, and these gradients, each of
+    its value's shape.
 
     of: one float32 number that the graph computes. by: float32 values of the graph, of any kind;
-    the gradient by one that `of` does not depend on is zeros. gradient: of something else by `of`,
-    which may be of any shape then; the gradients found are that one's. It is of the graph, of the
-    shape of `of`, and itself taken as fixed. All sizes of the graph must be
+    the gradient by one that `result` does not depend on is zeros. gradient: of something else by
+    `result`, which may be of any shape then; the gradients found are that one's. It is of the
+    graph, of the shape of `result`, and itself taken as fixed. All sizes of the graph must be
     known, and no node may be a composite or have an epilogue: it is a pass before fusion. Where a
     function has no derivative, as |x| has none at 0, what its row says is taken, as PyTorch does.
     Raises UnsupportedOpError, which names the node, where there is no rule, and ShapeError where
-    `of` is no number or one of `by` is not float32.
+    `result` is no number or one of `by` is not float32.
     """
-    if of.type.dtype is not DType.float32 or (gradient is None and prod(of.type.shape) != 1):
-        raise ShapeError(f"gradients are of one float32 number, {of.name!r} is {of.type}")
+    if result.type.dtype is not DType.float32 or (
+        gradient is None and prod(result.type.shape) != 1
+    ):
+        raise ShapeError(f"gradients are of one float32 number, {result.name!r} is {result.type}")
     if gradient is None:
-        gradient = constant(np.ones(of.type.shape, np.float32))
-    if gradient.type != of.type:
-        raise ShapeError(f"the gradient by {of.name!r}, {of.type}, is {gradient.type}")
+        gradient = constant(np.ones(result.type.shape, np.float32))
+    if gradient.type != result.type:
+        raise ShapeError(f"the gradient by {result.name!r}, {result.type}, is {gradient.type}")
     for value in by:
         if value.type.dtype is not DType.float32:
             raise ShapeError(f"gradients are by float32 values, {value.name!r} is {value.type}")
-    return _Differentiation(graph, of, by, gradient).graph()
+    return _Differentiation(graph, result, by, gradient).graph()
 
 
 class _Differentiation:
-    def __init__(self, graph: Graph, of: Value, by: Sequence[Value], gradient: Value) -> None:
+    def __init__(self, graph: Graph, result: Value, by: Sequence[Value], gradient: Value) -> None:
         self._graph, self._by = graph, by
         self._nodes: list[Node] = []
         self._names = {value.name for value in graph.inputs}
         self._names |= {value.name for node in graph.nodes for value in node.outputs}
-        self._found: dict[Value, Value] = {of: gradient}
+        self._found: dict[Value, Value] = {result: gradient}
         """The gradient by each value, as far as it is added up by now."""
 
     def graph(self) -> tuple[Graph, tuple[Value, ...]]:
-        wanted = _dependent(self._graph, self._by)
+        targets = _dependents(self._graph, self._by)
         for node in reversed(self._graph.nodes):
-            if wanted.isdisjoint(node.outputs) or self._found.keys().isdisjoint(node.outputs):
+            if targets.isdisjoint(node.outputs) or self._found.keys().isdisjoint(node.outputs):
                 continue
-            self._back(node, wanted)
+            self._back(node, targets)
         results = tuple(self._found.get(value) or self._zeros(value) for value in self._by)
         graph = self._graph
         outputs = tuple(dict.fromkeys((*graph.outputs, *results)))
         nodes = (*graph.nodes, *self._nodes)
         return Graph(nodes, graph.inputs, outputs, graph.name), results
 
-    def _back(self, node: Node, wanted: frozenset[Value]) -> None:
+    def _back(self, node: Node, targets: frozenset[Value]) -> None:
         """Add the gradients by the operands of `node`."""
         if (rule := RULES.get(type(node.operator))) is None:
             kind = type(node.operator)
-            why = NONE.get(kind, "there is no rule for it")
+            why = NOT_DIFFERENTIABLE.get(kind, "there is no rule for it")
             raise UnsupportedOpError(f"layer {node.name!r}: {kind.__name__} has no gradient: {why}")
         for value in node.inputs:
-            if value in wanted and value.type.dtype is not DType.float32:
+            if value in targets and value.type.dtype is not DType.float32:
                 what = f"{value.name!r} is {value.type.dtype.value}"
                 raise UnsupportedOpError(
                     f"layer {node.name!r}: gradients go through float32 alone, {what}"
@@ -86,9 +152,9 @@ class _Differentiation:
             return self._add(label, operator, inputs)
 
         given = tuple(self._found.get(value) for value in node.outputs)
-        found = rule(Backward(node, given, wanted, add))
+        found = rule(GradientContext(node, given, targets, add))
         for value, gradient in zip(node.inputs, found, strict=True):
-            if value is None or gradient is None or value not in wanted:
+            if value is None or gradient is None or value not in targets:
                 continue
             if gradient.type.dims != value.type.dims:
                 what = f"{gradient.type} as the gradient by {value.name!r}, {value.type}"
@@ -121,7 +187,7 @@ class _Differentiation:
         return found
 
 
-def _dependent(graph: Graph, by: Iterable[Value]) -> frozenset[Value]:
+def _dependents(graph: Graph, by: Iterable[Value]) -> frozenset[Value]:
     """The values that `by` lead to by way of floats, and these."""
     found = set(by)
     for node in graph.nodes:

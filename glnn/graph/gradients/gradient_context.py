@@ -17,12 +17,12 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import Expand, Pointwise, Reduce, Reshape
 from glnn.types import Array, DType, Shape
 
-All = Callable[..., tuple[Value, ...]]
+AddAll = Callable[..., tuple[Value, ...]]
 """Adds an operator of operands to a graph, and gives all its results."""
 
 
 @dataclass(frozen=True)
-class Backward:
+class GradientContext:
     """A node whose operands' gradients are wanted, and where to put operators.
 
     All sizes are known. It can be called as `compose.Add` is.
@@ -32,14 +32,14 @@ class Backward:
     """The node: its operator, operands and results."""
     gradients: tuple[Value | None, ...]
     """The gradient by each result, of its shape; None where nothing depends on that."""
-    wanted: frozenset[Value]
+    targets: frozenset[Value]
     """The values whose gradients somebody wants: those of other operands may be left None."""
-    all: All
+    add: AddAll
     """Adds an operator of these operands, and gives all its results."""
 
     def __call__(self, operator: Operator, *inputs: Value | None) -> Value:
         """The first result of `operator`."""
-        return self.all(operator, *inputs)[0]
+        return self.add(operator, *inputs)[0]
 
     @property
     def gradient(self) -> Value:
@@ -58,13 +58,13 @@ class Backward:
         """The first result as the node computed it."""
         return self.node.outputs[0]
 
-    def wants(self, value: Value | None) -> bool:
+    def requires_grad(self, value: Value | None) -> bool:
         """Return True where the gradient with respect to `value` is needed."""
-        return value in self.wanted
+        return value in self.targets
 
-    def by_name(self, **found: Value | None) -> tuple[Value | None, ...]:
+    def in_input_order(self, **gradients: Value | None) -> tuple[Value | None, ...]:
         """Return the gradients in the order of the node's inputs, given by the operands' names."""
-        all = self.node.operator.positional({k: v for k, v in found.items() if v})
+        all = self.node.operator.positional({k: v for k, v in gradients.items() if v})
         return tuple(all[: len(self.node.inputs)])
 
     def pointwise(self, expression: str | Expr, *operands: Given) -> Value:
@@ -79,12 +79,12 @@ class Backward:
         """Add `expr` of the operands that it reads; cut into several nodes where it has too many
         calls.
         """
-        expr, operands = self._cut(expr, operands)
+        expr, operands = self._split_large(expr, operands)
         if isinstance(expr, Arg):
             return operands[expr.index]
         return self(Pointwise(expr), *operands)
 
-    def _cut(self, expr: Expr, operands: Sequence[Value]) -> tuple[Expr, tuple[Value, ...]]:
+    def _split_large(self, expr: Expr, operands: Sequence[Value]) -> tuple[Expr, tuple[Value, ...]]:
         """The same of fewer calls, and of the operands that are read, which then are others."""
         given = list(operands)
         while expr.calls > MOST_CALLS:
@@ -96,19 +96,19 @@ class Backward:
         expr = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)
         return expr, tuple(given[index] for index in read)
 
-    def expanded(self, value: Value, shape: Shape) -> Value:
+    def expand(self, value: Value, shape: Shape) -> Value:
         """Broadcast `value` to `shape`."""
         return value if value.type.dims == shape else self(Expand(shape), value)
 
     def zeros(self, shape: Shape) -> Value:
         """Return zeros, float32."""
-        return self.expanded(self.constant(np.zeros((1,) * len(shape)), DType.float32), shape)
+        return self.expand(self.constant(np.zeros((1,) * len(shape)), DType.float32), shape)
 
     def reshape(self, value: Value, shape: Shape) -> Value:
         """Reshape `value`, with as many numbers."""
         return value if value.type.dims == shape else self(Reshape(shape, True), value)
 
-    def summed(self, value: Value, shape: Shape) -> Value:
+    def sum_to(self, value: Value, shape: Shape) -> Value:
         """Sum `value` to `shape`, which broadcasts to its own: the adjoint of a broadcast."""
         given = value.type.shape
         if given == shape:
@@ -124,10 +124,10 @@ class Backward:
         """A value that never changes."""
         return constant(np.asarray(array, dtype.numpy))
 
-    def refuse(self, why: str) -> ShapeError:
+    def no_gradient_error(self, why: str) -> ShapeError:
         """The error that says why there is no gradient."""
         return ShapeError(f"{self.node.name!r}: no gradient of {self.node.operator.name}: {why}")
 
 
-Rule = Callable[[Backward], Sequence[Value | None]]
+GradientRule = Callable[[GradientContext], Sequence[Value | None]]
 """Gives the gradient by each operand of a node, None where there is none or nobody wants it."""

@@ -1,0 +1,385 @@
+"""Decompositions of operators into stages that have kernels of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.index_map import Axis
+from glnn.graph.operator import Operator, Shapes
+from glnn.graph.operators.conv2d import Conv2d, PooledConv2d
+from glnn.graph.operators.conv2d_gradients import Conv2dInputGradient, Conv2dWeightGradient
+from glnn.graph.operators.conv2d_lowering import (
+    Im2row,
+    Images,
+    KernelRows,
+    Rows,
+    ShiftAdd,
+    TapRows,
+    WinogradWeights,
+    Zero,
+)
+from glnn.graph.operators.matmul import COLUMNS, ROWS, TRANSPOSED, Matmul, MatmulParts, MatmulSum
+from glnn.graph.operators.move import Pad, Rearrange
+from glnn.graph.operators.normalization import Normalize, Softmax
+from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.reductions import LEAST, Reduce
+from glnn.graph.operators.reorder import Reorder
+from glnn.graph.operators.views import Reshape
+from glnn.graph.operators.winograd import WinogradInput, WinogradOutput, winograd
+from glnn.symint import hint
+from glnn.types import Shape
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage: an op that computes an intermediate or the final result of a whole op.
+
+    operands: for each of its operands the name of an operand of the whole op, of a derived
+    parameter, or of an earlier stage. kernel: the one to take; None leaves the choice open.
+    finishes: whether the whole op's epilogue is its.
+    """
+
+    name: str
+    op: Operator
+    operands: Mapping[str, str]
+    kernel: str | None = None
+    finishes: bool = False
+
+
+@dataclass(frozen=True)
+class DerivedParameter:
+    """An operand made of the fixed one called `source`, by the host, once for each weight."""
+
+    source: str
+    shape: Shape
+    operator: Operator
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The stages that compute an op: the last gives its result, one takes its epilogue."""
+
+    stages: tuple[Stage, ...]
+    derived: Mapping[str, DerivedParameter] = field(default_factory=dict)
+
+
+MOST_PARTIAL_SUMS = 1 << 20  # numbers of the parts of a gradient by a weight
+MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, transposed)
+
+
+def decompose_winograd(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Return F(TILE x TILE, 3 x 3) of Lavin and Gray 2016: transform, (TILE + 2)^2 products,
+    transform.
+
+    PARTS: of the tiles, one after the other in the same memory, where there are as many tiles.
+    """
+    assert isinstance(op, Conv2d)
+    form, out = winograd(parameters["TILE"]), op.shape_of(shapes)
+    n, o, oh, ow = op.convolved(shapes)
+    mode = op.mode if isinstance(op, PooledConv2d) else None
+    weight = (form.window**2, o, shapes["weight"][1])
+    tiles = n * -(-oh // form.tile) * -(-ow // form.tile)
+    count = min(parameters["PARTS"], tiles)
+    stages = [] if count < 2 else [Stage("room", Zero(out, "nhwC4c"), {}, "flat")]
+    for i in range(count):
+        first, end = i * tiles // count, (i + 1) * tiles // count
+        part, whole = ((first, end - first), f" {i + 1}") if count > 1 else (None, "")
+        ahead = WinogradInput(form.tile, op.padding, part)
+        back = WinogradOutput((n, oh, ow), form.tile, part, mode)
+        reads = {"x": f"products{whole}", **({"into": stages[-1].name} if stages else {})}
+        stages += [
+            Stage(f"tiles{whole}", ahead, {"x": "x"}),
+            Stage(f"products{whole}", Matmul(), {"x": f"tiles{whole}", "weight": "transformed"}),
+            Stage(f"result{whole}", back, reads, finishes=True),
+        ]
+    return Decomposition(
+        tuple(stages),
+        {"transformed": DerivedParameter("weight", weight, WinogradWeights(form.tile))},
+    )
+
+
+def decompose_pointwise_conv(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """A 1 x 1 convolution of stride 1: the pixels' channels by the weights."""
+    assert isinstance(op, Conv2d)
+    n, _, h, w = op.shape_of(shapes)
+    beside = {name: f"{name} rows" if name in op.by_image() else name for name in op.beside}
+    operands = {"x": "rows", "weight": "matrix", **beside}
+    return Decomposition(
+        (
+            Stage("rows", Rows(), {"x": "x"}),
+            *(Stage(beside[name], Rows(), {"x": name}) for name in op.by_image()),
+            Stage("product", Matmul(op.prologue), operands, finishes=True),
+            Stage("result", Images((n, h, w)), {"x": "product"}),
+        ),
+        {"matrix": _kernel_matrix(shapes)},
+    )
+
+
+def decompose_im2col(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
+    """Rovder 2019, section 5.2: padding, zeroing, im2col, the Morton 4-2 product, step by step."""
+    assert isinstance(op, Conv2d)
+    n, _, oh, ow = op.shape_of(shapes)
+    kernel = shapes["weight"][2:]
+    rows, depth = n * oh * ow, prod(shapes["weight"][1:])
+    gather = Im2row((kernel[0], kernel[1]), op.stride, (0, 0, 0, 0), op.dilation)
+    top, left, bottom, right = op.padding
+    return Decomposition(
+        (
+            Stage("padding", Pad((0, 0, top, left), (0, 0, bottom, right)), {"x": "x"}, "images"),
+            Stage("zeroing", Zero((rows, depth), MORTON), {}, "flat"),
+            Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
+            Stage("product", Matmul(), {"x": "im2col", "weight": "matrix"}, "morton_4_2", True),
+            Stage("rows", Reorder(MORTON, "R4"), {"x": "product"}),
+            Stage("result", Images((n, oh, ow)), {"x": "rows"}),
+        ),
+        {"matrix": _kernel_matrix(shapes)},
+    )
+
+
+def decompose_im2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
+    """Cronin 2018, section 4.1.3: im2row, then one of three products.
+
+    ORDER 0 is ab-ik (the patches by the kernels), 1 abt-ik (by the kernels, stored transposed), and
+    2 abt-ki (the kernels by the transposed patches).
+    """
+    order = parameters["ORDER"]
+    return _decompose_by_patches(
+        op, shapes, order == 2, "rows", "blocked_nt" if order else "blocked_nn"
+    )
+
+
+def decompose_patches(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
+    """The same with any kernels.
+
+    KERNELS_FIRST: the kernels by the patches, which gives the transposed result.
+    """
+    return _decompose_by_patches(op, shapes, bool(parameters["KERNELS_FIRST"]))
+
+
+def decompose_kn2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
+    """Cronin 2018, section 2.4.5, for stride 1: kernels as rows, and a post-pass shift add.
+
+    The products of every tap's 1 x 1 slice by all pixels are one, of kh * kw * o columns.
+    """
+    assert isinstance(op, Conv2d)
+    n, _, h, w = shapes["x"]
+    o, c, kh, kw = shapes["weight"]
+    add = ShiftAdd((n, h, w), (kh, kw), op.padding, op.dilation)
+    return Decomposition(
+        (
+            Stage("rows", Rows(), {"x": "x"}),
+            Stage("product", Matmul(), {"x": "rows", "weight": "matrix"}),
+            Stage("result", add, {"x": "product"}, "nhwc", True),
+        ),
+        {"matrix": DerivedParameter("weight", (kh * kw * o, c), TapRows())},
+    )
+
+
+def decompose_weight_gradient(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Return at most PARTS parts of a gradient by a weight, computed in parallel, of LEAST pixels
+    or more, and their sum.
+    """
+    assert isinstance(op, Conv2dWeightGradient)
+    room = MOST_PARTIAL_SUMS // prod(op.shape_of(shapes))
+    parts = max(min(parameters["PARTS"], room, op.depth(shapes) // parameters["LEAST"]), 1)
+    return Decomposition(
+        (
+            Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"}),
+            Stage("result", Reduce("sum", (0,)), {"x0": "parts"}),
+        )
+    )
+
+
+def decompose_input_gradient(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """A convolution of the gradient by the result, where that has strides of 1.
+
+    Its weight is the other one upside down and inside out, with inputs for outputs.
+    """
+    assert isinstance(op, Conv2dInputGradient)
+    shape = shapes["weight"]
+    o, c, kh, kw = (Axis(size, axis) for axis, size in enumerate(shape))
+    turned = tuple(Axis(one.size, one.axis, one.size - 1, -1) for one in (kh, kw))
+    reach = tuple(d * (k - 1) for d, k in zip(op.dilation, shape[2:], strict=True))
+    top, left, bottom, right = (r - p for r, p in zip(2 * reach, op.padding, strict=True))
+    convolution = Conv2d(padding=(top, left, bottom, right), dilation=op.dilation)
+    moved = Rearrange(shape, ((c,), (o,), *((one,) for one in turned)))
+    stage = Stage("result", convolution, {"x": "dy", "weight": "turned"}, finishes=True)
+    derived = DerivedParameter("weight", (shape[1], shape[0], *shape[2:]), moved)
+    return Decomposition((stage,), {"turned": derived})
+
+
+def _decompose_by_patches(
+    op: Operator,
+    shapes: Shapes,
+    first: bool,
+    gather: str | None = None,
+    product: str | None = None,
+) -> Decomposition:
+    """The patches by the kernels or, where these come `first`, the other way round.
+
+    gather, product: the kernels that these stages take.
+    """
+    assert isinstance(op, Conv2d)
+    n, _, oh, ow = op.shape_of(shapes)
+    kernel = shapes["weight"][2:]
+    im2row = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
+    factors = ("matrix", "im2row") if first else ("im2row", "matrix")
+    operands = dict(zip(("x", "weight"), factors, strict=True))
+    turned = [Stage("transposition", Reorder("R4", "C"), {"x": "product"})] if first else []
+    whole = "transposition" if first else "product"
+    return Decomposition(
+        (
+            Stage("im2row", im2row, {"x": "x"}, gather),
+            Stage("product", Matmul(), operands, product, finishes=True),
+            *turned,
+            Stage("result", Images((n, oh, ow), first), {"x": whole}),
+        ),
+        {"matrix": _kernel_matrix(shapes)},
+    )
+
+
+def _kernel_matrix(shapes: Shapes) -> DerivedParameter:
+    """The weights with a row for each output channel, in the order of Im2row's columns."""
+    o, c, kh, kw = shapes["weight"]
+    return DerivedParameter("weight", (o, kh * kw * c), KernelRows())
+
+
+MOST_COMPONENTS = 4  # numbers of a vertex attribute
+
+
+def decompose_split_k(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
+    """Split each sum into PARTS that are computed in parallel, for products of few results."""
+    return _split_sums(op, shapes, parameters["PARTS"], ROWS, None)
+
+
+def decompose_cronin(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
+    """Cronin 2018, sections 3.4 to 3.8: a part is what fits an attribute.
+
+    That is as much as divides k evenly, at most four numbers, and one where A is transposed.
+    A_TRANSPOSED, B_TRANSPOSED: whether the rows of x, those of the weights, lie down the columns
+    of A, along the rows of B.
+    """
+    k = shapes["x"][1]
+    width = next(w for w in range(MOST_COMPONENTS, 0, -1) if k % w == 0)
+    if parameters["A_TRANSPOSED"]:
+        name = "cronin_atbt" if parameters["B_TRANSPOSED"] else "cronin_atb"
+        return _split_sums(op, shapes, k, TRANSPOSED, name)
+    narrow = "" if width == MOST_COMPONENTS else "_narrow"
+    name = f"cronin_abt{narrow}" if parameters["B_TRANSPOSED"] else "cronin_ab"
+    return _split_sums(op, shapes, k // width, COLUMNS, name)
+
+
+def _split_sums(
+    op: Operator, shapes: Shapes, parts: int, order: str, kernel: str | None
+) -> Decomposition:
+    assert isinstance(op, Matmul)
+    return Decomposition(
+        (
+            Stage("parts", MatmulParts(parts, order), {"x": "x", "weight": "weight"}, kernel),
+            Stage("sum", MatmulSum(parts, order), {"x": "parts"}, finishes=True),
+        )
+    )
+
+
+def decompose_softmax(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
+    """The maximum, the sum of the powers, and their quotients or the logarithms of those."""
+    assert isinstance(op, Softmax)
+    below = call("sub", Arg(0), Arg(1))
+    finish = call("log", Arg(0)) if op.log else Arg(0)
+    result = call("sub", below, Arg(2)) if op.log else call("div", call("exp", below), Arg(2))
+    total = Reduce("sum", (op.axis,), True, call("exp", below), finish)
+    return Decomposition(
+        (
+            Stage("maximum", Reduce("max", (op.axis,), True), {"x0": "x"}),
+            Stage("sum", total, {"x0": "x", "x1": "maximum"}),
+            Stage("result", Pointwise(result), {"x0": "x", "x1": "maximum", "x2": "sum"}),
+        )
+    )
+
+
+def decompose_reduce(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
+    """Split each reduction into at most PARTS that are computed in parallel, and reduce these."""
+    assert isinstance(op, Reduce)
+    extent = op.depth(shapes)
+    parts = max(min(parameters["PARTS"], hint(extent) // LEAST), 1)  # right for any extent
+    count = extent if op.kind == "mean" else 0
+    whole = Reduce(op.kind, (0,), finish=op.finish, count=count)
+    return Decomposition(
+        (
+            Stage("parts", replace(op, parts=parts), {name: name for name in shapes}),
+            Stage("whole", whole, {"x0": "parts"}),
+        )
+    )
+
+
+def decompose_normalize(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Compute mean, deviation and the quotient; weight and bias, where there are some, in a stage
+    of their own.
+    """
+    assert isinstance(op, Normalize)
+    x = shapes["x"]
+    grouped = op.groups is not None
+    source, stages = "x", []
+    if grouped:
+        source, stages = "groups", [Stage("groups", Reshape(op.grouped(x)), {"x": "x"})]
+    axes = (-1,) if grouped else tuple(range(-(op.dims or 0), 0))
+    inner: Expr = Arg(0)
+    operands = {"x0": source}
+    if op.centred:
+        stages.append(Stage("mean", Reduce("mean", axes, True), dict(operands)))
+        inner, operands = call("sub", Arg(0), Arg(1)), {**operands, "x1": "mean"}
+    root = call("sqrt", call("add", Arg(0), op.eps))
+    squares = Reduce("mean", axes, True, call("mul", inner, inner), root)
+    stages.append(Stage("deviation", squares, dict(operands)))
+    divided = call("div", inner, Arg(len(operands)))
+    operands[f"x{len(operands)}"] = "deviation"
+    stages.append(Stage("normalised", Pointwise(divided), operands))
+    last = "normalised"
+    if grouped:
+        stages.append(Stage("images", Reshape(x), {"x": last}))
+        last = "images"
+    derived: dict[str, DerivedParameter] = {}
+    affine: Expr = Arg(0)
+    given = {"x0": last}
+    for function, name in (("mul", "weight"), ("add", "bias")):
+        if name in shapes:
+            affine = call(function, affine, Arg(len(given)))
+            spread = op.spread(x)
+            derived[f"spread {name}"] = DerivedParameter(name, spread, Reshape(spread))
+            given[f"x{len(given)}"] = f"spread {name}"
+    if derived:
+        stages.append(Stage("result", Pointwise(affine), given))
+    return Decomposition(tuple(stages), derived)
+
+
+DECOMPOSITIONS: Mapping[str, Callable[[Operator, Shapes, Mapping[str, int]], Decomposition]] = {
+    "winograd": decompose_winograd,
+    "product": decompose_pointwise_conv,
+    "im2col": decompose_im2col,
+    "im2row": decompose_im2row,
+    "patches": decompose_patches,
+    "kn2row": decompose_kn2row,
+    "turned_convolution": decompose_input_gradient,
+    "weight_parts": decompose_weight_gradient,
+    "parts": decompose_split_k,
+    "cronin": decompose_cronin,
+    "softmax": decompose_softmax,
+    "moments": decompose_normalize,
+    "reduce_parts": decompose_reduce,
+}
+"""Decompositions by the names that kernels use, given the operator, its operands' shapes, and the
+kernel's parameters.
+"""

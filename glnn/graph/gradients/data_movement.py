@@ -1,0 +1,513 @@
+"""Gradients of moves, views, gathers and scatters: numbers go back to their source, and copies add
+up.
+
+All sums are in a fixed order: the gradient of a gather is a sum of few places, a product or a
+scatter, and the kernels of all of these add up what they find in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from glnn.graph.compose.matmul import matmul
+from glnn.graph.gradients.gradient_context import GradientContext, GradientRule
+from glnn.graph.graph import Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import (
+    Concat,
+    Detached,
+    Expand,
+    Flatten,
+    Flip,
+    Gather,
+    GatherElements,
+    GatherND,
+    Identity,
+    Images,
+    Pad,
+    Rearrange,
+    Reduce,
+    Reorder,
+    Resample,
+    Reshape,
+    Roll,
+    Rows,
+    ScatterElements,
+    ScatterND,
+    Slice,
+    Split,
+    Squeeze,
+    Tile,
+    Transpose,
+    Unflatten,
+    Unsqueeze,
+    Within,
+)
+from glnn.graph.operators.gather import clamped
+from glnn.graph.operators.scatter import Put, Reduction, ScatterSorted, table
+from glnn.types import Array, DType
+
+MOST_PADDING = 4  # of how many places in the table of sums one is to be taken at least
+
+
+@dataclass(frozen=True)
+class SparseMap:
+    """A sparse linear map along an axis: triples of source place, result and weight."""
+
+    ids: Array
+    """The place that each number came from."""
+    results: Array
+    """The result that it went to."""
+    weights: Array
+    """Factor of each number, float32."""
+
+    @classmethod
+    def of(cls, index: Array, weights: Array | None = None) -> SparseMap:
+        """Return the map of `index` (taps, results), negative for none, and of weights of the same
+        shape.
+        """
+        results = np.broadcast_to(np.arange(index.shape[1]), index.shape)
+        weights = np.ones(index.shape, np.float32) if weights is None else weights
+        there = (index >= 0) & (weights != 0)
+        return cls(index[there], results[there], weights[there])
+
+
+def add_at_places(
+    ctx: GradientContext, given: Value, axis: int, places: SparseMap, size: int
+) -> Value:
+    """The sums of the numbers of `given` along `axis` at each of `size` places, in their order."""
+    shape = given.type.shape
+    wanted = (*shape[:axis], size, *shape[axis + 1 :])
+    if not places.ids.size or not prod(shape):
+        return ctx.zeros(wanted)
+    order = np.argsort(places.ids, kind="stable")
+    counts = np.bincount(places.ids, minlength=size)
+    most = int(counts.max())
+    if most * size > MOST_PADDING * max(order.size, size) and (places.weights == 1).all():
+        return _add_by_scatter(ctx, given, axis, places, size)
+    ids = places.ids[order]
+    taps = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    index, weights = np.zeros((most, size), np.int32), np.zeros((most, size), np.float32)
+    index[taps, ids] = places.results[order]
+    weights[taps, ids] = places.weights[order]
+    operands = ctx.constant(index, DType.int32), ctx.constant(weights, DType.float32)
+    return ctx(Resample(axis), given, *operands)
+
+
+def _add_by_scatter(
+    ctx: GradientContext, given: Value, axis: int, places: SparseMap, size: int
+) -> Value:
+    """The same where some places have many more numbers than others."""
+    shape = given.type.shape
+    before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
+    rows = ctx.reshape(given, (before, shape[axis], behind))
+    rows = ctx.reshape(ctx(Transpose((1, 0, 2)), rows), (shape[axis], before * behind))
+    starts = table(places.ids, size)
+    starts[size + 1 :] = places.results[starts[size + 1 :]]
+    # Results that went nowhere are no updates; each of the others is one.
+    index = ctx.constant(starts, DType.int32)
+    zeros = ctx.zeros((size, before * behind))
+    found = ctx(ScatterSorted(1, "add"), zeros, index, rows)
+    found = ctx(Transpose((1, 0, 2)), ctx.reshape(found, (size, before, behind)))
+    return ctx.reshape(found, (*shape[:axis], size, *shape[axis + 1 :]))
+
+
+MOST_ONES = 1 << 20  # numbers of a matrix that says which index is which place
+
+
+def gather_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return the gradients of Gather: each number of dy is added at the place that was looked up.
+
+    Where no run changes the indices, it is known which places meet. Else it is the product of a
+    matrix with a one for each index, while that has at most `MOST_ONES` numbers, and behind that a
+    scatter. So rows of an embedding are added up in the order of their indices.
+    """
+    operator, x, index = ctx.node.operator, ctx.operands["x"], ctx.operands["index"]
+    assert isinstance(operator, Gather)
+    shape = x.type.shape
+    axis = operator.axis % len(shape)
+    before, size, behind = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    count = prod(index.type.shape)
+    if not before * size * behind * count:
+        return (ctx.zeros(shape), None)
+    given = ctx.reshape(ctx.gradient, (before, count, behind))
+    if isinstance(index.data, np.ndarray):
+        places = SparseMap.of(clamped(index.data, (size,)).reshape(1, -1))
+        return (ctx.reshape(add_at_places(ctx, given, 1, places, size), shape), None)
+    if before > 1:
+        given = ctx(Transpose((1, 0, 2)), given)
+    given = ctx.reshape(given, (count, before * behind))
+    if size * count <= MOST_ONES:
+        found = matmul(ctx, _one_hot(ctx, index, size), given)
+    else:
+        zeros = ctx.zeros((size, before * behind))
+        found = ctx(ScatterND("add"), zeros, ctx.reshape(index, (count, 1)), given)
+    if before > 1:
+        found = ctx(Transpose((1, 0, 2)), ctx.reshape(found, (size, before, behind)))
+    return (ctx.reshape(found, shape), None)
+
+
+def _one_hot(ctx: GradientContext, index: Value, size: int) -> Value:
+    """Return the one-hot matrix (size, indices): 1 where an index is that place, else 0."""
+    flat = ctx.reshape(index, (prod(index.type.shape),))
+    dtype = index.type.dtype
+    places = ctx.constant(np.arange(size)[:, None], dtype)
+    one = "where(equal(clip(where(a < 0, a + c, a), 0, d), b), 1.0, 0.0)"
+    return ctx.pointwise(one, flat, places, size, size - 1)
+
+
+def gather_elements_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return the gradient of GatherElements: dy scattered and added up, in order."""
+    operator, x, index = ctx.node.operator, ctx.operands["x"], ctx.operands["index"]
+    assert isinstance(operator, GatherElements)
+    scatter = ScatterElements(operator.axis, "add")
+    return (ctx(scatter, ctx.zeros(x.type.shape), index, ctx.gradient), None)
+
+
+def gather_nd_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return the gradient of GatherND: slices of dy scattered and added up, in order."""
+    operator, x, index = ctx.node.operator, ctx.operands["x"], ctx.operands["index"]
+    assert isinstance(operator, GatherND)
+    if operator.batch:
+        index = _prepend_batch_indices(ctx, index, operator.batch)
+    return (ctx(ScatterND("add"), ctx.zeros(x.type.shape), index, ctx.gradient), None)
+
+
+def _prepend_batch_indices(ctx: GradientContext, index: Value, batch: int) -> Value:
+    """Prepend the indices of the first `batch` dimensions to tuples of indices."""
+    shape = index.type.shape
+    own = np.indices(shape[:-1])[:batch]
+    first = np.moveaxis(own, 0, -1).astype(index.type.dtype.numpy)
+    if isinstance(index.data, np.ndarray):
+        return ctx.constant(np.concatenate([first, index.data], -1), index.type.dtype)
+    return ctx(Concat(len(shape) - 1), ctx.constant(first, index.type.dtype), index)
+
+
+def resample_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Sums of the places that a place was part of, times its weights there."""
+    operator, given = ctx.node.operator, ctx.operands
+    assert isinstance(operator, Resample)
+    x, index, weight = given["x"], given["index"].data, given["weight"].data
+    if ctx.requires_grad(given["weight"]):
+        raise ctx.no_gradient_error("weights are constants")
+    if not isinstance(index, np.ndarray) or not isinstance(weight, np.ndarray):
+        raise ctx.no_gradient_error("index and weight must be constants")
+    axis = operator.axis % len(x.type.dims)
+    size = x.type.shape[axis]
+    places = SparseMap.of(np.clip(index, 0, size - 1), weight)
+    return (add_at_places(ctx, ctx.gradient, axis, places, size), None, None)
+
+
+def transpose_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """The other way round."""
+    operator = ctx.node.operator
+    assert isinstance(operator, Transpose)
+    rank = len(operator.perm)
+    order = [axis % rank for axis in operator.perm]
+    inverse = tuple(sorted(range(rank), key=order.__getitem__))
+    return (ctx(Transpose(inverse), ctx.gradient) if rank else ctx.gradient,)
+
+
+def expand_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """The sum over what a number was spread to."""
+    return (ctx.sum_to(ctx.gradient, ctx.operands["x"].type.shape),)
+
+
+def slice_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return the gradient of Slice: dy at its places, with zeros before, behind and between."""
+    operator, x = ctx.node.operator, ctx.operands["x"]
+    assert isinstance(operator, Slice)
+    shape, found = x.type.shape, ctx.gradient
+    walked = [factors[0] for factors in operator.map(shape).dims]
+    backwards = tuple(i for i, axis in enumerate(walked) if axis.step < 0)
+    if not prod(found.type.shape):
+        return (ctx.zeros(shape),)
+    if backwards:
+        found = ctx(Flip(backwards), found)
+    before, after = [0] * len(shape), [0] * len(shape)
+    for i, axis in enumerate(walked):
+        step = abs(axis.step)
+        first = min(axis.start, axis.start + (axis.size - 1) * axis.step)
+        if step > 1 and axis.size > 1:
+            found = _insert_zeros(ctx, found, i, step)
+        before[i], after[i] = first, shape[i] - first - found.type.shape[i]
+    return (_pad_with_zeros(ctx, found, before, after),)
+
+
+def _insert_zeros(ctx: GradientContext, value: Value, axis: int, step: int) -> Value:
+    """Insert step - 1 zeros behind each place of `value` along `axis`."""
+    shape = value.type.shape
+    lead, rest = prod(shape[:axis]), prod(shape[axis + 1 :])
+    places = ctx.reshape(value, (lead * shape[axis], 1, rest))
+    wide = ctx(Pad((0, 0, 0), (0, step - 1, 0)), places)
+    return ctx.reshape(wide, (*shape[:axis], shape[axis] * step, *shape[axis + 1 :]))
+
+
+def _pad_with_zeros(
+    ctx: GradientContext, value: Value, before: Sequence[int], after: Sequence[int]
+) -> Value:
+    """Pad `value` with zeros, or crop it where a number is negative."""
+    needed = any(before) or any(after)
+    return ctx(Pad(tuple(before), tuple(after)), value) if needed else value
+
+
+def flip_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return the gradient of Flip: dy flipped again."""
+    return (ctx(ctx.node.operator, ctx.gradient),)
+
+
+def roll_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return the gradient of Roll: dy rolled back."""
+    operator = ctx.node.operator
+    assert isinstance(operator, Roll)
+    return (ctx(Roll(tuple(-n for n in operator.shifts), operator.axes), ctx.gradient),)
+
+
+def pad_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return the gradient of Pad: dy without the padding; for the edges made of x's own numbers,
+    the sum of dy over all copies of each number.
+    """
+    operator, x = ctx.node.operator, ctx.operands["x"]
+    assert isinstance(operator, Pad)
+    found = ctx.gradient
+    pairs = list(zip(operator.before, operator.after, strict=True))
+    if operator.edge == "constant":
+        return (_pad_with_zeros(ctx, found, [-b for b, _ in pairs], [-a for _, a in pairs]),)
+    for i, (before, after) in enumerate(pairs):
+        if before or after:
+            size = x.type.shape[i]
+            index = Pad((before,), (after,), operator.edge).moved(np.arange(size))
+            found = add_at_places(ctx, found, i, SparseMap.of(index[None]), size)
+    return (found,)
+
+
+def tile_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """The sum of all repetitions."""
+    operator, x = ctx.node.operator, ctx.operands["x"]
+    assert isinstance(operator, Tile)
+    shape = list(ctx.gradient.type.shape)
+    found = ctx.gradient
+    for i, (count, size) in enumerate(zip(operator.repeats, x.type.shape, strict=True)):
+        if count != 1:
+            lead, rest = prod(shape[:i]), prod(shape[i + 1 :])
+            shape[i] = size
+            found = ctx(Reduce("sum", (1,)), ctx.reshape(found, (lead, count, size * rest)))
+            found = ctx.reshape(found, tuple(shape))
+    return (found,)
+
+
+def rearrange_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Sums of what each number went to, as if all were in one row."""
+    operator = ctx.node.operator
+    assert isinstance(operator, Rearrange)
+    size = prod(operator.shape)
+    index = operator.moved(np.arange(1, size + 1).reshape(operator.shape)) - 1
+    row = ctx.reshape(ctx.gradient, (index.size,))
+    found = add_at_places(ctx, row, 0, SparseMap.of(index.reshape(1, -1)), size)
+    return (ctx.reshape(found, operator.shape),)
+
+
+def concat_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return the gradients of Concat: the piece of dy that came from each operand."""
+    operator = ctx.node.operator
+    assert isinstance(operator, Concat)
+    found: list[Value | None] = []
+    start = 0
+    for value in ctx.node.inputs:
+        assert value is not None
+        end = start + value.type.shape[operator.axis]
+        cut = Slice((start,), (end,), (operator.axis,), (1,))
+        found.append(ctx(cut, ctx.gradient) if ctx.requires_grad(value) else None)
+        start = end
+    return found
+
+
+def split_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """The pieces behind one another, zeros where nothing depends on one."""
+    operator = ctx.node.operator
+    assert isinstance(operator, Split)
+    outputs = ctx.node.outputs
+    pieces = [
+        ctx.zeros(value.type.shape) if gradient is None else gradient
+        for gradient, value in zip(ctx.gradients, outputs, strict=True)
+    ]
+    return (ctx(Concat(operator.axis), *pieces) if len(pieces) > 1 else pieces[0],)
+
+
+GatherUpdates = Callable[[Value], Value]
+"""The number at the place of each update."""
+ScatterUpdates = Callable[[Reduction, Value, Value], Value]
+"""A tensor like x with updates that are reduced so."""
+
+
+def scatter_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Updates have the gradient at their place: of those at one place only the last, where they are
+    put; all of them where they are added; those that are the extreme share it evenly; of a product
+    each has that of the others.
+    """
+    given = ctx.operands
+    x, index, updates = given["x"], given["index"], given["updates"]
+    operator = ctx.node.operator
+    assert isinstance(operator, Put)
+    if not prod(updates.type.shape):
+        return (ctx.gradient, None, ctx.zeros(updates.type.shape))
+    taken, placed = _access_functions(ctx, index, updates)
+    by_x, by_updates = SCATTER_GRADIENTS[operator.reduction](ctx, x, updates, taken, placed)
+    return ctx.in_input_order(x=by_x, updates=by_updates)
+
+
+Pair = tuple[Value, Value]
+
+
+def _overwrite_gradients(
+    ctx: GradientContext, x: Value, updates: Value, taken: GatherUpdates, placed: ScatterUpdates
+) -> Pair:
+    shape = updates.type.shape
+    by_x = placed("none", ctx.gradient, ctx.zeros(shape))
+    numbers = np.arange(prod(shape), dtype=np.int32).reshape(shape)
+    own = ctx.constant(numbers, DType.int32)
+    nobody = ctx.constant(np.zeros(x.type.shape, np.int32), DType.int32)
+    last = taken(placed("none", nobody, own))
+    chosen = ctx.pointwise("where(equal(a, b), c, 0.0)", last, own, taken(ctx.gradient))
+    return by_x, chosen
+
+
+def _add_gradients(
+    ctx: GradientContext, x: Value, updates: Value, taken: GatherUpdates, placed: ScatterUpdates
+) -> Pair:
+    return ctx.gradient, taken(ctx.gradient)
+
+
+def _multiply_gradients(
+    ctx: GradientContext, x: Value, updates: Value, taken: GatherUpdates, placed: ScatterUpdates
+) -> Pair:
+    """The product of all but zeros, where there is no other zero."""
+    first, each = (ctx.pointwise("where(equal(a, 0.0), 1.0, a)", one) for one in (x, updates))
+    product = placed("mul", first, each)
+    none, zero = (ctx.pointwise("where(equal(a, 0.0), 1.0, 0.0)", one) for one in (x, updates))
+    zeros = placed("add", none, zero)
+    scaled = ctx.pointwise("a * b", product, ctx.gradient)
+
+    def by(value: Value, scaled: Value, zeros: Value) -> Value:
+        share = (
+            "where(equal(a, 0.0), where(equal(c, 1.0), b, 0.0), where(equal(c, 0.0), b / a, 0.0))"
+        )
+        return ctx.pointwise(share, value, scaled, zeros)
+
+    return by(x, scaled, zeros), by(updates, taken(scaled), taken(zeros))
+
+
+def _extreme_gradients(
+    ctx: GradientContext, x: Value, updates: Value, taken: GatherUpdates, placed: ScatterUpdates
+) -> Pair:
+    """Return the gradients of a maximum or minimum: equal extremes share dy evenly, as in
+    torch.scatter_reduce.
+    """
+    one = "where(equal(a, b), 1.0, 0.0)"
+    own = ctx.pointwise(one, x, ctx.output)
+    theirs = ctx.pointwise(one, updates, taken(ctx.output))
+    share = ctx.pointwise("a / maximum(b, 1.0)", ctx.gradient, placed("add", own, theirs))
+    return ctx.pointwise("a * b", own, share), ctx.pointwise("a * b", theirs, taken(share))
+
+
+SCATTER_GRADIENTS = {
+    "none": _overwrite_gradients,
+    "add": _add_gradients,
+    "mul": _multiply_gradients,
+    "max": _extreme_gradients,
+    "min": _extreme_gradients,
+}
+
+
+def _access_functions(
+    ctx: GradientContext, index: Value, updates: Value
+) -> tuple[GatherUpdates, ScatterUpdates]:
+    """Return functions that gather at the operator's indices, and that scatter updates to them."""
+    operator = ctx.node.operator
+    match operator:
+        case ScatterElements(axis=axis):
+            return (
+                lambda value: ctx(GatherElements(axis), value, index),
+                lambda how, x, new: ctx(ScatterElements(axis, how), x, index, new),
+            )
+        case ScatterND():
+            return (
+                lambda value: ctx(GatherND(), value, index),
+                lambda how, x, new: ctx(ScatterND(how), x, index, new),
+            )
+    assert isinstance(operator, ScatterSorted)
+    leading, shape = operator.leading, ctx.operands["x"].type.shape
+    count = prod(shape[:leading])
+    if not isinstance(index.data, np.ndarray):
+        raise ctx.no_gradient_error("index must be a constant")
+    starts, order = index.data[: count + 1], index.data[count + 1 :]
+    places = np.empty(order.size, np.int32)
+    places[order] = np.repeat(np.arange(count, dtype=np.int32), np.diff(starts))
+    ids = ctx.constant(places, DType.int32)
+
+    def taken(value: Value) -> Value:
+        rows = ctx(Reshape((count, *shape[leading:]), True), value)
+        return ctx.reshape(ctx(Gather(0), rows, ids), updates.type.shape)
+
+    return taken, lambda how, x, new: ctx(ScatterSorted(leading, how), x, index, new)
+
+
+def reshape_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """The result's gradient in the operand's shape."""
+    (x,) = ctx.node.inputs
+    assert x is not None
+    return (ctx.reshape(ctx.gradient, x.type.shape),)
+
+
+def identity_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """The result's gradient itself."""
+    return (ctx.gradient,)
+
+
+def detached_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return no gradient: the operand counts as a constant."""
+    return (None,)
+
+
+def rows_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return the gradient of Rows: channels of each pixel back to images."""
+    n, c, h, w = ctx.operands["x"].type.shape
+    return (ctx(Transpose((0, 3, 1, 2)), ctx.reshape(ctx.gradient, (n, h, w, c))),)
+
+
+def images_backward(ctx: GradientContext) -> Sequence[Value | None]:
+    """Return the gradient of a view as images: a matrix of a row, or a column, for each pixel."""
+    operator = ctx.node.operator
+    assert isinstance(operator, Images)
+    perm = (1, 0, 2, 3) if operator.transposed else (0, 2, 3, 1)
+    turned = ctx(Transpose(perm), ctx.gradient)
+    return (ctx.reshape(turned, ctx.operands["x"].type.shape),)
+
+
+RULES: dict[type[Operator], GradientRule] = {
+    Gather: gather_backward,
+    GatherElements: gather_elements_backward,
+    GatherND: gather_nd_backward,
+    Resample: resample_backward,
+    Transpose: transpose_backward,
+    Expand: expand_backward,
+    Slice: slice_backward,
+    Flip: flip_backward,
+    Roll: roll_backward,
+    Pad: pad_backward,
+    Tile: tile_backward,
+    Rearrange: rearrange_backward,
+    Concat: concat_backward,
+    Split: split_backward,
+    **dict.fromkeys((ScatterElements, ScatterND, ScatterSorted), scatter_backward),
+    **dict.fromkeys((Reshape, Flatten, Squeeze, Unflatten, Unsqueeze), reshape_backward),
+    **dict.fromkeys((Identity, Within, Reorder), identity_backward),
+    Detached: detached_backward,
+    Rows: rows_backward,
+    Images: images_backward,
+}
+"""Gradient rules by kind of operator."""
