@@ -30,8 +30,7 @@ from glnn.errors import GlnnError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Pointwise
 from glnn.graph.patterns import PRODUCT
-from glnn.layers.layer import Layer
-from glnn.layers.scope import Scope
+from glnn.layers.layer import Layer, Scope
 from glnn.model import Model, Node, TensorInfo
 from glnn.types import Shape
 

@@ -10,9 +10,7 @@ from glnn.graph.compose.control import branch, loop, number
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
 from glnn.graph.operators import Matmul, Pointwise, Reduce
-from glnn.layers.layer import Layer
-from glnn.layers.parameter import Parameter
-from glnn.layers.scope import Scope
+from glnn.layers.layer import Layer, Parameter, Scope
 from glnn.types import Array, DType, TensorType
 
 

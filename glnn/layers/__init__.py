@@ -38,7 +38,6 @@ from glnn.layers.activations import (
     Tanhshrink,
     Threshold,
 )
-from glnn.layers.combine import Add, Concat, CosineSimilarity
 from glnn.layers.conv import (
     Conv1d,
     Conv2d,
@@ -56,10 +55,8 @@ from glnn.layers.dropout import (
     FeatureAlphaDropout,
 )
 from glnn.layers.embedding import Embedding, EmbeddingBag
-from glnn.layers.flatten import Flatten, Unflatten
-from glnn.layers.fold import Fold, Unfold
 from glnn.layers.layer import Layer
-from glnn.layers.linear import Bias, Bilinear, Identity, Linear
+from glnn.layers.linear import Add, Bias, Bilinear, Concat, CosineSimilarity, Identity, Linear
 from glnn.layers.multihead_attention import MultiheadAttention
 from glnn.layers.normalization import (
     BatchNorm1d,
@@ -108,7 +105,15 @@ from glnn.layers.pool import (
     MaxPool3d,
 )
 from glnn.layers.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from glnn.layers.shuffle import ChannelShuffle, PixelShuffle, PixelUnshuffle
+from glnn.layers.reshape import (
+    ChannelShuffle,
+    Flatten,
+    Fold,
+    PixelShuffle,
+    PixelUnshuffle,
+    Unflatten,
+    Unfold,
+)
 from glnn.layers.upsample import (
     Subsample2d,
     Upsample,

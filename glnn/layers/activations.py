@@ -22,10 +22,8 @@ from glnn.graph.function import Number
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Value
 from glnn.layers.arguments import flag, index, integer, number, plain, with_unusual
-from glnn.layers.layer import ANY, Array, Layer
-from glnn.layers.parameter import Parameter
-from glnn.layers.read_only import Fixed
-from glnn.layers.scope import Scope
+from glnn.layers.layer import ANY, Fixed, Layer, Parameter, Scope
+from glnn.types import Array
 
 _FORMULAS = {row.layer: row.call for row in FUNCTIONS.values() if row.layer}
 

@@ -26,10 +26,8 @@ from glnn.layers.arguments import (
     sizes,
     with_unusual,
 )
-from glnn.layers.layer import Array, Layer
-from glnn.layers.parameter import Parameter
-from glnn.layers.scope import Scope
-from glnn.types import Dim
+from glnn.layers.layer import Layer, Parameter, Scope
+from glnn.types import Array, Dim
 
 PADDING_MODES: dict[str, Edge] = {
     "zeros": "constant",

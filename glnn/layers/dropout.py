@@ -12,8 +12,7 @@ from glnn.graph.expression import Arg, Expr, Scalar, call
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Pointwise
 from glnn.layers.arguments import flag, number, with_unusual
-from glnn.layers.layer import Layer
-from glnn.layers.scope import Scope, Training
+from glnn.layers.layer import Layer, Scope, Training
 
 MOST = 4096  # layers that have numbers of their own
 LEAST = -1.0507009873554805 * 1.6732632423543772

@@ -13,10 +13,8 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import Detached, Gather, Pointwise, Reduce, Unsqueeze
 from glnn.graph.operators.reductions import Kind
 from glnn.layers.arguments import flag, index, integer, number, only, plain, with_unusual
-from glnn.layers.layer import Array, Layer
-from glnn.layers.parameter import Parameter
-from glnn.layers.scope import Scope
-from glnn.types import DType
+from glnn.layers.layer import Layer, Parameter, Scope
+from glnn.types import Array, DType
 
 
 class Embedding(Layer):

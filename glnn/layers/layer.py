@@ -1,30 +1,296 @@
-"""The base class of layers: an operator together with its parameters."""
+"""The base class of layers: an operator, its parameters, and the graph that it adds nodes to."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
 from math import prod, sqrt
-from types import MappingProxyType
-from typing import Any, ClassVar
+from types import MappingProxyType, MemberDescriptorType
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from glnn.errors import ShapeError, shown
+from glnn.errors import ReadOnlyError, ShapeError, shown
 from glnn.graph.builder import Builder
-from glnn.graph.graph import Graph, Value
+from glnn.graph.composite import Composite
+from glnn.graph.graph import ASSIGNMENTS, Graph, Value, Variable
 from glnn.graph.operator import Operator
+from glnn.graph.operators import Identity, Reshape
 from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
-from glnn.layers.parameter import read_only
-from glnn.layers.read_only import Fixed, ReadOnly
-from glnn.layers.scope import Scope
 from glnn.registry import module_for
-from glnn.types import DType, Shape, TensorType, as_one_of, of_tensor
+from glnn.types import Array, DType, Shape, TensorType, as_one_of, of_tensor, to_float32
 
-Array = NDArray[Any]
+V = TypeVar("V")
+
+
+class Fixed(Mapping[str, V]):
+    """A mapping that stays as it was made; it can be copied and pickled."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self, content: Mapping[str, V]) -> None:
+        self._content = dict(content)
+
+    def __getitem__(self, name: str) -> V:
+        return self._content[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._content)
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def __repr__(self) -> str:
+        return repr(self._content)
+
+
+class ReadOnly:
+    """Attributes can be set until the constructor is done, then only by the class's own setters.
+
+    A constructor is done when that of the object's own class is: subclasses may set their
+    attributes before and after they call the one above. Such setters are `Parameter`s and
+    properties. Raises ReadOnlyError, an AttributeError, for what is set or deleted besides.
+    shapes: of the parameters, by their names.
+    """
+
+    shapes: Mapping[str, Shape]
+    _made = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if constructor := vars(cls).get("__init__"):
+            type.__setattr__(cls, "__init__", _closing(constructor))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if self._made and not _is_setter(getattr(type(self), name, None)):
+            raise self._refused(name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self._made:
+            kind = type(self).__name__
+            raise ReadOnlyError(f"{kind} {name} cannot be deleted: a layer stays as it was made")
+        super().__delattr__(name)
+
+    def _refused(self, name: str) -> ReadOnlyError:
+        kind, known = type(self).__name__, [*self.shapes, *dir(self)]
+        known = [one for one in known if not one.startswith("_")]
+        if name in dir(self):
+            fault = f"{kind} {name} is read-only: a layer stays as it was made, so make another"
+        else:
+            close = get_close_matches(name, known, 1)
+            fault = f"{kind} has no attribute {name!r}"
+            fault += f": did you mean {close[0]!r}?" if close else ""
+        assigned = f" ({', '.join(self.shapes)} can be assigned)" if self.shapes else ""
+        return ReadOnlyError(fault + assigned)
+
+
+def _closing(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Wrap `constructor`: nothing can be set after that of the object's own class."""
+
+    @wraps(constructor)
+    def construct(self: ReadOnly, *arguments: Any, **named: Any) -> None:
+        last = getattr(type(self), "__init__", None) is construct
+        try:
+            constructor(self, *arguments, **named)
+        except TypeError as error:
+            unknown = _unknown(type(self), named) if last else None
+            raise unknown or error from None
+        if last:
+            vars(self)["_made"] = True
+
+    return construct
+
+
+def _unknown(kind: type, named: Mapping[str, object]) -> TypeError | None:
+    """Return a TypeError where one of the arguments `named` is none of `kind`'s, else None."""
+    known = signature(kind).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        return None
+    for name in named:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            other = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+            return TypeError(f"{kind.__name__} has no argument {name!r}: {other}")
+    return None
+
+
+def _is_setter(attribute: object) -> bool:
+    """Return True where an attribute of a class, other than a slot, handles assignment."""
+    if isinstance(attribute, MemberDescriptorType):
+        return False
+    if isinstance(attribute, property):
+        return attribute.fset is not None
+    return hasattr(attribute, "__set__")
+
+
+T = TypeVar("T")
+
+
+class Parametrised(Protocol):
+    """An object with parameters.
+
+    shapes: of those that it has, by their names. _revisions: counts the assignments to each.
+    """
+
+    shapes: Mapping[str, Shape]
+    _revisions: dict[str, int]
+
+    def initial(self, name: str) -> Array: ...
+
+
+class Parameter(Generic[T]):
+    """An attribute of a layer: a float32 array, checked when it is assigned.
+
+    Arrays of other real numbers are converted to float32.
+
+    It reads as None where the layer has no such parameter. A parameter that was never assigned
+    gets its initial values when it is first read. What is assigned is copied, and what is read
+    cannot be written to: sessions notice a new array, not new values in an old one.
+    """
+
+    @classmethod
+    def with_name(cls, name: str) -> Parameter[T]:
+        """Return the parameter `name` of a layer whose parameters' names follow from its
+        arguments.
+        """
+        found = cls()
+        found.name = name
+        return found
+
+    def __set_name__(self, owner: type[Parametrised], name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, layer: None, owner: type[Parametrised]) -> Parameter[T]: ...
+    @overload
+    def __get__(self, layer: Parametrised, owner: type[Parametrised]) -> T: ...
+    def __get__(self, layer: Parametrised | None, owner: type[Parametrised]) -> Parameter[T] | T:
+        if layer is None:
+            return self
+        if self.name not in layer.shapes:
+            return cast(T, None)
+        if self.name not in vars(layer):
+            vars(layer)[self.name] = read_only(layer.initial(self.name))
+        return cast(T, vars(layer)[self.name])
+
+    def __set__(self, layer: Parametrised, value: T) -> None:
+        what = f"{type(layer).__name__} {self.name}"
+        shape = layer.shapes.get(self.name)
+        if shape is None:
+            if value is not None:
+                raise ShapeError(f"{what}: this layer was made without one")
+            return
+        given = to_float32(what, value)
+        if given.shape != shape:
+            raise ShapeError(f"{what} must have shape {shape}, got {given.shape}")
+        vars(layer)[self.name] = read_only(np.array(given))
+        layer._revisions[self.name] += 1
+        ASSIGNMENTS.add()
+
+
+def read_only(array: Array) -> Array:
+    """Return `array`, which nobody else has, as a view that stays read-only."""
+    whole: Array = np.ascontiguousarray(array)
+    whole.flags.writeable = False
+    view: Array = whole.view()
+    return view
+
+
+@dataclass(frozen=True)
+class Training:
+    """The state of training, for layers that behave otherwise then."""
+
+    seed: int
+    """The seed of random numbers."""
+    passes: Value
+    """The number of batches before this one, int32 of shape ()."""
+    updates: dict[Value, Value] = field(default_factory=dict)
+    """New values of weights that no gradient changes, as running statistics, for the next batch."""
+    counting: list[str] = field(default_factory=list)
+    """The layers that ask for `passes`."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A layer's place in a graph that is being built.
+
+    builder: of the graph. name: the layer's. output: the name of its result. training: None at
+    inference.
+    """
+
+    builder: Builder
+    name: str
+    output: str
+    training: Training | None = None
+
+    def add(self, operator: Operator, *inputs: Value) -> Value:
+        """Add `operator` on the way to the result, and return its value."""
+        called = self.builder.fresh(f"{self.output}: {operator.name}")
+        (value,) = self.builder.add(operator, *inputs, name=self.name, outputs=(called,))
+        return value
+
+    def result(self, operator: Operator, *inputs: Value) -> Value:
+        """The layer's result, which `operator` makes."""
+        (value,) = self.builder.add(operator, *inputs, name=self.name, outputs=(self.output,))
+        return value
+
+    def all(self, operator: Operator, *inputs: Value) -> tuple[Value, ...]:
+        """The results of `operator`, the first of them the layer's."""
+        count = len(operator.infer([value.type for value in inputs]))
+        more = (self.builder.fresh(f"{self.output}: {operator.name} {i}") for i in range(1, count))
+        names = (self.output, *more)
+        return self.builder.add(operator, *inputs, name=self.name, outputs=names)
+
+    def expand(self, operator: Composite, *inputs: Value) -> tuple[Value, ...]:
+        """Add a composite on the way to the result, and return all its results.
+
+        Where all sizes are known, as in training, its parts are added, which may have gradients.
+        """
+        if any(value.type.symbols for value in inputs):
+            return self._add_all(operator, inputs, len(operator.unknown([v.type for v in inputs])))
+        graph, here = operator.expand(inputs), dict[Value, Value]()
+        for node in graph.nodes:
+            given = tuple(here.get(v, v) if v else None for v in node.inputs)
+            found = self._add_all(node.operator, given, len(node.outputs))
+            here |= zip(node.outputs, found, strict=True)
+        return tuple(here.get(value, value) for value in graph.outputs)
+
+    def _add_all(
+        self, operator: Operator, inputs: Sequence[Value | None], count: int
+    ) -> tuple[Value, ...]:
+        """The `count` results of `operator`."""
+        names = [self.builder.fresh(f"{self.output}: {operator.name}")]
+        names += [self.builder.fresh(f"{names[0]} {i}") for i in range(1, count)]
+        return self.builder.add(operator, *inputs, name=self.name, outputs=names)
+
+    def further(self, name: str, value: Value) -> Value:
+        """Make `value` the layer's result `name` of its `more`."""
+        called = f"{self.output}.{name}"
+        return self.builder.add(Identity(), value, name=self.name, outputs=(called,))[0]
+
+    def named(self, value: Value) -> Value:
+        """Make `value` the layer's result."""
+        return self.result(Identity(), value)
+
+    def weight(self, variable: Variable, name: str) -> Value:
+        """The weight of the layer that is called `name`."""
+        return self.builder.variable(variable, f"{self.name}.{name}")
+
+    def channels(self, value: Value, x: Value) -> Value:
+        """Return `value` of shape (c,) shaped to broadcast over axis 1 of x.
+
+        Raises ShapeError where x has other than c channels.
+        """
+        dims, (count,) = x.type.dims, value.type.dims
+        if len(dims) < 2 or dims[1] != count:
+            raise ShapeError(f"x must have shape (n, {count}, ...), got {dims}")
+        return self.add(Reshape((-1, *(1,) * (len(dims) - 2))), value) if len(dims) > 2 else value
 
 
 @dataclass(frozen=True)

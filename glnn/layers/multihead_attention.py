@@ -27,11 +27,8 @@ from glnn.graph.operators import (
 )
 from glnn.graph.patterns import SUM
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
-from glnn.layers.layer import Array, Layer
-from glnn.layers.parameter import Parameter
-from glnn.layers.read_only import Fixed
-from glnn.layers.scope import Scope
-from glnn.types import Shape
+from glnn.layers.layer import Fixed, Layer, Parameter, Scope
+from glnn.types import Array, Shape
 
 NAMES = ("query", "key", "value")
 

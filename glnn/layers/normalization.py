@@ -16,15 +16,45 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import Normalize, Pointwise
 from glnn.graph.patterns import PRODUCT, SCALE_AND_SHIFT
 from glnn.layers.arguments import flag, integer, number, only, plain, with_unusual
-from glnn.layers.layer import Array, Layer
-from glnn.layers.parameter import Parameter
-from glnn.layers.scope import Scope, Training
-from glnn.types import Shape
+from glnn.layers.layer import Layer, Parameter, Scope, Training
+from glnn.types import Array, Shape
 
 SHIFT = call("sub", Arg(2), PRODUCT)
 
 
-class BatchNorm2d(Layer):
+class _ChannelNorm(Layer):
+    """Normalisation of each channel of x of shape (n, num_features, ...).
+
+    Without `affine` there are no weight and bias.
+    """
+
+    running: ClassVar[tuple[str, ...]] = ("running_mean", "running_var")
+    weight = Parameter["Array | None"]()
+    bias = Parameter["Array | None"]()
+
+    def _check_arguments(
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        device: None,
+        dtype: DTypeLike | None,
+    ) -> tuple[str, ...]:
+        """Set the attributes, and return the names of weight and bias where there are such."""
+        kind = type(self).__name__
+        plain(kind, device, dtype)
+        self.num_features = integer(f"{kind} num_features", num_features)
+        self.eps = number(f"{kind} eps", eps, 0)
+        self.momentum = None if momentum is None else number(f"{kind} momentum", momentum, 0, 1)
+        self.affine = flag(f"{kind} affine", affine)
+        return ("weight", "bias") if self.affine else ()
+
+    def initial(self, name: str) -> Array:
+        return np.full(self.shapes[name], name in ("weight", "running_var"), np.float32)
+
+
+class BatchNorm2d(_ChannelNorm):
     """weight (x - running_mean) / sqrt(running_var + eps) + bias, for x of shape (n, c, ...).
 
     c is `num_features`. The parameters are of shape (c,); weight and running_var are initially 1,
@@ -35,9 +65,6 @@ class BatchNorm2d(Layer):
     dtype: None and None or float32; parameters are float32.
     """
 
-    running: ClassVar[tuple[str, ...]] = ("running_mean", "running_var")
-    weight = Parameter["Array | None"]()
-    bias = Parameter["Array | None"]()
     running_mean = Parameter[Array]()
     running_var = Parameter[Array]()
 
@@ -51,20 +78,11 @@ class BatchNorm2d(Layer):
         device: None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        kind = type(self).__name__
-        plain(kind, device, dtype)
-        self.num_features = integer(f"{kind} num_features", num_features)
-        self.eps = number(f"{kind} eps", eps, 0)
-        self.momentum = None if momentum is None else number(f"{kind} momentum", momentum, 0, 1)
-        self.affine = flag(f"{kind} affine", affine)
-        what = f"{kind} track_running_stats"
+        names = self._check_arguments(num_features, eps, momentum, affine, device, dtype)
+        what = f"{type(self).__name__} track_running_stats"
         only(what, track_running_stats, True, "results do not depend on the rest of the batch")
-        names = ("weight", "bias") if self.affine else ()
-        names = (*names, "running_mean", "running_var")
-        super().__init__(Pointwise(SCALE_AND_SHIFT), dict.fromkeys(names, (self.num_features,)))
-
-    def initial(self, name: str) -> Array:
-        return np.full(self.shapes[name], name in ("weight", "running_var"), np.float32)
+        shapes = dict.fromkeys((*names, *self.running), (self.num_features,))
+        super().__init__(Pointwise(SCALE_AND_SHIFT), shapes)
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
@@ -176,7 +194,7 @@ class GroupNorm(Layer):
         return with_unusual(found, affine=(self.affine, True))
 
 
-class InstanceNorm2d(Layer):
+class InstanceNorm2d(_ChannelNorm):
     """weight (x - mean) / sqrt(variance + eps) + bias, for x of shape (n, num_features, h, w).
 
     mean, variance: of each channel of each sample. weight, initially 1, and bias, initially 0:
@@ -186,9 +204,6 @@ class InstanceNorm2d(Layer):
     or float32; parameters are float32.
     """
 
-    running: ClassVar[tuple[str, ...]] = ("running_mean", "running_var")
-    weight = Parameter["Array | None"]()
-    bias = Parameter["Array | None"]()
     running_mean = Parameter["Array | None"]()
     running_var = Parameter["Array | None"]()
     rank: ClassVar[int] = 4
@@ -204,20 +219,12 @@ class InstanceNorm2d(Layer):
         device: None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
-        kind = type(self).__name__
-        plain(kind, device, dtype)
-        self.num_features = integer(f"{kind} num_features", num_features)
-        self.eps = number(f"{kind} eps", eps, 0)
-        self.momentum = None if momentum is None else number(f"{kind} momentum", momentum, 0, 1)
-        self.affine = flag(f"{kind} affine", affine)
-        self.track_running_stats = flag(f"{kind} track_running_stats", track_running_stats)
-        names = ("weight", "bias") if self.affine else ()
+        names = self._check_arguments(num_features, eps, momentum, affine, device, dtype)
+        what = f"{type(self).__name__} track_running_stats"
+        self.track_running_stats = flag(what, track_running_stats)
         names = (*names, *self.running) if self.track_running_stats else names
         op = Normalize(groups=0, eps=self.eps)
         super().__init__(op, dict.fromkeys(names, (self.num_features,)))
-
-    def initial(self, name: str) -> Array:
-        return np.full(self.shapes[name], name in ("weight", "running_var"), np.float32)
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         dims = inputs[0].type.dims

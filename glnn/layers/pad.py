@@ -14,8 +14,7 @@ from glnn.graph.graph import Value
 from glnn.graph.index_map import Edge
 from glnn.graph.operators import Identity
 from glnn.layers.arguments import Ints, Sizes, axis_names, index, is_list, number
-from glnn.layers.layer import ANY, Layer
-from glnn.layers.scope import Scope
+from glnn.layers.layer import ANY, Layer, Scope
 from glnn.types import MOST, Dim, DType
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import prod
 from typing import Any, ClassVar
 
@@ -24,21 +25,39 @@ from glnn.layers.arguments import (
     sizes_or_none,
     with_unusual,
 )
-from glnn.layers.layer import Layer
-from glnn.layers.scope import Scope
+from glnn.layers.layer import Layer, Scope
 
 
-class Pool(Layer):
+class _Pool(Layer):
+    """Pooling of x of shape (n, c, ...), by one operator or by several."""
+
+    count: ClassVar[int]
+    """The number of spatial dimensions of x."""
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        (x,) = inputs
+        if len(x.type.dims) != self.count + 2:
+            wanted = f"(n, c, {axis_names(self.count)})"
+            raise ShapeError(
+                f"{type(self).__name__}: x must have shape {wanted}, got {x.type.dims}"
+            )
+        if isinstance(self.op, Pool2d):
+            return scope.result(self.op, x)
+        return scope.named(self._compose(scope, x))
+
+    @abstractmethod
+    def _compose(self, scope: Scope, x: Value) -> Value:
+        """Return the result of several operators."""
+
+
+class Pool(_Pool):
     """Pooling over the windows of x of shape (n, c, ...).
 
     windows: where they lie. stride: None takes `kernel_size`. ceil_mode: a last, partial window
     counts too.
     """
 
-    count: ClassVar[int]
-    """The number of spatial dimensions of x."""
-
-    def _lie(
+    def _place_windows(
         self, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil: bool
     ) -> None:
         """Set where the windows lie. Raises ShapeError where they cannot lie so."""
@@ -61,7 +80,7 @@ class Pool(Layer):
             self.kernel_size, self.stride, self.dilation, self.padding, self.padding, self.ceil_mode
         )
 
-    def _of_images(self, mode: str, **more: Any) -> Pool2d | Identity:
+    def _image_pool(self, mode: str, **more: Any) -> Pool2d | Identity:
         """The operator that does it alone, of two dimensions; none where that takes several."""
         at_most = zip(self.padding, self.kernel_size, strict=True)
         if self.count != 2 or any(2 * p > k for p, k in at_most):
@@ -75,21 +94,6 @@ class Pool(Layer):
             self.ceil_mode,
             **more,
         )
-
-    def express(self, scope: Scope, *inputs: Value) -> Value:
-        (x,) = inputs
-        if len(x.type.dims) != self.count + 2:
-            wanted = f"(n, c, {axis_names(self.count)})"
-            raise ShapeError(
-                f"{type(self).__name__}: x must have shape {wanted}, got {x.type.dims}"
-            )
-        if isinstance(self.op, Pool2d):
-            return scope.result(self.op, x)
-        return scope.named(self._compose(scope, x))
-
-    def _compose(self, scope: Scope, x: Value) -> Value:
-        """The result, of several operators."""
-        raise NotImplementedError
 
 
 class MaxPool(Pool):
@@ -109,9 +113,9 @@ class MaxPool(Pool):
         ceil_mode: bool = False,
     ) -> None:
         kind = type(self).__name__
-        self._lie(kernel_size, stride, padding, dilation, ceil_mode)
+        self._place_windows(kernel_size, stride, padding, dilation, ceil_mode)
         only(f"{kind} return_indices", return_indices, False, "a layer has one result")
-        super().__init__(self._of_images("max"))
+        super().__init__(self._image_pool("max"))
 
     def _compose(self, scope: Scope, x: Value) -> Value:
         return pooled(scope.add, x, self.windows, "max")
@@ -162,13 +166,13 @@ class AvgPool(Pool):
         divisor_override: int | None = None,
     ) -> None:
         kind = type(self).__name__
-        self._lie(kernel_size, stride, padding, 1, ceil_mode)
+        self._place_windows(kernel_size, stride, padding, 1, ceil_mode)
         self.count_include_pad = flag(f"{kind} count_include_pad", count_include_pad)
         self.divisor_override = divisor_override
         if divisor_override is not None:
             self.divisor_override = integer(f"{kind} divisor_override", divisor_override)
         more = {"count_include_pad": self.count_include_pad, "divisor": self.divisor_override}
-        super().__init__(self._of_images("average", **more))
+        super().__init__(self._image_pool("average", **more))
 
     def _compose(self, scope: Scope, x: Value) -> Value:
         if self.divisor_override is not None:
@@ -233,7 +237,7 @@ class LPPool(Pool):
         self.norm_type = number(f"{kind} norm_type", norm_type, 0)
         if not self.norm_type:
             raise ShapeError(f"{kind} norm_type must be a number above 0, got 0")
-        self._lie(kernel_size, stride, 0, 1, ceil_mode)
+        self._place_windows(kernel_size, stride, 0, 1, ceil_mode)
         super().__init__(Identity())
 
     def _compose(self, scope: Scope, x: Value) -> Value:
@@ -277,7 +281,7 @@ class LPPool3d(LPPool):
     count = 3
 
 
-class AdaptivePool(Layer):
+class AdaptivePool(_Pool):
     """Pooling of x of shape (n, c, ...) over a fixed number of windows that share x.
 
     output_size: how many there are along each dimension, or one number for all; None is x's own
@@ -285,8 +289,6 @@ class AdaptivePool(Layer):
     ceil((i + 1) size / m).
     """
 
-    count: ClassVar[int]
-    """The number of spatial dimensions of x."""
     mode: ClassVar[str]
     """The mode of `Pool2d`."""
 
@@ -299,16 +301,8 @@ class AdaptivePool(Layer):
         else:
             super().__init__(Identity())
 
-    def express(self, scope: Scope, *inputs: Value) -> Value:
-        (x,) = inputs
-        if len(x.type.dims) != self.count + 2:
-            wanted = f"(n, c, {axis_names(self.count)})"
-            raise ShapeError(
-                f"{type(self).__name__}: x must have shape {wanted}, got {x.type.dims}"
-            )
-        if isinstance(self.op, Pool2d):
-            return scope.result(self.op, x)
-        return scope.named(shared(scope.add, x, self.mode, self.output_size))
+    def _compose(self, scope: Scope, x: Value) -> Value:
+        return shared(scope.add, x, self.mode, self.output_size)
 
     def config(self) -> dict[str, Any]:
         return {"output_size": self.output_size}

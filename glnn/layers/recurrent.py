@@ -14,10 +14,8 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Slice, Squeeze, Transpose, Unsqueeze
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
 from glnn.layers.dropout import drop_operands, scale_kept
-from glnn.layers.layer import Array, Layer
-from glnn.layers.parameter import Parameter
-from glnn.layers.scope import Scope
-from glnn.types import Dim, Shape
+from glnn.layers.layer import Layer, Parameter, Scope
+from glnn.types import Array, Dim, Shape
 
 
 class Stateful(Layer):
@@ -107,20 +105,23 @@ class Recurrent(Stateful):
     last states, which are called after it: `lstm1`, `lstm1.h_n`, `lstm1.c_n`.
     """
 
+    kind: str
+    """Kind of `RecurrentLayer`."""
+    proj_size: int = 0
+
     def __init__(
         self,
-        kind: str,
         input_size: int,
         hidden_size: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-        proj_size: int,
-        device: None,
-        dtype: DTypeLike | None,
-        seed: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        seed: int = 0,
     ) -> None:
         name = type(self).__name__
         plain(name, device, dtype)
@@ -135,14 +136,13 @@ class Recurrent(Stateful):
         self.batch_first = flag(f"{name} batch_first", batch_first)
         self.dropout = number(f"{name} dropout", dropout, 0, 1)
         self.bidirectional = flag(f"{name} bidirectional", bidirectional)
-        self.proj_size = integer(f"{name} proj_size", proj_size, 0)
         if self.proj_size >= self.hidden_size:
             raise ShapeError(
                 f"{name} proj_size must be less than hidden_size {self.hidden_size}, "
                 f"got {self.proj_size}"
             )
         directions = 2 if self.bidirectional else 1
-        op = RecurrentLayer(kind, directions, self.bias, self.proj_size > 0)
+        op = RecurrentLayer(self.kind, directions, self.bias, self.proj_size > 0)
         super().__init__(op, self._shapes(op), fan_in=self.hidden_size, seed=seed)
 
     @property
@@ -234,6 +234,7 @@ class LSTM(Recurrent):
     Sequences have from 1 to 4096 steps. Hochreiter and Schmidhuber 1997, Long Short-Term Memory.
     """
 
+    kind = "lstm"
     more: ClassVar[tuple[str, ...]] = ("h_n", "c_n")
     states: ClassVar[tuple[str, ...]] = ("h_0", "c_0")
 
@@ -252,19 +253,10 @@ class LSTM(Recurrent):
         *,
         seed: int = 0,
     ) -> None:
+        self.proj_size = integer("LSTM proj_size", proj_size, 0)
+        sizes = input_size, hidden_size, num_layers
         super().__init__(
-            "lstm",
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            proj_size,
-            device,
-            dtype,
-            seed,
+            *sizes, bias, batch_first, dropout, bidirectional, device, dtype, seed=seed
         )
 
     def _format_results(self, results: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
@@ -287,36 +279,8 @@ class GRU(Recurrent):
     float32. Sequences have from 1 to 4096 steps. Cho et al. 2014, Learning Phrase Representations.
     """
 
+    kind = "gru"
     more: ClassVar[tuple[str, ...]] = ("h_n",)
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: None = None,
-        dtype: DTypeLike | None = None,
-        *,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            "gru",
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            0,
-            device,
-            dtype,
-            seed,
-        )
 
 
 class RNN(Recurrent):
@@ -347,21 +311,11 @@ class RNN(Recurrent):
         *,
         seed: int = 0,
     ) -> None:
-        kind = kind_of("RNN", nonlinearity)
+        self.kind = kind_of("RNN", nonlinearity)
         self.nonlinearity = nonlinearity
+        sizes = input_size, hidden_size, num_layers
         super().__init__(
-            kind,
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            0,
-            device,
-            dtype,
-            seed,
+            *sizes, bias, batch_first, dropout, bidirectional, device, dtype, seed=seed
         )
 
     def config(self) -> dict[str, Any]:
@@ -392,29 +346,32 @@ class Cell(Stateful):
     bias_hh: (g hidden_size,), for g gates; the last two only with `bias`.
     """
 
+    kind: str
+    """Kind of `RecurrentLayer`."""
+
     def __init__(
         self,
-        kind: str,
         input_size: int,
         hidden_size: int,
-        bias: bool,
-        device: None,
-        dtype: DTypeLike | None,
-        seed: int,
+        bias: bool = True,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        seed: int = 0,
     ) -> None:
         name = type(self).__name__
         plain(name, device, dtype)
         self.input_size = integer(f"{name} input_size", input_size)
         self.hidden_size = integer(f"{name} hidden_size", hidden_size)
         self.bias = flag(f"{name} bias", bias)
-        rows = GATES[kind] * self.hidden_size
+        rows = GATES[self.kind] * self.hidden_size
         shapes: dict[str, Shape] = {
             "weight_ih": (rows, self.input_size),
             "weight_hh": (rows, self.hidden_size),
         }
         if self.bias:
             shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-        op = RecurrentLayer(kind, 1, self.bias)
+        op = RecurrentLayer(self.kind, 1, self.bias)
         super().__init__(op, shapes, fan_in=self.hidden_size, seed=seed)
 
     def results(self, scope: Scope, *inputs: Value) -> tuple[Value, ...]:
@@ -449,20 +406,9 @@ class LSTMCell(Cell):
     Memory. device, dtype: None and None or float32; parameters are float32.
     """
 
+    kind = "lstm"
     more: ClassVar[tuple[str, ...]] = ("c_1",)
     states: ClassVar[tuple[str, ...]] = ("h_0", "c_0")
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: None = None,
-        dtype: DTypeLike | None = None,
-        *,
-        seed: int = 0,
-    ) -> None:
-        super().__init__("lstm", input_size, hidden_size, bias, device, dtype, seed)
 
 
 class GRUCell(Cell):
@@ -472,17 +418,7 @@ class GRUCell(Cell):
     device, dtype: None and None or float32; parameters are float32.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: None = None,
-        dtype: DTypeLike | None = None,
-        *,
-        seed: int = 0,
-    ) -> None:
-        super().__init__("gru", input_size, hidden_size, bias, device, dtype, seed)
+    kind = "gru"
 
 
 class RNNCell(Cell):
@@ -503,9 +439,9 @@ class RNNCell(Cell):
         *,
         seed: int = 0,
     ) -> None:
-        kind = kind_of("RNNCell", nonlinearity)
+        self.kind = kind_of("RNNCell", nonlinearity)
         self.nonlinearity = nonlinearity
-        super().__init__(kind, input_size, hidden_size, bias, device, dtype, seed)
+        super().__init__(input_size, hidden_size, bias, device, dtype, seed=seed)
 
     def config(self) -> dict[str, Any]:
         return with_unusual(super().config(), nonlinearity=(self.nonlinearity, "tanh"))

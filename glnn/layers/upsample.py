@@ -14,11 +14,9 @@ from glnn.graph.compose.resample import Places, between, looked_up, weighted
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Subsample
 from glnn.layers.arguments import Ints, flag, integer, is_list, number, sizes, with_unusual
-from glnn.layers.layer import ANY, Array, Layer
-from glnn.layers.parameter import Parameter
-from glnn.layers.scope import Scope
+from glnn.layers.layer import ANY, Layer, Parameter, Scope
 from glnn.resampling import InterpolationFilter
-from glnn.types import MOST, DType
+from glnn.types import MOST, Array, DType
 
 LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}
 """The rank of x for modes that interpolate between two elements of a dimension."""

@@ -17,7 +17,7 @@ from glnn.errors import GlnnError, ModelError, ShapeError, extra, printable, sho
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.layers import Layer
-from glnn.layers.scope import Scope, Training
+from glnn.layers.layer import Scope, Training
 from glnn.model.formats import check_metadata, save
 from glnn.model.node import Content, Node, chain, check_graph, parameters, to_list
 from glnn.model.weight_files import load_weights, state_dict_of

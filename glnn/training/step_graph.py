@@ -20,7 +20,7 @@ from glnn.graph.graph import Graph, Kind, Value, ordered
 from glnn.graph.operators import ArgReduce
 from glnn.graph.passes.inlining import expand_composites
 from glnn.layers.arguments import index, integer, number
-from glnn.layers.scope import Training
+from glnn.layers.layer import Training
 from glnn.model.model import Model
 from glnn.training.losses import Loss, LossOutput
 from glnn.training.operator_writer import OperatorWriter

@@ -30,7 +30,7 @@ from glnn.graph.operators.move import Move
 from glnn.graph.passes import BackendTraits, Pass, optimize
 from glnn.kernels import kernels_for
 from glnn.layers import MultiheadAttention
-from glnn.layers.scope import Scope
+from glnn.layers.layer import Scope
 from glnn.types import TensorType
 from tests import oracle
 

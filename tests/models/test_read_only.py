@@ -17,8 +17,7 @@ import pytest
 from glnn.errors import ReadOnlyError
 from glnn.graph.composite import Composite
 from glnn.layers import LSTM, Conv2d, Layer, Linear, Pointwise
-from glnn.layers.parameter import Parameter
-from glnn.layers.read_only import Fixed
+from glnn.layers.layer import Fixed, Parameter
 from tests.onnx.test_export import CASES, SEVERAL
 
 LAYERS: list[Layer] = [layer for layer, _ in (*CASES, *SEVERAL)]
@@ -39,7 +38,7 @@ def mutable(where: str, value: Any) -> Iterator[str]:
     elif isinstance(value, (Fixed, MappingProxyType)):
         inside = dict(value)
     elif is_dataclass(value) and value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        kept = {"_made"} if isinstance(value, Composite) else set()  # follows from the others
+        kept = {"_expansions"} if isinstance(value, Composite) else set()  # follows from the others
         inside = {n: getattr(value, n) for n in {one.name for one in fields(value)} - kept}
     else:
         inside = {}
