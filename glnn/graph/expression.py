@@ -317,7 +317,7 @@ def call(function: str, *arguments: Expr | Number) -> Call:
     return Call(function, tuple(a if isinstance(a, Expr) else Scalar(a) for a in arguments))
 
 
-def replaced(expr: Expr, part: Expr, by: Expr) -> Expr:
+def replace_part(expr: Expr, part: Expr, by: Expr) -> Expr:
     """Return `expr` with `by` wherever it has `part`."""
     return expr.replace(lambda one: by if one == part else None)
 

@@ -21,8 +21,8 @@ def _all(text: str) -> dict[str, str]:
     return {"float": text, "int": text, "bool": text}
 
 
-def _both(text: str, other: str | None = None) -> dict[str, str]:
-    return {"float": text, "int": other or text}
+def _both(text: str, int_form: str | None = None) -> dict[str, str]:
+    return {"float": text, "int": int_form or text}
 
 
 # The number 0, and NaN of what is not finite.
@@ -213,7 +213,7 @@ _LOGIC = (
     _F("isfinite", 1, np.isfinite, "is_finite(a)", "compare", gives="bool", accuracy=_error(0),
        onnx_formula="logical_not(logical_or(isnan(a), isinf(a)))"),
     _F("where", 3, np.where, _all("a ? b : c"), condition=True, gradient="where(a, db, dc)",
-       interval=interval.chosen, onnx=_onnx("Where")),
+       interval=interval.choice, onnx=_onnx("Where")),
     _cast("cast_float32", {"float": "a", "int": "float(a)", "bool": "float(a)"}),
     _cast("cast_float16", {"float": "to_half(a)", "int": "to_half(float(a))", "bool": "float(a)"},
           accuracy=_error(0)),

@@ -62,11 +62,11 @@ class Interval:
             return cls(int(number), int(number))
         with np.errstate(over="ignore"):
             rounded = float(np.float32(number))
-        return cls(-inf, inf) if number != number else around(number, rounded)
+        return cls(-inf, inf) if number != number else hull_of(number, rounded)
 
-    def within(self, other: Interval) -> bool:
-        """Return True where `other` contains this interval."""
-        return other.low <= self.low and self.high <= other.high
+    def within(self, container: Interval) -> bool:
+        """Return True where `container` contains this interval."""
+        return container.low <= self.low and self.high <= container.high
 
     def stored(self, dtype: DType) -> Interval:
         """Return the interval after a cast to `dtype`; integers out of its range wrap around."""
@@ -81,7 +81,7 @@ class Interval:
         """
         if not self.whole:
             return Interval(-inf, inf)
-        return around(*(end * count for end in (self.low, self.high) for count in (least, most)))
+        return hull_of(*(end * count for end in (self.low, self.high) for count in (least, most)))
 
     @property
     def whole(self) -> bool:
@@ -92,23 +92,23 @@ class Interval:
 INT32 = Interval.of_type(DType.int32)
 
 
-def around(*numbers: Number) -> Interval:
+def hull_of(*numbers: Number) -> Interval:
     """The least one that has all of `numbers`."""
     return Interval(min(numbers), max(numbers))
 
 
-def joined(intervals: Sequence[Interval]) -> Interval:
+def hull(intervals: Sequence[Interval]) -> Interval:
     """The least one that has all of these."""
-    return around(*(end for one in intervals for end in (one.low, one.high)))
+    return hull_of(*(end for one in intervals for end in (one.low, one.high)))
 
 
-def powers(of: Interval, count: int) -> Interval | None:
+def powers(interval: Interval, count: int) -> Interval | None:
     """Return the interval of products of `count` numbers; None where it is unknown."""
-    size = max(abs(of.low), abs(of.high), 1)
-    if not of.whole or (size > 1 and count > 64):
+    size = max(abs(interval.low), abs(interval.high), 1)
+    if not interval.whole or (size > 1 and count > 64):
         return None
     most = size if size == 1 else size**count
-    return Interval(-most if of.low < 0 else 0, most)
+    return Interval(-most if interval.low < 0 else 0, most)
 
 
 def corners(function: Callable[..., Number]) -> Rule:
@@ -116,8 +116,9 @@ def corners(function: Callable[..., Number]) -> Rule:
     ends.
     """
 
-    def rule(*given: Interval) -> Interval:
-        return around(*(function(*ends) for ends in product(*((o.low, o.high) for o in given))))
+    def rule(*intervals: Interval) -> Interval:
+        ends = product(*((one.low, one.high) for one in intervals))
+        return hull_of(*(function(*corner) for corner in ends))
 
     return rule
 
@@ -144,9 +145,9 @@ def square(x: Interval) -> Interval:
     return Interval(size.low * size.low, size.high * size.high)
 
 
-def chosen(_: Interval, x: Interval, y: Interval) -> Interval:
+def choice(_: Interval, x: Interval, y: Interval) -> Interval:
     """Return the interval of a choice between x and y."""
-    return joined((x, y))
+    return hull((x, y))
 
 
 def quotient(a: Interval, b: Interval) -> Interval:
@@ -155,7 +156,7 @@ def quotient(a: Interval, b: Interval) -> Interval:
     for by in {b.low, b.high, -1, 1}:
         if by and b.low <= by <= b.high:
             found += [_towards_zero(int(end), int(by)) for end in (a.low, a.high)]
-    return around(*found)
+    return hull_of(*found)
 
 
 def rest(a: Interval, b: Interval) -> Interval:
@@ -173,7 +174,7 @@ def modulo(a: Interval, b: Interval) -> Interval:
 
 def bits(a: Interval, b: Interval) -> Interval:
     """Return the interval of bitwise and, or and xor of integers."""
-    both = joined((a, b))
+    both = hull((a, b))
     most = 2 ** max(int(both.high).bit_length(), (~int(both.low)).bit_length()) - 1
     return Interval(0 if both.low >= 0 else -most - 1, most)
 
@@ -200,12 +201,12 @@ def cast(dtype: DType) -> Rule:
         if x.whole:
             return x
         ends = (int(min(max(end, whole.low), whole.high)) for end in (x.low, x.high))
-        return around(*ends, 0)
+        return hull_of(*ends, 0)
 
     def to_float(x: Interval) -> Interval | None:
         with np.errstate(over="ignore"):
             ends = [float(dtype.numpy.type(end)) for end in (x.low, x.high)]
-        return around(*ends)
+        return hull_of(*ends)
 
     return to_float if dtype.kind == "float" else to_integer
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.interval import Interval, joined
+from glnn.graph.interval import Interval, hull
 from glnn.symint import holds_symbols, plain
 from glnn.types import Array, DType, Shape, TensorType
 
@@ -228,7 +228,7 @@ class Operator(metaclass=_Kind):
         last = len(self.operands) - 1
         named = ((self.operands[min(i, last)], lies) for i, lies in enumerate(intervals))
         taken = [lies for name, lies in named if name in self.passes and lies is not None]
-        return (joined(taken),) * len(self.infer(types)) if taken else ()
+        return (hull(taken),) * len(self.infer(types)) if taken else ()
 
     def narrow(self, intervals: Intervals, types: Types) -> Operator | None:
         """Return the operator for int32 instead of int64, where operands and results fit it.
@@ -311,7 +311,7 @@ class Operator(metaclass=_Kind):
         """
         return None
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """Return integers that follow from sizes and attributes, where kernels need them.
 
         They are used as sizes are and, in capitals, as `#define`s.

@@ -250,7 +250,7 @@ class OpSpec:
         """
         made = None if kernel is None else self.generated(kernel)
         found = {
-            **{name.upper(): value for name, value in self.op.derived(self.own).items()},
+            **{name.upper(): value for name, value in self.op.derived_sizes(self.own).items()},
             **self.op.defines(self.own),
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
             **{f"{name.upper()}_HALF": 1 for name in self.fp16_operands},
@@ -278,7 +278,7 @@ class OpSpec:
     @cached_property
     def op_sizes(self) -> dict[str, int]:
         """The op's sizes and the values derived from them."""
-        return {**self.op.sizes(self.own), **self.op.derived(self.own)}
+        return {**self.op.sizes(self.own), **self.op.derived_sizes(self.own)}
 
     def generated(self, kernel: Kernel) -> Generated | None:
         """Return the code and uniforms generated for this spec; None for a handwritten shader.

@@ -232,7 +232,7 @@ def _program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
     made = spec.generated(kernel)
     known = {**kernel.defaults, **spec.defines(kernel), **samplers}
     if made is None:  # what a shader does not read makes no other program
-        own = {*spec.op.defines(spec.own), *map(str.upper, spec.op.derived(spec.own))}
+        own = {*spec.op.defines(spec.own), *map(str.upper, spec.op.derived_sizes(spec.own))}
         known = {name: known[name] for name in known if name not in own or reads(kernel, name)}
     if kernel.epilogue:
         known["epilogue"] = reads_as(spec.epilogue)

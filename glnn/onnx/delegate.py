@@ -298,7 +298,7 @@ class ReferenceNode(HostNode):
         for array, type in zip(found, self.types, strict=True):
             if not type.symbols and array.shape != type.shape:
                 what = f"the result is {array.shape}, expected {type}"
-                raise ShapeError(f"{self.called}: {what}; {self.why}")
+                raise ShapeError(f"{self.display_name}: {what}; {self.why}")
         return found
 
 

@@ -30,7 +30,7 @@ class HostNode(HostOperator):
     """The reason why the host computes it."""
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         return self.op_type
 
     @property

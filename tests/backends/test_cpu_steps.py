@@ -149,7 +149,7 @@ def test_moves_are_alike_however_often_they_run(rng) -> None:
         work = op.specialize([TensorType((5, 3))])
         for _ in range(12):
             x = rng((5, 3))
-            assert np.array_equal(work(x)[0], op.moved(x))
+            assert np.array_equal(work(x)[0], op.move(x))
 
 
 def test_only_steps_that_depend_on_sizes_are_bound_anew(monkeypatch, rng) -> None:

@@ -73,7 +73,7 @@ def test_updates_in_their_order(
     np.testing.assert_array_equal(op.reference(x, at, updates)[0], want)
     got = run(backend, op, {"x": x, "index": at, "updates": updates}, None)
     np.testing.assert_array_equal(got, want)
-    by_table, table = op.sorted(shape, at)
+    by_table, table = op.sort_updates(shape, at)
     np.testing.assert_array_equal(by_table.reference(x, table, updates)[0], want)
     got = run(backend, by_table, {"x": x, "index": table, "updates": updates}, None)
     np.testing.assert_array_equal(got, want)

@@ -129,7 +129,7 @@ def test_a_wrong_layer_of_what_cancels(
 ) -> None:
     """It is named, and those behind it are not."""
     monkeypatch.setattr(  # what the backend computes, not what verify expects
-        Slice, "specialize", lambda op, _: lambda x: (op.moved(x) * np.float32(1.01),)
+        Slice, "specialize", lambda op, _: lambda x: (op.move(x) * np.float32(1.01),)
     )
     asked = ("verify", cancelling, cancelling.parent / "x.npy", "--backend", "cpu", "--json")
     found = json.loads(cli(*asked).out)

@@ -79,7 +79,7 @@ def test_rearranged_on_a_gpu(backend, operator) -> None:
     x = builder.input("x", TensorType(operator.shape))
     graph = builder.graph(builder.add(operator, x, name="y"))
     array = np.random.default_rng(1).random(operator.shape, np.float32)
-    np.testing.assert_array_equal(run(graph, {"x": array}, backend)["y"], operator.moved(array))
+    np.testing.assert_array_equal(run(graph, {"x": array}, backend)["y"], operator.move(array))
 
 
 def test_what_leaves_the_operand_is_refused() -> None:

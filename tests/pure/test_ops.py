@@ -416,11 +416,11 @@ def test_sizes_and_defines_of_a_convolution() -> None:
         "PADDING_LEFT": 2, "DILATION_H": 1, "DILATION_W": 2, "GROUPS": 2, "WHOLE_QUADS": 0,
         "PADDED": 1, "DEPTHWISE": 0,
     }  # fmt: skip
-    assert op.derived(SHAPES) == {
+    assert op.derived_sizes(SHAPES) == {
         "kernel_h": 2, "kernel_w": 3, "window": 5, "row_unit": 4, "plane_unit": 8, "follows": 0,
         "exact": 0, "share": 2, "ragged": 1,
     }  # fmt: skip
-    same = Conv2d(padding=(1, 1, 1, 1)).derived({"x": (1, 2, 7, 6), "weight": (3, 2, 3, 3)})
+    same = Conv2d(padding=(1, 1, 1, 1)).derived_sizes({"x": (1, 2, 7, 6), "weight": (3, 2, 3, 3)})
     assert (same["row_unit"], same["plane_unit"], same["follows"]) == (2, 2, 1)
 
 

@@ -80,7 +80,7 @@ def decompose_winograd(
     """
     assert isinstance(op, Conv2d)
     form, out = winograd(parameters["TILE"]), op.shape_of(shapes)
-    n, o, oh, ow = op.convolved(shapes)
+    n, o, oh, ow = op.convolution_shape(shapes)
     mode = op.mode if isinstance(op, PooledConv2d) else None
     weight = (form.window**2, o, shapes["weight"][1])
     tiles = n * -(-oh // form.tile) * -(-ow // form.tile)
@@ -334,7 +334,7 @@ def decompose_normalize(
     grouped = op.groups is not None
     source, stages = "x", []
     if grouped:
-        source, stages = "groups", [Stage("groups", Reshape(op.grouped(x)), {"x": "x"})]
+        source, stages = "groups", [Stage("groups", Reshape(op.grouped_shape(x)), {"x": "x"})]
     axes = (-1,) if grouped else tuple(range(-(op.dims or 0), 0))
     inner: Expr = Arg(0)
     operands = {"x0": source}

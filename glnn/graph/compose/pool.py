@@ -103,7 +103,7 @@ class WindowCounts(Table):
     """True where elements of the padding count, too."""
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         return "AveragePool"
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:

@@ -47,7 +47,7 @@ from glnn.graph.operators import (
     Unsqueeze,
     Within,
 )
-from glnn.graph.operators.gather import clamped
+from glnn.graph.operators.gather import clamp_index
 from glnn.graph.operators.scatter import Put, Reduction, ScatterSorted, table
 from glnn.types import Array, DType
 
@@ -136,7 +136,7 @@ def gather_backward(ctx: GradientContext) -> Sequence[Value | None]:
         return (ctx.zeros(shape), None)
     given = ctx.reshape(ctx.gradient, (before, count, behind))
     if isinstance(index.data, np.ndarray):
-        places = SparseMap.of(clamped(index.data, (size,)).reshape(1, -1))
+        places = SparseMap.of(clamp_index(index.data, (size,)).reshape(1, -1))
         return (ctx.reshape(add_at_places(ctx, given, 1, places, size), shape), None)
     if before > 1:
         given = ctx(Transpose((1, 0, 2)), given)
@@ -280,7 +280,7 @@ def pad_backward(ctx: GradientContext) -> Sequence[Value | None]:
     for i, (before, after) in enumerate(pairs):
         if before or after:
             size = x.type.shape[i]
-            index = Pad((before,), (after,), operator.edge).moved(np.arange(size))
+            index = Pad((before,), (after,), operator.edge).move(np.arange(size))
             found = add_at_places(ctx, found, i, SparseMap.of(index[None]), size)
     return (found,)
 
@@ -305,7 +305,7 @@ def rearrange_backward(ctx: GradientContext) -> Sequence[Value | None]:
     operator = ctx.node.operator
     assert isinstance(operator, Rearrange)
     size = prod(operator.shape)
-    index = operator.moved(np.arange(1, size + 1).reshape(operator.shape)) - 1
+    index = operator.move(np.arange(1, size + 1).reshape(operator.shape)) - 1
     row = ctx.reshape(ctx.gradient, (index.size,))
     found = add_at_places(ctx, row, 0, SparseMap.of(index.reshape(1, -1)), size)
     return (ctx.reshape(found, operator.shape),)

@@ -11,7 +11,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.builder import constant
 from glnn.graph.compose.pointwise import Given, joined
-from glnn.graph.expression import MOST_CALLS, Arg, Expr, replaced
+from glnn.graph.expression import MOST_CALLS, Arg, Expr, replace_part
 from glnn.graph.graph import Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Expand, Pointwise, Reduce, Reshape
@@ -90,7 +90,7 @@ class GradientContext:
         while expr.calls > MOST_CALLS:
             part = next(part for part in expr.parts() if part.calls > MOST_CALLS // 2)
             given.append(self.expression(part, *given))
-            expr = replaced(expr, part, Arg(len(given) - 1))
+            expr = replace_part(expr, part, Arg(len(given) - 1))
         read = sorted({part.index for part in expr.parts() if isinstance(part, Arg)})
         places = {index: Arg(place) for place, index in enumerate(read)}
         expr = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)

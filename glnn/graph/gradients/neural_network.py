@@ -229,7 +229,7 @@ def _normalized_view(
     and the shape of parameters that broadcasts to it.
     """
     if operator.dims is not None:
-        rows, extent = operator.grouped(x)
+        rows, extent = operator.grouped_shape(x)
         return (rows, extent), (1,), (0,), (extent,)
     groups = operator.groups or x[1]
     each = x[1] // groups

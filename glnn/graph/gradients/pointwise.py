@@ -13,7 +13,7 @@ from glnn.graph.gradients.gradient_context import GradientContext, GradientRule
 from glnn.graph.graph import Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import CumSum, Pointwise, Reduce
-from glnn.graph.operators.reductions import axes_of, reduced
+from glnn.graph.operators.reductions import axes_of, reduced_dims
 from glnn.types import DType
 
 ZERO, ONE = Constant(0.0), Constant(1.0)
@@ -164,7 +164,7 @@ def reduce_backward(ctx: GradientContext) -> Sequence[Value | None]:
     given = [value for value in ctx.node.inputs if value is not None]
     shape = given[0].type.shape
     axes = axes_of("reduce", operator.axes, len(shape))
-    kept = reduced(shape, axes, True)
+    kept = reduced_dims(shape, axes, True)
     whole = replace(operator, axes=axes, keepdims=True, finish=REDUCED)
     by_whole = ctx.reshape(ctx.gradient, tuple(n for n in kept if isinstance(n, int)))
     if operator.finish != REDUCED:

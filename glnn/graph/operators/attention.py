@@ -149,7 +149,7 @@ class Attention(Contraction):
             apart *= sizes[i]
         return found
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """wide: whether all of q, k, v and the result are whole vec4."""
         places = [(w.start, w.sample, w.head, w.token) for w in self.at[:3]]
         numbers = (self.width, self.columns, *(n for place in places for n in place))

@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Constants, Cost, Operator, Reference, SampleSubset, Shapes, Types
-from glnn.graph.operators.move import MOST_RANK, Slice, normalised, whole_numbers
+from glnn.graph.operators.move import MOST_RANK, Slice, normalize_axes, whole_numbers
 from glnn.types import Array, TensorType
 
 MOST_INPUTS = 1024  # that a layer may have: each gets a name
@@ -40,7 +40,7 @@ class Concat(Operator):
             raise ShapeError("concat: the operand x0 is missing")
         first, *others = given.items()
         x0 = first[1]
-        (axis,) = normalised("concat", (self.axis,), len(x0.dims))
+        (axis,) = normalize_axes("concat", (self.axis,), len(x0.dims))
         if len(x0.dims) > MOST_RANK:
             raise ShapeError(f"concat: at most {MOST_RANK} dimensions, got {x0}")
         total = x0.dims[axis] if not others else x0.shape[axis]
@@ -107,7 +107,7 @@ class Split(Operator):
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
-        (axis,) = normalised("split", (self.axis,), len(x.dims))
+        (axis,) = normalize_axes("split", (self.axis,), len(x.dims))
         if x.dims[axis] != sum(self.pieces):
             raise ShapeError(f"split: {x} is not {self.pieces} along {axis}")
         return tuple(

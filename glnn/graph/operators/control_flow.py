@@ -335,7 +335,7 @@ class Loop(Control):
                     f"from {self.body.name!r}"
                 )
         if any(first and first.dims != last.dims for first, last in zip(given, carried)):
-            found = self._changing(types, found, numbers)
+            found = self._changing_types(types, found, numbers)
             carried, stacked = found[: self.carried], found[self.carried :]
         return (*carried, *(_rows(count, one) for one in stacked))
 
@@ -344,15 +344,15 @@ class Loop(Control):
         stacked = (value.type for value in self.body.outputs[1 + self.carried :])
         return tuple(one.unranked for one in (*carried, *stacked))
 
-    def _changing(
-        self, types: Types, found: list[TensorType], numbers: Mapping[str, Array]
+    def _changing_types(
+        self, types: Types, first_types: list[TensorType], numbers: Mapping[str, Array]
     ) -> list[TensorType]:
         """The types of what the body gives where the shapes of carried values change.
 
-        found: those of the first iteration. A size that is the same after a few is one that stays.
+        first_types: those of the first iteration. A size that a few iterations keep stays.
         """
         given = [type for type in types[2 : 2 + self.carried] if type is not None]
-        seen = [[*given, *found[self.carried :]], found]
+        seen = [[*given, *first_types[self.carried :]], first_types]
         for _ in range(SEEN):
             pairs = zip(given, seen[-1], strict=False)
             carried = [first if first.holds else last for first, last in pairs]
@@ -407,16 +407,16 @@ class Loop(Control):
             rows.append(found[self.carried :])
             going = condition is None or bool(last.item())
         if not rows:
-            return (*carried, *self._nothing(given))
-        return (*carried, *map(_stacked, zip(*rows, strict=True)))
+            return (*carried, *self._empty_stacks(given))
+        return (*carried, *map(_stack, zip(*rows, strict=True)))
 
-    def _nothing(self, given: Sequence[Array]) -> list[Array]:
+    def _empty_stacks(self, operands: Sequence[Array]) -> list[Array]:
         """Return what is stacked where there are no iterations.
 
         A size that the first iterations would all have is that one, else the size that the body
         says, else 0.
         """
-        pairs = zip(given, self.body.inputs[2:], strict=True)
+        pairs = zip(operands, self.body.inputs[2:], strict=True)
         types = (None, None, *(value.type.of_shape(x.shape) for x, value in pairs))
         number = self.body.inputs[0]
         seen = []
@@ -424,7 +424,7 @@ class Loop(Control):
             told = {number.name: np.array(i, number.type.dtype.numpy)}
             with suppress(ShapeError, UnsupportedOpError):  # an iteration that is never run
                 found = list(results(self.body, self.body_types(types)[0], told)[1:])
-                seen.append(self._changing(types, found, told)[self.carried :])
+                seen.append(self._changing_types(types, found, told)[self.carried :])
         stacked = [value.type for value in self.body.outputs[1 + self.carried :]]
         return [
             np.empty((0, *_sizes(each, own)), own.dtype.numpy)
@@ -440,15 +440,15 @@ class Loop(Control):
         return Cost(times * once.flops, times * once.bytes)
 
 
-def _sizes(seen: Sequence[TensorType], own: TensorType) -> tuple[int, ...]:
-    """Return the sizes that all of `seen` have, else those of `own`, else 0."""
-    ranked = [one for one in (own, *seen) if one.ranked]
+def _sizes(seen: Sequence[TensorType], declared: TensorType) -> tuple[int, ...]:
+    """Return the sizes that all of `seen` have, else those of `declared`, else 0."""
+    ranked = [one for one in (declared, *seen) if one.ranked]
     if not ranked or len({len(one.dims) for one in ranked}) > 1:
         return ()
     found = []
     for i in range(len(ranked[0].dims)):
         sizes = {one.dims[i] for one in seen if one.ranked}
-        candidates = [*(sizes if len(sizes) == 1 else ()), *(own.dims[i : i + 1])]
+        candidates = [*(sizes if len(sizes) == 1 else ()), *(declared.dims[i : i + 1])]
         found.append(next((n for n in candidates if isinstance(n, int)), 0))
     return tuple(found)
 
@@ -458,7 +458,7 @@ def _rows(count: Dim, one: TensorType) -> TensorType:
     return TensorType((count, *one.dims), one.dtype) if one.ranked else one
 
 
-def _stacked(rows: Sequence[Array]) -> Array:
+def _stack(rows: Sequence[Array]) -> Array:
     if len({row.shape for row in rows}) > 1:
         shapes = f"{rows[0].shape} and {next(r.shape for r in rows if r.shape != rows[0].shape)}"
         raise ShapeError(f"loop: what is stacked must be of one shape throughout, got {shapes}")

@@ -27,7 +27,7 @@ BLOCK_BYTES = 1 << 20  # of the columns of a block: what a core's cache holds
 LEAST_COLUMNS = 512  # of a block: below, a product reads the weights more than it computes
 
 
-def correlated(
+def correlate(
     x: Array,
     weight: Array,
     out: Pair,
@@ -64,7 +64,7 @@ def correlated(
     return result
 
 
-def few_correlated(
+def correlate_few(
     x: Shape,
     weight: Shape,
     out: Pair,
@@ -74,7 +74,7 @@ def few_correlated(
     groups: int,
     dtype: np.dtype[Any],
 ) -> Callable[[Array, Array], Array] | None:
-    """Return what computes `correlated` of x and weight of these shapes, of few numbers.
+    """Return what computes `correlate` of x and weight of these shapes, of few numbers.
 
     Where the numbers of the columns lie is found here. None where there are many of them.
     """
@@ -212,9 +212,9 @@ class Conv2d(Convolving):
         windows.check(self.name, groups=((self.groups,), 1, 1))
 
     def shape_of(self, shapes: Shapes) -> Shape:
-        return self.convolved(shapes)
+        return self.convolution_shape(shapes)
 
-    def convolved(self, shapes: Shapes) -> Shape:
+    def convolution_shape(self, shapes: Shapes) -> Shape:
         """The shape of the convolution itself. Raises ShapeError where the operands do not fit."""
         x, weight = shapes["x"], shapes["weight"]
         rank(self.name, "x", x, 4, "(n, c, h, w)")
@@ -232,9 +232,9 @@ class Conv2d(Convolving):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = self.prepared(operands)
         weight = operands["weight"].astype(x.dtype, copy=False)
-        *_, oh, ow = self.convolved({k: v.shape for k, v in operands.items()})
+        *_, oh, ow = self.convolution_shape({k: v.shape for k, v in operands.items()})
         geometry = self.stride, self.padding, self.dilation, self.groups
-        return correlated(x, weight, (oh, ow), *geometry)
+        return correlate(x, weight, (oh, ow), *geometry)
 
     def specialize(self, types: Types) -> Reference:
         given = self.named(types)
@@ -244,19 +244,19 @@ class Conv2d(Convolving):
         geometry = self.stride, self.padding, self.dilation, self.groups
 
         def convolve(x: Array, weight: Array) -> tuple[Array, ...]:
-            return (correlated(x, weight, self.windows(x.shape, weight.shape), *geometry),)
+            return (correlate(x, weight, self.windows(x.shape, weight.shape), *geometry),)
 
         def of_shapes(x: Array, weight: Array) -> Reference:
             out = self.windows(x.shape, weight.shape)
-            few = few_correlated(x.shape, weight.shape, out, *geometry, x.dtype)
+            few = correlate_few(x.shape, weight.shape, out, *geometry, x.dtype)
             if few is not None:
                 return lambda x, weight: (few(x, weight),)
-            return lambda x, weight: (correlated(x, weight, out, *geometry),)
+            return lambda x, weight: (correlate(x, weight, out, *geometry),)
 
         return for_shapes(convolve, of_shapes)
 
     def flops(self, shapes: Shapes) -> int:
-        out = self.convolved(shapes)
+        out = self.convolution_shape(shapes)
         return prod(out) * 2 * prod(shapes["weight"][1:]) + self.prologue_flops(shapes)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
@@ -268,10 +268,10 @@ class Conv2d(Convolving):
         return sizes | {"taps": prod(shapes["weight"][2:])}
 
     def product(self, shapes: Shapes) -> tuple[int, int]:
-        n, o, oh, ow = self.convolved(shapes)
+        n, o, oh, ow = self.convolution_shape(shapes)
         return n * oh * ow, o // self.groups
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """The kernel's size; the pixels that a window spans, down or across; the greatest powers of
         two, up to 16, that divide a row and a plane of the result; whether pixels that follow one
         another meet inputs that do, across rows too; whether whole numbers must be exact; a
@@ -317,7 +317,7 @@ class Conv2d(Convolving):
 
     def shrink(self, shapes: Shapes) -> Shapes:
         n, c, *size = shapes["x"]
-        fewer = windows.shrink_sizes(size, self.convolved(shapes)[2:], self.stride)
+        fewer = windows.shrink_sizes(size, self.convolution_shape(shapes)[2:], self.stride)
         return self.with_x(shapes, (n, c, *fewer))
 
 
@@ -357,9 +357,9 @@ class SeparableConv2d(Convolving):
         out = self.shape_of({name: array.shape for name, array in operands.items()})[2:]
         size, one = (out[0], out[1]), (1, 1)
         window = self.stride, self.padding, self.dilation
-        between = correlated(x, depthwise, size, *window, groups=x.shape[1])
+        between = correlate(x, depthwise, size, *window, groups=x.shape[1])
         between = self.prepared({**operands, "x": between})
-        return correlated(np.ascontiguousarray(between), weight, size, one, (0, 0, 0, 0), one, 1)
+        return correlate(np.ascontiguousarray(between), weight, size, one, (0, 0, 0, 0), one, 1)
 
     def flops(self, shapes: Shapes) -> int:
         functions = 0 if self.prologue is None else self.prologue.expr.flops
@@ -377,7 +377,7 @@ class SeparableConv2d(Convolving):
         n, o, oh, ow = self.shape_of(shapes)
         return n * oh * ow, o
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """The depthwise kernel's size."""
         kernel_h, kernel_w = shapes["depthwise"][2:]
         return {"kernel_h": kernel_h, "kernel_w": kernel_w}
@@ -424,7 +424,7 @@ class PooledConv2d(Conv2d):
             raise ShapeError(f"pooled_conv2d: mode must be max or average, got {self.mode!r}")
 
     @classmethod
-    def of(cls, convolution: Conv2d, mode: str) -> PooledConv2d:
+    def from_convolution(cls, convolution: Conv2d, mode: str) -> PooledConv2d:
         """Return `convolution` with the pool behind it."""
         return cls(**_attributes(convolution), mode=mode)
 
@@ -439,7 +439,7 @@ class PooledConv2d(Conv2d):
         return Pool2d(self.mode, (SIDE, SIDE), (SIDE, SIDE))
 
     def shape_of(self, shapes: Shapes) -> Shape:
-        return self.pool.shape_of({"x": self.convolved(shapes)})
+        return self.pool.shape_of({"x": self.convolution_shape(shapes)})
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         return self.pool.compute({"x": super().compute(operands)})
@@ -451,7 +451,7 @@ class PooledConv2d(Conv2d):
         return (self.pool.compute({"x": finish(convolved)}),)
 
     def flops(self, shapes: Shapes) -> int:
-        return super().flops(shapes) + self.pool.flops({"x": self.convolved(shapes)})
+        return super().flops(shapes) + self.pool.flops({"x": self.convolution_shape(shapes)})
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {**super().defines(shapes), "POOL": 1 + MODES.index(self.mode)}

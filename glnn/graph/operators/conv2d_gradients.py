@@ -109,7 +109,7 @@ class Conv2dInputGradient(Contraction):
         values = (n, c, h, w, o, oh, ow, self.groups, share, o_group, self.depth(shapes))
         return dict(zip(names, values, strict=True))
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """Return {"convolution": 1} where the gradient is a convolution of dy with non-negative
         padding: stride 1 and padding of at most dilation (kernel - 1).
         """
@@ -234,7 +234,7 @@ class Conv2dWeightGradient(Contraction):
         more = {"depth": self.depth(shapes), "parts": parts, "chunk": chunk}
         return {**dict(zip(names, values, strict=True)), **more}
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """The kernel's size, how many places it has, and whether the sums are whole."""
         kernel_h, kernel_w = self.kernel
         taps, whole = kernel_h * kernel_w, int(not self.parts)

@@ -244,10 +244,10 @@ class _Weights(Operator):
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
-        return (TensorType(self.transformed(x.shape), x.dtype),)
+        return (TensorType(self.transformed_shape(x.shape), x.dtype),)
 
     @abstractmethod
-    def transformed(self, weight: Shape) -> Shape:
+    def transformed_shape(self, weight: Shape) -> Shape:
         """The result's shape."""
 
     def cost(self, types: Types) -> Cost:
@@ -261,13 +261,14 @@ class KernelRows(_Weights):
     name: ClassVar[str] = "kernel_rows"
     moves: ClassVar[bool] = True
 
-    def transformed(self, weight: Shape) -> Shape:
+    def transformed_shape(self, weight: Shape) -> Shape:
         o, c, kh, kw = weight
         return o, kh * kw * c
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        return (np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(self.transformed(x.shape)),)
+        rows = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        return (rows.reshape(self.transformed_shape(x.shape)),)
 
 
 @dataclass(frozen=True)
@@ -277,13 +278,14 @@ class TapRows(_Weights):
     name: ClassVar[str] = "tap_rows"
     moves: ClassVar[bool] = True
 
-    def transformed(self, weight: Shape) -> Shape:
+    def transformed_shape(self, weight: Shape) -> Shape:
         o, c, kh, kw = weight
         return kh * kw * o, c
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        return (np.ascontiguousarray(x.transpose(2, 3, 0, 1)).reshape(self.transformed(x.shape)),)
+        rows = np.ascontiguousarray(x.transpose(2, 3, 0, 1))
+        return (rows.reshape(self.transformed_shape(x.shape)),)
 
 
 @dataclass(frozen=True)
@@ -296,7 +298,7 @@ class WinogradWeights(_Weights):
     def __post_init__(self) -> None:
         winograd(self.tile)
 
-    def transformed(self, weight: Shape) -> Shape:
+    def transformed_shape(self, weight: Shape) -> Shape:
         o, c, _, _ = weight
         return winograd(self.tile).window ** 2, o, c
 

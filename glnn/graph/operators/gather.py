@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types, shrink_size
-from glnn.graph.operators.move import MOST_RANK, normalised, whole_numbers
+from glnn.graph.operators.move import MOST_RANK, normalize_axes, whole_numbers
 from glnn.symint import is_integer
 from glnn.types import Array, Dim, DType, Shape, TensorType
 
@@ -30,7 +30,7 @@ class Lookup(Operator):
     passes: ClassVar[tuple[str, ...]] = ("x",)
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """Name of the operator in error messages."""
         return type(self).__name__
 
@@ -50,7 +50,7 @@ class Lookup(Operator):
         """
 
     @abstractmethod
-    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+    def indexed_axes(self, rank: int, index: Shape) -> tuple[int, ...]:
         """The dimensions of x along which indices say the place."""
 
     @abstractmethod
@@ -66,14 +66,16 @@ class Lookup(Operator):
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         x, index = given["x"], given["index"]
-        check_index(self.called, index)
+        check_index(self.display_name, index)
         dims = self.dims(x, index)
         if max(len(dims), len(x.dims), len(index.dims)) > MOST_RANK:
-            raise ShapeError(f"{self.called}: at most {MOST_RANK} dimensions, got {x} and {index}")
+            raise ShapeError(
+                f"{self.display_name}: at most {MOST_RANK} dimensions, got {x} and {index}"
+            )
         if len(constants) > 1 and constants[1] is not None:
-            in_range(self.called, constants[1], TensorType(self.bounds(x)).shape)
+            in_range(self.display_name, constants[1], TensorType(self.bounds(x)).shape)
         elif 0 in self.bounds(x) and 0 not in dims:
-            raise ShapeError(f"{self.called}: {x} has no place for an index")
+            raise ShapeError(f"{self.display_name}: {x} has no place for an index")
         return (TensorType(dims, x.dtype),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -83,11 +85,11 @@ class Lookup(Operator):
         if not prod(result.shape):
             return (np.zeros(result.shape, x.dtype),)
         bounds = self.bounds(TensorType.of(x))
-        return (np.asarray(self.gather(x, clamped(index, bounds)), order="C"),)
+        return (np.asarray(self.gather(x, clamp_index(index, bounds)), order="C"),)
 
     def shrink(self, shapes: Shapes) -> Shapes:
         """A smaller table."""
-        x, looked = shapes["x"], self.looked(len(shapes["x"]), shapes["index"])
+        x, looked = shapes["x"], self.indexed_axes(len(shapes["x"]), shapes["index"])
         return {**shapes, "x": tuple(shrink_size(n) if i in looked else n for i, n in enumerate(x))}
 
     def cost(self, types: Types) -> Cost:
@@ -108,10 +110,10 @@ class Gather(Lookup):
     axis: int = 0
 
     def __post_init__(self) -> None:
-        whole_numbers(self.called, "axis", (self.axis,))
+        whole_numbers(self.display_name, "axis", (self.axis,))
 
     def dims(self, x: TensorType, index: TensorType) -> tuple[Dim, ...]:
-        (axis,) = normalised(self.called, (self.axis,), len(x.dims))
+        (axis,) = normalize_axes(self.display_name, (self.axis,), len(x.dims))
         return (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :])
 
     def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
@@ -123,7 +125,7 @@ class Gather(Lookup):
             *((i, None) for i in after),
         )
 
-    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+    def indexed_axes(self, rank: int, index: Shape) -> tuple[int, ...]:
         return (self.axis % rank,)
 
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
@@ -143,16 +145,16 @@ class GatherElements(Lookup):
     axis: int = 0
 
     def __post_init__(self) -> None:
-        whole_numbers(self.called, "axis", (self.axis,))
+        whole_numbers(self.display_name, "axis", (self.axis,))
 
     def dims(self, x: TensorType, index: TensorType) -> tuple[Dim, ...]:
-        check_elements(self.called, x, index, self.axis)
+        check_elements(self.display_name, x, index, self.axis)
         return index.dims
 
     def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
         return tuple((None if i == self.axis % rank else i, i) for i in range(rank))
 
-    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+    def indexed_axes(self, rank: int, index: Shape) -> tuple[int, ...]:
         return (self.axis % rank,)
 
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
@@ -176,10 +178,10 @@ class GatherND(Lookup):
     batch: int = 0
 
     def __post_init__(self) -> None:
-        whole_numbers(self.called, "batch", (self.batch,), 0)
+        whole_numbers(self.display_name, "batch", (self.batch,), 0)
 
     def _depth(self, x: TensorType, index: TensorType) -> int:
-        return tuple_depth(self.called, x, index, self.batch)
+        return tuple_depth(self.display_name, x, index, self.batch)
 
     def dims(self, x: TensorType, index: TensorType) -> tuple[Dim, ...]:
         depth = self._depth(x, index)
@@ -192,7 +194,7 @@ class GatherND(Lookup):
             *((i, None) for i in range(self.batch + index[-1], rank)),
         )
 
-    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+    def indexed_axes(self, rank: int, index: Shape) -> tuple[int, ...]:
         return tuple(range(self.batch, self.batch + index[-1]))
 
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
@@ -213,7 +215,7 @@ def check_index(operator: str, index: TensorType) -> None:
 
 def check_elements(operator: str, x: TensorType, index: TensorType, axis: int) -> None:
     """Raise ShapeError unless `index` fits into x but along `axis`."""
-    (axis,) = normalised(operator, (axis,), len(x.dims))
+    (axis,) = normalize_axes(operator, (axis,), len(x.dims))
     fits = len(index.dims) == len(x.dims) and all(
         i == axis or n == m or (is_integer(n) and is_integer(m) and n <= m)
         for i, (n, m) in enumerate(zip(index.dims, x.dims, strict=True))
@@ -247,7 +249,7 @@ def in_range(operator: str, index: Array, bounds: tuple[int, ...]) -> None:
         )
 
 
-def clamped(index: Array, bounds: tuple[Dim, ...]) -> Array:
+def clamp_index(index: Array, bounds: tuple[Dim, ...]) -> Array:
     """Count negative indices from the end, and clamp those that are out of range."""
     sizes = np.array(bounds[: index.shape[-1]] if len(bounds) > 1 else bounds[0])
     found = np.where(index < 0, index + sizes, index)

@@ -24,12 +24,12 @@ class HostOperator(Operator):
 
     @property
     @abstractmethod
-    def called(self) -> str:
+    def display_name(self) -> str:
         """Name of the operator for people."""
 
     @property
     def label(self) -> str:
-        return self.called
+        return self.display_name
 
     @property
     @abstractmethod
@@ -37,7 +37,7 @@ class HostOperator(Operator):
         """Return the reason why the host computes the operator."""
 
     def __str__(self) -> str:
-        return self.called
+        return self.display_name
 
 
 class Table(HostOperator):
@@ -65,7 +65,7 @@ class Arange(HostOperator):
     """Type of the numbers, int32 or int64."""
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         return self.name
 
     @property

@@ -102,7 +102,7 @@ class Matmul(Prologued):
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {"BATCHED": int(bool(self.stacks(shapes)))}
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """Return {"ragged": 1} where the depth of the sums is no multiple of four."""
         return {"ragged": int(not divides(4, shapes["x"][1]))}
 
@@ -274,7 +274,7 @@ SUM = Arg(0)
 QUAD = 4  # numbers that a kernel reads and makes at once
 
 
-def padded(width: int) -> int:
+def pad_width(width: int) -> int:
     """The columns that a layer of so many results has in memory."""
     return -(-width // QUAD) * QUAD
 
@@ -311,7 +311,7 @@ class Perceptron(Contraction):
 
     def sides(self, c: int) -> dict[str, Shape]:
         """The shapes of the weights and of the biases for samples of `c` numbers."""
-        rows = [(terms, padded(width)) for terms, width in self.layers(c)]
+        rows = [(terms, pad_width(width)) for terms, width in self.layers(c)]
         weights = sum(terms * wide for terms, wide in rows)
         return {"weights": (weights,), "biases": (sum(wide for _, wide in rows),)}
 
@@ -335,7 +335,7 @@ class Perceptron(Contraction):
         found = x.reshape(x.shape[:2])
         weights, biases = (operands[n].astype(x.dtype, copy=False) for n in self.parameters)
         for (terms, width), expr in zip(self.layers(x.shape[1]), self.functions, strict=True):
-            wide = padded(width)
+            wide = pad_width(width)
             weight, weights = weights[: terms * wide].reshape(terms, wide), weights[terms * wide :]
             bias, biases = biases[:width], biases[wide:]
             found = np.asarray(expr.evaluate(found @ weight[:, :width] + bias), x.dtype)

@@ -17,7 +17,7 @@ from glnn.array_functions import cut, pad
 from glnn.errors import ShapeError, shown
 from glnn.graph.gathering import Gathering, for_shapes
 from glnn.graph.index_map import EDGES, Axis, Edge, IndexMap
-from glnn.graph.interval import Interval, joined
+from glnn.graph.interval import Interval, hull
 from glnn.graph.operator import (
     Constants,
     Cost,
@@ -48,7 +48,7 @@ class Move(Operator):
     moves: ClassVar[bool] = True
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """Name of the operator in error messages."""
         return type(self).__name__.lower()
 
@@ -66,30 +66,30 @@ class Move(Operator):
         """The result's dimensions."""
 
     @abstractmethod
-    def moved(self, x: Array) -> Array:
+    def move(self, x: Array) -> Array:
         """The result by NumPy."""
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
         dims = self.dims(x)
         if max(len(x.dims), len(dims)) > MOST_RANK:
-            raise ShapeError(f"{self.called}: at most {MOST_RANK} dimensions, got {x}")
+            raise ShapeError(f"{self.display_name}: at most {MOST_RANK} dimensions, got {x}")
         return (TensorType(dims, x.dtype),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
         self.infer([TensorType.of(x)])
-        return (np.asarray(self.moved(x), order="C"),)  # which keeps a rank of 0
+        return (np.asarray(self.move(x), order="C"),)  # which keeps a rank of 0
 
     def reference_views(self, *arrays: Array | None) -> tuple[Array, ...]:
-        return (self.moved(self.named(arrays)["x"]),)
+        return (self.move(self.named(arrays)["x"]),)
 
     def specialize(self, types: Types) -> Reference:
         def move(x: Array) -> tuple[Array, ...]:
-            return (np.asarray(self.moved(x), order="C"),)
+            return (np.asarray(self.move(x), order="C"),)
 
         def looked_up(x: Array) -> Reference | None:
-            gather = Gathering.of(self.moved, x.shape, x.dtype, self.value)
+            gather = Gathering.of(self.move, x.shape, x.dtype, self.value)
             return None if gather is None else lambda x: (gather(x),)
 
         return for_shapes(move, looked_up)
@@ -116,7 +116,7 @@ class Transpose(Move):
     """Permutation of x's axes; negative ones count from the end."""
 
     def __post_init__(self) -> None:
-        whole_numbers(self.called, "perm", self.perm)
+        whole_numbers(self.display_name, "perm", self.perm)
 
     def _order(self, rank: int) -> tuple[int, ...]:
         order = tuple(axis + rank if axis < 0 else axis for axis in self.perm)
@@ -136,7 +136,7 @@ class Transpose(Move):
             return None
         return self.reduce_samples_of(shapes, ("x",), count)
 
-    def moved(self, x: Array) -> Array:
+    def move(self, x: Array) -> Array:
         return np.asarray(x.transpose(self.perm))
 
 
@@ -148,7 +148,7 @@ class Expand(Move):
     shape: Shape
 
     def __post_init__(self) -> None:
-        whole_numbers(self.called, "shape", self.shape, 0)
+        whole_numbers(self.display_name, "shape", self.shape, 0)
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
         last = self.shape[len(self.shape) - len(x.shape) :]
@@ -170,7 +170,7 @@ class Expand(Move):
         """Return no operands, as the attribute `shape` fixes the number of samples."""
         return ()
 
-    def moved(self, x: Array) -> Array:
+    def move(self, x: Array) -> Array:
         return np.broadcast_to(x, self.shape)
 
 
@@ -205,13 +205,13 @@ class Slice(Move):
         them.
         """
         found = [(0, size, 1) for size in shape]
-        axes = normalised("slice", self.axes, len(shape))
+        axes = normalize_axes("slice", self.axes, len(shape))
         for axis, *bounds in zip(axes, self.starts, self.ends, self.steps, strict=True):
             found[axis] = _walk(shape[axis], *bounds)
         return found
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
-        axes = normalised("slice", self.axes, len(x.dims))
+        axes = normalize_axes("slice", self.axes, len(x.dims))
         free = [dim if i not in axes else 0 for i, dim in enumerate(x.dims)]
         for axis in axes:
             if isinstance(x.dims[axis], str):
@@ -224,7 +224,7 @@ class Slice(Move):
         walks = enumerate(self._walks(shape))
         return IndexMap(tuple((Axis(n, i, first, step),) for i, (first, n, step) in walks))
 
-    def moved(self, x: Array) -> Array:
+    def move(self, x: Array) -> Array:
         return cut(x, self.starts, self.ends, self.axes, self.steps)
 
 
@@ -257,20 +257,20 @@ class Flip(Move):
     axes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        whole_numbers(self.called, "axes", self.axes)
+        whole_numbers(self.display_name, "axes", self.axes)
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
-        normalised("flip", self.axes, len(x.dims))
+        normalize_axes("flip", self.axes, len(x.dims))
         return x.dims
 
     def map(self, shape: Shape) -> IndexMap:
-        axes = normalised("flip", self.axes, len(shape))
+        axes = normalize_axes("flip", self.axes, len(shape))
         turned = (
             Axis(n, i, n - 1, -1) if i in axes and n else Axis(n, i) for i, n in enumerate(shape)
         )
         return IndexMap(tuple((axis,) for axis in turned))
 
-    def moved(self, x: Array) -> Array:
+    def move(self, x: Array) -> Array:
         return np.flip(x, self.axes)
 
 
@@ -283,7 +283,7 @@ def whole_numbers(operator: str, name: str, values: object, least: int = -MOST) 
         raise ShapeError(f"{operator}: {name} must be a tuple of {what}, got {shown(values)}")
 
 
-def normalised(operator: str, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+def normalize_axes(operator: str, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Return `axes` as numbers from 0 on. Raises ShapeError where one is not below `rank`, or is
     there twice.
     """
@@ -310,8 +310,8 @@ class Pad(Move):
     fill: float | int | bool = 0
 
     def __post_init__(self) -> None:
-        whole_numbers(self.called, "before", self.before)
-        whole_numbers(self.called, "after", self.after)
+        whole_numbers(self.display_name, "before", self.before)
+        whole_numbers(self.display_name, "after", self.after)
         if self.edge not in EDGES[1:]:
             raise ShapeError(f"pad: edge must be one of {EDGES[1:]}, got {shown(self.edge)}")
 
@@ -337,9 +337,9 @@ class Pad(Move):
 
     def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
         (x,) = super().value_ranges(intervals, types)
-        return (joined((x, Interval.of_number(self.fill))),)
+        return (hull((x, Interval.of_number(self.fill))),)
 
-    def moved(self, x: Array) -> Array:
+    def move(self, x: Array) -> Array:
         return pad(x, self.before, self.after, self.edge, self.fill)
 
 
@@ -351,7 +351,7 @@ class Tile(Move):
     repeats: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        whole_numbers(self.called, "repeats", self.repeats, 0)
+        whole_numbers(self.display_name, "repeats", self.repeats, 0)
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
         shape = x.shape
@@ -363,7 +363,7 @@ class Tile(Move):
         axes = enumerate(zip(self.repeats, shape, strict=True))
         return IndexMap(tuple((Axis(count), Axis(n, i)) for i, (count, n) in axes))
 
-    def moved(self, x: Array) -> Array:
+    def move(self, x: Array) -> Array:
         return np.tile(x, self.repeats)
 
 
@@ -376,24 +376,24 @@ class Roll(Move):
     axes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        whole_numbers(self.called, "shifts", self.shifts)
-        whole_numbers(self.called, "axes", self.axes)
+        whole_numbers(self.display_name, "shifts", self.shifts)
+        whole_numbers(self.display_name, "axes", self.axes)
         if len(self.shifts) != len(self.axes):
             raise ShapeError(f"roll: as many shifts as axes, got {self}")
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
-        normalised("roll", self.axes, len(x.dims))
+        normalize_axes("roll", self.axes, len(x.dims))
         return x.dims
 
     def map(self, shape: Shape) -> IndexMap:
         starts = [0] * len(shape)
-        axes = normalised("roll", self.axes, len(shape))
+        axes = normalize_axes("roll", self.axes, len(shape))
         for axis, shift in zip(axes, self.shifts, strict=True):
             starts[axis] = -shift % shape[axis] if shape[axis] else 0
         axes_of = enumerate(zip(shape, starts, strict=True))
         return IndexMap(tuple((Axis(n, i, start),) for i, (n, start) in axes_of), "wrap")
 
-    def moved(self, x: Array) -> Array:
+    def move(self, x: Array) -> Array:
         return np.roll(x, self.shifts, self.axes)
 
 
@@ -442,7 +442,7 @@ class Rearrange(Move):
         """Return no operands, as the attribute `shape` fixes the number of samples."""
         return ()
 
-    def moved(self, x: Array) -> Array:
+    def move(self, x: Array) -> Array:
         flat = [axis for factors in self.axes for axis in factors]
         walked = [[one for one in flat if one.axis == axis] for axis in range(x.ndim)]
         first = [sum(one.start for one in along) for along in walked]

@@ -77,7 +77,7 @@ class Normalize(Contraction):
             raise ShapeError(f"normalize: {x[1]} channels are not {self.groups} groups")
         return (x[1],)
 
-    def grouped(self, x: Shape) -> Shape:
+    def grouped_shape(self, x: Shape) -> Shape:
         """The shape of `x` as (n, groups, numbers of a group), or as (rows, numbers of a row)."""
         if self.dims is not None:
             split = len(x) - self.dims
@@ -92,7 +92,7 @@ class Normalize(Contraction):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
         self.shape_of({name: array.shape for name, array in operands.items()})
-        outer, *groups = self.grouped(x.shape)
+        outer, *groups = self.grouped_shape(x.shape)
         inner = x.shape[-self.dims :] if self.dims is not None else x.shape[1:]
         spread, result = self.spread(x.shape), np.empty(x.shape, x.dtype)
         given, made = x.reshape(outer, *groups), result.reshape(outer, *inner)
@@ -124,11 +124,11 @@ class Normalize(Contraction):
         return {**shapes, "x": (*map(shrink_size, x[:split]), *x[split:])}
 
     def depth(self, shapes: Shapes) -> int:
-        return self.grouped(shapes["x"])[-1]
+        return self.grouped_shape(shapes["x"])[-1]
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         x = shapes["x"]
-        *rows, extent = self.grouped(x)
+        *rows, extent = self.grouped_shape(x)
         per_sample = prod(x[1:]) if len(x) > 1 else prod(x)
         return {
             "rows": prod(rows),
@@ -139,7 +139,7 @@ class Normalize(Contraction):
             "spatial": prod(x[2:]) if self.dims is None else 1,
         }
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """Return "wide", 1 where rows are whole vec4s, and "in_rows", 1 where no padding divides a
         row.
         """
@@ -216,7 +216,7 @@ class Softmax(Contraction):
             "sample_rows": whole // max(extent, 1),
         } | {"inner": inner}
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         sizes = self.sizes(shapes)
         return {"in_rows": int(same(sizes["inner"], 1)), "wide": int(divides(4, sizes["extent"]))}
 

@@ -80,7 +80,7 @@ class Pool2d(Contraction):
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
         n, c, h, w = shapes["x"]
         if self.kernel is None:
-            return n, c, *self._shared((h, w))
+            return n, c, *self._shared_kernel((h, w))
         kernel = self.kernel
         oh, ow = windows.outputs(
             (h, w), kernel, self.stride, self.padding, self.dilation, self.ceil_mode
@@ -101,7 +101,7 @@ class Pool2d(Contraction):
             size = [*windows.shrink_sizes(size, self.shape_of(shapes)[2:], self.stride)]
         return {"x": (n, shrink_size(c), *size)}
 
-    def _shared(self, size: Pair) -> Pair:
+    def _shared_kernel(self, size: Pair) -> Pair:
         """Return the number of windows that share an image of `size`, down and across."""
         down, across = (
             n if count is None else count for n, count in zip(size, self.output, strict=True)
@@ -121,7 +121,7 @@ class Pool2d(Contraction):
         if self.kernel is not None:
             return self.kernel
         h, w = shapes["x"][2:]
-        down, across = self._shared((h, w))
+        down, across = self._shared_kernel((h, w))
         return _largest(h, down), _largest(w, across)
 
     def reach(self, shapes: Shapes) -> Pair:
@@ -139,7 +139,7 @@ class Pool2d(Contraction):
         if self.kernel is None:
             return self._compute_shared(x, (shape[2], shape[3]))
         down, across = self.reach({"x": x.shape})
-        result = self._joined(self._joined(x, 0, shape[2], down), 1, shape[3], across)
+        result = self._join_windows(self._join_windows(x, 0, shape[2], down), 1, shape[3], across)
         if self.mode == "average":
             result /= self.divisors(x, shape)
         return result
@@ -168,7 +168,7 @@ class Pool2d(Contraction):
         divisors = self.divisors(x, shape)
         return lambda x: (join.reduce(gather(x), 0) / divisors,)
 
-    def _joined(self, x: Array, axis: int, count: int, kernel: int) -> Array:
+    def _join_windows(self, x: Array, axis: int, count: int, kernel: int) -> Array:
         """The maximum or the sum of each of `count` windows along one axis of the images."""
         join, none = (np.maximum, -np.inf) if self.mode == "max" else (np.add, 0)
         result = np.full((*x.shape[: 2 + axis], count, *x.shape[3 + axis :]), none, x.dtype)

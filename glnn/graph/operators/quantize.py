@@ -57,7 +57,7 @@ class QuantizedWeight(_OfWeights):
         x = self.named(arrays)["x"]
         found, scales = np.empty(x.shape, np.int8), _scales(x)
         for some in _parts(x):
-            found[some] = _rounded(x[some], scales[some])
+            found[some] = _round_to_int8(x[some], scales[some])
         return (found,)
 
 
@@ -76,7 +76,7 @@ class RoundedWeight(_OfWeights):
         x = self.named(arrays)["x"]
         found, scales = np.empty(x.shape, x.dtype), _scales(x)
         for some in _parts(x):
-            made = _rounded(x[some], scales[some]) * _spread(scales[some], x)
+            made = _round_to_int8(x[some], scales[some]) * _spread(scales[some], x)
             found[some] = np.clip(made, -LARGEST, LARGEST)  # 127 scales may be an ulp more
         return (found,)
 
@@ -97,7 +97,7 @@ def _parts(x: Array) -> Iterator[slice]:
     return (slice(first, first + step) for first in range(0, len(x), step))
 
 
-def _rounded(x: Array, scales: Array) -> Array:
+def _round_to_int8(x: Array, scales: Array) -> Array:
     """The numbers of int8 in float64; 0 where the scale is 0 or NaN."""
     known = scales > 0
     scale = _spread(np.where(known, scales, 1).astype(np.float64), x)

@@ -79,7 +79,7 @@ class Recurrent(StateOperator):
     def shape_of(self, shapes: Shapes) -> Shape:
         """The result's shape. Raises ShapeError where the operands do not fit."""
 
-    def ranked(self, shapes: Shapes) -> tuple[Shape, Shape, Shape]:
+    def check_ranks(self, shapes: Shapes) -> tuple[Shape, Shape, Shape]:
         """The shapes of x, weight and state. Raises ShapeError unless they have 5, 4 and 5
         dimensions.
         """
@@ -135,7 +135,7 @@ class Units:
         self.place(state)
         for now, result in zip(inputs, results, strict=True):
             self.step(now, matrix, summed, units)
-            self.hand_to(self)
+            self.copy_states(self)
             self.write(result)
 
     def matrix(self, weight: Array) -> Array:
@@ -156,12 +156,12 @@ class Units:
         if 0 < units < self._new.shape[-1]:
             self._new[..., units:].fill(0)
 
-    def hand_to(self, other: Units) -> None:
-        """Copy the new states to `other` as those that its next step begins with, as many as both
+    def copy_states(self, target: Units) -> None:
+        """Copy the new states to `target` as those that its next step begins with, as many as both
         have.
         """
-        count = min(len(self._new), len(other._states))
-        np.copyto(other._states[:count], self._new[:count])
+        count = min(len(self._new), len(target._states))
+        np.copyto(target._states[:count], self._new[:count])
 
     def write(self, result: Array) -> None:
         """Write the new states to `result` (d, b, h / 4, r, 4)."""
@@ -196,7 +196,7 @@ class RecurrentStep(Recurrent):
             raise ShapeError(f"recurrent_step: no such attributes: {self}")
 
     def shape_of(self, shapes: Shapes) -> Shape:
-        x, weight, state = self.ranked(shapes)
+        x, weight, state = self.check_ranks(shapes)
         d, t, b, i, h = x
         g, s = weight[1], state[3]
         whole = h % 4 == 0 and weight == (d, g, h, h) and state == (d, b, h // 4, s, 4)
@@ -281,7 +281,7 @@ class Recurrence(Recurrent):
             raise ShapeError(f"recurrence: no such attributes: {self}")
 
     def shape_of(self, shapes: Shapes) -> Shape:
-        x, weight, state = self.ranked(shapes)
+        x, weight, state = self.check_ranks(shapes)
         d, t, b, i, h = x
         chains, g, s = d * self.layers, weight[1], state[3]
         stacked = self.layers > 1
@@ -420,9 +420,9 @@ class PhasedRecurrence(StateOperator):
         first.place(state)
         for now, made in zip(x.transpose(1, 3, 0, 2, 4), result, strict=True):
             first.step(now, matrices[0], self.first.summed, self.first.units)
-            first.hand_to(second)
+            first.copy_states(second)
             second.step(now, matrices[1], self.second.summed, self.second.units)
-            second.hand_to(first)
+            second.copy_states(first)
             second.write(made)
         return result
 

@@ -15,7 +15,7 @@ from glnn.errors import ShapeError
 from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.compiled_expression import CompiledExpression
 from glnn.graph.expression import Arg, Expr, call
-from glnn.graph.interval import Interval, joined, powers
+from glnn.graph.interval import Interval, hull, powers
 from glnn.graph.operator import (
     Constants,
     Cost,
@@ -26,7 +26,7 @@ from glnn.graph.operator import (
     Shapes,
     Types,
 )
-from glnn.graph.operators.move import normalised
+from glnn.graph.operators.move import normalize_axes
 from glnn.symint import SymFloat
 from glnn.types import Array, Dim, DType, Shape, TensorType
 
@@ -84,7 +84,7 @@ class Reduce(Operator):
         values = self.prologue.evaluate(*(np.zeros(0, t.dtype.numpy) for t in types if t))
         if self.kind == "mean" and values.dtype.kind in "iub" and values.itemsize < 4:
             raise ShapeError(f"reduce: a mean is of floats, int32 or int64, got {values.dtype}")
-        dtype = values.dtype if self.parts else self._finished(values).dtype
+        dtype = values.dtype if self.parts else self._finish_values(values).dtype
         return (TensorType(self._dims(x.dims), DType(dtype.name)),)
 
     def shape_of(self, shapes: Shapes) -> Shape:
@@ -102,7 +102,7 @@ class Reduce(Operator):
 
     def _dims(self, x: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """The result's dimensions."""
-        dims = reduced(x, axes_of("reduce", self.axes, len(x)), self.keepdims)
+        dims = reduced_dims(x, axes_of("reduce", self.axes, len(x)), self.keepdims)
         return (self.parts, *dims) if self.parts else dims
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -116,7 +116,8 @@ class Reduce(Operator):
             if self.kind == "mean":
                 with np.errstate(all="ignore"):  # nothing by nothing is NaN, or 0
                     whole = div(whole, np.asarray(self.count or count, values.dtype))
-            return (np.asarray(self._finished(whole), result.dtype.numpy).reshape(result.shape),)
+            whole = np.asarray(self._finish_values(whole), result.dtype.numpy)
+            return (whole.reshape(result.shape),)
         kept = [axis for axis in range(values.ndim) if axis not in axes]
         rows = values.transpose(*kept, *axes).reshape(*(values.shape[a] for a in kept), -1)
         chunk = self.chunk(rows.shape[-1])
@@ -182,7 +183,7 @@ class Reduce(Operator):
         elif kind == "prod":
             found = powers(lies, extent)
         elif kind == "mean":
-            found = joined((lies, Interval(0, 0)))
+            found = hull((lies, Interval(0, 0)))
         return Interval.of_type(dtype) if found is None else found.stored(dtype), dtype
 
     def cost(self, types: Types) -> Cost:
@@ -208,7 +209,7 @@ class Reduce(Operator):
         depth = self.chunk(extent) if self.parts else extent
         return {"depth": depth, "outputs": prod(self.shape_of(shapes))}
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """Return {"divisible": 1} where the reduction may be done in parts."""
         return {"divisible": int(not self.parts and self.depth(shapes) >= 2 * LEAST)}
 
@@ -234,7 +235,7 @@ class Reduce(Operator):
     def _base(self) -> Kind:
         return "sum" if self.kind == "mean" else self.kind
 
-    def _finished(self, whole: Array) -> Array:
+    def _finish_values(self, whole: Array) -> Array:
         return np.asarray(self.finish.evaluate(whole))
 
     def _operands(self, types: Types) -> list[TensorType]:
@@ -260,10 +261,10 @@ def axes_of(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Return `axes` counted from the start, in order. Raises ShapeError for ones that are not
     there.
     """
-    return tuple(sorted(normalised(op, tuple(axes), rank)))
+    return tuple(sorted(normalize_axes(op, tuple(axes), rank)))
 
 
-def reduced(dims: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
+def reduced_dims(dims: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
     """Return `dims` without `axes`, or with 1 in their places."""
     kept = ((1 if i in axes else dim) for i, dim in enumerate(dims) if keepdims or i not in axes)
     return tuple(kept)
@@ -325,7 +326,7 @@ class ArgReduce(Operator):
         (axis,) = axes_of("arg_reduce", (self.axis,), len(x.dims))
         if x.dims[axis] == 0:
             raise ShapeError(f"arg_reduce: nothing to take the {self.kind} of in {x}")
-        return (TensorType(reduced(x.dims, (axis,), self.keepdims), DType.int32),)
+        return (TensorType(reduced_dims(x.dims, (axis,), self.keepdims), DType.int32),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         (x,) = (array for array in arrays if array is not None)
@@ -355,7 +356,7 @@ class ArgReduce(Operator):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         return {"depth": self.depth(shapes), "outputs": prod(self.shape_of(shapes))}
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """Return that the reduction is not divisible into parts."""
         return {"divisible": 0}
 
@@ -407,7 +408,7 @@ class CumSum(Operator):
             return ()
         extent = self.named(types)["x"].shape[self.axis]
         if self.multiply:
-            found = powers(joined((x, Interval(1, 1))), extent)
+            found = powers(hull((x, Interval(1, 1))), extent)
             return () if found is None else (found,)
         return (x.times(0 if self.exclusive else 1, max(extent, 1)),)
 

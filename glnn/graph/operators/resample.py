@@ -12,7 +12,7 @@ from glnn.errors import ShapeError
 from glnn.graph.blockwise import runs
 from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types, shrink_size
 from glnn.graph.operators.gather import in_range
-from glnn.graph.operators.move import normalised, whole_numbers
+from glnn.graph.operators.move import normalize_axes, whole_numbers
 from glnn.symint import divides
 from glnn.types import Array, DType, Shape, TensorType
 
@@ -43,7 +43,7 @@ class Resample(Operator):
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         x, index, weight = given["x"], given["index"], given["weight"]
-        (axis,) = normalised(self.name, (self.axis,), len(x.dims))
+        (axis,) = normalize_axes(self.name, (self.axis,), len(x.dims))
         if index.dtype is not DType.int32 or len(index.dims) != 2 or 0 in index.dims[:1]:
             raise ShapeError(f"resample: index must be int32 (taps, count), got {index}")
         if {x.dtype.kind, weight.dtype.kind} != {"float"} or weight.dims != index.dims:

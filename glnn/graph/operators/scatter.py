@@ -12,7 +12,13 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval
 from glnn.graph.operator import Constants, Cost, Intervals, Operator, Shapes, Types
-from glnn.graph.operators.gather import check_elements, check_index, clamped, in_range, tuple_depth
+from glnn.graph.operators.gather import (
+    check_elements,
+    check_index,
+    clamp_index,
+    in_range,
+    tuple_depth,
+)
 from glnn.graph.operators.move import MOST_RANK, whole_numbers
 from glnn.types import Array, Dim, Shape, TensorType
 
@@ -44,20 +50,20 @@ class Put(Operator):
         return ("x", "index", "updates")
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         """Name of the operator in error messages."""
         return type(self).__name__
 
     def check(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
         """Raise ShapeError where the types do not go together."""
-        check_index(self.called, index)
+        check_index(self.display_name, index)
         if self.reduction not in REDUCTIONS:
-            raise ShapeError(f"{self.called}: reduction must be one of {REDUCTIONS}")
+            raise ShapeError(f"{self.display_name}: reduction must be one of {REDUCTIONS}")
         if updates.dtype is not x.dtype or max(len(x.dims), len(updates.dims)) > MOST_RANK:
-            raise ShapeError(f"{self.called}: updates must be like x of {x}, got {updates}")
+            raise ShapeError(f"{self.display_name}: updates must be like x of {x}, got {updates}")
         if self.reduction != "none" and x.dtype.value not in REDUCED:
             raise ShapeError(
-                f"{self.called}: {self.reduction} is for {', '.join(REDUCED)}, got {x}"
+                f"{self.display_name}: {self.reduction} is for {', '.join(REDUCED)}, got {x}"
             )
 
     def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
@@ -101,7 +107,7 @@ class Scatter(Put):
         self.check(x, index, updates)
         self.fits(x, index, updates)
         if len(constants) > 1 and constants[1] is not None:
-            in_range(self.called, constants[1], TensorType(self.bounds(x)).shape)
+            in_range(self.display_name, constants[1], TensorType(self.bounds(x)).shape)
         return (x,)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -110,18 +116,18 @@ class Scatter(Put):
         self.infer([TensorType.of(array) for array in (x, index, updates)])
         result = np.array(x)
         if updates.size:
-            at = self.places(x.shape, clamped(index, self.bounds(TensorType.of(x))))
+            at = self.places(x.shape, clamp_index(index, self.bounds(TensorType.of(x))))
             put(result, at, updates, self.reduction)
         return (result,)
 
-    def sorted(self, x: Shape, index: Array) -> tuple[ScatterSorted, Array]:
+    def sort_updates(self, x: Shape, index: Array) -> tuple[ScatterSorted, Array]:
         """The same for indices that are known, and the table that stands in for them.
 
         Each place then takes but its own updates. Raises ShapeError where one is out of range.
         """
         bounds = TensorType(self.bounds(TensorType(x))).shape
-        in_range(self.called, index, bounds)
-        at = self.places(x, clamped(index, bounds))
+        in_range(self.display_name, index, bounds)
+        at = self.places(x, clamp_index(index, bounds))
         depth = len(at)
         sizes = x[:depth]
         ids = np.ravel_multi_index(at, sizes).reshape(-1) if index.size else np.zeros(0, np.int64)
@@ -139,12 +145,12 @@ class ScatterElements(Scatter):
     reduction: Reduction = "none"
 
     def __post_init__(self) -> None:
-        whole_numbers(self.called, "axis", (self.axis,))
+        whole_numbers(self.display_name, "axis", (self.axis,))
 
     def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
-        check_elements(self.called, x, index, self.axis)
+        check_elements(self.display_name, x, index, self.axis)
         if updates.dims != index.dims:
-            raise ShapeError(f"{self.called}: updates must be as {index}, got {updates}")
+            raise ShapeError(f"{self.display_name}: updates must be as {index}, got {updates}")
 
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
         return (x.dims[self.axis],)
@@ -166,10 +172,12 @@ class ScatterND(Scatter):
     reduction: Reduction = "none"
 
     def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
-        depth = tuple_depth(self.called, x, index)
+        depth = tuple_depth(self.display_name, x, index)
         expected = (*index.dims[:-1], *x.dims[depth:])
         if updates.dims != expected:
-            raise ShapeError(f"{self.called}: updates must have shape {expected}, got {updates}")
+            raise ShapeError(
+                f"{self.display_name}: updates must have shape {expected}, got {updates}"
+            )
 
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
         return x.dims
@@ -180,7 +188,7 @@ class ScatterND(Scatter):
 
 @dataclass(frozen=True)
 class ScatterSorted(Put):
-    """x with updates, whose places `index` has in order: see `Scatter.sorted`.
+    """x with updates, whose places `index` has in order: see `Scatter.sort_updates`.
 
     index: for each place of x's first `leading` dimensions where its updates begin, one number
     more, and then the updates' own numbers.
@@ -198,7 +206,7 @@ class ScatterSorted(Put):
         rest = x.shape[self.leading :]
         own = updates.shape[: len(updates.shape) - len(rest)]
         if index.shape != (count + prod(own),) or updates.shape != (*own, *rest):
-            raise ShapeError(f"{self.called}: {index} and {updates} do not fit {x}")
+            raise ShapeError(f"{self.display_name}: {index} and {updates} do not fit {x}")
         return (x,)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval
 from glnn.graph.operator import Constants, Cost, Intervals, Operator, Types
-from glnn.graph.operators.move import normalised, whole_numbers
+from glnn.graph.operators.move import normalize_axes, whole_numbers
 from glnn.types import Array, Dim, TensorType
 
 
@@ -111,7 +111,7 @@ class Unflatten(View):
             raise ShapeError(f"unflatten: into must have -1 at most once, got {self.into}")
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
-        (axis,) = normalised("unflatten", (self.axis,), len(x.dims))
+        (axis,) = normalize_axes("unflatten", (self.axis,), len(x.dims))
         size, known = x.shape[axis], prod(n for n in self.into if n != -1)
         if (not known or size % known) if -1 in self.into else size != known:
             raise ShapeError(f"unflatten: dimension {axis} of {x} is not {self.into}")
@@ -132,7 +132,7 @@ class Squeeze(View):
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
         if self.axes is None:
             return tuple(dim for dim in x.shape if dim != 1)
-        axes = normalised("squeeze", self.axes, len(x.dims))
+        axes = normalize_axes("squeeze", self.axes, len(x.dims))
         if wrong := [axis for axis in axes if x.dims[axis] != 1]:
             raise ShapeError(f"squeeze: dimension {wrong[0]} of {x} is not 1")
         return tuple(dim for i, dim in enumerate(x.dims) if i not in axes)
@@ -149,7 +149,7 @@ class Unsqueeze(View):
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
         rank = len(x.dims) + len(self.axes)
-        axes = normalised("unsqueeze", self.axes, rank)
+        axes = normalize_axes("unsqueeze", self.axes, rank)
         kept = iter(x.dims)
         return tuple(1 if i in axes else next(kept) for i in range(rank))
 

@@ -65,7 +65,7 @@ def check_part(op: str, part: tuple[int, int] | None) -> None:
         raise ShapeError(f"{op}: part must be (first tile, tiles) or None, got {part}")
 
 
-def part_of(op: str, part: tuple[int, int] | None, tiles: int) -> tuple[int, int]:
+def part_range(op: str, part: tuple[int, int] | None, tiles: int) -> tuple[int, int]:
     """The first of `tiles` tiles and how many are in `part`. Raises ShapeError beyond the last."""
     first, count = part or (0, tiles)
     if first + count > tiles:
@@ -121,7 +121,7 @@ class WinogradInput(Contraction):
     def _part(self, shapes: Shapes) -> Pair:
         """The first tile and how many."""
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
-        return part_of(self.name, self.part, shapes["x"][0] * prod(self.tiles(shapes["x"])))
+        return part_range(self.name, self.part, shapes["x"][0] * prod(self.tiles(shapes["x"])))
 
     def shape_of(self, shapes: Shapes) -> Shape:
         _, count = self._part(shapes)
@@ -222,7 +222,7 @@ class WinogradOutput(Contraction):
     @property
     def _part(self) -> Pair:
         """The first tile and how many."""
-        return part_of(self.name, self.part, self.images[0] * prod(self._tiles))
+        return part_range(self.name, self.part, self.images[0] * prod(self._tiles))
 
     def shape_of(self, shapes: Shapes) -> Shape:
         rank(self.name, "x", shapes["x"], 2, "(stack * tiles, o)")
@@ -231,23 +231,25 @@ class WinogradOutput(Contraction):
         expected = winograd(self.tile).window ** 2 * self._part[1]
         if rows != expected:
             raise ShapeError(f"{self.name}: x must have {expected} rows, got shape {shapes['x']}")
-        result = self._pooled((n, o, oh, ow))
+        result = self._pooled_shape((n, o, oh, ow))
         if shapes.get("into", result) != result:
             raise ShapeError(f"{self.name}: into must have shape {result}, got {shapes['into']}")
         return result
 
-    def _pooled(self, shape: Shape) -> Shape:
+    def _pooled_shape(self, shape: Shape) -> Shape:
         return shape if self.mode is None else (*shape[:2], shape[2] // 2, shape[3] // 2)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        return self._concluded(operands, lambda whole: whole)
+        return self._compute_with(operands, lambda whole: whole)
 
     def reference_with_epilogue(
         self, finish: Callable[[Array], Array], *arrays: Array | None
     ) -> tuple[Array, ...]:
-        return (self._concluded(self.float_operands(arrays), finish),)
+        return (self._compute_with(self.float_operands(arrays), finish),)
 
-    def _concluded(self, operands: Mapping[str, Array], finish: Callable[[Array], Array]) -> Array:
+    def _compute_with(
+        self, operands: Mapping[str, Array], finish: Callable[[Array], Array]
+    ) -> Array:
         """The result; `finish` is done on each image before it is pooled, if it is."""
         x = operands["x"]
         shape = self.shape_of({k: v.shape for k, v in operands.items()})
@@ -273,16 +275,16 @@ class WinogradOutput(Contraction):
         return np.where(there, pooled, operands.get("into", np.zeros(shape, x.dtype)))
 
     def whole_problem(self, shapes: Shapes) -> tuple[Operator, Shapes]:
-        return self._of(shapes, -(-self._part[1] // max(prod(self._tiles), 1)))
+        return self._with_images(shapes, -(-self._part[1] // max(prod(self._tiles), 1)))
 
     def reduce_samples(self, shapes: Shapes, count: int) -> SampleSubset | None:
         if self.part is not None:
             return None
-        op, some = self._of(shapes, count)
+        op, some = self._with_images(shapes, count)
         stack = {"x": winograd(self.tile).window ** 2}
         return SampleSubset(op, some, {**dict.fromkeys((*some, "out"), 1), **stack})
 
-    def _of(self, shapes: Shapes, count: int) -> tuple[Operator, dict[str, Shape]]:
+    def _with_images(self, shapes: Shapes, count: int) -> tuple[Operator, dict[str, Shape]]:
         """The same of so many whole images."""
         _, oh, ow = self.images
         rows = winograd(self.tile).window ** 2 * count * prod(self._tiles)

@@ -28,7 +28,7 @@ from glnn.graph.operators import (
     SeparableConv2d,
     Transpose,
 )
-from glnn.graph.operators.matmul import padded
+from glnn.graph.operators.matmul import pad_width
 from glnn.graph.operators.reductions import axes_of
 from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
 from glnn.graph.prologue import Prologue, Spread
@@ -142,7 +142,7 @@ def _fuse_pool(
     result = rewriter.types[first.outputs[0]]
     if result.dtype is not DType.float32 or not _tiles_image(pool, result.shape[2:]):
         return
-    operator = PooledConv2d.of(convolution, pool.mode)
+    operator = PooledConv2d.from_convolution(convolution, pool.mode)
     named = operator.named(first.inputs)
     if not is_profitable(operator, {name: rewriter.types[value] for name, value in named.items()}):
         return
@@ -333,13 +333,13 @@ def _parameters_of(rewriter: GraphRewriter, node: Node) -> tuple[Value, Value]:
         bias = rewriter.reshape(name, node.extras[0], (width,))
     else:
         rewriter.types[bias] = bias.type
-    flat = rewriter.reshape(name, turned, (depth * padded(width),))
+    flat = rewriter.reshape(name, turned, (depth * pad_width(width),))
     return flat, _pad_to_width(rewriter, name, bias)
 
 
 def _pad_to_width(rewriter: GraphRewriter, name: str, value: Value) -> Value:
     """Pad `value` to as many results as a layer has in memory."""
     width, *rest = rewriter.shape(value)
-    more = padded(width) - width
+    more = pad_width(width) - width
     none = (0,) * len(rest)
     return rewriter.add(name, Pad((0, *none), (more, *none)), value) if more else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from glnn.graph.expression import Arg, Call, Expr, replaced
+from glnn.graph.expression import Arg, Call, Expr, replace_part
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Concat, Pointwise, Reduce
 from glnn.types import TensorType
@@ -68,7 +68,7 @@ def _split_node(
         types[value] = type
         parts.append(Node(node.name, own, given, (value,)))
         values.append(value)
-        expr = replaced(expr, part, Arg(len(values) - 1))
+        expr = replace_part(expr, part, Arg(len(values) - 1))
     rest, given = _restrict_to_used(expr, values)
     if rest.infer([types[value] for value in given]) != (types[node.outputs[0]],):
         return [node]
@@ -84,7 +84,7 @@ def _choose_part(expr: Expr, most: int) -> Expr:
     ]
     free = Arg(expr.arity)
     return min(
-        able, key=lambda one: (len(_argument_indices(replaced(expr, one, free))), -one.calls)
+        able, key=lambda one: (len(_argument_indices(replace_part(expr, one, free))), -one.calls)
     )
 
 

@@ -44,7 +44,7 @@ def generate_gather(
     walk = Walk.of(legs)
     capture = backend == "feedback"
     walk = walk.whole if capture else walk
-    looked = op.looked(len(x), index)
+    looked = op.indexed_axes(len(x), index)
     apart = [reads[axis] for axis in looked]
     width = 4 if walk.quads is not None and all(divides(4, step) for step in apart) else 1
     made = loops(walk, capture, layouts["x"].size(x), width=width)

@@ -32,7 +32,7 @@ class HostCast(HostOperator):
     name: ClassVar[str] = "host_cast"
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         return f"cast_{self.to.value}"
 
     @property

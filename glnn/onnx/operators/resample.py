@@ -50,7 +50,7 @@ class WideResample(HostOperator):
     name: ClassVar[str] = "wide_resample"
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         return "Resize"
 
     @property
@@ -92,7 +92,7 @@ class ResizeTable(Table):
     """The coordinate transformation mode."""
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         return "Resize"
 
 

@@ -33,7 +33,7 @@ class ObjectOperator(HostOperator):
     name: ClassVar[str] = "of_objects"
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         return self.what
 
     @property
