@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from glnn.graph.compose.control import branch, loop, number
+from glnn.graph.compose.control_flow import branch, loop, number
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
 from glnn.graph.operators import Matmul, Pointwise, Reduce

@@ -24,7 +24,7 @@ from glnn.filters.filter import (
     is_number,
 )
 from glnn.graph.builder import constant
-from glnn.graph.compose.resample import picked
+from glnn.graph.compose.resample import gather_axes
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Value
 from glnn.graph.operators import Pointwise, Resample, Squeeze
@@ -385,7 +385,9 @@ class Resize(Filter):
         shape = x.type.shape
         wanted = dict(zip(axes(shape), (self.width, self.height), strict=True))
         if self.interpolation == "nearest":
-            return (picked(sketch.add, x, {a: nearest(shape[a], n) for a, n in wanted.items()}),)
+            return (
+                gather_axes(sketch.add, x, {a: nearest(shape[a], n) for a, n in wanted.items()}),
+            )
         y = sketch.floats(x)
         for axis, count in wanted.items():
             y = apply_taps(sketch, y, axis, WEIGHTED[self.interpolation](shape[axis], count))

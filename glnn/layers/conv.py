@@ -9,8 +9,7 @@ from numpy.typing import DTypeLike
 
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
-from glnn.graph.compose.conv import conv
-from glnn.graph.compose.conv_transpose import conv_transpose
+from glnn.graph.compose.sliding_windows import conv, conv_transpose
 from glnn.graph.graph import Value
 from glnn.graph.index_map import Edge
 from glnn.graph.operators import Pointwise

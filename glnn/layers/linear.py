@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike
 
 from glnn.errors import ShapeError
 from glnn.graph import operators
-from glnn.graph.compose.add import joined, parted
+from glnn.graph.compose.node_adder import merge_dims, split_dim
 from glnn.graph.expression import Arg, call, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Flatten, Matmul, Pointwise, Reduce, Squeeze, Transpose, Unsqueeze
@@ -53,9 +53,9 @@ class Linear(Layer):
         self._check(x.type.dims)
         *before, _ = x.type.dims
         if len(before) != 1:
-            result = self._product(scope, joined(scope.add, x, 0, len(before)), last=False)
+            result = self._product(scope, merge_dims(scope.add, x, 0, len(before)), last=False)
             if before:
-                return scope.named(parted(scope.add, result, 0, *before))
+                return scope.named(split_dim(scope.add, result, 0, *before))
             return scope.result(Squeeze((0,)), result)
         return self._product(scope, x, last=True)
 
@@ -129,16 +129,16 @@ class Bilinear(Layer):
             got = f"{x.type.dims} and {y.type.dims}"
             sizes = f"(..., {self.in1_features}) and (..., {self.in2_features})"
             raise ShapeError(f"Bilinear: x and y must have shapes {sizes}, got {got}")
-        x, y = (joined(add, one, 0, len(before)) for one in (x, y))
+        x, y = (merge_dims(add, one, 0, len(before)) for one in (x, y))
         # The weight as a matrix (out in2, in1), whose product with x is a matrix for each row.
         weight = add(Flatten(0, 1), add(Transpose((0, 2, 1)), self.variable(scope, "weight")))
-        made = parted(add, add(self.op, x, weight), 1, self.out_features, self.in2_features)
+        made = split_dim(add, add(self.op, x, weight), 1, self.out_features, self.in2_features)
         total = Reduce("sum", (2,), False, formula("a * b"))
         result = add(total, made, add(Unsqueeze((1,)), y))
         if "bias" in self.shapes:
             result = add(Pointwise(SUM), result, self.variable(scope, "bias"))
         if before:
-            return scope.named(parted(add, result, 0, *before))
+            return scope.named(split_dim(add, result, 0, *before))
         return scope.named(add(Flatten(0, 1), result))
 
     def config(self) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from glnn.errors import ShapeError
-from glnn.graph.compose.add import joined, parted
 from glnn.graph.compose.matmul import matmul
+from glnn.graph.compose.node_adder import merge_dims, split_dim
 from glnn.graph.expression import Arg, call, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import (
@@ -137,8 +137,8 @@ class MultiheadAttention(Layer):
             projected = self._project(scope, x, i)
             if i == 0:
                 projected = add(scaled, projected)
-            projected = parted(add, projected, 1, heads, width)
-            projected = parted(add, projected, 0, *x.type.dims[:2])
+            projected = split_dim(add, projected, 1, heads, width)
+            projected = split_dim(add, projected, 0, *x.type.dims[:2])
             if i > 0:
                 projected = self._longer(scope, projected, f"bias_{'qkv'[i]}")
             # To (n, heads, l, d), and the values to (n, heads, d, s): what is summed lies last.
@@ -150,11 +150,11 @@ class MultiheadAttention(Layer):
         weights = add(Softmax(-1), matmul(add, query, key, transposed=True))
         found = matmul(add, weights, value, transposed=True)
         order = (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3)
-        rows = joined(add, joined(add, add(Transpose(order), found), 2, 2), 0, 2)
+        rows = merge_dims(add, merge_dims(add, add(Transpose(order), found), 2, 2), 0, 2)
         result = add(Matmul(), rows, self.variable(scope, "out_proj_weight"))
         if "out_proj_bias" in self.shapes:
             result = add(Pointwise(SUM), result, self.variable(scope, "out_proj_bias"))
-        return parted(add, result, 0, *inputs[0].type.dims[:2])
+        return split_dim(add, result, 0, *inputs[0].type.dims[:2])
 
     def _project(self, scope: Scope, x: Value, i: int) -> Value:
         """The projection of input number i, as a matrix of a row for each of its vectors."""
@@ -164,7 +164,7 @@ class MultiheadAttention(Layer):
             weight = add(part, self.variable(scope, "in_proj_weight"))
         else:
             weight = self.variable(scope, f"{'qkv'[i]}_proj_weight")
-        result = add(Matmul(), joined(add, x, 0, 2), weight)
+        result = add(Matmul(), merge_dims(add, x, 0, 2), weight)
         if "in_proj_bias" not in self.shapes:
             return result
         return add(Pointwise(SUM), result, add(part, self.variable(scope, "in_proj_bias")))
@@ -178,7 +178,7 @@ class MultiheadAttention(Layer):
         if bias in self.shapes:
             # As many as there are samples: a < a is never true.
             spread = Pointwise(formula("where(a < a, a, b)"))
-            own = parted(scope.add, self.variable(scope, bias), 2, *heads)
+            own = split_dim(scope.add, self.variable(scope, bias), 2, *heads)
             found.append(scope.add(spread, scope.add(first, x), own))
         if self.add_zero_attn:
             none = Pointwise(formula("where(a < a, a, 0.0)"))

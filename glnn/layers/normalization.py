@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
-from glnn.graph.compose.batch_norm import BatchNorm, count
+from glnn.graph.compose.batch_norm import BatchNorm, samples_per_channel
 from glnn.graph.expression import Arg, Expr, Scalar, call, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Normalize, Pointwise
@@ -97,7 +97,7 @@ class BatchNorm2d(_ChannelNorm):
         if self.affine:
             _ = scope.channels(parameters[0], x)  # says so where x does not fit
         y, mean, var = scope.all(BatchNorm(eps=self.eps), x, *parameters)
-        numbers = count(x.type.shape)
+        numbers = samples_per_channel(x.type.shape)
         part: Expr = Scalar(self.momentum or 0.0)
         more: tuple[Value, ...] = ()
         if self.momentum is None:

@@ -7,8 +7,7 @@ from math import prod
 from typing import Any, ClassVar
 
 from glnn.errors import ShapeError
-from glnn.graph.compose.pool import averaged, pooled, shared
-from glnn.graph.compose.window import Window
+from glnn.graph.compose.sliding_windows import Window, adaptive_pool, average_pool, pool
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Pointwise, Pool2d
@@ -118,7 +117,7 @@ class MaxPool(Pool):
         super().__init__(self._image_pool("max"))
 
     def _compose(self, scope: Scope, x: Value) -> Value:
-        return pooled(scope.add, x, self.windows, "max")
+        return pool(scope.add, x, self.windows, "max")
 
     def config(self) -> dict[str, Any]:
         return {
@@ -176,8 +175,8 @@ class AvgPool(Pool):
 
     def _compose(self, scope: Scope, x: Value) -> Value:
         if self.divisor_override is not None:
-            return pooled(scope.add, x, self.windows, "average", self.divisor_override)
-        return averaged(scope.add, x, self.windows, counted=self.count_include_pad)
+            return pool(scope.add, x, self.windows, "average", self.divisor_override)
+        return average_pool(scope.add, x, self.windows, counted=self.count_include_pad)
 
     def config(self) -> dict[str, Any]:
         found = {
@@ -242,7 +241,7 @@ class LPPool(Pool):
 
     def _compose(self, scope: Scope, x: Value) -> Value:
         p = float(self.norm_type)
-        mean = averaged(scope.add, power(scope, x, p), self.windows, counted=True)
+        mean = average_pool(scope.add, power(scope, x, p), self.windows, counted=True)
         sum = scope.add(Pointwise(call("mul", Arg(0), float(prod(self.kernel_size)))), mean)
         return power(scope, sum, 1 / p)
 
@@ -302,7 +301,7 @@ class AdaptivePool(_Pool):
             super().__init__(Identity())
 
     def _compose(self, scope: Scope, x: Value) -> Value:
-        return shared(scope.add, x, self.mode, self.output_size)
+        return adaptive_pool(scope.add, x, self.mode, self.output_size)
 
     def config(self) -> dict[str, Any]:
         return {"output_size": self.output_size}

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from numpy.typing import DTypeLike
 
 from glnn.errors import ShapeError, shown
-from glnn.graph.compose.directions import MOST_STEPS
-from glnn.graph.compose.recurrent_layer import GATES, RecurrentLayer
+from glnn.graph.compose.recurrent import GATES, MOST_STEPS, RecurrentLayer
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Slice, Squeeze, Transpose, Unsqueeze
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual

@@ -7,9 +7,8 @@ from typing import Any
 
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
-from glnn.graph.compose import fold
-from glnn.graph.compose.add import joined, parted
-from glnn.graph.compose.window import Window
+from glnn.graph.compose.node_adder import merge_dims, split_dim
+from glnn.graph.compose.sliding_windows import FoldWindows, Window, unfold
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Transpose
 from glnn.layers.arguments import Ints, index, integer, sizes, with_unusual
@@ -80,10 +79,10 @@ class PixelShuffle(Layer):
         if c % r**2:
             raise ShapeError(f"PixelShuffle: {r} * {r} must divide the channels of x {x.type.dims}")
         at = len(x.type.dims) - 3
-        x = parted(scope.add, x, at, c // r**2, r, r)
+        x = split_dim(scope.add, x, at, c // r**2, r, r)
         order = (*range(at + 1), at + 3, at + 1, at + 4, at + 2)
         x = scope.add(Transpose(order), x)
-        return scope.named(joined(scope.add, joined(scope.add, x, at + 3, 2), at + 1, 2))
+        return scope.named(merge_dims(scope.add, merge_dims(scope.add, x, at + 3, 2), at + 1, 2))
 
     def config(self) -> dict[str, Any]:
         return {"upscale_factor": self.upscale_factor}
@@ -108,9 +107,9 @@ class PixelUnshuffle(Layer):
             what = f"PixelUnshuffle: {r} must divide the height and width of x {x.type.dims}"
             raise ShapeError(what)
         at = len(x.type.dims) - 3
-        x = parted(scope.add, parted(scope.add, x, at + 2, w // r, r), at + 1, h // r, r)
+        x = split_dim(scope.add, split_dim(scope.add, x, at + 2, w // r, r), at + 1, h // r, r)
         order = (*range(at + 1), at + 2, at + 4, at + 1, at + 3)
-        return scope.named(joined(scope.add, scope.add(Transpose(order), x), at, 3))
+        return scope.named(merge_dims(scope.add, scope.add(Transpose(order), x), at, 3))
 
     def config(self) -> dict[str, Any]:
         return {"downscale_factor": self.downscale_factor}
@@ -132,9 +131,9 @@ class ChannelShuffle(Layer):
             raise ShapeError(f"ChannelShuffle: x must have shape (n, c, ...), got {dims}")
         if c % groups:
             raise ShapeError(f"ChannelShuffle groups {groups} must divide the channels of x {dims}")
-        x = parted(scope.add, x, 1, groups, c // groups)
+        x = split_dim(scope.add, x, 1, groups, c // groups)
         x = scope.add(Transpose((0, 2, 1, *range(3, len(dims) + 1))), x)
-        return scope.named(joined(scope.add, x, 1, 2))
+        return scope.named(merge_dims(scope.add, x, 1, 2))
 
     def config(self) -> dict[str, Any]:
         return {"groups": self.groups}
@@ -167,7 +166,7 @@ class Unfold(Layer):
         (x,) = inputs
         if len(x.type.dims) != 4:
             raise ShapeError(f"Unfold: x must have shape (n, c, h, w), got {x.type.dims}")
-        return scope.named(fold.unfold(scope.add, x, self.windows))
+        return scope.named(unfold(scope.add, x, self.windows))
 
     def config(self) -> dict[str, Any]:
         return _config(self.windows)
@@ -195,7 +194,7 @@ class Fold(Layer):
         super().__init__(Identity())
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
-        return scope.result(fold.Fold(self.windows, self.output_size), *inputs)
+        return scope.result(FoldWindows(self.windows, self.output_size), *inputs)
 
     def config(self) -> dict[str, Any]:
         return {"output_size": self.output_size, **_config(self.windows)}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError, shown
-from glnn.graph.compose.resample import Places, between, looked_up, weighted
+from glnn.graph.compose.resample import SamplePositions, gather_places, interpolate, weighted_sum
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Subsample
 from glnn.layers.arguments import Ints, flag, integer, is_list, number, sizes, with_unusual
@@ -92,29 +92,29 @@ class Upsample(Layer):
             x = self._along(scope, x, axis, places)
         return scope.named(x)
 
-    def _along(self, scope: Scope, x: Value, axis: int, places: Places) -> Value:
+    def _along(self, scope: Scope, x: Value, axis: int, places: SamplePositions) -> Value:
         if self.mode in LINEAR:
-            return between(scope.add, x, axis, places)
+            return interpolate(scope.add, x, axis, places)
         if self.mode == "bicubic":
             taps = CUBIC.taps(places.middles, places.size, 1.0)
-            return weighted(scope.add, x, axis, *taps)
+            return weighted_sum(scope.add, x, axis, *taps)
         index = places.nearest if self.mode == "nearest" else places.nearest_exact
-        return looked_up(scope.add, x, axis, index)
+        return gather_places(scope.add, x, axis, index)
 
-    def places(self, size: int, number: int, count: int) -> Places:
+    def places(self, size: int, number: int, count: int) -> SamplePositions:
         """Return the source coordinates along dimension `number` of `count`, which has `size`
         elements.
         """
         align = bool(self.align_corners)
         if self.size is not None:
-            return Places(size, int(_one(self.size, number, count)), align_corners=align)
+            return SamplePositions(size, int(_one(self.size, number, count)), align_corners=align)
         assert self.scale_factor is not None
         scale = _one(self.scale_factor, number, count)
         wanted = floor(size * scale)
         if wanted < 1:
             what = f"{type(self).__name__} scale_factor {scale:g}"
             raise ShapeError(f"{what} leaves nothing of {size} places")
-        return Places(size, wanted, None if self.recompute_scale_factor else scale, align)
+        return SamplePositions(size, wanted, None if self.recompute_scale_factor else scale, align)
 
     def config(self) -> dict[str, Any]:
         arguments = {

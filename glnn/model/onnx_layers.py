@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn import layers as nn
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError
-from glnn.graph.compose.resample import Places
+from glnn.graph.compose.resample import SamplePositions
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Kind, Value
@@ -371,7 +371,9 @@ def _as_integers(dims: Dims) -> Sizes:
 
 def _repeats_evenly(size: int, count: int) -> bool:
     """Return True where each element of a dimension is repeated as often as the others."""
-    return np.array_equal(Places(size, count).nearest, np.repeat(np.arange(size), count // size))
+    return np.array_equal(
+        SamplePositions(size, count).nearest, np.repeat(np.arange(size), count // size)
+    )
 
 
 def _scales(node: LayerOperator) -> list[float] | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder, constant
-from glnn.graph.compose.control import COUNT, Body, Scan, branch, loop
+from glnn.graph.compose.control_flow import COUNT, Body, Scan, branch, loop
 from glnn.graph.composite import Composite
 from glnn.graph.expression import formula
 from glnn.graph.graph import Graph, Kind, Value

@@ -15,7 +15,7 @@ import numpy as np
 
 from glnn.errors import ShapeError, shown
 from glnn.graph.builder import constant
-from glnn.graph.compose.pointwise import Given, joined
+from glnn.graph.compose.node_adder import PointwiseOperand, bind_expression
 from glnn.graph.expression import Arg, Expr, Scalar, call, formula
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators import Reduce, Reshape, Softmax
@@ -122,12 +122,12 @@ class Loss(ABC):
         return output.shape[0]
 
     @abstractmethod
-    def count(self, add: OperatorWriter, output: Value, target: Value) -> Given:
+    def count(self, add: OperatorWriter, output: Value, target: Value) -> PointwiseOperand:
         """Return the divisor of the mean: the number of terms, or the sum of their weights."""
 
     @abstractmethod
     def express(
-        self, add: OperatorWriter, output: Value, target: Value, divisor: Given
+        self, add: OperatorWriter, output: Value, target: Value, divisor: PointwiseOperand
     ) -> LossOutput:
         """Return the sum of the terms divided by `divisor`, and its gradient."""
 
@@ -155,12 +155,12 @@ class _Elementwise(Loss):
         """Return further operands, which broadcast to the output."""
         return ()
 
-    def count(self, add: OperatorWriter, output: Value, target: Value) -> Given:
+    def count(self, add: OperatorWriter, output: Value, target: Value) -> PointwiseOperand:
         count = output.type.shape[0] if self.reduction == "batchmean" else prod(output.type.shape)
         return float(count)
 
     def express(
-        self, add: OperatorWriter, output: Value, target: Value, divisor: Given
+        self, add: OperatorWriter, output: Value, target: Value, divisor: PointwiseOperand
     ) -> LossOutput:
         assert isinstance(divisor, float)
         operands = (output, target, *self.more(output.type))
@@ -374,7 +374,7 @@ class CrossEntropyLoss(Loss):
     def samples(self, output: TensorType) -> int:
         return prod(output.shape) // output.shape[1]
 
-    def count(self, add: OperatorWriter, output: Value, target: Value) -> Given:
+    def count(self, add: OperatorWriter, output: Value, target: Value) -> PointwiseOperand:
         if target.type.dtype is DType.int32 and self.weight is not None:
             sharp = replace(self, label_smoothing=0.0)
             return add.total(sharp._share(output, target), *self._operands(add, output, target))
@@ -384,7 +384,7 @@ class CrossEntropyLoss(Loss):
         return float(self.samples(output.type))
 
     def express(
-        self, add: OperatorWriter, output: Value, target: Value, divisor: Given
+        self, add: OperatorWriter, output: Value, target: Value, divisor: PointwiseOperand
     ) -> LossOutput:
         operands = self._operands(add, add(Softmax(1, log=True), output), target)
         share = self._share(output, target)
@@ -399,7 +399,7 @@ class CrossEntropyLoss(Loss):
         if target.type.dtype is DType.int32 and self.weight is None:
             slope: Expr = call("sub", probability, share)
         else:  # the shares of a sample do not add up to 1
-            expr, values = joined(share, *operands)
+            expr, values = bind_expression(share, *operands)
             operands = (*operands, add(Reduce("sum", (1,), True, expr), *values))
             slope = call("sub", call("mul", probability, Arg(4)), share)
         if target.type.dtype is DType.int32:
@@ -410,13 +410,15 @@ class CrossEntropyLoss(Loss):
             return LossOutput(value, add.pointwise(slope, *operands, divisor), terms, divisor)
         return LossOutput(value, add.pointwise(call("mul", slope, 1.0 / divisor), *operands))
 
-    def _operands(self, add: OperatorWriter, first: Value, target: Value) -> tuple[Given, ...]:
+    def _operands(
+        self, add: OperatorWriter, first: Value, target: Value
+    ) -> tuple[PointwiseOperand, ...]:
         """Return the operands of `_share`: `first`, of the output's shape, target, class and
         weight.
         """
         dims = first.type.shape
         along = (1, dims[1], *(1,) * (len(dims) - 2))
-        classes: Given = 0
+        classes: PointwiseOperand = 0
         if target.type.dtype is DType.int32:
             target = add(Reshape((dims[0], 1, *dims[2:]), True), target)
             classes = constant(np.arange(dims[1], dtype=np.int32).reshape(along))

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from glnn.graph.builder import Builder
-from glnn.graph.compose.pointwise import Given, joined
+from glnn.graph.compose.node_adder import PointwiseOperand, bind_expression
 from glnn.graph.expression import Arg, Expr
 from glnn.graph.formula import NAMES
 from glnn.graph.graph import Value
@@ -28,14 +28,14 @@ class OperatorWriter:
         name = self.builder.fresh(f"{self.label}: {operator.name}")
         return self.builder.add(operator, *inputs, name=self.label, outputs=(name,))[0]
 
-    def pointwise(self, expression: str | Expr, *operands: Given) -> Value:
+    def pointwise(self, expression: str | Expr, *operands: PointwiseOperand) -> Value:
         """Add an expression, or a formula of a, b, c and d, of values that broadcast and of
         numbers.
         """
-        expr, values = joined(expression, *operands)
+        expr, values = bind_expression(expression, *operands)
         return self(Pointwise(expr), *values)
 
-    def formula(self, text: str, **operands: Given) -> Value:
+    def formula(self, text: str, **operands: PointwiseOperand) -> Value:
         """Add a formula of at most eight operands by their names: `formula("w - lr * g", w=w, …)`.
 
         Those that the text does not name are left out.
@@ -46,8 +46,10 @@ class OperatorWriter:
         written = re.sub(r"[A-Za-z_]\w*", lambda word: letters.get(word[0], word[0]), text)
         return self.pointwise(written, *(operands[name] for name in names))
 
-    def total(self, expression: str | Expr, *operands: Given, finish: Expr | None = None) -> Value:
+    def total(
+        self, expression: str | Expr, *operands: PointwiseOperand, finish: Expr | None = None
+    ) -> Value:
         """Add the sum over all places of an expression, whose shape is the first operand's."""
-        expr, values = joined(expression, *operands)
+        expr, values = bind_expression(expression, *operands)
         axes = tuple(range(len(values[0].type.dims)))
         return self(Reduce("sum", axes, False, expr, finish or Arg(0)), *values)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError, shown
-from glnn.graph.compose.pointwise import Given
+from glnn.graph.compose.node_adder import PointwiseOperand
 from glnn.graph.expression import Arg, Expr, Scalar, call
 from glnn.graph.graph import Value
 from glnn.layers.arguments import flag, integer, number
@@ -40,16 +40,20 @@ class UpdateContext:
     """The gradient by it."""
     slots: Slots
     """The tensors that are kept of it, by name."""
-    lr: Given
+    lr: PointwiseOperand
     """The learning rate."""
     step: Value
     """The number of steps done before, int32 of shape ()."""
     shared: Slots
     """The scalars that are kept for all parameters together, by name, from this step on."""
 
-    def __call__(self, text: str, **operands: Given) -> Value:
+    def __call__(self, text: str, **operands: PointwiseOperand) -> Value:
         """Add a formula of the parameter w, its gradient g, the rate lr, and of `operands`."""
-        named: dict[str, Given] = {"w": self.parameter, "g": self.gradient, "lr": self.lr}
+        named: dict[str, PointwiseOperand] = {
+            "w": self.parameter,
+            "g": self.gradient,
+            "lr": self.lr,
+        }
         named |= operands
         return self.add.formula(
             text, **{n: one if isinstance(one, Value) else float(one) for n, one in named.items()}
@@ -186,7 +190,7 @@ class Adam(Optimizer):
         )
         first, second = (context.shared[name] for name in self.shared)
         text = f"{w} - lr / first * m / (sqrt(v / second) + eps)"
-        more: dict[str, Given] = {"m": m, "v": v, "first": first, "second": second}
+        more: dict[str, PointwiseOperand] = {"m": m, "v": v, "first": first, "second": second}
         found = context(text, **more, eps=self.eps, decay=decay)
         return found, {"exp_avg": m, "exp_avg_sq": v}
 
@@ -243,7 +247,7 @@ class RMSprop(Optimizer):
         v = context.slots["square_avg"]
         found["square_avg"] = v = context(f"alpha * v + rest * square({g})", v=v, **rates)
         root = "sqrt(v)"
-        more: dict[str, Given] = {"v": v, "eps": self.eps, "decay": self.weight_decay}
+        more: dict[str, PointwiseOperand] = {"v": v, "eps": self.eps, "decay": self.weight_decay}
         if self.centered:
             mean = context(f"alpha * m + rest * {g}", m=context.slots["grad_avg"], **rates)
             found["grad_avg"] = more["m"] = mean
@@ -288,7 +292,7 @@ class Adagrad(Optimizer):
         g, decay = _decayed_gradient(self.weight_decay), self.weight_decay
         s = context(f"s + square({g})", s=context.slots["sum"], decay=decay)
         rate = "lr / (1.0 + cast_float32(step) * slower)" if self.lr_decay else "lr"
-        more: dict[str, Given] = {"s": s, "eps": self.eps, "decay": decay}
+        more: dict[str, PointwiseOperand] = {"s": s, "eps": self.eps, "decay": decay}
         if self.lr_decay:
             more |= {"step": context.step, "slower": self.lr_decay}
         return context(f"w - {rate} * {g} / (sqrt(s) + eps)", **more), {"sum": s}

@@ -13,7 +13,7 @@ import numpy as np
 from glnn.compiler.states import States
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.builder import Builder
-from glnn.graph.compose.pointwise import Given
+from glnn.graph.compose.node_adder import PointwiseOperand
 from glnn.graph.expression import Arg, call, formula
 from glnn.graph.gradients.differentiation import differentiate
 from glnn.graph.graph import Graph, Kind, Value, ordered
@@ -365,10 +365,12 @@ class _Step:
         self._target = self._builder.take(Value(TARGET, type, Kind.INPUT))
         return express(self.writer("loss"), self.output, self._target)
 
-    def loss_terms(self, dtype: DType | None) -> tuple[LossOutput, Given]:
+    def loss_terms(self, dtype: DType | None) -> tuple[LossOutput, PointwiseOperand]:
         """Return the sum of the loss's terms, and the divisor of their mean."""
 
-        def express(add: OperatorWriter, output: Value, target: Value) -> tuple[LossOutput, Given]:
+        def express(
+            add: OperatorWriter, output: Value, target: Value
+        ) -> tuple[LossOutput, PointwiseOperand]:
             count = self._loss.count(add, output, target)
             return self._loss.express(add, output, target, 1.0), count
 
@@ -393,7 +395,7 @@ class _Step:
         """Set parameters, slots and `step` of the next step."""
         count = self.state(STEP, np.zeros((), np.int32))
         self.set_next(STEP, self.writer(STEP).pointwise("a + 1", count))
-        lr: Given = optimizer.lr
+        lr: PointwiseOperand = optimizer.lr
         if not isinstance(schedule, Schedule | None):
             raise ShapeError(f"schedule must be a Schedule or None, got {shown(schedule)}")
         if schedule is not None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from glnn.graph.builder import Builder
-from glnn.graph.compose.conv import conv
-from glnn.graph.compose.conv_transpose import conv_transpose
+from glnn.graph.compose.sliding_windows import conv, conv_transpose
 from glnn.graph.expression import formula
 from glnn.graph.gradients.differentiation import differentiate
 from glnn.graph.graph import Graph, Value

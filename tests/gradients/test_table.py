@@ -8,7 +8,7 @@ import pytest
 import glnn.graph.operators
 from glnn.errors import UnsupportedOpError
 from glnn.graph.builder import Builder, constant
-from glnn.graph.compose.control import loop
+from glnn.graph.compose.control_flow import loop
 from glnn.graph.expression import Arg, call, formula
 from glnn.graph.gradients.differentiation import NOT_DIFFERENTIABLE, RULES, differentiate
 from glnn.graph.graph import Graph

@@ -10,7 +10,7 @@ from glnn.compiler import Executor, Plan
 from glnn.compiler import run as compile_run
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder, constant
-from glnn.graph.compose.control import Scan, branch, loop, number
+from glnn.graph.compose.control_flow import Scan, branch, loop, number
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators import Concat, Conv2d, Flip, If, Loop, Matmul, Pointwise, Reduce, Reshape

@@ -12,7 +12,7 @@ from glnn.compiler import Executor
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.gl import transfer
 from glnn.graph.builder import Builder, constant
-from glnn.graph.compose.control import loop
+from glnn.graph.compose.control_flow import loop
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph
 from glnn.graph.operators import Pointwise, Reduce

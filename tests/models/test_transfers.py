@@ -18,7 +18,7 @@ from glnn.gl import Device, MappedMemory, SharedMemory, StagedMemory, transfer
 from glnn.gl.probe import moves_mapped_buffers
 from glnn.gl.transfer import COPY_POOL
 from glnn.graph.builder import Builder, constant
-from glnn.graph.compose.control import branch, loop, number
+from glnn.graph.compose.control_flow import branch, loop, number
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph
 from glnn.graph.operators import Concat, Matmul, Pointwise, Reduce, Reshape, Slice

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 import glnn
 from glnn.errors import GlnnError
-from glnn.graph.compose.directions import MOST_STEPS
+from glnn.graph.compose.recurrent import MOST_STEPS
 from tests.onnx.runtime import node_model, runtime
 
 STEPS, BATCH, FEATURES, UNITS = 5, 3, 4, 6

@@ -49,7 +49,7 @@ class BatchNorm(Composite):
         builder = Builder(self.name)
         named = {name: builder.take(value) for name, value in self.named(operand_values).items()}
         x = named["x"]
-        axes, spread = along(x.type.shape)
+        axes, spread = channel_axes(x.type.shape)
 
         def add(operator: Pointwise | Reduce | Reshape, *inputs: Value) -> Value:
             return builder.add(operator, *inputs, name=operator.name)[0]
@@ -68,7 +68,7 @@ class BatchNorm(Composite):
         return builder.graph([y, *(add(Reshape(channels), one) for one in (mean, variance))])
 
 
-def along(x: Shape) -> tuple[tuple[int, ...], Shape]:
+def channel_axes(x: Shape) -> tuple[tuple[int, ...], Shape]:
     """The axes that statistics of `x` are along, and the shape in which they broadcast to it.
 
     Raises ShapeError where there are no channels, or fewer than two numbers of each.
@@ -76,12 +76,12 @@ def along(x: Shape) -> tuple[tuple[int, ...], Shape]:
     if len(x) < 2:
         raise ShapeError(f"batch_norm: x must have shape (n, c, ...), got {x}")
     axes = (0, *range(2, len(x)))
-    if count(x) < 2:
+    if samples_per_channel(x) < 2:
         raise ShapeError(f"batch_norm: a channel needs more than one number in training, got {x}")
     return axes, (1, x[1], *(1,) * (len(x) - 2))
 
 
-def count(x: Shape) -> int:
+def samples_per_channel(x: Shape) -> int:
     """Return the number of elements of a channel (axis 1) in an array of shape `x`."""
     found = 1
     for axis, size in enumerate(x):

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from glnn.graph.builder import constant
-from glnn.graph.compose.add import Add
+from glnn.graph.compose.node_adder import AddNode
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Gather, Resample, Reshape, Slice
 from glnn.types import Array, TensorType
@@ -18,7 +18,7 @@ MOST_RANK = 8
 
 
 @dataclass(frozen=True)
-class Places:
+class SamplePositions:
     """Sample positions along one dimension of a resize: in float32, as PyTorch computes them."""
 
     size: int
@@ -70,36 +70,36 @@ class Places:
         return np.asarray(at * step if self.align_corners else (at + half) * step - half)
 
 
-def looked_up(add: Add, x: Value, axis: int, index: Array) -> Value:
+def gather_places(add: AddNode, x: Value, axis: int, index: Array) -> Value:
     """The places of x along `axis` that `index`, int32, says."""
     return add(Gather(axis), x, constant(index))
 
 
-def between(add: Add, x: Value, axis: int, places: Places) -> Value:
+def interpolate(add: AddNode, x: Value, axis: int, places: SamplePositions) -> Value:
     """The numbers along `axis` at `places`, those between two being on the line through them."""
     first, second, weight = places.between
-    return weighted(add, x, axis, np.stack([first, second]), np.stack([1 - weight, weight]))
+    return weighted_sum(add, x, axis, np.stack([first, second]), np.stack([1 - weight, weight]))
 
 
-def picked(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
+def gather_axes(add: AddNode, x: Value, indices: Mapping[int, Array]) -> Value:
     """The places of x along some axes that `indices`, int32, say: in one step where it can be.
 
     Each index must be of a place. A step is a slice of all axes along which places lie equally far
     apart, a repetition along all where each is there as often, or else what is looked up along one.
     """
-    sliced = {axis: index for axis, index in indices.items() if _equally_apart(index)}
+    sliced = {axis: index for axis, index in indices.items() if _is_equally_spaced(index)}
     repeats = {
         axis: times
         for axis, index in indices.items()
-        if axis not in sliced and (times := _repeats(index, _size(x, axis))) > 1
+        if axis not in sliced and (times := _repeat_count(index, _size(x, axis))) > 1
     }
     if sliced:
-        x = _sliced(add, x, sliced)
+        x = _slice_axes(add, x, sliced)
     if repeats:
-        x = repeated(add, x, repeats)
+        x = repeat(add, x, repeats)
     for axis, index in indices.items():
         if axis not in sliced and axis not in repeats:
-            x = looked_up(add, x, axis, index)
+            x = gather_places(add, x, axis, index)
     return x
 
 
@@ -107,13 +107,13 @@ def _size(x: Value, axis: int) -> int:
     return TensorType(x.type.dims[axis : axis + 1]).shape[0]
 
 
-def _equally_apart(index: Array) -> bool:
+def _is_equally_spaced(index: Array) -> bool:
     """Return True where the indices advance in equal steps, other than 0."""
     steps = np.diff(index)
     return index.size > 0 and bool((steps == steps[:1]).all() and (steps[:1] != 0).all())
 
 
-def _repeats(index: Array, size: int) -> int:
+def _repeat_count(index: Array, size: int) -> int:
     """Return the number of times that each of `size` elements is repeated in a row; 0 where that
     differs.
     """
@@ -121,7 +121,7 @@ def _repeats(index: Array, size: int) -> int:
     return count if np.array_equal(index, np.repeat(np.arange(size), count)) else 0
 
 
-def _sliced(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
+def _slice_axes(add: AddNode, x: Value, indices: Mapping[int, Array]) -> Value:
     steps = [int(index[1] - index[0]) if index.size > 1 else 1 for index in indices.values()]
     starts = [int(index[0]) for index in indices.values()]
     ends = [int(index[-1]) + (1 if s > 0 else -1) for index, s in zip(indices.values(), steps)]
@@ -131,12 +131,12 @@ def _sliced(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
     return add(Slice(tuple(starts), tuple(ends), tuple(indices), tuple(steps)), x)
 
 
-def repeated(add: Add, x: Value, counts: Mapping[int, int]) -> Value:
+def repeat(add: AddNode, x: Value, counts: Mapping[int, int]) -> Value:
     """Repeat each place as often as `counts` says for its axis."""
     if x.type.symbols or len(x.type.dims) + len(counts) > MOST_RANK:
         for axis, count in counts.items():
             index = np.repeat(np.arange(_size(x, axis), dtype=np.int32), count)
-            x = looked_up(add, x, axis, index)
+            x = gather_places(add, x, axis, index)
         return x
     dims = [[n, counts[i]] if i in counts else [n] for i, n in enumerate(x.type.shape)]
     apart = (n for pair in dims for n in (pair[0], *(1 for _ in pair[1:])))
@@ -145,8 +145,8 @@ def repeated(add: Add, x: Value, counts: Mapping[int, int]) -> Value:
     return add(Reshape(tuple(prod(pair) for pair in dims), True), x)
 
 
-def weighted(add: Add, x: Value, axis: int, index: Array, weights: Array) -> Value:
+def weighted_sum(add: AddNode, x: Value, axis: int, index: Array, weights: Array) -> Value:
     """Sums along `axis` of the numbers at `index`, int32, times `weights`: both (taps, places)."""
     if len(index) == 1 and (weights == 1).all():
-        return picked(add, x, {axis: index[0]})
+        return gather_axes(add, x, {axis: index[0]})
     return add(Resample(axis), x, constant(index), constant(weights))

@@ -10,7 +10,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.builder import constant
-from glnn.graph.compose.pointwise import Given, joined
+from glnn.graph.compose.node_adder import PointwiseOperand, bind_expression
 from glnn.graph.expression import MOST_CALLS, Arg, Expr, replace_part
 from glnn.graph.graph import Node, Value
 from glnn.graph.operator import Operator
@@ -67,12 +67,12 @@ class GradientContext:
         all = self.node.operator.positional({k: v for k, v in gradients.items() if v})
         return tuple(all[: len(self.node.inputs)])
 
-    def pointwise(self, expression: str | Expr, *operands: Given) -> Value:
+    def pointwise(self, expression: str | Expr, *operands: PointwiseOperand) -> Value:
         """An expression, or a formula, of values that broadcast and of numbers.
 
         In a formula a is the first operand, b the second one and so on.
         """
-        expr, values = joined(expression, *operands)
+        expr, values = bind_expression(expression, *operands)
         return self(Pointwise(expr), *values)
 
     def expression(self, expr: Expr, *operands: Value) -> Value:

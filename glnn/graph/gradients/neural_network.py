@@ -12,9 +12,9 @@ from math import prod
 
 import numpy as np
 
-from glnn.graph.compose.batch_norm import BatchNorm, along, count
-from glnn.graph.compose.fold import Fold, unfold
+from glnn.graph.compose.batch_norm import BatchNorm, channel_axes, samples_per_channel
 from glnn.graph.compose.matmul import matmul
+from glnn.graph.compose.sliding_windows import FoldWindows, unfold
 from glnn.graph.expression import Arg, Expr, call, formula
 from glnn.graph.gradients.gradient_context import GradientContext, GradientRule
 from glnn.graph.gradients.pointwise import differentiate_expression, multiply_derivative
@@ -127,7 +127,7 @@ def subsample_backward(ctx: GradientContext) -> Sequence[Value | None]:
 def fold_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """Return the gradient of fold: each number gets dy of the place that it was added to."""
     operator = ctx.node.operator
-    assert isinstance(operator, Fold)
+    assert isinstance(operator, FoldWindows)
     return (unfold(ctx, ctx.gradient, operator.windows),)
 
 
@@ -143,7 +143,7 @@ def batch_norm_backward(ctx: GradientContext) -> Sequence[Value | None]:
     if any(by_statistics) or by_y is None:
         raise ctx.no_gradient_error("of its means and variances")
     x, weight = given["x"], given.get("weight")
-    axes, spread = along(x.type.shape)
+    axes, spread = channel_axes(x.type.shape)
     mean, variance = (ctx.reshape(one, spread) for one in ctx.node.outputs[1:])
     total = ctx(Reduce("sum", axes, True), by_y)
     inner = ctx(Reduce("sum", axes, True, formula("a * (b - c)")), by_y, x, mean)
@@ -158,7 +158,7 @@ def batch_norm_backward(ctx: GradientContext) -> Sequence[Value | None]:
     if ctx.requires_grad(x):
         # da and db are the sums, dc one over the number of summands, dd the eps
         text = "(a - dc * da - dc * db * (b - c) / (d + dd)) * rsqrt(d + dd)"
-        part = 1 / count(x.type.shape)
+        part = 1 / samples_per_channel(x.type.shape)
         by = ctx.pointwise(text, by_y, x, mean, variance, total, inner, part, operator.eps)
         if weight is not None:
             by = ctx.pointwise("a * b", by, ctx.reshape(weight, spread))
@@ -214,8 +214,8 @@ def normalize_backward(ctx: GradientContext) -> Sequence[Value | None]:
         over = ctx(
             _reciprocal_deviation(operator, axes), *_deviation_operands(ctx, operator, x, axes)
         )
-        along = ctx(Reduce("mean", axes, True, formula("a * b")), g, rows)
-        less = ctx.pointwise("a - b * c", g, rows, along)
+        channel_axes = ctx(Reduce("mean", axes, True, formula("a * b")), g, rows)
+        less = ctx.pointwise("a - b * c", g, rows, channel_axes)
         if operator.centred:
             less = ctx.pointwise("a - b", less, ctx(Reduce("mean", axes, True), g))
         found["x"] = ctx.reshape(ctx.pointwise("a * b", less, over), shape)
@@ -377,7 +377,7 @@ RULES: dict[type[Operator], GradientRule] = {
     Matmul: matmul_backward,
     Pool2d: pool2d_backward,
     Subsample: subsample_backward,
-    Fold: fold_backward,
+    FoldWindows: fold_backward,
     BatchNorm: batch_norm_backward,
     Softmax: softmax_backward,
     Normalize: normalize_backward,

@@ -7,8 +7,8 @@ from math import floor, prod, sqrt
 import numpy as np
 
 from glnn.errors import UnsupportedOpError
-from glnn.graph.compose.fold import along
-from glnn.graph.compose.recurrent_layer import RecurrentLayer
+from glnn.graph.compose.recurrent import RecurrentLayer
+from glnn.graph.compose.sliding_windows import window_positions
 from glnn.graph.operators import Normalize, windows
 from glnn.graph.operators import Softmax as SoftmaxOperator
 from glnn.layers import (
@@ -303,7 +303,9 @@ def unfold(out: LayerWriter, x: str) -> str:
     if any(lie.sides):
         x = out("Pad", x, out.integers(0, 0, *lie.before, 0, 0, *lie.after))
     for axis in (1, 0):
-        x = out("Gather", x, out.constant(along(lie, outs, axis), np.int64), axis=2 + axis)
+        x = out(
+            "Gather", x, out.constant(window_positions(lie, outs, axis), np.int64), axis=2 + axis
+        )
     x = out("Transpose", x, perm=(0, 1, 2, 4, 3, 5))
     return out.reshape(x, out.dims[:1], out.result.dims)
 

@@ -9,7 +9,7 @@ from math import inf, prod
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.compose.control import Scan
+from glnn.graph.compose.control_flow import Scan
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import (

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar, overload
 
 from glnn.array_functions import make_cast
 from glnn.errors import ShapeError
-from glnn.graph.compose.maker import Maker
+from glnn.graph.compose.node_adder import NodeAdder
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators.host import HostOperator
@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class OperatorCall(Maker):
+class OperatorCall(NodeAdder):
     """A node that is converted, and the builder that takes its operators.
 
     Its name is the ONNX operator's.

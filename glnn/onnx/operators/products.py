@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.compose.integer import integer_matmul
-from glnn.graph.compose.matmul import matmul
+from glnn.graph.compose.matmul import integer_matmul, matmul
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Reduce, Slice, Transpose
 from glnn.graph.operators.pointwise import broadcast

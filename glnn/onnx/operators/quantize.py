@@ -7,7 +7,12 @@ from math import prod
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.compose.integer import Whole, whole, whole_conv, whole_matmul
+from glnn.graph.compose.matmul import (
+    IntegerTensor,
+    as_integer_tensor,
+    integer_tensor_conv,
+    integer_tensor_matmul,
+)
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, Reduce
@@ -113,10 +118,10 @@ def _dynamic(call: OperatorCall, x: Value) -> tuple[Value, Value, Value]:
     return _round_and_clamp(call, y, DType.uint8, zero), scale, zero
 
 
-def _factor(call: OperatorCall, x: Value, zero: Value | None, *, rows: bool) -> Whole:
+def _factor(call: OperatorCall, x: Value, zero: Value | None, *, rows: bool) -> IntegerTensor:
     """A factor of a product: its zero point may be one for each row, or for each column."""
     along = (-1,) if rows or len(x.type.dims) == 1 else (-2,)
-    return whole(call, x, zero and _each(call, zero, rows=rows), along=along)
+    return as_integer_tensor(call, x, zero and _each(call, zero, rows=rows), along=along)
 
 
 def _each(call: OperatorCall, value: Value, *, rows: bool) -> Value:
@@ -132,7 +137,7 @@ def _matmul_integer(
     call: OperatorCall, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
     first, second = _factor(call, a, a_zero, rows=True), _factor(call, b, b_zero, rows=False)
-    return whole_matmul(call, first, second)
+    return integer_tensor_matmul(call, first, second)
 
 
 def _qlinear_matmul(
@@ -175,11 +180,11 @@ def _conv_integer(
     windows = windows_of(call, x.type.shape[2:], weight.type.shape[2:])
     count = len(windows.kernel)
     own, taps = w_zero and _outputs(call, w_zero, count), tuple(range(1, count + 2))
-    first = whole(call, x, x_zero and call.reshape(x_zero, ()))
-    return whole_conv(
+    first = as_integer_tensor(call, x, x_zero and call.reshape(x_zero, ()))
+    return integer_tensor_conv(
         call,
         first,
-        whole(call, weight, own, along=taps),
+        as_integer_tensor(call, weight, own, along=taps),
         stride=windows.stride,
         padding=windows.sides,
         dilation=windows.dilation,

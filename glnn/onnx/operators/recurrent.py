@@ -8,10 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.compose import cells
-from glnn.graph.compose.cells import Activation
-from glnn.graph.compose.directions import Operands, Results, run
-from glnn.graph.compose.recurrent import Phase
+from glnn.graph.compose.recurrent import (
+    Activation,
+    LayerOperands,
+    Phase,
+    Results,
+    gru_cell,
+    lstm_cell,
+    rnn_cell,
+    run_directions,
+)
 from glnn.graph.expression import Scalar, formula
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Kind, Value
@@ -84,7 +90,7 @@ def _operands(
     bias: Value | None,
     lengths: Value | None,
     states: Sequence[Value | None],
-) -> Operands:
+) -> LayerOperands:
     """Return the operands of a recurrent node: x with the steps first, zeros for states that are
     left out.
     """
@@ -104,7 +110,7 @@ def _operands(
         lengths = call.cast(lengths, DType.int32)
         if lengths.kind is Kind.CONSTANT and all(n == t for n in call.integers(lengths)):
             lengths = None
-    return Operands(x, weight, recurrent, bias, tuple(found), lengths)
+    return LayerOperands(x, weight, recurrent, bias, tuple(found), lengths)
 
 
 def _restore_layout(call: OperatorCall, results: Results) -> Results:
@@ -160,7 +166,7 @@ def _lstm(
 
     def phases(f: Activation, g: Activation, h: Activation) -> tuple[Phase, ...]:
         peeps, coupled = peepholes is not None, bool(call.get("input_forget", 0))
-        return cells.lstm(f, g, h, peeps=peeps, coupled=coupled, limit=_limit(call))
+        return lstm_cell(f, g, h, peeps=peeps, coupled=coupled, limit=_limit(call))
 
     found = layers(call, given, 2, ("Sigmoid", "Tanh", "Tanh"), phases)
     return _restore_layout(call, found)
@@ -179,7 +185,7 @@ def _gru(
     after = bool(call.get("linear_before_reset", 0))
     last: Value | None = None
     if after and bias is not None:
-        # The last bias of the units stays with their product: see cells.gru.
+        # The last bias of the units stays with their product: see gru_cell.
         last = _everywhere(call, _part(call, bias, 5 * units, 6 * units), b)
         own = call(Pad((0, 0), (0, units)), _part(call, bias, 3 * units, 5 * units))
         together: Value | None = call.pointwise("a + b", _part(call, bias, 0, 3 * units), own)
@@ -190,7 +196,7 @@ def _gru(
         given = replace(given, states=(*given.states, last))
 
     def phases(f: Activation, g: Activation) -> tuple[Phase, ...]:
-        return cells.gru(f, g, after=after, biased=last is not None, limit=_limit(call))
+        return gru_cell(f, g, after=after, biased=last is not None, limit=_limit(call))
 
     return _restore_layout(call, layers(call, given, 1, ("Sigmoid", "Tanh"), phases))
 
@@ -208,7 +214,7 @@ def _rnn(
     given = _operands(call, x, weight, recurrent, together, lengths, (hidden,))
 
     def phases(f: Activation) -> tuple[Phase, ...]:
-        return cells.rnn(f, limit=_limit(call))
+        return rnn_cell(f, limit=_limit(call))
 
     return _restore_layout(call, layers(call, given, 1, ("Tanh",), phases))
 
@@ -225,7 +231,7 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 
 def layers(
     call: OperatorCall,
-    operands: Operands,
+    operands: LayerOperands,
     results: int,
     names: tuple[str, ...],
     phases: Callable[..., tuple[Phase, ...]],
@@ -251,9 +257,9 @@ def layers(
     each = [phases(*own) for own in activations(call, names, len(backwards))]
     whole = call.used_outputs[0]
     if all(own == each[0] for own in each):
-        return run(call, operands, each[0], backwards, results, whole=whole)
+        return run_directions(call, operands, each[0], backwards, results, whole=whole)
     runs = [
-        run(
+        run_directions(
             call,
             operands.direction(call, d),
             own,

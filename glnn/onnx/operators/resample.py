@@ -15,7 +15,7 @@ import numpy as np
 from glnn.array_functions import inside_table, nearest_table, taps_table
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import matmul
-from glnn.graph.compose.resample import picked, repeated, weighted
+from glnn.graph.compose.resample import gather_axes, repeat, weighted_sum
 from glnn.graph.expression import Arg, formula
 from glnn.graph.graph import Value
 from glnn.graph.operator import Constants, Cost, Types
@@ -284,7 +284,7 @@ def _resample_axes(
             y = call(Resample(one.axis), y, *call.all(TapsTable(one, mode, filter)))
             continue
         taps = filter.taps(one.places(mode), one.size, one.scale)
-        y = weighted(call, y, one.axis, *taps)
+        y = weighted_sum(call, y, one.axis, *taps)
     y = _outside(call, y, along, mode)
     return y if dtype.kind == "float" else call.cast(call.pointwise("round(a)", y), dtype)
 
@@ -294,7 +294,9 @@ def _nearest(
 ) -> Value:
     """The numbers that are nearest to the places wanted along each axis."""
     fixed = [one for one in along if not one.is_open]
-    x = picked(call, x, {a.axis: nearest_positions(a.places(mode), a.size, nearest) for a in fixed})
+    x = gather_axes(
+        call, x, {a.axis: nearest_positions(a.places(mode), a.size, nearest) for a in fixed}
+    )
     repeats = {}
     for one in along:
         if not one.is_open:
@@ -305,7 +307,7 @@ def _nearest(
             x = call(step, x)
         else:
             x = call(Gather(one.axis), x, call(NearestTable(one, mode, nearest)))
-    return repeated(call, x, repeats) if repeats else x
+    return repeat(call, x, repeats) if repeats else x
 
 
 def _indices_at_most(one: AxisResampling, scale: float, mode: str, nearest: str) -> Array:

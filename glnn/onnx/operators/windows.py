@@ -8,12 +8,16 @@ from math import prod
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.compose import conv as compose
-from glnn.graph.compose.conv_transpose import conv_transpose
-from glnn.graph.compose.fold import fold
+from glnn.graph.compose import sliding_windows as compose
 from glnn.graph.compose.matmul import matmul
-from glnn.graph.compose.pool import averaged, pooled
-from glnn.graph.compose.window import Sizes, Window
+from glnn.graph.compose.sliding_windows import (
+    Sizes,
+    Window,
+    average_pool,
+    conv_transpose,
+    fold,
+    pool,
+)
 from glnn.graph.graph import Value
 from glnn.graph.operators import (
     ArgReduce,
@@ -295,7 +299,7 @@ def _max_pool(call: OperatorCall, x: Value) -> tuple[Value, ...]:
     if (empty := _empty(call, x, windows)) is not None:
         return (empty, call.cast(empty, DType.int64)) if call.outputs > 1 else (empty,)
     dtype = x.type.dtype
-    y = call.cast(pooled(call, call.cast(x, DType.float32), windows, "max"), dtype)
+    y = call.cast(pool(call, call.cast(x, DType.float32), windows, "max"), dtype)
     return (
         (y, _max_positions(call, x, windows)) if call.outputs > 1 and call.used_outputs[1] else (y,)
     )
@@ -343,14 +347,14 @@ def _average_pool(call: OperatorCall, x: Value) -> Value:
     counted, windows = bool(call.get("count_include_pad", 0)), _windows(call, x)
     if (empty := _empty(call, x, windows)) is not None:
         return empty
-    return averaged(call, x, windows, counted=counted)
+    return average_pool(call, x, windows, counted=counted)
 
 
 def _lp_pool(call: OperatorCall, x: Value) -> Value:
     p, windows = call.get("p", 2), _windows(call, x)
     if (empty := _empty(call, x, windows)) is not None:
         return empty
-    sums = pooled(call, _powers(call, x, p), windows, "average", 1)
+    sums = pool(call, _powers(call, x, p), windows, "average", 1)
     return _root(call, sums, p)
 
 

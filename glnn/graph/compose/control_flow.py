@@ -1,4 +1,4 @@
-"""Branches and loops of bodies that are built beside the graph that runs them."""
+"""Branches, loops and scans."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def branch(
 def loop(
     builder: Builder,
     body: Body,
-    *carried: Value,
+    *initial_states: Value,
     trips: Value | None = None,
     condition: Value | None = None,
     name: str,
 ) -> tuple[Value, ...]:
-    """The results of `operators.Loop` for values that are `carried` first.
+    """The results of `operators.Loop` for values that are `initial_states` first.
 
     body: its inputs are the number of the iteration, whether to go on, and a value for each that is
     carried; its outputs are whether to go on, these values anew, and those that are stacked.
     """
-    operator = Loop(body[0].graph(body[1]), len(carried))
-    return builder.add(operator, trips, condition, *carried, *body[0].captures, name=name)
+    operator = Loop(body[0].graph(body[1]), len(initial_states))
+    return builder.add(operator, trips, condition, *initial_states, *body[0].captures, name=name)
 
 
 class Scan:
@@ -57,7 +57,7 @@ class Scan:
     def __init__(
         self,
         builder: Builder,
-        carried: Sequence[Value],
+        initial_states: Sequence[Value],
         scanned: Sequence[Value],
         axes: Sequence[int] | None = None,
         *,
@@ -67,12 +67,12 @@ class Scan:
         if not scanned:
             raise ShapeError(f"{name}: at least one value must be scanned")
         self._builder, self._name = builder, name
-        self._carried, self._scanned = tuple(carried), tuple(scanned)
+        self._carried, self._scanned = tuple(initial_states), tuple(scanned)
         self._axes = (0,) * len(scanned) if axes is None else tuple(axes)
         self.body = builder.body(name)
         self.number = self.body.input(f"{name}: iteration", COUNT)
         self._going = self.body.input(f"{name}: going", FLAG)
-        self.states = tuple(self.body.input(v.name, v.type) for v in carried)
+        self.states = tuple(self.body.input(v.name, v.type) for v in initial_states)
         whole = [self.body.input(v.name, v.type) for v in scanned]
         self.places = tuple(
             self.body.add(Gather(axis), value, self.number, name=f"{value.name}: place")[0]

@@ -1,25 +1,74 @@
-"""Build composites: add operators and constants to the graph of a composite."""
+"""Helpers that add operators to a graph, and the protocol of what they add these to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, Expr, Scalar, formula
 from glnn.graph.graph import FOLDED, Kind, Value
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Arange, Pointwise, Reshape, Slice
+from glnn.graph.operators import Arange, Flatten, Pointwise, Reshape, Slice, Unflatten, Unsqueeze
 from glnn.process import check_memory
 from glnn.symint import SymInt, greatest, integers, is_symbolic
-from glnn.types import Array, DType, Shape, TensorType
+from glnn.types import Array, Dim, DType, Shape, TensorType
+
+
+class AddNode(Protocol):
+    """Adds a node of one result to a graph that is being built."""
+
+    def __call__(self, operator: Operator, *inputs: Value) -> Value:
+        """Add a node that applies `operator` to `inputs`, and return its result."""
+
+
+def merge_dims(add: AddNode, x: Value, start: int, count: int) -> Value:
+    """Reshape x so that `count` dimensions from `start` on are one: a new one of size 1 where it is
+    0.
+    """
+    if count == 0:
+        return add(Unsqueeze((start,)), x)
+    return x if count == 1 else add(Flatten(start, start + count - 1), x)
+
+
+def split_dim(add: AddNode, x: Value, axis: int, *dims: Dim) -> Value:
+    """Reshape x so that its dimension `axis` becomes several, of which one may be a symbol.
+
+    Raises ShapeError for more symbols.
+    """
+    sizes = tuple(-1 if isinstance(dim, str) else dim for dim in dims)
+    if sizes.count(-1) > 1:
+        raise ShapeError(f"only one of the sizes {dims} may be unknown")
+    return x if len(dims) == 1 else add(Unflatten(axis, sizes), x)
+
+
+PointwiseOperand = Value | float | int
+"""A tensor, or a number that never changes."""
+
+
+def bind_expression(
+    expression: str | Expr, *operands: PointwiseOperand
+) -> tuple[Expr, list[Value]]:
+    """The expression of the values among `operands`, each once, with the numbers in it."""
+    expr = formula(expression) if isinstance(expression, str) else expression
+    values: list[Value] = []
+    arguments: list[Expr] = []
+    for one in operands:
+        if isinstance(one, Value):
+            if one not in values:
+                values.append(one)
+            arguments.append(Arg(values.index(one)))
+        else:
+            arguments.append(Scalar(one))
+    return expr(*arguments), values
 
 
 @dataclass(frozen=True)
-class Maker:
+class NodeAdder:
     """Puts operators into a graph, where all sizes of the operands are known.
 
     It can be called as `compose.Add` is.
@@ -116,10 +165,10 @@ def constant(array: Array, dtype: DType | None = None) -> Value:
         if dtype is not None and is_symbolic(array):
             found = TensorType(found.dims, dtype)
         return Value("constant", found, Kind.CONSTANT, array)
-    return _small(DType.of(array), array.shape, array.tobytes())
+    return _cached_constant(DType.of(array), array.shape, array.tobytes())
 
 
 @lru_cache(4096)
-def _small(dtype: DType, shape: Shape, content: bytes) -> Value:
+def _cached_constant(dtype: DType, shape: Shape, content: bytes) -> Value:
     array = np.frombuffer(content, dtype.numpy).reshape(shape)
     return Value("constant", TensorType(shape, dtype), Kind.CONSTANT, array)

@@ -1,0 +1,504 @@
+"""Convolutions, transposed convolutions, pools, unfold and fold: operators of sliding windows, of
+any rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from glnn.array_functions import window_counts
+from glnn.errors import ShapeError
+from glnn.graph.builder import Builder, constant
+from glnn.graph.compose.node_adder import AddNode, merge_dims, split_dim
+from glnn.graph.composite import Composite
+from glnn.graph.expression import Arg, call
+from glnn.graph.graph import Graph, Value
+from glnn.graph.operator import Constants, Operator, Types
+from glnn.graph.operators import (
+    Conv2d,
+    Expand,
+    Flip,
+    Gather,
+    Pad,
+    Pointwise,
+    Pool2d,
+    Reshape,
+    ScatterND,
+    Slice,
+    Squeeze,
+    Transpose,
+    Unflatten,
+    Unsqueeze,
+)
+from glnn.graph.operators.host import Table
+from glnn.graph.operators.windows import output
+from glnn.symint import holds_symbols
+from glnn.types import MOST, UNKNOWN, Array, DType, TensorType
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Windows: a number of each for every spatial dimension."""
+
+    kernel: Sizes
+    stride: Sizes
+    dilation: Sizes
+    before: Sizes
+    """Places added before the first."""
+    after: Sizes
+    """Places added behind the last."""
+    ceil: bool = False
+    """True where the last window may reach over the end."""
+
+    @property
+    def sides(self) -> Sizes:
+        """Padding before each dimension, then behind each."""
+        return (*self.before, *self.after)
+
+    def outputs(self, sizes: Sizes, least: int = 1) -> Sizes:
+        """Return the number of windows along each dimension.
+
+        least: 1, which makes an image too small for a window a ShapeError, or 0: it has none.
+        """
+        sides, steps = zip(self.before, self.after), zip(self.stride, self.dilation)
+        found = tuple(
+            output(size, *side, kernel, *step, self.ceil)
+            for size, side, kernel, step in zip(sizes, sides, self.kernel, steps, strict=True)
+        )
+        if least == 0:
+            return tuple(max(count, 0) for count in found)
+        if any(count < least for count in found):
+            raise ShapeError(f"the window {self.kernel} is larger than the padded {sizes}")
+        return found
+
+    def part(self, start: int, stop: int) -> Window:
+        """The windows along some of the dimensions."""
+        cut = slice(start, stop)
+        before, after = self.before[cut], self.after[cut]
+        return Window(
+            self.kernel[cut], self.stride[cut], self.dilation[cut], before, after, self.ceil
+        )
+
+    def with_rows(self) -> Window:
+        """The same of one more dimension, of size 1, before the others."""
+        kernel, stride, dilation = (
+            (1, *each) for each in (self.kernel, self.stride, self.dilation)
+        )
+        return Window(kernel, stride, dilation, (0, *self.before), (0, *self.after), self.ceil)
+
+    def with_columns(self) -> Window:
+        """The same of one more dimension, of any size, behind the others."""
+        kernel, stride, dilation = (
+            (*each, 1) for each in (self.kernel, self.stride, self.dilation)
+        )
+        return Window(kernel, stride, dilation, (*self.before, 0), (*self.after, 0), self.ceil)
+
+
+def conv(
+    add: AddNode,
+    x: Value,
+    weight: Value,
+    *,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    groups: int = 1,
+    exact: bool = False,
+) -> Value:
+    """The cross-correlation of x (n, c, ...) by weight (o, c / groups, ...): (n, o, ...), float32.
+
+    x has one to three dimensions behind the channels, `stride` and `dilation` a number for each,
+    `padding` one for the beginning of each and then one for the end of each. Only n may be unknown.
+    exact: see `Conv2d`. Raises ShapeError where they do not fit.
+    """
+    if holds_symbols(padding):  # Conv2d takes numbers
+        half = len(padding) // 2
+        x = add(Pad((0, 0, *padding[:half]), (0, 0, *padding[half:])), x)
+        padding = (0,) * len(padding)
+    count = len(x.type.dims) - 2
+    if not 1 <= count <= 3 or len(weight.type.dims) != count + 2:
+        raise ShapeError(
+            "conv: x must be (n, c, ...) of one to three dimensions more, and weight of as many, "
+            f"got {x.type} and {weight.type}"
+        )
+    if count == 3:
+        return _conv_volumes(add, x, weight, stride, padding, dilation, groups, exact)
+    if count == 2:
+        op = Conv2d(_pair(stride), _sides(padding), _pair(dilation), groups, exact)
+        return add(op, x, weight)
+    x, weight = (add(Unsqueeze((2,)), value) for value in (x, weight))
+    before, after = padding
+    op = Conv2d((1, stride[0]), (0, before, 0, after), (1, dilation[0]), groups, exact)
+    return add(Squeeze((2,)), add(op, x, weight))
+
+
+def _conv_volumes(
+    add: AddNode,
+    x: Value,
+    weight: Value,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    groups: int,
+    exact: bool,
+) -> Value:
+    """Add a 3-D convolution as one 2-D convolution: each slice of the result is an image, and the
+    slices of x that meet it, one for each slice of the kernel, are channels.
+    """
+    _, share, kd, *_ = weight.type.shape
+    c, size, _, _ = TensorType(x.type.dims[1:]).shape
+    before, after = padding[0], padding[3]
+    depth = output(size, before, after, kd, stride[0], dilation[0])
+    if depth < 1 or kd < 1:
+        raise ShapeError(f"conv: the kernel of {weight.type} is larger than the padded x {x.type}")
+    if groups < 1 or c != share * groups:
+        raise ShapeError(f"conv: x {x.type} and weight {weight.type} do not fit {groups} groups")
+    if before or after:
+        x = add(Pad((0, 0, before, 0, 0), (0, 0, after, 0, 0)), x)
+    met = np.add.outer(np.arange(depth) * stride[0], np.arange(kd) * dilation[0])
+    slices = add(Gather(2), x, constant(met.astype(np.int32)))  # (n, c, depth, kd, h, w)
+    slices = add(Transpose((0, 3, 1, 4, 2, 5, 6)), add(Unflatten(1, (groups, share)), slices))
+    n = slices.type.dims[0]
+    images = merge_dims(add, merge_dims(add, slices, 2, 3), 0, 2)
+    weight = merge_dims(add, add(Transpose((0, 2, 1, 3, 4)), weight), 1, 2)
+    sides = (*padding[1:3], *padding[4:])
+    op = Conv2d(_pair(stride[1:]), _sides(sides), _pair(dilation[1:]), groups, exact)
+    y = split_dim(add, add(op, images, weight), 0, n, depth)
+    return add(Transpose((0, 2, 1, 3, 4)), y)
+
+
+def _pair(sizes: Sizes) -> tuple[int, int]:
+    first, second = sizes
+    return first, second
+
+
+def _sides(sizes: Sizes) -> tuple[int, int, int, int]:
+    top, left, bottom, right = sizes
+    return top, left, bottom, right
+
+
+MOST_PHASED = 2  # dimensions: of three, a weight in phases and groups has too many
+
+
+def conv_transpose(
+    add: AddNode,
+    x: Value,
+    weight: Value,
+    *,
+    stride: Sizes,
+    padding: Sizes,
+    output_padding: Sizes,
+    dilation: Sizes,
+    groups: int = 1,
+) -> Value:
+    """Add a transposed convolution, the gradient of a convolution by its input: (n, groups o, ...),
+    float32.
+
+    x: (n, c, ...), of one to three dimensions more. weight: (c, o, ...). A dimension of x of `size`
+    becomes (size - 1) stride - padding before - padding behind + dilation (kernel - 1) +
+    output_padding + 1. padding: what is cut off at the beginning of each dimension, then at the end
+    of each. Dumoulin and Visin 2016, A guide to convolution arithmetic, relationship 14; with
+    strides, as many convolutions as there are phases of the result, in one: Shi et al. 2016, Is the
+    deconvolution layer the same as a convolutional layer? Raises ShapeError where they do not fit.
+    """
+    dims, (c, _, *kernel) = x.type.dims, weight.type.shape
+    count = len(kernel)
+    if len(dims) != count + 2 or dims[1] != c or c % groups:
+        more = ", ".join(("d", "h", "w")[-count:])
+        raise ShapeError(f"x must have shape (n, {c}, {more}) for {groups} groups, got {dims}")
+    weight = split_dim(add, weight, 0, groups, c // groups)
+    reach = tuple(d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
+    ends = tuple(
+        reach[i] + output_padding[i] - padding[count + i] - (stride[i] - 1) for i in range(count)
+    )
+    if max(stride) > 1 and max(dilation) == 1 and count <= MOST_PHASED:
+        y = _convolve_phases(add, x, weight, stride, groups)
+        given, whole = (TensorType(value.type.dims[2:]).shape for value in (x, y))
+        before = tuple(-side for side in padding[:count])
+        after = tuple(given[i] * stride[i] + ends[i] - whole[i] for i in range(count))
+        return add(Pad((0, 0, *before), (0, 0, *after)), y) if any((*before, *after)) else y
+    before = tuple(reach[i] - padding[i] for i in range(count))
+    return _convolve_with_zeros(add, x, weight, stride, (before, ends), dilation, groups)
+
+
+def _convolve_with_zeros(
+    add: AddNode,
+    x: Value,
+    weight: Value,
+    stride: Sizes,
+    sides: tuple[Sizes, Sizes],
+    dilation: Sizes,
+    groups: int,
+) -> Value:
+    """The convolution of x with zeros between its places; sides: and before and behind them."""
+    count = len(stride)
+    behind = tuple(range(3, count + 3))
+    turned = merge_dims(add, add(Transpose((0, 2, 1, *behind)), add(Flip(behind), weight)), 0, 2)
+    if max(stride) > 1:
+        x = _insert_zeros(add, x, stride)
+    low, high = (tuple(min(side, 0) for side in each) for each in sides)
+    if any((*low, *high)):
+        x = add(Pad((0, 0, *low), (0, 0, *high)), x)
+    padding = tuple(max(side, 0) for each in sides for side in each)
+    ones = (1,) * count
+    return conv(add, x, turned, stride=ones, padding=padding, dilation=dilation, groups=groups)
+
+
+def _convolve_phases(add: AddNode, x: Value, weight: Value, stride: Sizes, groups: int) -> Value:
+    """The whole result, with zeros behind it, of a weight (groups, c / groups, o, ...).
+
+    A place of the result meets the taps that lie a whole number of strides from it: those of its
+    phase. The phases are channels of one convolution, and become places after it.
+    """
+    count = len(stride)
+    kernel = weight.type.shape[3:]
+    taps = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
+    more = tuple(t * s - k for t, s, k in zip(taps, stride, kernel, strict=True))
+    if any(more):
+        weight = add(Pad((0,) * (count + 3), (0, 0, 0, *more)), weight)
+    for i in reversed(range(count)):
+        weight = split_dim(add, weight, 3 + i, taps[i], stride[i])
+    each, phases = tuple(range(3, 2 * count + 3, 2)), tuple(range(4, 2 * count + 4, 2))
+    weight = add(Transpose((0, 2, *phases, 1, *each)), add(Flip(each), weight))
+    weight = merge_dims(add, weight, 0, 2 + count)
+    sides = tuple(t - 1 for t in taps) * 2
+    ones = (1,) * count
+    y = conv(add, x, weight, stride=ones, padding=sides, dilation=ones, groups=groups)
+    y = split_dim(add, y, 1, weight.type.shape[0] // prod(stride), *stride)
+    order = [place for i in range(count) for place in (2 + count + i, 2 + i)]
+    y = add(Transpose((0, 1, *order)), y)
+    for axis in reversed(range(2, count + 2)):
+        y = merge_dims(add, y, 2 * axis - 2, 2)
+    return y
+
+
+def _insert_zeros(add: AddNode, x: Value, stride: Sizes) -> Value:
+    """Insert as many zeros behind each place of x as a step of the stride leaves out."""
+    count = len(stride)
+    behind = [size for step in stride for size in (0, step - 1)]
+    x = add(Unsqueeze(tuple(range(3, 2 * count + 2, 2))), x)
+    x = add(Pad((0,) * (2 * count + 2), (0, 0, *behind)), x)
+    for axis in reversed(range(2, count + 2)):
+        x = merge_dims(add, x, 2 * axis - 2, 2)
+    return x
+
+
+def unfold(add: AddNode, x: Value, windows: Window) -> Value:
+    """The numbers of each window: (n, c taps, windows), the taps of a channel one after the other.
+
+    x: (n, c, ...), of which only n may be unknown. Raises ShapeError where there is no window.
+    """
+    sizes = TensorType(x.type.dims[2:]).shape
+    count, outs = len(sizes), windows.outputs(sizes)
+    if prod(windows.kernel) * prod(outs) > MOST:
+        raise ShapeError(f"{prod(outs)} windows {windows.kernel} have more than {MOST} numbers")
+    if any(windows.sides):
+        x = add(Pad((0, 0, *windows.before), (0, 0, *windows.after)), x)
+    for axis in reversed(range(count)):
+        x = add(
+            Gather(2 + axis), x, constant(window_positions(windows, outs, axis).astype(np.int32))
+        )
+    taps, places = range(2, 2 * count + 2, 2), range(3, 2 * count + 2, 2)
+    x = add(Transpose((0, 1, *taps, *places)), x)
+    return merge_dims(add, merge_dims(add, x, count + 2, count), 1, count + 1)
+
+
+def window_positions(windows: Window, outs: Sizes, axis: int) -> Array:
+    """Return the place of each tap of each window in the padded dimension, (taps, windows)."""
+    taps = np.arange(windows.kernel[axis]) * windows.dilation[axis]
+    return np.add.outer(taps, np.arange(outs[axis]) * windows.stride[axis])
+
+
+def fold(add: AddNode, x: Value, windows: Window, sizes: Sizes) -> Value:
+    """Add each number of x (n, c taps, windows) to the place of its window's tap.
+
+    The result is (n, c, *sizes), and all sizes of x are known. What falls into the padding is left
+    out. Raises ShapeError where x is not of such windows.
+    """
+    n, rows, count = x.type.shape
+    taps, outs = prod(windows.kernel), windows.outputs(sizes)
+    if rows % taps or count != prod(outs):
+        raise ShapeError(
+            f"x {x.type} is not of windows {windows.kernel} on {sizes}: it must have shape "
+            f"(n, c * {taps}, {prod(outs)})"
+        )
+    channels = rows // taps
+    padded = tuple(a + n + b for a, n, b in zip(windows.before, sizes, windows.after, strict=True))
+    at = np.zeros((1, 1), np.int64)
+    for axis, size in enumerate(padded):
+        own = window_positions(windows, outs, axis)
+        at = (at[:, None, :, None] * size + own[:, None]).reshape(len(at) * len(own), -1)
+    updates = add(Transpose((2, 3, 0, 1)), add(Reshape((n, channels, taps, count), True), x))
+    zeros = add(Expand((prod(padded), n, channels)), constant(np.zeros((), x.type.dtype.numpy)))
+    index = constant(at[..., None].astype(np.int32))
+    found = add(Transpose((1, 2, 0)), add(ScatterND("add"), zeros, index, updates))
+    found = add(Reshape((n, channels, *padded), True), found)
+    if padded == sizes:
+        return found
+    ends = tuple(a + n for a, n in zip(windows.before, sizes, strict=True))
+    axes = tuple(range(2, len(sizes) + 2))
+    return add(Slice(windows.before, ends, axes, (1,) * len(sizes)), found)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldWindows(Composite):
+    """The composite of `fold`, whose graph is built once all sizes are known."""
+
+    name: ClassVar[str] = "fold"
+    variadic: ClassVar[bool] = False
+    windows: Window
+    into: Sizes
+    """The sizes of the result behind n and c."""
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x",)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return ("x",)
+
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        x = self.named(types)["x"]
+        first = x.dims[0] if x.ranked and x.dims else UNKNOWN
+        return (TensorType((first, UNKNOWN, *self.into), x.dtype),)
+
+    def expand(self, operands: Sequence[Value | None]) -> Graph:
+        builder = Builder(self.name)
+        x = builder.take(self.named(operands)["x"])
+        if len(x.type.dims) != 3:
+            raise ShapeError(f"fold: x must have shape (n, c * taps, windows), got {x.type.dims}")
+
+        def add(operator: Operator, *inputs: Value) -> Value:
+            return builder.add(operator, *inputs, name=operator.name)[0]
+
+        return builder.graph([fold(add, x, self.windows, self.into)])
+
+
+def pool(add: AddNode, x: Value, windows: Window, mode: str, divisor: int | None = None) -> Value:
+    """The greatest number of each window, or the sum over `divisor`: one or two dimensions at a
+    time, since both are separable.
+
+    x: (n, c, ...), float32, of which only n may be unknown. mode: "max", or "average" with a
+    divisor. Raises ShapeError where there is no window.
+    """
+    count = len(windows.kernel)
+    if count == 1:
+        y = pool(add, add(Unsqueeze((2,)), x), windows.with_rows(), mode, divisor)
+        return add(Squeeze((2,)), y)
+    if count == 2:
+        return pool_images(add, x, windows, mode, divisor)
+    c, depth = TensorType(x.type.dims[1:3]).shape
+    sums = None if divisor is None else 1
+    y = pool(add, merge_dims(add, x, 1, 2), windows.part(1, count), mode, sums)
+    outs = TensorType(y.type.dims[2:]).shape
+    y = merge_dims(add, split_dim(add, y, 1, c, depth), 3, count - 1)
+    y = pool(add, y, windows.part(0, 1).with_columns(), mode, divisor)
+    return split_dim(add, y, 3, *outs)
+
+
+def pool_images(
+    add: AddNode, x: Value, windows: Window, mode: str, divisor: int | None, counted: bool = True
+) -> Value:
+    """The same of images, and without a divisor the mean: with the padding's zeros if `counted`."""
+    sides = windows.sides
+    if not _windows_fit(windows):
+        # More than Pool2d takes: what no sum and no maximum sees is put around x.
+        fill = 0.0 if mode == "average" else -np.inf
+        x = add(Pad((0, 0, *windows.before), (0, 0, *windows.after), "constant", fill), x)
+        sides = (0, 0, 0, 0)
+    op = Pool2d(
+        mode,
+        windows.kernel,  # type: ignore[arg-type]
+        windows.stride,  # type: ignore[arg-type]
+        sides,  # type: ignore[arg-type]
+        windows.dilation,  # type: ignore[arg-type]
+        windows.ceil,
+        counted,
+        divisor,
+    )
+    return add(op, x)
+
+
+def average_pool(add: AddNode, x: Value, windows: Window, *, counted: bool) -> Value:
+    """The mean of each window of x (n, c, ...), float32, of which only n may be unknown.
+
+    counted: whether zeros of the padding count. Raises ShapeError where there is no window.
+    """
+    sizes = TensorType(x.type.dims[2:]).shape
+    if len(sizes) <= 2 and _windows_fit(windows) and set(windows.dilation) == {1}:
+        if len(sizes) == 2:
+            return pool_images(add, x, windows, "average", None, counted)
+        rows = add(Unsqueeze((2,)), x)
+        y = pool_images(add, rows, windows.with_rows(), "average", None, counted)
+        return add(Squeeze((2,)), y)
+    sums = pool(add, x, windows, "average", 1)
+    table = WindowCounts(windows, sizes, counted)
+    is_open = holds_symbols((windows.sides, sizes))
+    counts = add(table) if is_open else constant(table.reference()[0])
+    return add(Pointwise(call("div", Arg(0), Arg(1))), sums, counts)
+
+
+def _windows_fit(windows: Window) -> bool:
+    """Return True where Pool2d takes the padding: known sizes, each at most half of the window."""
+    pairs = zip(windows.sides, 2 * windows.kernel, strict=True)
+    return not holds_symbols(windows.sides) and all(2 * side <= k for side, k in pairs)
+
+
+@dataclass(frozen=True)
+class WindowCounts(Table):
+    """The number of elements that the mean of each window is over, float32."""
+
+    name: ClassVar[str] = "window_counts"
+    array_function: ClassVar[str] = "window_counts"
+    windows: Window
+    extents: Sizes
+    """Spatial sizes of the tensor, all but the first two."""
+    counted: bool
+    """True where elements of the padding count, too."""
+
+    @property
+    def display_name(self) -> str:
+        return "AveragePool"
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        return (TensorType(self.windows.outputs(self.extents), DType.float32),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (window_counts(*self.array_attributes),)
+
+    @property
+    def array_attributes(self) -> tuple[Any, ...]:
+        of = self.windows
+        outs = of.outputs(self.extents)
+        sides = of.before, of.after
+        return self.extents, outs, of.kernel, of.stride, of.dilation, *sides, self.counted
+
+
+def adaptive_pool(add: AddNode, x: Value, mode: str, counts: tuple[int | None, ...]) -> Value:
+    """The greatest number, or the mean, of each of so many windows that share x among them.
+
+    x: (n, c, ...) of one to three dimensions more, float32, of which only n may be unknown. mode:
+    "max" or "average". counts: for each of the dimensions, None for its own size. See `Pool2d`.
+    """
+    if len(counts) == 2:
+        return add(Pool2d(mode, None, output=counts), x)
+    if len(counts) == 1:
+        return add(
+            Squeeze((2,)), add(Pool2d(mode, None, output=(1, *counts)), add(Unsqueeze((2,)), x))
+        )
+    if all(count == 1 for count in counts):
+        return add(Unsqueeze((2,)), add(Pool2d(mode, None), merge_dims(add, x, 3, 2)))
+    c, depth = TensorType(x.type.dims[1:3]).shape
+    down, *others = counts
+    y = add(Pool2d(mode, None, output=tuple(others)), merge_dims(add, x, 1, 2))  # type: ignore[arg-type]
+    outs = TensorType(y.type.dims[2:]).shape
+    y = merge_dims(add, split_dim(add, y, 1, c, depth), 3, 2)
+    return split_dim(add, add(Pool2d(mode, None, output=(down, None)), y), 3, *outs)
