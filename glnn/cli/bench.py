@@ -110,8 +110,8 @@ def bench(
     about |= {"fused": fused, **machine}
     if as_json:
         shown = {name: p.to_json() for name, p in profiles.items()}
-        found = {"inputs": feeds.to_json(), "backends": shown, "closed": closed}
-        print_json({**about, **found, **more})
+        result = {"inputs": feeds.to_json(), "backends": shown, "closed": closed}
+        print_json({**about, **result, **more})
         return
     out = Screen(wide)
     out.say(", ".join(f"{k} {v}" for k, v in about.items() if v is not None))

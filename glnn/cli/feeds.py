@@ -97,11 +97,11 @@ def table_rows(model: Model, shapes: Mapping[str, Shape]) -> dict[str, int]:
         graph = expand_composites(model.graph, types)
     except GlnnError:  # which a run would say better
         return {}
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for value in graph.inputs:
         if ends := _lookup_sizes(graph, value):
-            found[value.name] = min(ends)
-    return found
+            result[value.name] = min(ends)
+    return result
 
 
 def _lookup_sizes(graph: Graph, start: Value) -> list[int]:
@@ -147,7 +147,7 @@ def match_files(model: Model, paths: Sequence[str]) -> InputFiles:
     A model of one input takes all others for that. Raises ModelError for a name of no input.
     """
     names = [info.name for info in model.inputs]
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for path in paths:
         named = [name for name in names if path.startswith(f"{name}=")]
         if named:
@@ -158,8 +158,8 @@ def match_files(model: Model, paths: Sequence[str]) -> InputFiles:
             _check_name(model, path, names)
         if not path:
             raise ModelError("an INPUT must be the name of a file, got an empty text")
-        found.setdefault(name, []).append(path)
-    return {name: tuple(files) for name, files in found.items()}
+        result.setdefault(name, []).append(path)
+    return {name: tuple(files) for name, files in result.items()}
 
 
 def _check_name(model: Model, path: str, names: Sequence[str]) -> None:
@@ -197,14 +197,14 @@ def _archive(model: Model, path: Path, inputs: Mapping[str, TensorInfo]) -> dict
             f"{path}: {model.name} takes {listed}: expected {first}=FILE for each, or an .npz file"
         )
     with open_npz(path) as archive:
-        found = {
+        matches = {
             name: _as_input(path, archive.read(name), info)
             for name, info in inputs.items()
             if name in archive.names
         }
-    if not found:
+    if not matches:
         raise ModelError(f"{path}: there is no array {next(iter(inputs))!r}")
-    return found
+    return matches
 
 
 def _read(model: Model, path: Path, info: TensorInfo) -> Array:
@@ -475,8 +475,8 @@ def _read_arrays(
     if missing and not random:
         named = f"{missing[0]}=FILE, or an .npz file with an array for each input"
         raise ModelError(f"{model.name}: no INPUT has {missing[0]!r}: expected {named}")
-    found = {**read, **random_feeds(model, shapes, missing)}
-    return InputArrays({name: found[name] for name in names}, missing)
+    result = {**read, **random_feeds(model, shapes, missing)}
+    return InputArrays({name: result[name] for name in names}, missing)
 
 
 def read_sized(
@@ -503,8 +503,8 @@ def read_sized(
 def _take_batch(model: Model, read: Mapping[str, Array], batch: int) -> dict[str, Array]:
     """Take `batch` samples of those arrays that have a batch, as the first input has it."""
     symbol = next(iter(model.inputs[0].shape), None)
-    found = dict(read)
+    result = dict(read)
     for info in model.inputs:
-        if info.name in found and isinstance(symbol, str) and info.shape[:1] == (symbol,):
-            found[info.name] = np.resize(found[info.name], (batch, *found[info.name].shape[1:]))
-    return found
+        if info.name in result and isinstance(symbol, str) and info.shape[:1] == (symbol,):
+            result[info.name] = np.resize(result[info.name], (batch, *result[info.name].shape[1:]))
+    return result

@@ -46,15 +46,17 @@ def find_pairs(source: str, target: str) -> list[PicturePair]:
     """
     several = Path(source).is_dir() or (has_magic(source) and not Path(source).exists())
     if Path(source).is_dir():
-        found = [path for path in sorted(Path(source).iterdir()) if is_picture(path)]
+        result = [path for path in sorted(Path(source).iterdir()) if is_picture(path)]
     else:
-        found = sorted(map(Path, glob(source))) if several else [Path(source)]
-    if not found:
+        result = sorted(map(Path, glob(source))) if several else [Path(source)]
+    if not result:
         raise ModelError(f"{source}: no pictures there")
     into = several or Path(target).is_dir()
     if several and Path(target).exists() and not Path(target).is_dir():
         raise ModelError(f"{target}: expected a folder for several pictures, got a file")
-    made = [PicturePair(path, Path(target) / path.name if into else Path(target)) for path in found]
+    made = [
+        PicturePair(path, Path(target) / path.name if into else Path(target)) for path in result
+    ]
     _check(made)
     return made
 
@@ -127,11 +129,11 @@ def _filter_picture(
     ms: the filter's time alone, without reading and writing.
     """
     start = perf_counter()
-    found = work(picture, backend)
+    result = work(picture, backend)
     took = 1e3 * (perf_counter() - start)
     pair.target.parent.mkdir(parents=True, exist_ok=True)
-    write_picture(pair.target, found)
-    height, width = found.shape[:2]
+    write_picture(pair.target, result)
+    height, width = result.shape[:2]
     names = {"in": str(pair.source), "out": str(pair.target)}
     return {**names, "width": width, "height": height, "ms": took}
 
@@ -190,12 +192,12 @@ def _number_parser(kind: Callable[[str], float], counts: range) -> Callable[...,
         if text is None:
             return None
         try:
-            found = tuple(kind(part) for part in text.split(","))
+            result = tuple(kind(part) for part in text.split(","))
         except ValueError:
-            found = ()
-        if len(found) not in counts:
+            result = ()
+        if len(result) not in counts:
             raise click.BadParameter(f"expected numbers as {parameter.metavar}, got {text!r}")
-        return found[0] if len(found) == 1 and len(counts) == 2 else found
+        return result[0] if len(result) == 1 and len(counts) == 2 else result
 
     return read
 

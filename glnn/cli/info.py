@@ -85,8 +85,8 @@ def _certificates(device: Device | None) -> list[dict[str, Any]]:
     if device is None:
         return []
     kept = Certificates.load(Settings.from_environment().cache, device.capabilities, VERSION).found
-    found = (kept[key] for key in sorted(kept))
-    return [{**asdict(one), "holds": one.holds, "said": one.text} for one in found]
+    result = (kept[key] for key in sorted(kept))
+    return [{**asdict(one), "holds": one.holds, "said": one.text} for one in result]
 
 
 def _kernels(seen: list[Seen]) -> dict[str, Any]:

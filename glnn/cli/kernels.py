@@ -37,12 +37,12 @@ def show_cache(op: str | None, wide: bool, as_json: bool) -> None:
     """
     if op not in (None, "matmul"):
         raise GlnnError(f"--cache: expected --op matmul or none, got {op}")
-    found = cost_rows()
+    result = cost_rows()
     if as_json:
-        print_json(found)
+        print_json(result)
         return
     out = Screen(wide)
-    kernels = {row["name"]: row for row in found["kernels"]}
+    kernels = {row["name"]: row for row in result["kernels"]}
     out.show(_gronqvist(kernels), "Gronqvist, table 1.2: cache lines by the workgroup's y")
     out.say("")
     out.show(_rovder(kernels), f"Rovder 2017, table 8.1: a workgroup of {_by(ROVDERS)}")
@@ -58,7 +58,7 @@ def show_cache(op: str | None, wide: bool, as_json: bool) -> None:
             *(figures(shape) for shape in shapes),
         )
     )
-    for row in found["kernels"]:
+    for row in result["kernels"]:
         lines = (f"{row['lines'][shape]:g}" for shape in shapes)
         ends = row["computes"], row["x"], row["weight"], str(row["period"])
         listed.add(row["name"], *ends, *lines)
@@ -187,14 +187,14 @@ def kernels(
             raise GlnnError(f"--cache: expected it without {option}, as no device is opened for it")
         show_cache(op, wide, as_json)
         return
-    found = _rows(op, compiled, gpu, limits, forget, shown=not as_json)
+    result = _rows(op, compiled, gpu, limits, forget, shown=not as_json)
     if directory is not None:
         offers = _capabilities(gpu, limits) if admissible else None
         _export(directory, op, architecture, offers)
     if as_json:
-        print_json({"kernels": [asdict(row) for row in found]})
+        print_json({"kernels": [asdict(row) for row in result]})
     else:
-        Screen(wide).show(_table(found))
+        Screen(wide).show(_table(result))
 
 
 def _table(rows: list[Row]) -> Table:
@@ -274,5 +274,5 @@ def _rows(
         verdicts = Verdicts.load(cache, device.capabilities, VERSION)
         if forget:
             _forget(verdicts, device, cache)
-        found = rows(device, op, compile=compiled, verdicts=verdicts)
-        return list(bar.track(found, total=count, description="compiling"))
+        result = rows(device, op, compile=compiled, verdicts=verdicts)
+        return list(bar.track(result, total=count, description="compiling"))

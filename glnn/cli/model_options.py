@@ -126,10 +126,10 @@ def picture_options(command: Command) -> Command:
         others = {name: kwargs.pop(name) for name in OTHERS}
         return command(*args, pictures=PictureOptions(taken, **others), **kwargs)
 
-    found: Any = with_pictures
+    result: Any = with_pictures
     for option in reversed(_options()):
-        found = option(found)
-    return found  # type: ignore[no-any-return]
+        result = option(result)
+    return result  # type: ignore[no-any-return]
 
 
 def _options() -> list[Callable[[Any], Any]]:

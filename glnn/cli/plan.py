@@ -143,15 +143,17 @@ def _explain(reason: Reason) -> str:
     taken = {"weights": reason.weights, "workspace": reason.workspace}
     more = " and ".join(f"{size(n)} of {what}" for what, n in taken.items() if n > 0)
     less = " and ".join(f"{size(-n)} of {what}" for what, n in taken.items() if n < 0)
-    found = f"{reason.kernel}: {number(reason.times)} times as fast as {reason.other} by prediction"
-    found += f", {more} more" if more else ""
-    found += f", {less} less" if less else ""
+    result = (
+        f"{reason.kernel}: {number(reason.times)} times as fast as {reason.other} by prediction"
+    )
+    result += f", {more} more" if more else ""
+    result += f", {less} less" if less else ""
     if reason.given_up is not None:
         lacks = (
             f"{size(reason.lacking)} more than" if reason.lacking > 0 else "with the others what"
         )
-        found += f"; {reason.given_up} would need {lacks} {_memory_source()[0]}"
-    return found
+        result += f"; {reason.given_up} would need {lacks} {_memory_source()[0]}"
+    return result
 
 
 def _memory_source() -> tuple[str, str]:
@@ -173,12 +175,12 @@ def _steps(
     for place, nbytes in enumerate(outline.blocks):
         tensors = [within + name for name in _tensors(outline, place)]
         blocks.append({"bytes": nbytes, "tensors": tensors})
-    found = []
+    result = []
     for step in outline.steps:
-        found.append(_step(step, within, first))
+        result.append(_step(step, within, first))
         for body in outline.bodies.get(step.output, ()):
-            found += _steps(body, blocks, f"{within}{step.name}/{body.graph.name}/")
-    return found
+            result += _steps(body, blocks, f"{within}{step.name}/{body.graph.name}/")
+    return result
 
 
 def _step(step: Step, within: str, first: int) -> dict[str, Any]:

@@ -108,10 +108,10 @@ class RunOutputs:
     @classmethod
     def from_results(cls, results: Mapping[str, Array], notes: Sequence[str] = ()) -> RunOutputs:
         """Summarise the outputs of a run, by their names."""
-        found = tuple(
+        result = tuple(
             OutputSummary.from_array(name, np.asarray(array)) for name, array in results.items()
         )
-        return cls(found, tuple(notes))
+        return cls(result, tuple(notes))
 
     def to_json(self) -> dict[str, Any]:
         """Return outputs and notes as plain dicts, lists and numbers."""
@@ -191,13 +191,13 @@ def class_names(
     file: where they are; None: in the model's metadata, if anywhere; where they do not fit the
     number of classes there, they are not taken. Raises ModelError for a file that does not.
     """
-    found = labels_of(metadata) if file is None else read_labels(file)
-    if found is None or not isinstance(classes, int):
-        return found, []
-    listed = set(found) == set(range(len(found)))
-    if max(found) < classes and not (listed and len(found) < classes):
-        return found, []
-    said = f"{len(found)} names, the model has {classes} classes"
+    result = labels_of(metadata) if file is None else read_labels(file)
+    if result is None or not isinstance(classes, int):
+        return result, []
+    listed = set(result) == set(range(len(result)))
+    if max(result) < classes and not (listed and len(result) < classes):
+        return result, []
+    said = f"{len(result)} names, the model has {classes} classes"
     if file is None:
         return None, [f"labels in the model's metadata are not taken: {said}"]
     raise ModelError(f"{file}: {said}")
@@ -263,19 +263,19 @@ class Classes:
         ModelError where the output of the classes is not (n, classes).
         """
         count = len(inputs.x)
-        found = best_classes(select_scores(results, self.output, count), self.top, self.labels)
-        self.best += found
+        result = best_classes(select_scores(results, self.output, count), self.top, self.labels)
+        self.best += result
         self.names += inputs.names
         self.notes += inputs.notes
         self.known += [None] * count if inputs.labels is None else list(inputs.labels)
-        self.scored |= any(one.score != one.probability for row in found for one in row)
+        self.scored |= any(one.score != one.probability for row in result for one in row)
         for name, array in results.items():
             if name != self.output:
                 batch = np.asarray(array)
                 batched = batch.ndim > 0 and len(batch) > count
                 summary = self.others.setdefault(name, Summary(name))
                 summary.add(batch[:count] if batched else batch)
-        return found
+        return result
 
     def draw(self, picture: NDArray[np.uint8], best: Sequence[Best]) -> NDArray[np.uint8]:
         """Write the classes of a picture on a copy of it."""
@@ -353,27 +353,27 @@ def make_detector(model: Model, pictures: PictureOptions) -> Detector | None:
     """
     takes = len(model.inputs) == 1 and model.inputs[0].dtype in DTYPES
     takes = takes and len(model.inputs[0].shape) == 4
-    found = Detector.of(model.output_shapes, model.metadata) if takes else None
+    result = Detector.of(model.output_shapes, model.metadata) if takes else None
     limits = {
         "confidence": pictures.confidence,
         "overlap": pictures.overlap,
         "boxes": pictures.boxes,
     }
     given: dict[str, Any] = {name: part for name, part in limits.items() if part is not None}
-    if found is None:
+    if result is None:
         if given:
             why = (*explain_undecoded(model), f"{model.name} does not say that it is one")[0]
             raise ModelError(f"--{next(iter(given))} is for detectors: {why}")
         return None
     if pictures.labels is not None:
         labels = read_labels(pictures.labels)
-        if max(labels) >= found.classes:
-            said = f"{max(labels) + 1} names, the model has {found.classes} classes"
+        if max(labels) >= result.classes:
+            said = f"{max(labels) + 1} names, the model has {result.classes} classes"
             raise ModelError(f"{pictures.labels}: {said}")
-        found = replace(found, labels=labels)
+        result = replace(result, labels=labels)
     if pictures.boxes is not None:
         given["layout"] = given.pop("boxes")
-    return replace(found, **given)
+    return replace(result, **given)
 
 
 def explain_undecoded(model: Model) -> list[str]:
@@ -418,11 +418,11 @@ class Detections:
         Raises ModelError where the outputs are not those of a detector.
         """
         sizes = inputs.sizes or (None,) * len(inputs.x)
-        found = self.detector.detect(results, frame_size(inputs.x, self.info), sizes)
-        self.objects += found
+        result = self.detector.detect(results, frame_size(inputs.x, self.info), sizes)
+        self.objects += result
         self.names += inputs.names
         self.notes += inputs.notes
-        return found
+        return result
 
     def draw(self, picture: Picture, objects: Sequence[DetectedObject]) -> Picture:
         """Draw the objects of a picture on a copy of it."""
@@ -463,8 +463,8 @@ class Detections:
         out.show(table)
         if len(rows) > MOST_ROWS:
             out.say(f"... and {len(rows) - MOST_ROWS} more (all of them with --json)")
-        samples, found = len(self.names), sum(map(len, self.objects))
-        count = f"{found} object{'' if found == 1 else 's'} in {samples} "
+        samples, result = len(self.names), sum(map(len, self.objects))
+        count = f"{result} object{'' if result == 1 else 's'} in {samples} "
         out.say(f"{count}sample{'' if samples == 1 else 's'} on {where}")
 
 

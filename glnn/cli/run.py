@@ -540,19 +540,19 @@ def _run(
             results = running.run(x)
         return RunResult(RunOutputs.from_results(results, said), running.dump, None, source)
     count = batch_size(loaded, batch, _samples_a_run(loaded, source))
-    found: Classes | Detections
+    result: Classes | Detections
     if detector is not None:
-        found = Detections(detector, loaded.inputs[0], notes=list(source.notes))
+        result = Detections(detector, loaded.inputs[0], notes=list(source.notes))
     else:
         assert output is not None
         labels, notes = class_names(
             pictures.labels, loaded.metadata, loaded.tensors[output].shape[1]
         )
-        found = Classes(output, top, labels, notes=[*notes, *source.notes])
+        result = Classes(output, top, labels, notes=[*notes, *source.notes])
     drawn = AnnotatedPictures.from_options(pictures, source)
     running.begin(-(-(source.total or 0) // count))
-    whole = running.run_all(source, count, found, drawn, shown)
-    return RunResult(found, running.dump, drawn, source, whole)
+    whole = running.run_all(source, count, result, drawn, shown)
+    return RunResult(result, running.dump, drawn, source, whole)
 
 
 def _samples_a_run(model: Model, source: SampleStream) -> int:

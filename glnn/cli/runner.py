@@ -71,12 +71,12 @@ class AnnotatedPictures:
         self, inputs: Inputs, results: Sequence[T], draw: Callable[[Picture, T], Picture]
     ) -> None:
         """Draw what was found in the samples of a run. Raises ModelError where that cannot be."""
-        for name, picture, found in zip(inputs.names, inputs.pictures, results, strict=True):
+        for name, picture, result in zip(inputs.names, inputs.pictures, results, strict=True):
             if picture is None:
                 continue
             if not self.targets and self.shown >= MOST_SHOWN:
                 return
-            drawn = draw(picture, found)
+            drawn = draw(picture, result)
             if name in self.targets:
                 write_picture(self.targets[name], drawn)
                 self.files.append(str(self.targets[name]))
@@ -190,16 +190,16 @@ class Dump:
             return None
         if not target:
             raise ModelError("--dump must name an .npz file or a folder, got an empty text")
-        found = find_values(model, tensors or None)
+        result = find_values(model, tensors or None)
         if not target.endswith(".npz"):
-            return cls(_folder(target), tuple(found))
+            return cls(_folder(target), tuple(result))
         if runs > 1:
             raise ModelError(
                 f"--dump: {target} holds one run, these are {runs}: give a folder, "
                 "or a --batch of all samples"
             )
         check_writable("--dump", target)
-        return cls(Path(target), tuple(found))
+        return cls(Path(target), tuple(result))
 
     def write(self, arrays: Mapping[str, Array]) -> None:
         """Write the tensors of one run."""
@@ -306,8 +306,8 @@ class ModelRunner:
             results = dict(zip(names, self.session.run(None, feeds), strict=True))
         else:
             shapes = {name: array.shape for name, array in feeds.items()}
-            found = self.trace.run(self.session.plan(shapes), feeds)
-            results = {name: found[name] for name in names}
+            result = self.trace.run(self.session.plan(shapes), feeds)
+            results = {name: result[name] for name in names}
         if self.dump is not None:
             self.dump.write(self.session.intermediates(feeds, self.dump.names))
         return results

@@ -67,8 +67,8 @@ def _array_names(archive: Npz, path: Path, info: TensorInfo) -> tuple[str, str |
     labels = next((name for name in LABELS if name in archive.names), None)
     others = [name for name in archive.names if name != labels]
     if info.name not in others and len(others) != 1:
-        found = ", ".join(others) or "none"
-        raise ModelError(f"{path}: expected an array {info.name!r}, or only one; it has {found}")
+        result = ", ".join(others) or "none"
+        raise ModelError(f"{path}: expected an array {info.name!r}, or only one; it has {result}")
     samples = info.name if info.name in others else others[0]
     header = archive.header(samples)
     check_samples(header.shape, header.dtype, info, str(path))
@@ -384,13 +384,13 @@ class SampleStream:
                 continue
             with ThreadPoolExecutor(end - start) as pool:
                 read = list(pool.map(_read, self.parts[start:end]))
-            for part, found in zip(self.parts[start:end], read, strict=True):
-                if isinstance(found, InputSample):
-                    yield found
+            for part, result in zip(self.parts[start:end], read, strict=True):
+                if isinstance(result, InputSample):
+                    yield result
                 elif len(self.parts) == 1:
-                    raise found
+                    raise result
                 else:
-                    self._fail(part, found)
+                    self._fail(part, result)
 
     def _fail(self, part: SampleGroup, error: GlnnError) -> None:
         """Say that a picture is left out, and why."""
@@ -411,11 +411,11 @@ class SampleStream:
         """All samples at once, or the first `most`. Raises ShapeError where their sizes differ,
         else as `batches`.
         """
-        found = list(islice(self._samples(AT_ONCE), most))
-        if not found:
+        result = list(islice(self._samples(AT_ONCE), most))
+        if not result:
             raise self._none_left()
-        for one in found:
-            if one.x.shape[1:] != found[0].x.shape[1:]:
-                sizes = f"{found[0].x.shape[1:]} and {one.x.shape[1:]}"
+        for one in result:
+            if one.x.shape[1:] != result[0].x.shape[1:]:
+                sizes = f"{result[0].x.shape[1:]} and {one.x.shape[1:]}"
                 raise ShapeError(f"{one.name}: expected samples of one shape, got {sizes}")
-        return Inputs.concatenate(found)
+        return Inputs.concatenate(result)

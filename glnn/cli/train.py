@@ -359,14 +359,14 @@ class Course:
 
     def model(self, name: str) -> Model:
         """Load the model to train. Raises ModelError where it cannot be trained."""
-        found = load(name, untrained=self.from_scratch)
-        if len(found.inputs) != 1:
-            raise ModelError(f"{name} has {len(found.inputs)} inputs, glnn train takes one")
-        if isinstance(batch := next(iter(found.inputs[0].shape), 0), int):
+        result = load(name, untrained=self.from_scratch)
+        if len(result.inputs) != 1:
+            raise ModelError(f"{name} has {len(result.inputs)} inputs, glnn train takes one")
+        if isinstance(batch := next(iter(result.inputs[0].shape), 0), int):
             raise ModelError(f"{name} takes {batch} samples a run: training needs an open batch")
         if self.from_scratch:
-            found.begin(self.seed)
-        return found
+            result.begin(self.seed)
+        return result
 
     def data(self, name: str, model: Model) -> tuple[Dataset, Dataset | None]:
         """Read the samples to train with, and those held out, as the input of `model`.
@@ -374,22 +374,22 @@ class Course:
         Raises ModelError where a file is malformed, ShapeError where samples do not fit.
         """
         folder = _picture_folder(name, model)
-        found, held = _read_pictures(folder, model) if folder else _read(name, model.inputs[0])
+        result, held = _read_pictures(folder, model) if folder else _read(name, model.inputs[0])
         part = _parse_number(self.validation)
         if folder is not None and held is None and self.validation is None:
             part = SHARE
         if part is not None and not 0 <= part < 1:
             raise GlnnError(f"--validation: expected a part from 0 to 1 or data, got {part}")
         if part is not None:
-            split = found.split if folder is None else found.split_by_class
-            found, held = split(part, self.seed) if part else (found, None)
+            split = result.split if folder is None else result.split_by_class
+            result, held = split(part, self.seed) if part else (result, None)
         elif self.validation is not None:
-            known = found.classes if folder else ()
+            known = result.classes if folder else ()
             other = _picture_folder(self.validation, model, known)
             held, _ = (
                 _read_pictures(other, model) if other else _read(self.validation, model.inputs[0])
             )
-        return found, held
+        return result, held
 
     def early_stopping_callbacks(self, validation: Dataset | None) -> list[EarlyStopping]:
         """Return the callback that ends training early; none unless --early-stopping is given."""
@@ -566,11 +566,11 @@ def _read(name: str, info: TensorInfo) -> tuple[Dataset, Dataset | None]:
     them.
     """
     if name == DIGITS and not Path(name).exists():
-        found, held = Dataset(*digits()), None
+        result, held = Dataset(*digits()), None
     else:
-        found, held = read_dataset(name)
+        result, held = read_dataset(name)
     try:
-        return found.fitting(info), held and held.fitting(info)
+        return result.fitting(info), held and held.fitting(info)
     except ShapeError as error:
         raise ShapeError(f"{name}: {error}") from None
 
@@ -590,11 +590,11 @@ def _picture_folder(name: str, model: Model, classes: tuple[str, ...] = ()) -> P
 def _read_pictures(folder: PictureFolder, model: Model) -> tuple[Dataset, Dataset | None]:
     """Read the pictures of a folder as `glnn run` does; say which cannot be read."""
     reader = SampleReader.for_model(model, {}, None)
-    found = folder.read(lambda path: reader.read(path, False)[0])
+    result = folder.read(lambda path: reader.read(path, False)[0])
     for one in folder.failed:
         said = one["error"] if one["in"] in one["error"] else f"{one['in']}: {one['error']}"
         say(f"left out: {said}")
-    return found
+    return result
 
 
 def _with_class_names(model: Model, classes: tuple[str, ...]) -> Model:

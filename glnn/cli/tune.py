@@ -220,15 +220,15 @@ def _tune(
 
             if known is None or fresh:
                 try:
-                    found = search(
+                    result = search(
                         backend,
                         spec,
                         exhaustive=exhaustive,
                         skip=far_slower(spec, done),
                         advance=advance,
                     )
-                    done.append(found)
-                    backend.tuned.keep(backend.name, spec, found.best)
+                    done.append(result)
+                    backend.tuned.keep(backend.name, spec, result.best)
                 except DeviceError:
                     raise
                 except GlnnError as error:

@@ -101,8 +101,8 @@ class Filter(ABC):
             parts = np.array_split(image, 2, axis)
             pairs = zip(*(self._results(part, backend) for part in parts), strict=True)
             return tuple(np.concatenate(pair, axis) for pair in pairs)
-        found = plan.run({"image": image})
-        return tuple(found[name] for name in plan.outputs)
+        result = plan.run({"image": image})
+        return tuple(result[name] for name in plan.outputs)
 
     def split_axis(self, shape: Shape) -> int | None:
         """Return the axis along which an image of `shape` can be filtered in parts: images or
@@ -207,15 +207,15 @@ def check_sizes(
     Raises ShapeError.
     """
     what = "odd numbers" if odd else "numbers"
-    found = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in found)
-    fits = len(found) == 2 and whole and all(1 <= n <= most for n in found)
-    if not fits or (odd and not all(n % 2 for n in found)):
+    result = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in result)
+    fits = len(result) == 2 and whole and all(1 <= n <= most for n in result)
+    if not fits or (odd and not all(n % 2 for n in result)):
         raise ShapeError(
             f"{name}: {argument} must be one or two whole {what} from 1 to {most}, width first, "
             f"got {shown(value)}"
         )
-    return int(found[0]), int(found[1])
+    return int(result[0]), int(result[1])
 
 
 def check_numbers(name: str, argument: str, values: object) -> tuple[float, ...]:

@@ -356,13 +356,13 @@ def gaussian_parameters(
 def _sigmas(sigma: object) -> tuple[float | None, float | None]:
     if sigma is None:
         return None, None
-    found = tuple(sigma) if isinstance(sigma, (tuple, list)) else (sigma, sigma)
-    if len(found) != 2 or not all(is_number(s) and s > 0 for s in found):
+    result = tuple(sigma) if isinstance(sigma, (tuple, list)) else (sigma, sigma)
+    if len(result) != 2 or not all(is_number(s) and s > 0 for s in result):
         raise ShapeError(
             "gaussian_blur: sigma must be one or two numbers above 0, that of the width first, "
             f"got {shown(sigma)}"
         )
-    return float(found[0]), float(found[1])
+    return float(result[0]), float(result[1])
 
 
 WEIGHTED: dict[str, Callable[[int, int], Taps]] = {"linear": linear, "cubic": cubic, "area": area}

@@ -49,8 +49,8 @@ class Median(Filter):
             for top in range(3)
             for left in range(3)
         ]
-        found = median_of_nine(sketch, met)
-        return (sketch.add(Pointwise(call("cast_uint8", Arg(0))), found) if of_bytes else found,)
+        result = median_of_nine(sketch, met)
+        return (sketch.add(Pointwise(call("cast_uint8", Arg(0))), result) if of_bytes else result,)
 
 
 def median_of_nine(sketch: Sketch, pixels: list[Value]) -> Value:

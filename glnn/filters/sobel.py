@@ -58,8 +58,8 @@ def sobel(
     ((dx, dy),) = Edges(kernel)(image, backend)
     if out is None:
         return dx, dy
-    for into, found in zip(out, (dx, dy), strict=True):
-        into[1:-1, 1:-1] = found[1:-1, 1:-1]
+    for into, result in zip(out, (dx, dy), strict=True):
+        into[1:-1, 1:-1] = result[1:-1, 1:-1]
     return out[0], out[1]
 
 

@@ -37,5 +37,5 @@ def metadata(
     labels: names, the first that of class 0, or names by the numbers of classes. Raises ModelError
     for labels that are no names.
     """
-    found = {} if preprocessing is None else {KEY: json.dumps(preprocessing.to_json())}
-    return found if labels is None else {**found, LABELS: text_of(labels)}
+    result = {} if preprocessing is None else {KEY: json.dumps(preprocessing.to_json())}
+    return result if labels is None else {**result, LABELS: text_of(labels)}

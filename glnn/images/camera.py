@@ -214,8 +214,8 @@ def _check_device(name: str) -> None:
     """Raise ModelError where there is no device `name`, or this user may not open it."""
     path = Path(name)
     if not path.exists():
-        found = sorted(map(str, Path("/dev").glob("video*")))
-        there = f"there are {', '.join(found)}" if found else "there is none here"
+        result = sorted(map(str, Path("/dev").glob("video*")))
+        there = f"there are {', '.join(result)}" if result else "there is none here"
         raise ModelError(f"{name}: no such camera, {there}")
     known = path.stat()
     if not stat.S_ISCHR(known.st_mode):

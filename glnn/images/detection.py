@@ -216,15 +216,15 @@ def masks_of(
     """
     count, tall, wide = prototypes.shape
     sums = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, tall, wide)
-    found = []
+    result = []
     for logits, box in zip(sums, boxes, strict=True):
         left, top = (int(n) for n in np.floor(box[:2]))
         right, bottom = (int(n) for n in np.ceil(box[2:]))
         ys = (np.arange(top, bottom) + 0.5) * (place.height / place.picture[0]) + place.top
         xs = (np.arange(left, right) + 0.5) * (place.width / place.picture[1]) + place.left
         between = _interpolate(logits, ys * (tall / frame[0]) - 0.5, 0)
-        found.append(Mask(top, left, _interpolate(between, xs * (wide / frame[1]) - 0.5, 1) > 0))
-    return found
+        result.append(Mask(top, left, _interpolate(between, xs * (wide / frame[1]) - 0.5, 1) > 0))
+    return result
 
 
 def _interpolate(values: NDArray[Any], places: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -326,17 +326,17 @@ class Detector:
         count, numbers = self.export.keypoints if self.export.task == "pose" else (0, 0)
         more = count * numbers if prototypes is None else len(prototypes)
         layout = layout_of(output.shape, self.classes, more, self.export, frame, self.layout)
-        found = decode(output, layout, self.classes, more, self.confidence)
-        found = suppress(found, self.overlap)
+        result = decode(output, layout, self.classes, more, self.confidence)
+        result = suppress(result, self.overlap)
         place = Letterbox.fit(picture, frame)
-        boxes = place.to_picture(found.boxes.reshape(-1, 2, 2))
+        boxes = place.to_picture(result.boxes.reshape(-1, 2, 2))
         boxes = np.clip(boxes, 0, np.array((picture[1], picture[0]), np.float32)).reshape(-1, 4)
         seen = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1))
-        found, boxes = found.at(seen), boxes[seen]
+        result, boxes = result.at(seen), boxes[seen]
         masks: Sequence[Mask | None] = [None] * len(boxes)
         if prototypes is not None:
-            masks = masks_of(found.more, prototypes, boxes, place, frame)
-        points = found.more[:, : count * numbers].reshape(len(boxes), count, numbers).copy()
+            masks = masks_of(result.more, prototypes, boxes, place, frame)
+        points = result.more[:, : count * numbers].reshape(len(boxes), count, numbers).copy()
         if count:
             points[..., :2] = place.to_picture(points[..., :2])
         return [
@@ -349,8 +349,8 @@ class Detector:
                 tuple(map(tuple, own)),
             )
             for number, score, box, mask, own in zip(
-                found.classes.tolist(),
-                found.scores.tolist(),
+                result.classes.tolist(),
+                result.scores.tolist(),
                 boxes.tolist(),
                 masks,
                 points.tolist(),

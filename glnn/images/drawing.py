@@ -107,14 +107,14 @@ def _drawable(font: ImageFont.FreeTypeFont, label: str, glyphs: dict[str, bool])
     """
     plain = unicodedata.normalize("NFKD", printable(" ".join(label.split())))
     nothing = bytes(font.getmask(NOWHERE))
-    found = []
+    result = []
     for letter in plain:
         if unicodedata.combining(letter):
             continue
         if letter not in glyphs:
             glyphs[letter] = letter == " " or bytes(font.getmask(letter)) != nothing
-        found.append(letter if glyphs[letter] else "?")
-    return "".join(found) or "?"
+        result.append(letter if glyphs[letter] else "?")
+    return "".join(result) or "?"
 
 
 def _cut(font: ImageFont.FreeTypeFont, text: str, room: float) -> str:

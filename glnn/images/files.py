@@ -111,8 +111,8 @@ def _format(path: Path) -> str | None:
         from PIL import Image
     except ImportError:
         raise _missing(path) from None
-    found = Image.registered_extensions().get(path.suffix.lower())
-    return found if found in FORMATS else None
+    match = Image.registered_extensions().get(path.suffix.lower())
+    return match if match in FORMATS else None
 
 
 def check_pillow() -> None:

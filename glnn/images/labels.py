@@ -37,14 +37,14 @@ def read_labels(path: str) -> Labels:
         raise ModelError(f"{path}: expected names in UTF-8") from None
     try:
         if file.suffix.lower() == ".json":
-            found = _labels(json.loads(text))
+            result = _labels(json.loads(text))
         elif file.suffix.lower() == ".csv":
-            found = _rows(text)
+            result = _rows(text)
         else:
-            found = _lines(text)
+            result = _lines(text)
     except (ValueError, RecursionError, csv.Error) as error:
         raise ModelError(f"{path}: no names of classes: {error}") from None
-    return found
+    return result
 
 
 def labels_of(metadata: Mapping[str, str]) -> Labels | None:
@@ -72,11 +72,13 @@ def text_of(labels: Labels | Sequence[str]) -> str:
     try:
         if isinstance(labels, str):
             raise TypeError("got one text")
-        found = _labels(dict(labels) if isinstance(labels, Mapping) else list(labels))
+        result = _labels(dict(labels) if isinstance(labels, Mapping) else list(labels))
     except (TypeError, ValueError) as error:
         raise ModelError(f"labels must be names, or numbers and names: {error}") from None
-    whole = set(found) == set(range(len(found)))
-    return json.dumps([found[i] for i in range(len(found))] if whole else found, ensure_ascii=False)
+    whole = set(result) == set(range(len(result)))
+    return json.dumps(
+        [result[i] for i in range(len(result))] if whole else result, ensure_ascii=False
+    )
 
 
 def _parse(text: str) -> object:
@@ -99,10 +101,10 @@ def _labels(document: object) -> Labels:
         entries = list(enumerate(document))
     else:
         raise ValueError(f"expected a list or an object, got {shown(document)}")
-    found = {_class(number): _name(name) for number, name in entries}
-    if not found:
+    result = {_class(number): _name(name) for number, name in entries}
+    if not result:
         raise ValueError("there are none")
-    return found
+    return result
 
 
 def _is_number(text: object) -> bool:
@@ -113,10 +115,10 @@ def _class(number: object) -> int:
     """Return the number of a class."""
     if isinstance(number, bool) or not _is_number(number) or len(str(number)) > 9:
         raise ValueError(f"expected the number of a class, got {shown(number)}")
-    found = int(number)  # type: ignore[call-overload]
-    if found < 0:
-        raise ValueError(f"expected the number of a class, got {found}")
-    return int(found)
+    result = int(number)  # type: ignore[call-overload]
+    if result < 0:
+        raise ValueError(f"expected the number of a class, got {result}")
+    return int(result)
 
 
 def _name(name: object) -> str:
@@ -153,16 +155,16 @@ def _rows(text: str) -> Labels:
         return {number: row[0].strip() for number, row in enumerate(rows)}
     if not any(_is_number(cell.strip()) for cell in rows[0]):
         rows = rows[1:]
-    found: dict[int, str] = {}
+    result: dict[int, str] = {}
     for row in rows:
         cells = [cell.strip() for cell in row]
         places = [i for i, cell in enumerate(cells[:2]) if _is_number(cell)]
         if len(cells) < 2 or not places:
             raise ValueError(f"expected a number and a name, got {shown(row)}")
         number = _class(cells[places[0]])
-        if number in found:
+        if number in result:
             raise ValueError(f"class {number} has two names")
-        found[number] = cells[1 - places[0]]
-    if not found:
+        result[number] = cells[1 - places[0]]
+    if not result:
         raise ValueError("there are none")
-    return found
+    return result

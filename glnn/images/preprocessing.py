@@ -288,8 +288,8 @@ class Preprocessing:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain dicts, lists and numbers."""
-        found = asdict(self)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
+        result = asdict(self)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in result.items()}
 
     def __str__(self) -> str:
         """Describe the steps in their order."""
@@ -345,18 +345,18 @@ class Preprocessing:
         """
         place = ImageInput.from_info(info)
         self.check(info)
-        found: NDArray[Any]
+        result: NDArray[Any]
         if info.dtype is DType.uint8:
-            found = self.bytes_of(picture).transpose(2, 0, 1)
+            result = self.bytes_of(picture).transpose(2, 0, 1)
         else:
-            found = self(picture).astype(info.dtype.numpy, copy=False)
-        sizes = found.shape[1:]
+            result = self(picture).astype(info.dtype.numpy, copy=False)
+        sizes = result.shape[1:]
         if any(isinstance(n, int) and n != m for n, m in zip(place.size, sizes, strict=True)):
             raise ShapeError(
                 f"a picture becomes {sizes[0]} x {sizes[1]}, input {info.name!r} takes "
                 f"{show(info.shape)}: expected another resize or crop"
             )
-        return np.ascontiguousarray(found if place.first else found.transpose(1, 2, 0))[None]
+        return np.ascontiguousarray(result if place.first else result.transpose(1, 2, 0))[None]
 
     def check(self, info: TensorInfo) -> None:
         """Raise ShapeError where the input `info` takes no pictures, or not of these channels."""
@@ -406,12 +406,12 @@ def _check_size(name: str, size: object) -> Size | None:
 def _check_number(name: str, value: object) -> float:
     fits = isinstance(value, (int, float, np.floating)) and not isinstance(value, bool)
     try:
-        found = float(value) if fits else float("nan")  # type: ignore[arg-type]
+        result = float(value) if fits else float("nan")  # type: ignore[arg-type]
     except OverflowError:  # an integer that no float is
-        found = float("nan")
-    if not isfinite(np.float32(found) if abs(found) < 1e38 else float("nan")):
+        result = float("nan")
+    if not isfinite(np.float32(result) if abs(result) < 1e38 else float("nan")):
         raise ModelError(f"{name}: expected numbers that float32 has, got {shown(value)}")
-    return found
+    return result
 
 
 LIGHT = 127  # a grey value above this is nearer to white than to black

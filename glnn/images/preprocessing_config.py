@@ -1,4 +1,4 @@
-"""What a model's metadata says of its pictures: preprocessing, and exports by Ultralytics.
+"""Metadata of models about pictures: preprocessing, and exports by Ultralytics.
 
 Configuration files are glnn's, ONNX's, Hugging Face's and timm's.
 """
@@ -84,8 +84,8 @@ class UltralyticsExport:
 
 def stride_of(metadata: Mapping[str, str], outputs: Shapes = ()) -> int:
     """Return the step of heights and widths, as a model's metadata say; 1 without any."""
-    found = UltralyticsExport.from_metadata(metadata, outputs)
-    return 1 if found is None or found.task == "classify" else found.stride
+    result = UltralyticsExport.from_metadata(metadata, outputs)
+    return 1 if result is None or result.task == "classify" else result.stride
 
 
 def check_multiples(size: tuple[int, int], stride: int, what: str) -> None:
@@ -187,9 +187,9 @@ def described(metadata: Mapping[str, str], outputs: Shapes = ()) -> Preprocessin
         except ModelError as error:
             raise ModelError(f"metadata {KEY!r}: {error}") from None
     small = {key.lower(): text.lower() for key, text in metadata.items()}
-    found = _onnx({key: text for key, text in small.items() if key.startswith("image.")})
-    export = None if found is not None else UltralyticsExport.from_metadata(metadata, outputs)
-    return found if export is None else export.preprocessing
+    result = _onnx({key: text for key, text in small.items() if key.startswith("image.")})
+    export = None if result is not None else UltralyticsExport.from_metadata(metadata, outputs)
+    return result if export is None else export.preprocessing
 
 
 def _onnx(said: Mapping[str, str]) -> Preprocessing | None:
@@ -400,10 +400,10 @@ def _check_fixed_size(how: Preprocessing, size: tuple[int, int] | None) -> None:
     made = how.resize if how.crop is None else how.crop
     if size is None or made is None:
         return
-    found = made if isinstance(made, tuple) else (made, made)
-    if found != size:
+    result = made if isinstance(made, tuple) else (made, made)
+    if result != size:
         raise ShapeError(
-            f"pictures become {found[0]} x {found[1]}, the input takes {size[0]} x {size[1]}: "
+            f"pictures become {result[0]} x {result[1]}, the input takes {size[0]} x {size[1]}: "
             "expected another resize or crop"
         )
 

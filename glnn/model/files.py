@@ -37,11 +37,11 @@ def parse_json(data: bytes, where: str) -> dict[str, Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"the key {name!r:.100} occurs twice")
-    return found
+    return result
 
 
 def _integer(digits: str) -> int:

@@ -45,8 +45,8 @@ def _parse_nested(text: str) -> Any:
     if not text.startswith(("{", "[")):
         return text
     try:
-        found = json.loads(text)
-        return found if json.dumps(found, ensure_ascii=False) == text else text
+        result = json.loads(text)
+        return result if json.dumps(result, ensure_ascii=False) == text else text
     except (ValueError, RecursionError):
         return text
 

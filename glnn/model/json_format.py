@@ -212,8 +212,8 @@ def save(target: Path, content: Content) -> None:
 
 def _input_entry(info: TensorInfo) -> dict[str, Any]:
     """Return an input's entry in the file, without a type for float32."""
-    found: dict[str, Any] = {"name": info.name, "shape": info.shape}
-    return found if info.dtype is DType.float32 else {**found, "type": info.type}
+    result: dict[str, Any] = {"name": info.name, "shape": info.shape}
+    return result if info.dtype is DType.float32 else {**result, "type": info.type}
 
 
 def _check_name(name: str) -> None:

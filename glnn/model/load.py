@@ -156,8 +156,8 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
     ):
         raise ModelError(f"{path}: no such file: {suggestion}")
     if path.suffix == ".onnx":
-        found: Model = module_for("read onnx").load(path)
-        return found
+        result: Model = module_for("read onnx").load(path)
+        return result
     if path.suffix != ".json":
         names = ", ".join([*data.MODELS, *BUILDERS])
         if is_weights(path):
@@ -204,15 +204,15 @@ def _suggestion(path: Path) -> str:
     near = get_close_matches(str(path), candidates, 1, NEAR)
     if not near:
         return ""
-    found = next((str(one) for one in neighbours if str(one.with_suffix("")) == near[0]), near[0])
-    return f"did you mean {found}?"
+    match = next((str(one) for one in neighbours if str(one.with_suffix("")) == near[0]), near[0])
+    return f"did you mean {match}?"
 
 
 def load_bytes(content: bytes) -> Model:
     """The model of `content`, that of a .json or .onnx file; it can refer to no files."""
     if content[:1] != b"{" and not content.lstrip().startswith(b"{"):
-        found: Model = module_for("read onnx").load_bytes(content)
-        return found
+        result: Model = module_for("read onnx").load_bytes(content)
+        return result
     return _parse(content, "model given as bytes", None)
 
 

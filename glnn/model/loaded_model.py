@@ -130,17 +130,17 @@ def find_values(model: Model, names: Sequence[str] | None = None) -> dict[str, V
         return {value.name: value for value in (*graph.inputs, *made) if graph.changes(value)}
     known = {value.name: value for value in (*graph.inputs, *made)}
     layers = {node.name: known[node.output] for node in model.nodes}
-    found: dict[str, Value] = {}
+    result: dict[str, Value] = {}
     for name in names:
         if name in known or name in layers:
-            found[name] = known[name] if name in known else layers[name]
+            result[name] = known[name] if name in known else layers[name]
         elif matches := [one for one in known if fnmatchcase(one, name)]:
-            found |= {one: known[one] for one in matches}
+            result |= {one: known[one] for one in matches}
         elif matches := [one for one in layers if fnmatchcase(one, name)]:
-            found |= {one: layers[one] for one in matches}
+            result |= {one: layers[one] for one in matches}
         else:
             raise ModelError(_unknown(model.name, name, [*known, *layers]))
-    return found
+    return result
 
 
 def _unknown(model: str, name: str, names: Sequence[str]) -> str:

@@ -103,16 +103,16 @@ class ModelParameters:
         """
         known = {**self.others, **dict(zip(self.shapes, self.shapes, strict=True))}
         start = len(_common_prefix(list(state_dict), known))
-        found = {
+        matches = {
             key: known.get(key[start:], "")
             for key in state_dict
             if key[start:] in known or not self._passes(key[start:])
         }
         first: dict[str, str] = {}
-        for key, name in found.items():
+        for key, name in matches.items():
             if name and first.setdefault(name, key) != key:
                 raise ModelError(f"both {first[name]!r} and {key!r} are {name!r} of {self.model}")
-        return found
+        return matches
 
     def _passes(self, name: str) -> bool:
         return name in self.passed or name.rpartition(".")[2] == BATCH_COUNT
@@ -356,11 +356,11 @@ class ModelBase:
             state_dict = load_weights(state_dict)
         given = state_dict_of(state_dict, "state_dict")
         try:
-            arrays, found = self._model_parameters().match(given, strict)
+            arrays, result = self._model_parameters().match(given, strict)
             self._assign(arrays)
         except ModelError as error:
             raise ModelError(f"{where}{error}") from None
-        return found
+        return result
 
     def hold(self) -> None:
         """Note that a session has loaded it: parameters that it would not see are refused."""
@@ -477,8 +477,8 @@ class Model(ModelBase):
             raise ModelError(
                 f"Model.from_torch needs {error.name}, which is not installed: {extra('torch')}"
             ) from None
-        found: Model = importing.from_torch(module, example, dynamic, name)
-        return found
+        result: Model = importing.from_torch(module, example, dynamic, name)
+        return result
 
     @property
     def info(self) -> ModelInfo:
@@ -523,11 +523,11 @@ class Model(ModelBase):
         for node in self.nodes:
             scope = Scope(builder, node.name, node.output, training)
             try:
-                found = node.layer.results(scope, *(values[name] for name in node.inputs))
+                result = node.layer.results(scope, *(values[name] for name in node.inputs))
             except ShapeError as error:
                 said = str(error).replace(repr(BATCH), BATCH)  # as shapes are shown elsewhere
                 raise ShapeError(f"layer {node.name!r}: {said}") from None
-            values |= zip(node.outputs, found, strict=True)
+            values |= zip(node.outputs, result, strict=True)
         return builder.graph([values[name] for name in self.outputs])
 
     def check_inputs(self, feeds: Mapping[str, object]) -> None:
@@ -554,19 +554,19 @@ class Model(ModelBase):
         types = self.graph.bind(
             {i.name: TensorType(tuple(shapes[i.name]), i.dtype) for i in self.inputs}
         )
-        found = {value.name: type.shape for value, type in types.items()}
+        result = {value.name: type.shape for value, type in types.items()}
         named = (*(info.name for info in self.inputs), *self._layer_outputs)
-        return {name: found[name] for name in (*named, *self.outputs)}
+        return {name: result[name] for name in (*named, *self.outputs)}
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its name, with `"N"` where a size follows the batch."""
         values = {v.name: v for node in self.graph.nodes for v in node.outputs}
         values |= {value.name: value for value in self.graph.inputs}
-        found = {}
+        result = {}
         for name in (*(info.name for info in self.inputs), *self._layer_outputs):
-            found[name] = TensorInfo.of(name, values[name].type)
-        return found
+            result[name] = TensorInfo.of(name, values[name].type)
+        return result
 
     @property
     def output_shapes(self) -> Mapping[str, tuple[int | str, ...]]:

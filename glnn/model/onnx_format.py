@@ -59,15 +59,15 @@ def weights(graph: Graph) -> tuple[Value, ...]:
     They are float32 and have a dimension at least: a number by itself is an epsilon, a bound or a
     scale that somebody wrote. None of them is a running statistic, or what sizes follow from.
     """
-    found: dict[Value, None] = {}
+    result: dict[Value, None] = {}
     others: set[Value] = set()
     for node in graph.nodes:
-        found |= dict.fromkeys(value for value in node.reads if _is_trainable(value))
+        result |= dict.fromkeys(value for value in node.reads if _is_trainable(value))
         others.update(_statistics(node))
         shape_inputs = node.operator.all_shape_inputs
         named = node.operator.named(node.inputs) if shape_inputs else {}
         others.update(named[name] for name in shape_inputs if name in named)
-    return tuple(value for value in found if value not in others)
+    return tuple(value for value in result if value not in others)
 
 
 def with_variables(graph: Graph, constants: tuple[Value, ...]) -> Graph:
@@ -210,11 +210,11 @@ class GraphModel(Model):
                 f"{self.name}: its session keeps the numbers of the .onnx file; others are for "
                 "what glnn.load gives, before a session is made of that"
             )
-        found = self.with_parameters(arrays)
+        result = self.with_parameters(arrays)
         for name in ("graph", "tensors", "_weights"):
             vars(self).pop(name, None)
         self._calls.clear()
-        vars(self).update(given=found.given, types=found.types, source=found.source)
+        vars(self).update(given=result.given, types=result.types, source=result.source)
 
     def with_parameters(self, arrays: Mapping[str, Array]) -> GraphModel:
         """The same model with other numbers in parameters, which keep their shapes and types.

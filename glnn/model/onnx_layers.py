@@ -60,8 +60,8 @@ def _add_layer(
     operator = node.operator
     kind = operator.op_type if isinstance(operator, OnnxOperator) else ""
     if all(value in arrays for value in node.reads):
-        found = operator.reference(*(None if v is None else arrays[v] for v in node.inputs))
-        arrays.update(zip(node.outputs, found, strict=True))
+        output = operator.reference(*(None if v is None else arrays[v] for v in node.inputs))
+        arrays.update(zip(node.outputs, output, strict=True))
         return
     if kind == "CastLike" and node.inputs[0] in arrays:  # whose second operand is but a type
         (result,) = node.outputs
@@ -91,8 +91,8 @@ def _add_layer(
 
 def _parameters_prefix(node: GraphNode, layer: Layer) -> str:
     """Return `conv1` where the parameters are called `conv1.weight` and as the layer's, else ""."""
-    found = {v.name.rpartition(".")[::2] for v in node.reads if v.kind is Kind.CONSTANT}
-    starts = {start for start, end in found if end in layer.shapes}
+    matches = {v.name.rpartition(".")[::2] for v in node.reads if v.kind is Kind.CONSTANT}
+    starts = {start for start, end in matches if end in layer.shapes}
     return starts.pop() if len(starts) == 1 else ""
 
 

@@ -109,7 +109,7 @@ def _is_array(value: object) -> bool:
 
 def arrays_of(state_dict: Mapping[str, Any], where: str) -> dict[str, Array]:
     """Return the state dict with all values as NumPy arrays of numbers."""
-    found = {}
+    result = {}
     for name, value in state_dict.items():
         try:
             array = of_tensor(repr(name), value)
@@ -120,8 +120,8 @@ def arrays_of(state_dict: Mapping[str, Any], where: str) -> dict[str, Array]:
             raise ModelError(f"{where}: {name!r} must be an array or a tensor, got {got}")
         if np.ma.is_masked(array):
             raise ModelError(f"{where}: {name!r} has masked values, which are no numbers")
-        found[name] = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-    return found
+        result[name] = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return result
 
 
 def _check_path(path: object) -> tuple[Path, str]:
@@ -135,14 +135,14 @@ def _check_path(path: object) -> tuple[Path, str]:
 
 
 def _read_npz(file: Path) -> dict[str, Array]:
-    found = {}
+    result = {}
     with open_npz(file) as archive:
         for name in archive.names:
             dtype = archive.header(name).dtype
             if dtype.kind not in "fiub":
                 raise ModelError(f"{file}: the array {name!r} must be of numbers, got {dtype}")
-            found[name] = archive.read(name)
-    return found
+            result[name] = archive.read(name)
+    return result
 
 
 def _torch_module(file: Path, what: str) -> Any:

@@ -112,17 +112,19 @@ class Delegate:
         from onnx import helper
 
         attributes = {a.name: helper.get_attribute_value(a) for a in self.node.attribute}
-        found = function(attributes, self.opsets.get(domain_of(self.node.domain), 1), *arrays)
-        return tuple(array for array, name in zip(found, self.node.output) if name)
+        result = function(attributes, self.opsets.get(domain_of(self.node.domain), 1), *arrays)
+        return tuple(array for array, name in zip(result, self.node.output) if name)
 
     def infer_types(self, operands: Sequence[Value | None]) -> tuple[TensorType, ...]:
         """Return the results' types as far as the package infers them.
 
         Raises ShapeError where operands do not fit, or sizes are such as no tensor has.
         """
-        found = self._infer_protos(operands)
+        result = self._infer_protos(operands)
         types = tuple(
-            type_of(found[name]) if name in found else ANYTHING for name in self.node.output if name
+            type_of(result[name]) if name in result else ANYTHING
+            for name in self.node.output
+            if name
         )
         x = operands[0] if operands else None
         if self.node.op_type in SAME_COUNT and x is not None and types:
@@ -153,14 +155,14 @@ class Delegate:
             names = {one.name for one in node.attribute}
             # The package's inference takes 0 for defaults, as for STFT's `onesided`, which is 1.
             node.attribute.extend(one for one in defaults(schema) if one.name not in names)
-            found: Mapping[str, Any] = shape_inference.infer_node_outputs(
+            result: Mapping[str, Any] = shape_inference.infer_node_outputs(
                 schema, node, types, known, opset_imports=imports, ir_version=self.ir_version
             )
         except MemoryError as error:
             raise out_of_memory(error) from None
         except Exception as error:  # it raises many kinds
             raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
-        return found
+        return result
 
     def _scalar(self, number: int, value: Value | None) -> Value | None:
         """Return an operand as the package's inference takes it: without the dimension of one
@@ -240,14 +242,14 @@ class Delegate:
                 raise
             inferred = iter(())
         results = [next(inferred, None) if name else None for name in self.node.output]
-        found: dict[str, list[str]] = {}
+        result: dict[str, list[str]] = {}
         for formal, types in ((schema.inputs, operand_types), (schema.outputs, results)):
             last = [formal[-1]] * (len(types) - len(formal)) if formal else []  # may be several
             for parameter, type in zip((*formal, *last), types, strict=False):
                 if type is not None and type != ANYTHING:
                     name = type.holds or type_text(type).removeprefix("tensor(").removesuffix(")")
-                    found.setdefault(parameter.type_str, []).append(name)
-        return found
+                    result.setdefault(parameter.type_str, []).append(name)
+        return result
 
     def graph(self, operands: Sequence[Value | None], why: str) -> Graph:
         """Return a graph of one operator that the host computes. why: the reason why no GPU does.
@@ -292,14 +294,14 @@ class ReferenceNode(HostNode):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = iter(arrays)
-        found = self.delegate.reference(
+        result = self.delegate.reference(
             *(next(given) if present else None for present in self.present)
         )
-        for array, type in zip(found, self.types, strict=True):
+        for array, type in zip(result, self.types, strict=True):
             if not type.symbols and array.shape != type.shape:
                 what = f"the result is {array.shape}, expected {type}"
                 raise ShapeError(f"{self.display_name}: {what}; {self.why}")
-        return found
+        return result
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -59,10 +59,10 @@ def _places(keys: Array, count: int, largest: bool) -> Array:
         chosen |= equal
     else:
         chosen |= equal & (np.cumsum(equal, axis=1) <= missing[:, None])
-    found = np.flatnonzero(chosen).reshape(len(keys), count)
-    found -= np.arange(len(keys))[:, None] * n
-    order = _sorted_places(np.take_along_axis(keys, found, 1), largest)
-    return np.take_along_axis(found, order, 1)
+    result = np.flatnonzero(chosen).reshape(len(keys), count)
+    result -= np.arange(len(keys))[:, None] * n
+    order = _sorted_places(np.take_along_axis(keys, result, 1), largest)
+    return np.take_along_axis(result, order, 1)
 
 
 def _sorted_places(keys: Array, largest: bool) -> Array:
@@ -100,7 +100,7 @@ def non_max_suppression(
     )
     if not 0 <= limit <= 1:
         raise ShapeError(f"NonMaxSuppression: iou_threshold must be from 0 to 1, got {limit}")
-    found: list[Array] = []
+    result: list[Array] = []
     for sample, of_sample in enumerate(scores if count > 0 else ()):
         corners = _corners(boxes[sample], bool(attributes.get("center_point_box", 0)))
         for number, each in enumerate(of_sample):
@@ -114,8 +114,8 @@ def non_max_suppression(
             kept = order[suppress_overlaps(corners[:, order], limit, count)]
             rows = np.empty((len(kept), 3), np.int64)
             rows[:, 0], rows[:, 1], rows[:, 2] = sample, number, kept
-            found.append(rows)
-    return [np.concatenate(found) if found else np.zeros((0, 3), np.int64)]
+            result.append(rows)
+    return [np.concatenate(result) if result else np.zeros((0, 3), np.int64)]
 
 
 def _number(operator: str, array: Array, name: str) -> Any:
@@ -313,11 +313,11 @@ class _SamplePositions:
             np.subtract(1, near, out=near)
             np.maximum(near, 0, out=near)
             near *= there[:, :, None]
-            found: Array = near.sum(1)
+            result: Array = near.sum(1)
         else:
-            found = self._scatter_weights(at, there, pixels.start, wide)
-        found /= max(int(self.grid[number]), 1)
-        return found
+            result = self._scatter_weights(at, there, pixels.start, wide)
+        result /= max(int(self.grid[number]), 1)
+        return result
 
     @staticmethod
     def _scatter_weights(at: Array, inside: Array, start: int, wide: int) -> Array:
@@ -397,8 +397,8 @@ def _combine_pixels(
         for column, other in _neighbours(columns[0], image.shape[2]):
             pixels = image[:, row.reshape(-1, 1), column.reshape(1, -1)].reshape(shape)
             parts.append(np.where(there, pixels * (weight[:, :, None, None] * other), 0))
-    found: Array = combine.reduce(combine.reduce(parts), (2, 4))
-    return found
+    result: Array = combine.reduce(combine.reduce(parts), (2, 4))
+    return result
 
 
 def _neighbours(at: Array, length: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:

@@ -59,10 +59,10 @@ def host_graph(
     most = FOLDED + GROWTH * sum(value.type.nbytes for value in present)
     known = present and not inputs and not operator.random
     if known and sum(type.nbytes for type in types) <= most:
-        found = operator.reference(*(value.data for value in present))  # type: ignore[arg-type]
+        result = operator.reference(*(value.data for value in present))  # type: ignore[arg-type]
         constants = tuple(
             Value(f"result {i}", type if type.holds else TensorType.of(array), Kind.CONSTANT, array)
-            for i, (array, type) in enumerate(zip(found, types, strict=True))
+            for i, (array, type) in enumerate(zip(result, types, strict=True))
         )
         return Graph((), (), constants, op_type)
     results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
@@ -85,10 +85,10 @@ class Float64Node(HostNode):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = [array for array in arrays if array is not None]
         with np.errstate(all="ignore"):
-            found = self.graph.reference(*given)
+            result = self.graph.reference(*given)
         return tuple(
             np.asarray(array, type.dtype.numpy)
-            for array, type in zip(found, self.types, strict=True)
+            for array, type in zip(result, self.types, strict=True)
         )
 
 
@@ -242,8 +242,8 @@ class MoveNode(HostNode):
         dtype = numbers[0].dtype
         zero = np.array([""], object) if dtype.hasobject else np.zeros(1, dtype)
         all_numbers = np.concatenate([zero, *(array.ravel() for array in numbers)])
-        found = (np.asarray(one).astype(np.int64) for one in self.graph.reference(*positions))
-        return tuple(np.asarray(all_numbers[one], dtype) for one in found)
+        result = (np.asarray(one).astype(np.int64) for one in self.graph.reference(*positions))
+        return tuple(np.asarray(all_numbers[one], dtype) for one in result)
 
 
 def moves(op_type: str, attributes: Mapping[str, Any], operands: Sequence[Value | None]) -> bool:

@@ -43,12 +43,12 @@ def _kernel(operator: str, attributes: Attributes, rows: Array, vectors: Array) 
 
 def _vectors(operator: str, attributes: Attributes, rows: Array, count: int) -> Array:
     """Return the support vectors (count, C)."""
-    found = _floats(attributes, "support_vectors")
-    if found.size != count * rows.shape[1]:
+    result = _floats(attributes, "support_vectors")
+    if result.size != count * rows.shape[1]:
         raise ShapeError(
-            f"{operator}: support_vectors must be {count} x {rows.shape[1]}, got {found.size}"
+            f"{operator}: support_vectors must be {count} x {rows.shape[1]}, got {result.size}"
         )
-    return found.reshape(count, rows.shape[1])
+    return result.reshape(count, rows.shape[1])
 
 
 def svm_regressor(attributes: Attributes, version: int, x: Array) -> list[Array]:
@@ -108,16 +108,16 @@ def svm_classifier(attributes: Attributes, version: int, x: Array) -> list[Array
         )
         votes[:, i] += scores[:, at] > 0
         votes[:, j] += ~(scores[:, at] > 0)
-    found = labels[votes.argmax(1)]
+    result = labels[votes.argmax(1)]
     if attributes.get("prob_a", ()):
-        return [found, transform_scores(_probabilities(attributes, scores, classes), transform)]
+        return [result, transform_scores(_probabilities(attributes, scores, classes), transform)]
     if classes > 2:
-        return [found, transform_scores(scores, transform)]
+        return [result, transform_scores(scores, transform)]
     if transform == "PROBIT":
         raise UnsupportedOpError("SVMClassifier: PROBIT of one score for two classes")
     other = 1 - scores if transform.startswith("SOFTMAX") else -scores
     scores = np.concatenate([other, scores], 1)
-    return [found, logistic(scores) if transform == "LOGISTIC" else scores]
+    return [result, logistic(scores) if transform == "LOGISTIC" else scores]
 
 
 def _class_scores(attributes: Attributes, rows: Array, classes: int) -> Array:
@@ -143,13 +143,13 @@ def _probabilities(attributes: Attributes, scores: Array, classes: int) -> Array
             f"SVMClassifier: prob_a and prob_b must be {scores.shape[1]}, got {a.size} and {b.size}"
         )
     ratios = np.clip(1 - logistic(scores * a + b), LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
-    found = np.empty((len(scores), classes), np.float32)
-    for row, given in zip(found, ratios, strict=True):
+    result = np.empty((len(scores), classes), np.float32)
+    for row, given in zip(result, ratios, strict=True):
         r = np.zeros((classes, classes), np.float64)
         for (i, j), ratio in zip(combinations(range(classes), 2), given, strict=True):
             r[i, j], r[j, i] = ratio, 1 - ratio
         row[:] = _couple_probabilities(r)
-    return found
+    return result
 
 
 def _couple_probabilities(r: Array) -> Array:
@@ -233,18 +233,18 @@ def linear_classifier(attributes: Attributes, version: int, x: Array) -> list[Ar
     labels = labels_of(attributes)
     if count == 1 and not len(labels):
         labels = np.arange(2)
-        found = transform_scores(scores, transform)
+        result = transform_scores(scores, transform)
     elif count == 1 and len(labels) == 2:
         if transform == "PROBIT":
             raise UnsupportedOpError("LinearClassifier: PROBIT of one score for two classes")
         one = logistic(scores) if transform == "LOGISTIC" else scores
-        found = np.concatenate([1 - one, one], 1)
+        result = np.concatenate([1 - one, one], 1)
     elif 1 < count <= len(labels):
-        found = transform_scores(scores, transform)
+        result = transform_scores(scores, transform)
     else:
         raise ShapeError(f"LinearClassifier: {len(labels)} labels for {count} scores")
     winners = scores[:, 0] > 0 if count == 1 else scores.argmax(1)
-    return [labels[winners.astype(np.int64)], found]
+    return [labels[winners.astype(np.int64)], result]
 
 
 def labels_of(attributes: Attributes) -> Array:
@@ -273,8 +273,8 @@ def transform_scores(scores: Array, transform: str) -> Array:
 
 
 def logistic(scores: Array) -> Array:
-    found = 1 / (1 + np.exp(-np.abs(scores)))
-    return np.where(scores < 0, 1 - found, found)
+    result = 1 / (1 + np.exp(-np.abs(scores)))
+    return np.where(scores < 0, 1 - result, result)
 
 
 def _probit(scores: Array) -> Array:
@@ -401,19 +401,19 @@ class Forest:
         wanted = self.features[branches]
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < x.shape[1]:
             raise ShapeError(f"{operator}: nodes ask for features that x, {x.shape}, has not")
-        found = np.repeat(self.roots[None], len(x), 0)
+        result = np.repeat(self.roots[None], len(x), 0)
         rows = np.arange(len(x))[:, None]
         present = np.unique(self.modes[branches]).tolist()
         for _ in range(len(self.modes)):
-            inner = branches[found]
+            inner = branches[result]
             if not inner.any():
-                return found
-            features = x[rows, np.where(inner, self.features[found], 0)]
-            values, modes = self.values[found], self.modes[found]
-            taken = np.isnan(features) & self.missing[found]
+                return result
+            features = x[rows, np.where(inner, self.features[result], 0)]
+            values, modes = self.values[result], self.modes[result]
+            taken = np.isnan(features) & self.missing[result]
             for mode, compare in ((mode, COMPARISONS[mode]) for mode in present):
                 taken |= (modes == mode) & compare(features, values)
-            found = np.where(inner, self.children[taken.astype(np.int64), found], found)
+            result = np.where(inner, self.children[taken.astype(np.int64), result], result)
         raise ShapeError(f"{operator}: a node follows itself")
 
 
@@ -461,18 +461,18 @@ def _votes(
 
 def _summed(weights: Array, leaves: Array) -> Array:
     """Return the sums (rows, count) over all trees."""
-    found = np.zeros((leaves.shape[1], weights.shape[1]))
+    result = np.zeros((leaves.shape[1], weights.shape[1]))
     for tree in leaves:  # a tree at a time: all weights together may be very many
-        found += weights[tree]
-    return found
+        result += weights[tree]
+    return result
 
 
 def _any_voted(voted: Array, leaves: Array) -> Array:
     """Return whether a tree has a weight for a class or target: (rows, count)."""
-    found = np.zeros((leaves.shape[1], voted.shape[1]), bool)
+    result = np.zeros((leaves.shape[1], voted.shape[1]), bool)
     for tree in leaves:
-        found |= voted[tree]
-    return found
+        result |= voted[tree]
+    return result
 
 
 def _based(operator: str, attributes: Attributes, scores: Array) -> Array:
@@ -502,10 +502,10 @@ def _normal_quantiles(x: Array) -> Array:
     """Return the quantiles of the normal distribution."""
     normal = NormalDist()
     ends = {0.0: -np.inf, 1.0: np.inf}
-    found = [
+    result = [
         normal.inv_cdf(one) if 0 < one < 1 else ends.get(one, np.nan) for one in x.ravel().tolist()
     ]
-    return np.array(found).reshape(x.shape)
+    return np.array(result).reshape(x.shape)
 
 
 TREE_TRANSFORMS: Mapping[bytes, Callable[[Array], Array]] = {

@@ -141,13 +141,13 @@ class OnnxOperator(Composite):
         if len(results) < count and any(self.used_outputs[len(results) :]):
             what = f"its result {self.used_outputs.index(True, len(results))} is not computed"
             raise UnsupportedOpError(f"{self.op_type}: {what}")
-        found = [v for v, used in zip(results, self.used_outputs, strict=False) if used]
+        result = [v for v, used in zip(results, self.used_outputs, strict=False) if used]
         if half is not None:
-            found = [
+            result = [
                 call.cast(v, half) if v.type.dtype is DType.float32 and is_half else v
-                for v, is_half in zip(found, rounded, strict=False)
+                for v, is_half in zip(result, rounded, strict=False)
             ]
-        return found
+        return result
 
     def _are_halves(self, operands: Sequence[Value | None]) -> Sequence[bool]:
         """Return for each used result whether it has 16 bits where operands have.

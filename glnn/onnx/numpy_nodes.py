@@ -123,14 +123,14 @@ def _of_texts(x: Array, dtype: DType) -> Array:
 
 def _as_texts(x: Array) -> Array:
     """Return numbers as texts, floats with as many digits as ONNX Runtime writes."""
-    found = np.empty(x.size, object)
+    result = np.empty(x.size, object)
     for i, one in enumerate(x.reshape(-1).tolist()):
         if isinstance(one, float):
             text = f"{one:.8g}"
-            found[i] = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}.get(text, text)
+            result[i] = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}.get(text, text)
         else:
-            found[i] = str(int(one))
-    return found.reshape(x.shape)
+            result[i] = str(int(one))
+    return result.reshape(x.shape)
 
 
 def _along(operator: str, one: Array, x: Array, axis: int, block: int) -> Array:
@@ -141,18 +141,18 @@ def _along(operator: str, one: Array, x: Array, axis: int, block: int) -> Array:
         raise ShapeError(f"{operator}: axis must be from {-x.ndim} to {x.ndim - 1}, got {axis}")
     axis %= x.ndim
     if block:
-        found = np.repeat(one, block, axis) if one.ndim == x.ndim else one
-        found = (
-            found[(slice(None),) * axis + (slice(x.shape[axis]),)] if one.ndim == x.ndim else one
+        result = np.repeat(one, block, axis) if one.ndim == x.ndim else one
+        result = (
+            result[(slice(None),) * axis + (slice(x.shape[axis]),)] if one.ndim == x.ndim else one
         )
         shape = x.shape
     else:
-        found, shape = one, (x.shape[axis],)
-    if found.shape != shape:
+        result, shape = one, (x.shape[axis],)
+    if result.shape != shape:
         raise ShapeError(
             f"{operator}: x {x.shape} has other scales or zero points than {one.shape}"
         )
-    return found if block else found.reshape(-1, *(1,) * (x.ndim - 1 - axis))
+    return result if block else result.reshape(-1, *(1,) * (x.ndim - 1 - axis))
 
 
 def _wide(x: Array) -> Array:
@@ -230,9 +230,9 @@ def scatter_elements(
         raise ShapeError(f"ScatterElements: indices {index.shape} are more than x {x.shape} has")
     places: list[Array] = list(np.indices(index.shape, sparse=True))
     places[axis] = _in_range("ScatterElements", index, x.shape[axis])
-    found = x.copy()
-    _reduction("ScatterElements", attributes, x).at(found, tuple(places), updates)
-    return [found]
+    result = x.copy()
+    _reduction("ScatterElements", attributes, x).at(result, tuple(places), updates)
+    return [result]
 
 
 def scatter_nd(
@@ -250,9 +250,9 @@ def scatter_nd(
     places = tuple(
         _in_range("ScatterND", index[..., i], size) for i, size in enumerate(x.shape[:depth])
     )
-    found = x.copy()
-    _reduction("ScatterND", attributes, x).at(found, places, updates)
-    return [found]
+    result = x.copy()
+    _reduction("ScatterND", attributes, x).at(result, places, updates)
+    return [result]
 
 
 def one_hot(
@@ -266,12 +266,12 @@ def one_hot(
             f"values two, got {axis}, {depth.tolist()} and the shape {values.shape}"
         )
     count, places = int(depth.item()), np.expand_dims(index, axis)
-    found = np.full([*index.shape[: axis % rank], count, *index.shape[axis % rank :]], values[0])
+    result = np.full([*index.shape[: axis % rank], count, *index.shape[axis % rank :]], values[0])
     there = (places >= -count) & (places < count) if index.dtype.kind != "u" else places < count
     whole = np.where(there, places, 0).astype(np.int64) % max(count, 1)
     spread = np.arange(count).reshape(-1, *(1,) * (rank - 1 - axis % rank))
-    found[there & (whole == spread)] = values[1]
-    return [found]
+    result[there & (whole == spread)] = values[1]
+    return [result]
 
 
 def _reduction(operator: str, attributes: Attributes, x: Array) -> np.ufunc:
@@ -332,8 +332,8 @@ def _node(operator: str, function: Reduction) -> Callable[..., list[Array]]:
         whole = () if attributes.get("noop_with_empty_axes", 0) else tuple(range(x.ndim))
         along = tuple(listed) if len(listed) and x.ndim else whole
         keepdims = bool(attributes.get("keepdims", 1))
-        found = function(x.astype(np.float64), axis=along, keepdims=keepdims)
-        return [make_cast(x.dtype)(found)]
+        result = function(x.astype(np.float64), axis=along, keepdims=keepdims)
+        return [make_cast(x.dtype)(result)]
 
     return reduced
 
@@ -386,10 +386,10 @@ def dft(
     if half and x.shape[-1] == 2:
         raise ShapeError(f"DFT: only real numbers (..., 1) have one half, got {x.shape}")
     function = np.fft.ifft if inverse else np.fft.fft
-    found = function(numbers, n, where)
+    result = function(numbers, n, where)
     if half:
-        found = np.take(found, np.arange(n // 2 + 1), where)
-    return [_parts(found, x.dtype)]
+        result = np.take(result, np.arange(n // 2 + 1), where)
+    return [_parts(result, x.dtype)]
 
 
 def stft(
@@ -418,12 +418,12 @@ def stft(
     frames = np.lib.stride_tricks.sliding_window_view(numbers, size, -1)[:, ::hop]
     if window is not None:
         frames = frames * window.astype(np.float64)
-    found = np.fft.fft(frames)
+    result = np.fft.fft(frames)
     if attributes.get("onesided", 1):
         if np.iscomplexobj(numbers):
             raise ShapeError(f"STFT: only real numbers have one half, got {x.shape}")
-        found = found[..., : size // 2 + 1]
-    return [_parts(found, x.dtype)]
+        result = result[..., : size // 2 + 1]
+    return [_parts(result, x.dtype)]
 
 
 def _complex(operator: str, x: Array) -> Array:
@@ -456,10 +456,10 @@ def _window(parts: Sequence[float]) -> Callable[..., list[Array]]:
         check_memory(count * WINDOWED, lambda: f"a window of {count} numbers")
         length = count if attributes.get("periodic", 1) else count - 1
         turns = np.arange(count) * (2 * np.pi / max(length, 1))
-        found = np.zeros(count)
+        result = np.zeros(count)
         for i, part in enumerate(parts):
-            found += part * np.cos(i * turns)
-        return [found.astype(dtype_of(attributes.get("output_datatype", 1), "window").numpy)]
+            result += part * np.cos(i * turns)
+        return [result.astype(dtype_of(attributes.get("output_datatype", 1), "window").numpy)]
 
     return window
 
@@ -544,10 +544,10 @@ def label_encoder(attributes: Attributes, version: int, x: Array) -> list[Array]
     for key, value in zip(keys.tolist(), values.tolist(), strict=True):
         if version >= 4 or key == key:
             table.setdefault(_key(key), value)
-    found = np.empty(x.size, values.dtype)
+    result = np.empty(x.size, values.dtype)
     for i, one in enumerate(x.reshape(-1).tolist()):
-        found[i] = table.get(_key(one), default)
-    return [found.reshape(x.shape)]
+        result[i] = table.get(_key(one), default)
+    return [result.reshape(x.shape)]
 
 
 def _key(one: Any) -> Any:
@@ -566,19 +566,19 @@ def _label_values(attributes: Attributes, name: str) -> tuple[str, Array]:
         return "floats", np.array(attributes[f"{name}_floats"], np.float32)
     if f"{name}_tensor" not in attributes:
         raise ShapeError(f"LabelEncoder: {name} are missing")
-    found = numpy_helper.to_array(attributes[f"{name}_tensor"]).reshape(-1)
+    result = numpy_helper.to_array(attributes[f"{name}_tensor"]).reshape(-1)
     kinds = {"f": "floats", "i": "int64s", "O": "strings", "S": "strings", "U": "strings"}
-    kind = kinds.get(found.dtype.kind)
+    kind = kinds.get(result.dtype.kind)
     if kind is None:
         what = "must be floats, signed integers or texts"
-        raise ShapeError(f"LabelEncoder: {name}_tensor {what}, got {found.dtype}")
-    return kind, _texts(found) if kind == "strings" else found
+        raise ShapeError(f"LabelEncoder: {name}_tensor {what}, got {result.dtype}")
+    return kind, _texts(result) if kind == "strings" else result
 
 
 def _texts(array: Array) -> Array:
     """Return texts as Python's: tensors have bytes."""
-    found = [one.decode() if isinstance(one, bytes) else str(one) for one in array.tolist()]
-    return np.array(found, object)
+    result = [one.decode() if isinstance(one, bytes) else str(one) for one in array.tolist()]
+    return np.array(result, object)
 
 
 def _default(attributes: Attributes, kind: str, values: Array) -> Any:
@@ -588,8 +588,8 @@ def _default(attributes: Attributes, kind: str, values: Array) -> Any:
     if "default_tensor" in attributes:
         given = numpy_helper.to_array(attributes["default_tensor"]).reshape(-1)
         return (_texts(given) if kind == "strings" else given)[0]
-    found = attributes.get(f"default_{kind.removesuffix('s')}", DEFAULTS[kind])
-    return found.decode() if isinstance(found, bytes) else found
+    match = attributes.get(f"default_{kind.removesuffix('s')}", DEFAULTS[kind])
+    return match.decode() if isinstance(match, bytes) else match
 
 
 WINDOWS: Mapping[str, Sequence[float]] = {

@@ -32,7 +32,9 @@ class CheckedNode:
         """Return True where a node is as it was checked. types: those that it has."""
         return (
             version in self.versions
-            and all(set(found) <= {*self.types.get(name, found)} for name, found in types.items())
+            and all(
+                set(result) <= {*self.types.get(name, result)} for name, result in types.items()
+            )
             and all(
                 attributes.get(name) in is_allowed for name, is_allowed in self.attributes.items()
             )

@@ -23,7 +23,7 @@ def domain_of(name: str) -> str:
 def opsets_of(onnx: Any, where: str, imports: Iterable[Any]) -> dict[str, int]:
     """The operator sets of `imports`. Raises ModelError for versions that are not known."""
     known = onnx.defs.C.schema_version_map()
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for one in imports:
         domain = domain_of(one.domain)
         newest = known[domain][1] if domain in known else one.version
@@ -32,8 +32,8 @@ def opsets_of(onnx: Any, where: str, imports: Iterable[Any]) -> dict[str, int]:
                 f"{where}: version {one.version} of the operator set {domain or 'ai.onnx'} is not "
                 f"known, onnx {onnx.__version__} has 1 to {newest}"
             )
-        found[domain] = one.version
-    return found
+        result[domain] = one.version
+    return result
 
 
 def schema_of(onnx: Any, what: str, node: Any, opsets: Opsets) -> Any:
@@ -105,8 +105,8 @@ def _check_equation(what: str, equation: bytes) -> None:
 
 def defaults(schema: Any) -> list[Any]:
     """An AttributeProto for each attribute that may be left out and is something then."""
-    found = (one.default_value for one in schema.attributes.values())
-    return [one for one in found if one.type]
+    result = (one.default_value for one in schema.attributes.values())
+    return [one for one in result if one.type]
 
 
 def function_of(onnx: Any, schema: Any, opsets: Opsets) -> Any:

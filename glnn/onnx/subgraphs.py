@@ -65,34 +65,34 @@ class OnnxGraph:
     def free(self) -> tuple[str, ...]:
         """The names that it takes from the graph around it, in the order in which they are read."""
         made = {*self.inputs, *self.constants}
-        found: dict[str, None] = {}
+        result: dict[str, None] = {}
         for node in self.nodes:
-            found |= dict.fromkeys(name for name in node.inputs if name and name not in made)
+            result |= dict.fromkeys(name for name in node.inputs if name and name not in made)
             made.update(node.outputs)
-        return tuple(found | dict.fromkeys(name for name in self.outputs if name not in made))
+        return tuple(result | dict.fromkeys(name for name in self.outputs if name not in made))
 
     @cached_property
     def size_names(self) -> frozenset[str]:
         """The names of inputs and free values whose numbers determine sizes inside the graph."""
-        found: set[str] = set()
+        result: set[str] = set()
         for node in reversed(self.nodes):
-            if found.intersection(node.outputs):
-                found.update(node.reads_numbers_of)
+            if result.intersection(node.outputs):
+                result.update(node.reads_numbers_of)
             elif node.operator is not None:
                 named = node.operator.named(node.inputs)
-                found.update(
+                result.update(
                     named[name] for name in node.operator.all_shape_inputs if name in named
                 )
-        return frozenset(found)
+        return frozenset(result)
 
     @cached_property
     def reads_numbers_of(self) -> frozenset[str]:
         """The names on whose numbers the outputs depend."""
-        found = set(self.outputs)
+        result = set(self.outputs)
         for node in reversed(self.nodes):
-            if found.intersection(node.outputs):
-                found.update(node.reads_numbers_of)
-        return frozenset(found)
+            if result.intersection(node.outputs):
+                result.update(node.reads_numbers_of)
+        return frozenset(result)
 
     def put(self, builder: Builder, values: Mapping[str, Value]) -> list[Value]:
         """Put all nodes into `builder`. values: inputs and free values by name.
@@ -162,8 +162,8 @@ class SubgraphNode(Composite):
                 builder.take(value)
         operands = [*operand_values[: self.first], *(None,) * (self.first - len(operand_values))]
         captured = {n: v for n, v in zip(self.free, operand_values[self.first :], strict=True) if v}
-        found = self._results(builder, operands, captured)
-        return builder.graph(found)
+        result = self._results(builder, operands, captured)
+        return builder.graph(result)
 
     @abstractmethod
     def _results(
@@ -280,23 +280,23 @@ class LoopNode(SubgraphNode):
                 for name, type in zip(subgraph.inputs[2:], given, strict=True)
             ]
             values = dict(zip(subgraph.inputs, (wide, going, *states), strict=True))
-            last, *found = subgraph.put(inside, {**captured, **values})
-            types = [_merge_types(a, v.type) for a, v in zip(given, found, strict=False)]
+            last, *result = subgraph.put(inside, {**captured, **values})
+            types = [_merge_types(a, v.type) for a, v in zip(given, result, strict=False)]
             if types == given:
                 break
             given = types
-        stacked = self._stacked_outputs(found, len(initial))
-        return inside, [last, *found[: len(initial)], *stacked]
+        stacked = self._stacked_outputs(result, len(initial))
+        return inside, [last, *result[: len(initial)], *stacked]
 
     def _initial_results(self, initial: Sequence[Value], body: Body) -> list[Value]:
         """Return the used results of no iteration: states as they were, and nothing stacked."""
         used = self.used_outputs[: len(initial)]
-        found = [value for value, is_used in zip(initial, used, strict=True) if is_used]
+        matches = [value for value, is_used in zip(initial, used, strict=True) if is_used]
         for value in body[1][1 + len(initial) :]:
             dims = value.type.dims if value.type.ranked else ()
             sizes = (dim if isinstance(dim, int) else 0 for dim in dims)
-            found.append(constant(np.empty((0, *sizes), value.type.dtype.numpy), "nothing"))
-        return found
+            matches.append(constant(np.empty((0, *sizes), value.type.dtype.numpy), "nothing"))
+        return matches
 
     def _stacked_outputs(self, results: Sequence[Value], count: int) -> list[Value]:
         """Return the stacked results of the body, behind `count` states, that the model uses."""
@@ -350,8 +350,8 @@ class ScanNode(SubgraphNode):
         scan = Scan(builder, initial, walked, axes, name="scan")
         (subgraph,) = self.subgraphs
         inputs = dict(zip(subgraph.inputs, (*scan.states, *scan.places), strict=True))
-        found = subgraph.put(scan.body, {**captured, **inputs})
-        states, rows = found[: len(initial)], found[len(initial) :]
+        result = subgraph.put(scan.body, {**captured, **inputs})
+        states, rows = result[: len(initial)], result[len(initial) :]
         results = list(scan.results(states, rows))
         for i, (axis, back) in enumerate(zip(self.out_axes, self.out_backward, strict=True)):
             results[len(initial) + i] = _put(builder, results[len(initial) + i], axis, back)
@@ -392,8 +392,8 @@ class BatchedScanNode(SubgraphNode):
         ]
         scan = Scan(samples.body, initial, walked, name="scan")
         inputs = dict(zip(subgraph.inputs, (*scan.states, *scan.places), strict=True))
-        found = subgraph.put(scan.body, {**captured, **inputs})
-        states, rows = found[: len(initial)], found[len(initial) :]
+        result = subgraph.put(scan.body, {**captured, **inputs})
+        states, rows = result[: len(initial)], result[len(initial) :]
         if length is not None:
             (most,) = samples.body.add(Pointwise(formula("cast_int32(a)")), length, name="length")
             within, nothing = formula("where(c < d, a, b)"), formula("where(b < c, a, a - a)")
@@ -426,10 +426,10 @@ def scan_node(
     stacked = len(used_outputs) - (count - first - scanned)
 
     def integers(name: str, length: int) -> tuple[int, ...]:
-        found = attributes.get(name, (0,) * length)
-        if not isinstance(found, tuple) or len(found) != length:
-            raise ShapeError(f"Scan: {name} must be {length} integers, got {found}")
-        return found
+        match = attributes.get(name, (0,) * length)
+        if not isinstance(match, tuple) or len(match) != length:
+            raise ShapeError(f"Scan: {name} must be {length} integers, got {match}")
+        return match
 
     def backward(name: str, length: int) -> tuple[bool, ...]:
         return tuple(map(bool, integers(name, length)))
@@ -534,17 +534,17 @@ def _rename_node(
 
     References to the function's attributes are replaced by those of `attributes`.
     """
-    found = onnx.NodeProto()
-    found.CopyFrom(node)
-    found.name = name
-    for listed in (found.input, found.output):
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    result.name = name
+    for listed in (result.input, result.output):
         for i, one in enumerate(listed):
             listed[i] = names.get(one, one)
-    del found.attribute[:]
+    del result.attribute[:]
     for one in node.attribute:
         if one.ref_attr_name and one.ref_attr_name not in attributes:
             continue
-        attribute = found.attribute.add()
+        attribute = result.attribute.add()
         attribute.CopyFrom(attributes[one.ref_attr_name] if one.ref_attr_name else one)
         attribute.name = one.name
         for graph in (
@@ -552,7 +552,7 @@ def _rename_node(
         ):
             if not one.ref_attr_name:
                 _rename_graph(onnx, graph, names, attributes, name)
-    return found
+    return result
 
 
 def _rename_graph(
@@ -595,8 +595,8 @@ class FunctionNode(Composite):
                     builder.take(value)
             names = (*body.inputs[:count], *self.free)
             scope = {n: v for n, v in zip(names, operands, strict=True) if v is not None}
-            found = body.put(builder, scope)
-            return builder.graph(found)
+            result = body.put(builder, scope)
+            return builder.graph(result)
         except (ShapeError, UnsupportedOpError) as error:
             if self.free:
                 raise

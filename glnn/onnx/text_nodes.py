@@ -124,10 +124,10 @@ class _Parser:
 
     def parse(self) -> Part:
         """Return the whole pattern. Raises UnsupportedOpError for what is not read."""
-        found = self._alternation(0)
+        result = self._alternation(0)
         if self._next:
             raise self._error("a ')' without '('")
-        return found
+        return result
 
     @property
     def _next(self) -> str:
@@ -136,9 +136,9 @@ class _Parser:
 
     def _skip(self, text: str) -> bool:
         """Skip `text` where that is next, and return whether it was."""
-        found = self._pattern.startswith(text, self._at)
-        self._at += len(text) if found else 0
-        return found
+        result = self._pattern.startswith(text, self._at)
+        self._at += len(text) if result else 0
+        return result
 
     def _error(self, what: str) -> UnsupportedOpError:
         where = f"at {self._at} of the pattern {shown(self._pattern)}"
@@ -169,10 +169,10 @@ class _Parser:
         if self._skip("("):
             if not self._skip("?:") and self._next == "?":
                 raise self._error("a group with flags or a name")
-            found = self._alternation(depth + 1)
+            result = self._alternation(depth + 1)
             if not self._skip(")"):
                 raise self._error("the end within a group")
-            return found
+            return result
         if self._skip("["):
             return self._class()
         if self._skip("."):
@@ -196,7 +196,7 @@ class _Parser:
 
     def _class(self) -> Part:
         negated = self._skip("^")
-        found: list[tuple[int, int]] = []
+        result: list[tuple[int, int]] = []
         first = True
         while first or not self._skip("]"):
             # RE2 has a meaning for some of these; others are errors.
@@ -215,8 +215,8 @@ class _Parser:
                 if low > high:
                     raise self._error("the end of a range that falls")
                 ranges = ((low, high),)
-            found += ranges
-        union = _union(found)
+            result += ranges
+        union = _union(result)
         return Characters(_complement(union) if negated else union)
 
     def _one(self, ranges: Ranges) -> int:
@@ -261,13 +261,13 @@ class _Parser:
 
 def _union(ranges: list[tuple[int, int]]) -> Ranges:
     """Return ranges ascending, and apart."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
-        if found and low <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], high))
+        if result and low <= result[-1][1] + 1:
+            result[-1] = (result[-1][0], max(result[-1][1], high))
         else:
-            found.append((low, high))
-    return tuple(found)
+            result.append((low, high))
+    return tuple(result)
 
 
 class Automaton:
@@ -308,15 +308,15 @@ class Automaton:
         self, states: set[int], before: str, after: str
     ) -> Iterator[tuple[int, Characters | Assertion | None]]:
         """Yield the states that are reached between two characters, and their tests."""
-        stack, found = list(states), set(states)
+        stack, result = list(states), set(states)
         while stack:
             state = stack.pop()
             test = self._tests[state]
             yield state, test
             if isinstance(test, Characters) or (test and not test.holds(before, after)):
                 continue
-            new = [one for one in self._following[state] if one not in found]
-            found.update(new)
+            new = [one for one in self._following[state] if one not in result]
+            result.update(new)
             stack += new
 
     def _state(self, test: Characters | Assertion | None, following: tuple[int, ...]) -> int:
@@ -357,10 +357,10 @@ def _texts(attributes: Attributes, name: str) -> list[str]:
 
 def _map_texts(function: Callable[[str], Any], x: Array, dtype: Any) -> Array:
     """Return what `function` gives for each text of x."""
-    found = np.empty(x.size, dtype)
+    result = np.empty(x.size, dtype)
     for i, text in enumerate(x.reshape(-1).tolist()):
-        found[i] = function(text)
-    return found.reshape(x.shape)
+        result[i] = function(text)
+    return result.reshape(x.shape)
 
 
 def regex_full_match(attributes: Attributes, version: int, x: Array) -> list[Array]:
@@ -388,8 +388,8 @@ def string_normalizer(attributes: Attributes, version: int, x: Array) -> list[Ar
     key = str if attributes.get("is_case_sensitive", 0) else str.lower
     stops = set(map(key, _texts(attributes, "stopwords")))
     kept = [cases[change](one) for one in x.reshape(-1).tolist() if key(one) not in stops]
-    found = np.array(kept or [""], object)
-    return [found[None] if x.ndim == 2 else found]
+    result = np.array(kept or [""], object)
+    return [result[None] if x.ndim == 2 else result]
 
 
 def string_split(attributes: Attributes, version: int, x: Array) -> list[Array]:
@@ -400,10 +400,10 @@ def string_split(attributes: Attributes, version: int, x: Array) -> list[Array]:
     texts = [one if delimiter else one.strip() for one in x.reshape(-1).tolist()]
     split = [one.split(delimiter, most) for one in texts]
     counts = np.array([len(one) for one in split], np.int64)
-    found = np.full((x.size, counts.max(initial=0)), "", object)
-    for row, parts in zip(found, split, strict=True):
+    result = np.full((x.size, counts.max(initial=0)), "", object)
+    for row, parts in zip(result, split, strict=True):
         row[: len(parts)] = parts
-    return [found.reshape(*x.shape, found.shape[1]), counts.reshape(x.shape)]
+    return [result.reshape(*x.shape, result.shape[1]), counts.reshape(x.shape)]
 
 
 def tf_idf_vectorizer(attributes: Attributes, version: int, x: Array) -> list[Array]:
@@ -455,12 +455,12 @@ def sequence_insert(
     attributes: Attributes, version: int, items: Array, item: Array, position: Array | None = None
 ) -> list[Array]:
     """Return a sequence with `item` before a place, at the end unless said."""
-    found = list(items.item())
-    at = len(found) if position is None else int(position.item())
-    if not -len(found) <= at <= len(found):
-        raise ShapeError(f"SequenceInsert: a sequence of {len(found)} has no place {at}")
-    found.insert(at, item)
-    return [boxed(found)]
+    result = list(items.item())
+    at = len(result) if position is None else int(position.item())
+    if not -len(result) <= at <= len(result):
+        raise ShapeError(f"SequenceInsert: a sequence of {len(result)} has no place {at}")
+    result.insert(at, item)
+    return [boxed(result)]
 
 
 NODES: Mapping[tuple[str, str], Callable[..., Sequence[Array]]] = {

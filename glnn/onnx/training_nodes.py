@@ -96,15 +96,15 @@ def _optimizer(name: str, update: Update, states: int) -> Callable[..., list[Arr
         count, rest = divmod(len(arrays), states + 2)
         if rest:
             raise ShapeError(f"{name}: weights, slopes and states must be as many of each")
-        found: list[Sequence[Array]] = []
+        result: list[Sequence[Array]] = []
         for i in range(count):
             own = arrays[i::count]
             if len({one.shape for one in own}) > 1:
                 raise ShapeError(f"{name}: a weight, its slope and its states differ in shape")
             x, slope, *state = (one.astype(np.float64) for one in own)
             new = update(attributes, float(rate.item()), int(step.item()), x, slope, state)
-            found.append([one.astype(own[0].dtype) for one in new])
-        return [one[kind] for kind in range(states + 1) for one in found]
+            result.append([one.astype(own[0].dtype) for one in new])
+        return [one[kind] for kind in range(states + 1) for one in result]
 
     return apply
 
@@ -113,10 +113,10 @@ def _random(attributes: Attributes, shape: Sequence[int], dtype: np.dtype[Any]) 
     """Return uniform numbers from `low` to `high`, or normal ones where `scale` is said."""
     generator = generator_of(attributes)
     if "scale" in attributes:
-        found = generator.normal(attributes.get("mean", 0.0), attributes["scale"], shape)
+        result = generator.normal(attributes.get("mean", 0.0), attributes["scale"], shape)
     else:
-        found = generator.uniform(attributes.get("low", 0.0), attributes.get("high", 1.0), shape)
-    return np.asarray(found).astype(dtype)
+        result = generator.uniform(attributes.get("low", 0.0), attributes.get("high", 1.0), shape)
+    return np.asarray(result).astype(dtype)
 
 
 def _own_type(attributes: Attributes, x: Array | None, name: str) -> np.dtype[Any]:

@@ -88,19 +88,19 @@ def command_of(arguments: list[str], python_options: list[str]) -> list[str]:
         return arguments if _runs_itself(first) else [*python, *arguments]
     if Path(first, "__main__.py").is_file():
         return [*python, *arguments]
-    found = None if os.sep in first else _command(first)
-    if found is None:
+    result = None if os.sep in first else _command(first)
+    if result is None:
         raise GlnnError(_missing(first))
-    interpreter = _interpreter(found)
+    interpreter = _interpreter(result)
     if interpreter is None:  # no Python, but it may start one
-        return [found, *arguments[1:]]
+        return [result, *arguments[1:]]
     places = [os.path.dirname(one) for one in (interpreter, sys.executable)]
     if places[0] and os.path.realpath(places[0]) != os.path.realpath(places[1]):
         raise GlnnError(
-            f"{found} is run by {interpreter}, which has other packages than {sys.executable}:"
+            f"{result} is run by {interpreter}, which has other packages than {sys.executable}:"
             f" install glnn there, and say `{interpreter} -m glnn.onnxruntime {first}`"
         )
-    return [*python, found, *arguments[1:]]
+    return [*python, result, *arguments[1:]]
 
 
 def options(whole: Sequence[str], count: int) -> list[str]:

@@ -55,11 +55,11 @@ class Finder:
         if first != NAME:
             return None
         own_name = f"{PACKAGE}{dot}{rest}"
-        found = find_spec(own_name)
-        if found is None:
+        result = find_spec(own_name)
+        if result is None:
             return None  # nor will others find it: they look into glnn's folder
-        spec = ModuleSpec(name, Alias(own_name), origin=found.origin)  # type: ignore[arg-type]
-        spec.submodule_search_locations = found.submodule_search_locations
+        spec = ModuleSpec(name, Alias(own_name), origin=result.origin)  # type: ignore[arg-type]
+        spec.submodule_search_locations = result.submodule_search_locations
         return spec
 
 

@@ -71,8 +71,8 @@ class CapturedGraph:
             for axis, size in enumerate(shape):
                 places.setdefault(size, (i, axis))
         integers = [i for i in range(len(inputs)) if i not in tensors and i not in floats]
-        found = {i: places.get(_symbol(_example(nodes[i], inputs[i]))) for i in integers}
-        sizes = {i: place for i, place in found.items() if place is not None}
+        result = {i: places.get(_symbol(_example(nodes[i], inputs[i]))) for i in integers}
+        sizes = {i: place for i, place in result.items() if place is not None}
         free = {
             i: tuple(a for a, n in enumerate(s) if type(n) is not int) for i, s in shapes.items()
         }
@@ -276,6 +276,6 @@ def describe_graph(graph: fx.GraphModule) -> str:
     """
     nodes = [node for node in graph.graph.nodes if node.op.startswith("call")]
     places = [PLACE.findall(node.stack_trace or "") for node in nodes]
-    first = next((found[-1] for found in places if found), None)
+    first = next((result[-1] for result in places if result), None)
     where = f" from {first[0]}:{first[1]} ({first[2]})" if first else ""
     return f"the graph of {len(nodes)} operator{'s'[: len(nodes) != 1]}{where}"

@@ -31,10 +31,10 @@ def read(path: Path) -> Any:
     try:
         with open(path, "rb", opener=open_regular) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = torch.load(file, map_location="cpu", weights_only=True)
+            result = torch.load(file, map_location="cpu", weights_only=True)
             size = path.stat().st_size
-        check_inflated(path, size, sum(t.numel() * t.element_size() for t in _tensors(found)))
-        return found
+        check_inflated(path, size, sum(t.numel() * t.element_size() for t in _tensors(result)))
+        return result
     except GlnnError:
         raise
     except Exception as error:  # PyTorch raises any

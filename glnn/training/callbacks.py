@@ -128,8 +128,8 @@ class EarlyStopping(Callback):
         self._forget()  # another `fit` begins anew
 
     def state(self) -> dict[str, Array]:
-        found = {"best": np.array(self._best), "waited": np.array(self._waited)}
-        return found | {f"weights/{name}": array for name, array in self._weights.items()}
+        result = {"best": np.array(self._best), "waited": np.array(self._waited)}
+        return result | {f"weights/{name}": array for name, array in self._weights.items()}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
         kept = arrays.get("best"), arrays.get("waited")

@@ -163,12 +163,12 @@ def _read_npz(archive: Npz) -> tuple[Dataset, Dataset | None]:
         if header.dtype.kind != "U" or len(header.shape) != 1:
             raise ModelError(f"{CLASSES!r} must be a list of texts, got {header.dtype}")
         classes = tuple(map(str, archive.read(CLASSES)))
-    found = Dataset(archive.read(x), archive.read(y), classes)
+    result = Dataset(archive.read(x), archive.read(y), classes)
     if (x, y) != PAIRS[-1] or not {*HELD_OUT} <= {*archive.names}:
-        return found, None
+        return result, None
     x, y = HELD_OUT
     _check_headers(archive, x, y)
-    return found, Dataset(archive.read(x), archive.read(y), classes)
+    return result, Dataset(archive.read(x), archive.read(y), classes)
 
 
 def _array_names(archive: Npz) -> tuple[str, str]:

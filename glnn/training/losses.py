@@ -80,10 +80,10 @@ class Loss(ABC):
         """
         known = self.targets(output)
         wanted = DType.int32 if dtype is DType.int64 else dtype
-        found = [one for one in known if wanted in (None, one.dtype)]
-        if not found:
+        matches = [one for one in known if wanted in (None, one.dtype)]
+        if not matches:
             raise self._target_error(output, dtype.value if dtype else None)
-        return found[0]
+        return matches[0]
 
     def check(self, target: Array, output: TensorType) -> Array:
         """Convert `target` for a step, to int32 or float32, for a model's output of that type.
@@ -230,10 +230,10 @@ class BCEWithLogitsLoss(_Elementwise):
                 object.__setattr__(self, name, numbers(f"{self.name} {name}", given))
 
     def more(self, output: TensorType) -> tuple[Value, ...]:
-        found = [constant(np.array(self._values(n), np.float32)) for n in ("weight", "pos_weight")]
-        for one in found:
+        result = [constant(np.array(self._values(n), np.float32)) for n in ("weight", "pos_weight")]
+        for one in result:
             _broadcasts(self.name, one.type.shape, output.shape)
-        return tuple(found)
+        return tuple(result)
 
     def _values(self, name: str) -> object:
         given = getattr(self, name)

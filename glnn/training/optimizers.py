@@ -191,8 +191,8 @@ class Adam(Optimizer):
         first, second = (context.shared[name] for name in self.shared)
         text = f"{w} - lr / first * m / (sqrt(v / second) + eps)"
         more: dict[str, PointwiseOperand] = {"m": m, "v": v, "first": first, "second": second}
-        found = context(text, **more, eps=self.eps, decay=decay)
-        return found, {"exp_avg": m, "exp_avg_sq": v}
+        result = context(text, **more, eps=self.eps, decay=decay)
+        return result, {"exp_avg": m, "exp_avg_sq": v}
 
 
 @dataclass(frozen=True)
@@ -242,23 +242,23 @@ class RMSprop(Optimizer):
 
     def update(self, context: UpdateContext) -> tuple[Value, Slots]:
         g = _decayed_gradient(self.weight_decay)
-        found: dict[str, Value] = {}
+        result: dict[str, Value] = {}
         rates = {"alpha": self.alpha, "rest": 1.0 - self.alpha, "decay": self.weight_decay}
         v = context.slots["square_avg"]
-        found["square_avg"] = v = context(f"alpha * v + rest * square({g})", v=v, **rates)
+        result["square_avg"] = v = context(f"alpha * v + rest * square({g})", v=v, **rates)
         root = "sqrt(v)"
         more: dict[str, PointwiseOperand] = {"v": v, "eps": self.eps, "decay": self.weight_decay}
         if self.centered:
             mean = context(f"alpha * m + rest * {g}", m=context.slots["grad_avg"], **rates)
-            found["grad_avg"] = more["m"] = mean
+            result["grad_avg"] = more["m"] = mean
             root = "sqrt(maximum(v - square(m), 0.0))"  # which rounding may have less than 0
         way = f"{g} / ({root} + eps)"
         if not self.momentum:
-            return context(f"w - lr * {way}", **more), found
+            return context(f"w - lr * {way}", **more), result
         before = context.slots["momentum_buffer"]
         buffer = context(f"momentum * b + {way}", b=before, momentum=self.momentum, **more)
-        found["momentum_buffer"] = buffer
-        return context("w - lr * b", b=buffer), found
+        result["momentum_buffer"] = buffer
+        return context("w - lr * b", b=buffer), result
 
 
 @dataclass(frozen=True)
@@ -340,8 +340,8 @@ class Schedule(ABC):
 
         By NumPy in float32, from the formula that the device computes.
         """
-        found = self._whole(lr).evaluate(np.asarray(step, np.int32))
-        return float(found)
+        result = self._whole(lr).evaluate(np.asarray(step, np.int32))
+        return float(result)
 
     def on_device(self, add: OperatorWriter, step: Value, lr: float) -> Value:
         """Add the rate to a graph, for the value `step`."""
@@ -482,17 +482,17 @@ class OneCycleLR(Schedule):
         if self.three_phase:
             phases[1:] = [(2 * top, most, first), (phases[1][0], first, last)]
         goes = _cosine if self.anneal_strategy == "cos" else _interpolate
-        begin, found = 0.0, None
+        begin, result = 0.0, None
         parts: list[tuple[Expr, Expr]] = []
         for end, low, high in phases:
             length = max(end - begin, 1e-6)
             part = call("clip", call("div", call("sub", TIME, begin), length), 0.0, 1.0)
             parts.append((call("less_equal", TIME, end), goes(low, high, part)))
             begin = end
-        found = parts[-1][1]
+        result = parts[-1][1]
         for there, rate in reversed(parts[:-1]):
-            found = call("where", there, rate, found)
-        return found
+            result = call("where", there, rate, result)
+        return result
 
 
 def _interpolate(start: float, end: float, part: Expr) -> Expr:

@@ -94,8 +94,8 @@ class PictureFolder:
         is left, or where they take more memory than there is; ShapeError where they do not all
         become of one shape.
         """
-        found = self._dataset(self.training, read)
-        return found, self._dataset(self.held, read) if self.held else None
+        result = self._dataset(self.training, read)
+        return result, self._dataset(self.held, read) if self.held else None
 
     def _dataset(self, files: Sequence[tuple[Path, int]], read: Read) -> Dataset:
         x: Array | None = None
@@ -162,7 +162,7 @@ def _sort_names(place: Path, names: Sequence[str], outputs: int | None) -> list[
 
 def _pictures(folders: Mapping[str, Path], numbers: Mapping[str, int]) -> list[tuple[Path, int]]:
     """List the pictures of each class, also in folders within, by name."""
-    found: list[tuple[Path, int]] = []
+    result: list[tuple[Path, int]] = []
     for name, folder in folders.items():
         files = sorted(
             Path(inside, file)
@@ -172,5 +172,5 @@ def _pictures(folders: Mapping[str, Path], numbers: Mapping[str, int]) -> list[t
         )
         if not files:
             raise ModelError(f"{folder}: there are no pictures in it")
-        found += [(file, numbers[name]) for file in files]
-    return found
+        result += [(file, numbers[name]) for file in files]
+    return result

@@ -117,16 +117,16 @@ class SampleConverter:
         inputs = _checked_inputs(self._model, x)
         count, output = len(next(iter(inputs.values()))), _output(self._model, inputs)
         target = _checked_target(y, count, self._loss, output)
-        found = Samples({**inputs, TARGET: target}, self._loss.suited(target), DType.of(target))
+        result = Samples({**inputs, TARGET: target}, self._loss.suited(target), DType.of(target))
         self._classes, self._last = None, None
         if self._loss.counts(TensorType.of(target)):
             self._classes = output.shape[1]
             every = np.arange(self._classes, dtype=np.int32)
-            if found.loss != self._loss.suited(every):  # labels are not all alike to it
-                return found
+            if result.loss != self._loss.suited(every):  # labels are not all alike to it
+                return result
         if type(x) is np.ndarray and type(y) is np.ndarray:
-            self._last, self._like = found, (x.shape, x.dtype, y.shape, y.dtype)
-        return found
+            self._last, self._like = result, (x.shape, x.dtype, y.shape, y.dtype)
+        return result
 
     def _match_last(self, x: object, y: object) -> bool:
         """Return True where the arrays have the types of the last ones."""

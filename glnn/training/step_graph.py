@@ -117,7 +117,7 @@ def frozen_parameters(model: Model, frozen: Sequence[str]) -> frozenset[str]:
     listed = isinstance(frozen, Sequence) and not isinstance(frozen, str)
     if not listed or not all(isinstance(one, str) for one in frozen):
         raise ModelError(f"frozen must be a list of names, got {shown(frozen)}")
-    found, names = set[str](), model.trainable if frozen else ()
+    result, names = set[str](), model.trainable if frozen else ()
     for pattern in frozen:
         fits = {
             name
@@ -126,8 +126,8 @@ def frozen_parameters(model: Model, frozen: Sequence[str]) -> frozenset[str]:
         }
         if not fits:
             raise ModelError(f"frozen: no parameter or layer is called {pattern!r}")
-        found |= fits
-    return frozenset(found)
+        result |= fits
+    return frozenset(result)
 
 
 def _put(
@@ -381,9 +381,9 @@ class _Step:
         kept = (*self._next.values(), lost.value, lost.gradient)
         by = [self._states[name] for name in self._forward.trained]
         graph = self._builder.graph(kept)
-        graph, found = differentiate(graph, self.output, by, lost.gradient)
+        graph, result = differentiate(graph, self.output, by, lost.gradient)
         self._builder = Builder.of(graph)
-        return dict(zip(self._forward.trained, found, strict=True))
+        return dict(zip(self._forward.trained, result, strict=True))
 
     def update(
         self,
@@ -414,8 +414,8 @@ class _Step:
             }
             add = self.writer(f"{name}: {type(optimizer).__name__}")
             given = UpdateContext(add, parameter, gradient, slots, lr, count, shared)
-            found, more = optimizer.update(given)
-            self.set_next(name, found)
+            result, more = optimizer.update(given)
+            self.set_next(name, result)
             for slot, value in more.items():
                 self.set_next(f"{name}/{slot}", value)
 
@@ -436,9 +436,9 @@ class _Step:
         self.set_next("seen", add.pointwise("a + b", seen, samples))
         if self._loss.counts(self._target.type):
             right = call("cast_int32", call("equal", Arg(0), Arg(1)))
-            found = add.total(right, add(ArgReduce("max", 1), output), self._target)
+            result = add.total(right, add(ArgReduce("max", 1), output), self._target)
             correct = self.state("correct", np.zeros((), np.int32))
-            self.set_next("correct", add.pointwise("a + b", correct, found))
+            self.set_next("correct", add.pointwise("a + b", correct, result))
 
     def graph(self, counting: bool = True) -> StepGraph:
         """Return the whole graph. counting: whether `step` counts where nothing reads it."""
@@ -507,14 +507,14 @@ class Clipping:
 
     def clip(self, add: OperatorWriter, gradients: Mapping[str, Value]) -> dict[str, Value]:
         """Return `gradients` within the bounds."""
-        found = dict(gradients)
+        result = dict(gradients)
         if self.value is not None:
             most = float(self.value)
-            found = {n: add.pointwise("clip(a, b, c)", g, -most, most) for n, g in found.items()}
+            result = {n: add.pointwise("clip(a, b, c)", g, -most, most) for n, g in result.items()}
         if self.norm is None:
-            return found
-        squares = [add.total(formula("square(a)"), g) for g in found.values()]
+            return result
+        squares = [add.total(formula("square(a)"), g) for g in result.values()]
         whole = reduce(lambda one, other: add.pointwise("a + b", one, other), squares)
         most = float(self.norm)
         factor = add.pointwise("minimum(a / (sqrt(b) + c), 1.0)", most, whole, NORM_EPSILON)
-        return {name: add.pointwise("a * b", g, factor) for name, g in found.items()}
+        return {name: add.pointwise("a * b", g, factor) for name, g in result.items()}

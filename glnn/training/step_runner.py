@@ -128,10 +128,10 @@ class StepRunner:
             if (count := len(batch[TARGET])) not in asked:
                 asked[count] = BatchKey.for_samples(samples, count, trains=False)
             self.perform(asked[count], batch)
-        found = self.read_evaluation(samples)
+        result = self.read_evaluation(samples)
         self.clear()
         self.states.write(kept)
-        return found
+        return result
 
     def read_evaluation(self, samples: Samples) -> Evaluation:
         """Return the evaluation of the samples computed since `clear`; waits for the device."""
@@ -162,8 +162,8 @@ class StepRunner:
         waits for the device.
         """
         self.begin(loss)
-        found = self.states.read((*self._needed, *self._totals))
-        return {STEP: np.array(self.count, np.int32), **found}
+        result = self.states.read((*self._needed, *self._totals))
+        return {STEP: np.array(self.count, np.int32), **result}
 
     def restore(
         self, loss: Loss, states: Mapping[str, Array], kernels: Mapping[str, tuple[str, ...]]
@@ -186,8 +186,8 @@ class StepRunner:
             self.states.add(name, held[name])
         self.states.write(held)
         self.recorded = kernels
-        for name, found in self.kernels.items():
-            self._compare(name, found)
+        for name, result in self.kernels.items():
+            self._compare(name, result)
 
     def begin(self, loss: Loss) -> None:
         """Have the states that training needs."""
@@ -280,12 +280,12 @@ class StepRunner:
     def _note(self, name: str, plan: Plan) -> None:
         """Record the kernels that were chosen."""
         entries = plan.outline.schedule.entries
-        found = tuple(
+        result = tuple(
             f"{entry.task.name}: {entry.choice.name}{_parameters(entry.choice)}"
             for entry in entries
         )
-        self.kernels[name] = found
-        self._compare(name, found)
+        self.kernels[name] = result
+        self._compare(name, result)
 
     def _compare(self, name: str, kernels: tuple[str, ...]) -> None:
         """Warn where other kernels were chosen for a checkpoint."""

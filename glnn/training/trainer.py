@@ -291,21 +291,21 @@ class Trainer:
         kernels are chosen than then, or the loss or an argument is another one, a warning is
         logged: training does not go on bit for bit.
         """
-        found, name = read(path), os.fspath(path)
-        if found.setup.backend in self._candidates:  # the same bits as without a break
-            self._move_to(self._candidates[found.setup.backend])
-        check_setup(name, found.setup, self._setup())
-        kept = found.callbacks if self._callbacks else ()  # outside `fit` there are none
+        result, name = read(path), os.fspath(path)
+        if result.setup.backend in self._candidates:  # the same bits as without a break
+            self._move_to(self._candidates[result.setup.backend])
+        check_setup(name, result.setup, self._setup())
+        kept = result.callbacks if self._callbacks else ()  # outside `fit` there are none
         if len(kept) != len(self._callbacks):
             counts = f"{len(kept)} callbacks, got {len(self._callbacks)}"
             raise ModelError(f"{name}: was written by a fit with {counts}")
         try:
-            self._steps.restore(self._loss, found.states, found.kernels)
+            self._steps.restore(self._loss, result.states, result.kernels)
         except ModelError as error:
             raise ModelError(f"{name}: {error}") from None
         for callback, arrays in zip(self._callbacks, kept, strict=True):
             callback.restore(arrays)
-        self._course.begin(found.place, found.batches, found.history)
+        self._course.begin(result.place, result.batches, result.history)
         self._read_at = None
 
     def _setup(self) -> Setup:
@@ -491,23 +491,23 @@ class Fit:
             for call in every_step:
                 call(trainer)
             if bar.due():
-                found = self.steps.read_evaluation(samples)
-                bar.show(end, found.loss, found.accuracy)
+                result = self.steps.read_evaluation(samples)
+                bar.show(end, result.loss, result.accuracy)
             if interruption.requested or (course.stopped and end < samples.count):
                 return
         self._end(trainer, callbacks)
 
     def _end(self, trainer: TrainerView, callbacks: Sequence[Callback]) -> None:
         """Record the metrics of the epoch that is over."""
-        course, found = self.course, self.steps.read_evaluation(self.samples)
+        course, result = self.course, self.steps.read_evaluation(self.samples)
         validation = None
         if self.validation is not None:
             validation = self.steps.evaluate(self.validation, course.batches.batch_size)
         row = Row(
             course.epoch + 1,
             self.steps.count,
-            found.loss,
-            found.accuracy,
+            result.loss,
+            result.accuracy,
             validation.loss if validation else None,
             validation.accuracy if validation else None,
             self.learning_rate(self.steps.count),
@@ -538,20 +538,20 @@ def defer_interrupt() -> Iterator[Interruption]:
     In other threads than the main one, or where the program handles SIGINT itself, nothing is
     changed.
     """
-    found = Interruption()
+    result = Interruption()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if found.requested:
+        if result.requested:
             raise KeyboardInterrupt
-        found.requested = True
+        result.requested = True
 
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield found
+        yield result
         return
     signal.signal(signal.SIGINT, handle)
     try:
-        yield found
+        yield result
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -115,13 +115,13 @@ def _softplus(
     scaled = x.name
     if beta.value != 1:
         scaled = out("Mul", *_tensors(out, (x, beta)))
-    found = out("Softplus", scaled)
+    result = out("Softplus", scaled)
     if beta.value != 1:
-        found = out("Div", *_tensors(out, (ExportedTensor(x.dtype, found), beta)))
+        result = out("Div", *_tensors(out, (ExportedTensor(x.dtype, result), beta)))
     if threshold.value is not None and threshold.value >= LARGE:
-        return found
+        return result
     above = out("Greater", *_tensors(out, (ExportedTensor(x.dtype, scaled), threshold)))
-    return out("Where", above, x.name, found)
+    return out("Where", above, x.name, result)
 
 
 def _hardshrink(out: LayerWriter, x: ExportedTensor, lambd: ExportedTensor) -> str | None:

@@ -104,8 +104,8 @@ def embedding_bag(out: LayerWriter, x: str) -> str:
     count = out("ReduceSum", out("Where", padded, zero, out.constant(1)), axes)
     if layer.mode == "max":
         lowest = out.constant(LOWEST)
-        found = out("ReduceMax", out("Where", mask, lowest, rows), axes, keepdims=0)
-        return out("Where", out("Greater", count, zero), found, zero)
+        result = out("ReduceMax", out("Where", mask, lowest, rows), axes, keepdims=0)
+        return out("Where", out("Greater", count, zero), result, zero)
     total = out("ReduceSum", out("Where", mask, zero, rows), axes, keepdims=0)
     if layer.mode == "sum":
         return total
@@ -173,10 +173,10 @@ def upsample(out: LayerWriter, x: str) -> str:
 
 def _scale(size: int, count: int, scale: float) -> float:
     """`scale` as float32, which takes `size` places to `count`."""
-    found = np.float32(scale)
-    while floor(np.float32(size) * found) < count:
-        found = np.nextafter(found, np.float32(np.inf))
-    return float(found)
+    result = np.float32(scale)
+    while floor(np.float32(size) * result) < count:
+        result = np.nextafter(result, np.float32(np.inf))
+    return float(result)
 
 
 def multihead_attention(out: LayerWriter, query: str, key: str, value: str) -> str:
@@ -202,9 +202,9 @@ def _attend(out: LayerWriter, layer: MultiheadAttention, query: str, key: str, v
         parts.append(out("Transpose", split, perm=turned))
     scaled = out("Mul", parts[0], out.constant(1 / sqrt(size // heads)))
     weights = out("Softmax", out("MatMul", scaled, parts[1]), axis=-1)
-    found = out("MatMul", weights, parts[2])
-    found = out("Transpose", found, perm=(0, 2, 1, 3) if layer.batch_first else (2, 0, 1, 3))
-    joined = out("Reshape", found, out.integers(0, 0, size))
+    result = out("MatMul", weights, parts[2])
+    result = out("Transpose", result, perm=(0, 2, 1, 3) if layer.batch_first else (2, 0, 1, 3))
+    joined = out("Reshape", result, out.integers(0, 0, size))
     product = out("MatMul", joined, out.transposed("out_proj_weight"))
     if "out_proj_bias" not in layer.shapes:
         return product
@@ -215,16 +215,16 @@ def _longer(out: LayerWriter, layer: MultiheadAttention, x: str, bias: str) -> s
     """Keys or values x, of four dimensions, with those that are always there."""
     axis, size = 1 if layer.batch_first else 0, layer.embed_dim // layer.num_heads
     ends = out.integers(0), out.integers(1), out.integers(axis)
-    found = [x]
+    result = [x]
     if bias in layer.shapes:
         array = layer.parameters[bias].reshape(1, 1, layer.num_heads, size)
         first = out("Slice", x, *ends)
         own = out.writer.weight(f"{out.name}.{bias}", array)
-        found.append(out("Where", out("Less", first, first), first, own))
+        result.append(out("Where", out("Less", first, first), first, own))
     if layer.add_zero_attn:
         first = out("Slice", x, *ends)
-        found.append(out("Where", out("Less", first, first), first, out.constant(0)))
-    return out("Concat", *found, axis=axis) if len(found) > 1 else x
+        result.append(out("Where", out("Less", first, first), first, out.constant(0)))
+    return out("Concat", *result, axis=axis) if len(result) > 1 else x
 
 
 def _project(out: LayerWriter, layer: MultiheadAttention, x: str, i: int) -> str:
@@ -369,8 +369,8 @@ def rms_norm(out: LayerWriter, x: str) -> str:
     assert isinstance(layer, RMSNorm) and isinstance(layer.op, Normalize)
     axes = out.integers(*range(-len(layer.normalized_shape), 0))
     mean = out("ReduceMean", out("Mul", x, x), axes)
-    found = out("Div", x, out("Sqrt", out("Add", mean, out.constant(layer.op.eps))))
-    return out("Mul", found, out.parameter("weight")) if layer.shapes else found
+    result = out("Div", x, out("Sqrt", out("Add", mean, out.constant(layer.op.eps))))
+    return out("Mul", result, out.parameter("weight")) if layer.shapes else result
 
 
 def local_response_norm(out: LayerWriter, x: str) -> str:
@@ -496,7 +496,7 @@ def _ends(out: LayerWriter) -> Sizes:
     """The padding behind each dimension that gives as many windows as there are."""
     layer = out.layer
     assert isinstance(layer, Pool)
-    found = []
+    result = []
     for axis, size in enumerate(out.sizes):
         kernel, stride = layer.kernel_size[axis], layer.stride[axis]
         dilation, side = layer.dilation[axis], layer.padding[axis]
@@ -504,8 +504,8 @@ def _ends(out: LayerWriter) -> Sizes:
         after = side
         if windows.output(size, side, side, kernel, stride, dilation) != count:
             after = max(0, (count - 1) * stride + dilation * (kernel - 1) + 1 - size - side)
-        found.append(after)
-    return tuple(found)
+        result.append(after)
+    return tuple(result)
 
 
 def _window_counts(out: LayerWriter) -> Sizes:
@@ -562,10 +562,10 @@ def _parts(size: int, count: int) -> list[range]:
 
 def _means(size: int, count: int) -> Array:
     """The matrix whose product with a column is the mean of each window."""
-    found = np.zeros((count, size), np.float32)
-    for row, part in zip(found, _parts(size, count), strict=True):
+    result = np.zeros((count, size), np.float32)
+    for row, part in zip(result, _parts(size, count), strict=True):
         row[part] = 1 / len(part)
-    return found
+    return result
 
 
 def subsample2d(out: LayerWriter, x: str) -> str:
@@ -597,14 +597,14 @@ def recurrent(out: LayerWriter, x: str, *states: str) -> tuple[str, ...]:
         own = [_of_layer(out, one, number, layer) for one in states]
         x, *last = _layer(out, x, own, op, f"_l{number}")
         ends.append(last)
-    found = [
+    result = [
         out("Concat", *one, axis=0) if len(one) > 1 else one[0] for one in zip(*ends, strict=True)
     ]
     if alone:
-        x, *found = (out("Squeeze", one, axes) for one in (x, *found))
+        x, *result = (out("Squeeze", one, axes) for one in (x, *result))
     elif layer.batch_first:
         x = out("Transpose", x, perm=(1, 0, 2))
-    return x, *found
+    return x, *result
 
 
 def cell(out: LayerWriter, x: str, *states: str) -> tuple[str, ...]:

@@ -111,10 +111,10 @@ class LayerWriter:
     @property
     def sizes(self) -> tuple[int, ...]:
         """The spatial sizes of its only input. Raises UnsupportedOpError where one is unknown."""
-        found = tuple(dim for dim in self.dims[2:] if isinstance(dim, int))
-        if len(found) < len(self.dims) - 2:
+        result = tuple(dim for dim in self.dims[2:] if isinstance(dim, int))
+        if len(result) < len(self.dims) - 2:
             raise UnsupportedOpError(f"its input must have a known size, got {self.dims}")
-        return found
+        return result
 
     def reshape(self, x: str, before: Sequence[Dim], after: Sequence[Dim]) -> str:
         """Reshape x from dimensions `before` to `after`.

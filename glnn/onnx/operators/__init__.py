@@ -49,5 +49,5 @@ ENTRIES: Mapping[tuple[str, str], tuple[Converter, ...]] = {
 
 def find(domain: str, name: str, version: int) -> Converter | None:
     """The entry for a version of the operator set; None where there is none."""
-    found = [one for one in ENTRIES.get((domain, name), ()) if one.since <= version]
-    return found[-1] if found else None
+    matches = [one for one in ENTRIES.get((domain, name), ()) if one.since <= version]
+    return matches[-1] if matches else None

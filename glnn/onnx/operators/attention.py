@@ -127,8 +127,8 @@ def _scores(call: OperatorCall, q: Value, k: Value, scale: float) -> Value:
         raise ShapeError(f"{call.name}: queries {q.type} and keys {k.type} do not fit")
     groups, keys = k.type.shape[1:3]
     rows = call.reshape(q, (batch, groups, heads // groups * length, size))
-    found = call.pointwise("a * b", matmul(call, rows, k, transposed=True), scale)
-    return call.reshape(found, (batch, heads, length, keys))
+    result = call.pointwise("a * b", matmul(call, rows, k, transposed=True), scale)
+    return call.reshape(result, (batch, heads, length, keys))
 
 
 def _weighted(call: OperatorCall, weights: Value, v: Value) -> Value:
@@ -174,14 +174,14 @@ def _band(
             allowed &= distance >= -left
         return None if allowed.all() else call.constant(allowed)
     valid = call.reshape(valid, (prod(valid.type.shape), 1, 1, 1))
-    found = call.pointwise("a < b", last, valid)
+    result = call.pointwise("a < b", last, valid)
     if right >= 0:
         most = call.constant(distance + queries - right, np.int64)
-        found = call.pointwise("logical_and(a, b <= c)", found, most, valid)
+        result = call.pointwise("logical_and(a, b <= c)", result, most, valid)
     if left >= 0:
         least = call.constant(distance + queries + left, np.int64)
-        found = call.pointwise("logical_and(a, b >= c)", found, least, valid)
-    return found
+        result = call.pointwise("logical_and(a, b >= c)", result, least, valid)
+    return result
 
 
 def _bias(call: OperatorCall, mask: Value | None, keys: int, band: Value | None) -> _Bias:
@@ -223,8 +223,8 @@ def _softmax(call: OperatorCall, x: Value) -> Value:
     """Apply softmax in the precision of `softmax_precision`; float32 where that is float64."""
     if call.get("softmax_precision", 1) != 10:
         return call(Softmax(-1), x)
-    found = call(Softmax(-1), _round_to_float16(call, x))
-    return _round_to_float16(call, found)
+    result = call(Softmax(-1), _round_to_float16(call, x))
+    return _round_to_float16(call, result)
 
 
 def _round_to_float16(call: OperatorCall, x: Value) -> Value:
@@ -275,8 +275,8 @@ def _attention(
         y = _clear_empty_rows(call, _weighted(call, weights, values), bias)
     steps.append(weights)
     y = _merge_heads(call, y) if packed else y
-    found = (y, call(Identity(), keys), call(Identity(), values), steps[mode])
-    return tuple(map(call.cast, found, (dtype, dtype, own, dtype)))
+    result = (y, call(Identity(), keys), call(Identity(), values), steps[mode])
+    return tuple(map(call.cast, result, (dtype, dtype, own, dtype)))
 
 
 def _flex_attention(call: OperatorCall, q: Value, k: Value, v: Value) -> Value:

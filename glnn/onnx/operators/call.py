@@ -155,5 +155,5 @@ class Converter:
 
     def __call__(self, call: OperatorCall, *operands: Value | None) -> tuple[Value, ...]:
         """The results."""
-        found = self.convert(call, *operands)
-        return (found,) if isinstance(found, Value) else tuple(found)
+        result = self.convert(call, *operands)
+        return (result,) if isinstance(result, Value) else tuple(result)

@@ -124,12 +124,12 @@ def _contract(call: OperatorCall, a: _Term, b: _Term, output: set[str]) -> _Term
         _group_dimensions(call, b, (stack, second, depth)),
     )
     if depth:
-        found = product(call, x, y, transposed=True)
+        result = product(call, x, y, transposed=True)
     else:
         y = call.reshape(y, (*y.type.shape[:-2], 1, y.type.shape[-2]))
-        found = call.pointwise("a * b", x, y)
+        result = call.pointwise("a * b", x, y)
     names = (*stack, *first, *second)
-    return _Term(call.reshape(found, tuple(whole[n] for n in names)), names)
+    return _Term(call.reshape(result, tuple(whole[n] for n in names)), names)
 
 
 def _unit(
@@ -154,15 +154,15 @@ def _einsum(call: OperatorCall, *operands: Value) -> Value:
         raise ShapeError("Einsum: at least one operand must be there")
     terms, result = _read(call, operands)
     terms = [_diagonal(call, term) for term in terms]
-    found = terms[0]
+    output = terms[0]
     for number, term in enumerate(terms[1:], 2):
         later = {name for one in terms[number:] for name in one.names}
-        found = _contract(call, found, term, later | set(result))
-    found = _sum_out(call, found, set(result))
-    order = tuple(found.names.index(name) for name in result)
+        output = _contract(call, output, term, later | set(result))
+    output = _sum_out(call, output, set(result))
+    order = tuple(output.names.index(name) for name in result)
     if order != tuple(range(len(order))):
-        return call(Transpose(order), found.value)
-    return call(Identity(), found.value)
+        return call(Transpose(order), output.value)
+    return call(Identity(), output.value)
 
 
 def product(call: OperatorCall, a: Value, b: Value, *, transposed: bool = False) -> Value:
@@ -223,17 +223,17 @@ def _det(call: OperatorCall, x: Value) -> Value:
         for i in range(n)
     ]
     if n == 1:
-        found = rows[0][0]
+        result = rows[0][0]
     elif n == 2:
-        found = call.pointwise("a * d - b * c", *rows[0], *rows[1])
+        result = call.pointwise("a * d - b * c", *rows[0], *rows[1])
     else:
         (a, b, c), second, third = rows
         minors = [
             call.pointwise("a * d - b * c", second[i], second[j], third[i], third[j])
             for i, j in ((1, 2), (0, 2), (0, 1))
         ]
-        found = call.pointwise("a * d - b * da + c * db", a, b, c, *minors)
-    return call.reshape(found, tuple(stack))
+        result = call.pointwise("a * d - b * da + c * db", a, b, c, *minors)
+    return call.reshape(result, tuple(stack))
 
 
 ENTRIES = (

@@ -57,10 +57,10 @@ def _spread(call: OperatorCall, value: Value, x: Value) -> Value:
 def _precision(call: OperatorCall, scale: Value) -> DType:
     """Return the dtype in which x is divided by its scale."""
     code = call.get("precision", 0)
-    found = dtype_of(code, call.name) if code else scale.type.dtype
-    if found not in (DType.float32, *HALVES):
-        raise UnsupportedOpError(f"{call.name}: division in {found.value}")
-    return found
+    result = dtype_of(code, call.name) if code else scale.type.dtype
+    if result not in (DType.float32, *HALVES):
+        raise UnsupportedOpError(f"{call.name}: division in {result.value}")
+    return result
 
 
 def _quantize(call: OperatorCall, x: Value, scale: Value, zero: Value | None = None) -> Value:

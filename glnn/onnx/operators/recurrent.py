@@ -65,8 +65,8 @@ def activations(
         iter(call.get("activation_alpha", none)),
         iter(call.get("activation_beta", none)),
     )
-    found = [_activation(call, name, alphas, betas) for name in names]
-    return [found[i : i + len(defaults)] for i in range(0, len(found), len(defaults))]
+    result = [_activation(call, name, alphas, betas) for name in names]
+    return [result[i : i + len(defaults)] for i in range(0, len(result), len(defaults))]
 
 
 def _activation(
@@ -99,18 +99,18 @@ def _operands(
         x = call(Transpose((1, 0, 2)), x)
     t, b, _ = x.type.shape
     d, _, units = recurrent.type.shape
-    found = []
+    result = []
     for state in states:
         if state is None:
             state = call(Expand((d, b, units)), call.constant(0, np.float32))
         elif late:
             state = call(Transpose((1, 0, 2)), state)
-        found.append(state)
+        result.append(state)
     if lengths is not None:
         lengths = call.cast(lengths, DType.int32)
         if lengths.kind is Kind.CONSTANT and all(n == t for n in call.integers(lengths)):
             lengths = None
-    return LayerOperands(x, weight, recurrent, bias, tuple(found), lengths)
+    return LayerOperands(x, weight, recurrent, bias, tuple(result), lengths)
 
 
 def _restore_layout(call: OperatorCall, results: Results) -> Results:
@@ -168,8 +168,8 @@ def _lstm(
         peeps, coupled = peepholes is not None, bool(call.get("input_forget", 0))
         return lstm_cell(f, g, h, peeps=peeps, coupled=coupled, limit=_limit(call))
 
-    found = layers(call, given, 2, ("Sigmoid", "Tanh", "Tanh"), phases)
-    return _restore_layout(call, found)
+    result = layers(call, given, 2, ("Sigmoid", "Tanh", "Tanh"), phases)
+    return _restore_layout(call, result)
 
 
 def _gru(

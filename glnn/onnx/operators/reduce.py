@@ -283,8 +283,8 @@ def _loss(call: OperatorCall, scores: Value, target: Value, weight: Value | None
     if ignored is not None:
         known = call.pointwise("where(equal(a, b), 0, a)", target, ignored)
     index = call.reshape(known, (shape[0], 1, *shape[2:]))
-    found = call.reshape(call(GatherElements(1), scores, index), target.type.shape)
-    found = call.pointwise("-a", found)
+    result = call.reshape(call(GatherElements(1), scores, index), target.type.shape)
+    result = call.pointwise("-a", result)
     factor: Value | None = None
     if weight is not None:
         factor = call(Gather(0), weight, known)
@@ -294,10 +294,10 @@ def _loss(call: OperatorCall, scores: Value, target: Value, weight: Value | None
     axes = tuple(range(len(target.type.dims)))
     if factor is None:
         if reduction == "none":
-            return found
-        return call(Reduce("sum" if reduction == "sum" else "mean", axes), found)
+            return result
+        return call(Reduce("sum" if reduction == "sum" else "mean", axes), result)
     # An ignored score may be infinite, or NaN.
-    lost = call.pointwise("where(equal(b, 0.0), 0.0, a * b)", found, factor)
+    lost = call.pointwise("where(equal(b, 0.0), 0.0, a * b)", result, factor)
     if reduction == "none":
         return lost
     total = call(Reduce("sum", axes), lost)
@@ -328,8 +328,8 @@ def _hardmax(call: OperatorCall, x: Value) -> Value:
         x = call.reshape(x, (*shape[:axis], int(np.prod(shape[axis:]))))
     first = call(ArgReduce("max", axis, True), x)
     places = np.arange(x.type.shape[axis]).reshape(-1, *(1,) * (len(x.type.dims) - axis - 1))
-    found = call.pointwise("equal(a, b)", first, call.constant(places, np.int32))
-    return call.reshape(call.cast(found, x.type.dtype), shape)
+    result = call.pointwise("equal(a, b)", first, call.constant(places, np.int32))
+    return call.reshape(call.cast(result, x.type.dtype), shape)
 
 
 def _one_hot(call: OperatorCall, index: Value, depth: Value, values: Value) -> Value:

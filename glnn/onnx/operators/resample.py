@@ -71,13 +71,13 @@ class WideResample(HostOperator):
         (x,) = self.named(arrays).values()
         axis = self.resized.axis
         rows = np.moveaxis(x, axis, -1)
-        found = np.zeros((*rows.shape[:-1], self.resized.count), x.dtype)
+        result = np.zeros((*rows.shape[:-1], self.resized.count), x.dtype)
         for index, weight in zip(*self._taps, strict=True):
             # A number without a weight says nothing, not even where it is infinite.
-            found += np.where(weight == 0, 0, rows[..., index] * weight)
+            result += np.where(weight == 0, 0, rows[..., index] * weight)
         if self.outside is not None:
-            found = np.where(self.resized.inside(self.mode, F64), found, self.outside)
-        return (np.moveaxis(found, -1, axis),)
+            result = np.where(self.resized.inside(self.mode, F64), result, self.outside)
+        return (np.moveaxis(result, -1, axis),)
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
@@ -125,8 +125,8 @@ class TapsTable(ResizeTable):
         return TensorType(shape, DType.int32), TensorType(shape, DType.float32)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        found: tuple[Array, ...] = taps_table(*self.array_attributes)
-        return found
+        result: tuple[Array, ...] = taps_table(*self.array_attributes)
+        return result
 
 
 @dataclass(frozen=True)
@@ -202,11 +202,11 @@ def _floats(call: OperatorCall, value: Value) -> tuple[float, ...]:
 def _axes_by_scale(x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[AxisResampling]:
     if len(axes) != len(scales) or not all(0 < scale < float("inf") for scale in scales):
         raise ShapeError(f"Resize: a positive scale for each of {len(axes)} axes, got {scales}")
-    found = []
+    result = []
     for axis, scale in zip(axes, scales, strict=True):
         size = x.type.shape[axis]
-        found.append(AxisResampling(axis, size, _scale_size(size, scale), scale))
-    return found
+        result.append(AxisResampling(axis, size, _scale_size(size, scale), scale))
+    return result
 
 
 def _scale_size(size: int, scale: float) -> int:
@@ -416,8 +416,8 @@ def _grid_sample(call: OperatorCall, x: Value, grid: Value) -> Value:
     rows = call(Transpose((0, 2, 1)), call.reshape(x, (n, c, prod(sizes))))
     taps = index.type.shape[1]
     each = call.reshape(index, (n, taps * prod(wanted), 1))
-    found = call.reshape(call(GatherND(1), rows, each), (n, taps, prod(wanted), c))
-    y = _weighted_sum(call, found, weights)
+    result = call.reshape(call(GatherND(1), rows, each), (n, taps, prod(wanted), c))
+    y = _weighted_sum(call, result, weights)
     return call.reshape(call(Transpose((0, 2, 1)), y), (n, c, *wanted))
 
 

@@ -50,14 +50,16 @@ class ObjectOperator(HostOperator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         try:
-            found = self.function(*(None if array is None else _content(array) for array in arrays))
+            result = self.function(
+                *(None if array is None else _content(array) for array in arrays)
+            )
         except ShapeError:
             raise
         except (TypeError, ValueError, IndexError) as error:  # of what is no such sequence
             raise ShapeError(f"{self.what}: {first_line(error)}") from None
         if self.type.holds:
-            return (boxed(_convert_tensors(self.type.holds, found)),)
-        return (np.asarray(found, self.type.dtype.numpy),)
+            return (boxed(_convert_tensors(self.type.holds, result)),)
+        return (np.asarray(result, self.type.dtype.numpy),)
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
@@ -174,13 +176,13 @@ def split_to_sequence(call: OperatorCall, x: Value, split: Value | None = None) 
                 raise ShapeError(
                     f"SplitToSequence: sizes must add up to {length}, got {sizes.tolist()}"
                 )
-            found = np.split(array, cuts[:-1], axis)
+            result = np.split(array, cuts[:-1], axis)
         else:
             step = 1 if sizes is None else int(sizes.item())
             if step < 1:
                 raise ShapeError(f"SplitToSequence: a size must be positive, got {step}")
-            found = np.split(array, range(step, length, step), axis) if length else []
-        return found if keeps else [part.squeeze(axis) for part in found]
+            result = np.split(array, range(step, length, step), axis) if length else []
+        return result if keeps else [part.squeeze(axis) for part in result]
 
     return _make(call, parts, _sequence(x.type), *((x,) if split is None else (x, split)))
 

@@ -67,8 +67,8 @@ def _axes(call: OperatorCall, axes: Value | None) -> tuple[int, ...] | None:
     """The axes, an attribute before version 13."""
     if axes is not None:
         return call.integers(axes, "axes")
-    found = call.attributes.get("axes")
-    return None if found is None else tuple(found)
+    match = call.attributes.get("axes")
+    return None if match is None else tuple(match)
 
 
 def _squeeze(call: OperatorCall, x: Value, axes: Value | None = None) -> Value:
@@ -76,10 +76,10 @@ def _squeeze(call: OperatorCall, x: Value, axes: Value | None = None) -> Value:
 
 
 def _unsqueeze(call: OperatorCall, x: Value, axes: Value | None = None) -> Value:
-    found = _axes(call, axes)
-    if found is None:
+    result = _axes(call, axes)
+    if result is None:
         raise ShapeError("Unsqueeze: axes are missing")
-    return call(Unsqueeze(found), x)
+    return call(Unsqueeze(result), x)
 
 
 def _expand(call: OperatorCall, x: Value, shape: Value) -> Value:
@@ -415,8 +415,8 @@ def _reverse_sequence(call: OperatorCall, x: Value, lengths: Value) -> Value:
     first = np.arange(samples).reshape(across) * (steps if batch == 0 else 1)
     row = call.pointwise(BACKWARDS, at, call.constant(first, np.int32), length, apart)
     rows = call.reshape(x, (shape[0] * shape[1], *shape[2:]))
-    found = call(Gather(0), rows, call.reshape(row, (shape[0] * shape[1],)))
-    return call.reshape(found, shape)
+    result = call(Gather(0), rows, call.reshape(row, (shape[0] * shape[1],)))
+    return call.reshape(result, shape)
 
 
 def _tensor_scatter(

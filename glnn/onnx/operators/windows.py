@@ -76,9 +76,9 @@ def pads(
         return split_padding(totals, upper=mode == "SAME_UPPER")
     if mode != "NOTSET":
         raise ShapeError(f"{call.name}: auto_pad {mode!r} is not known")
-    found = tuple(call.get("pads", (0,) * (2 * count)))
-    check(call.name, pads=(found, 2 * count, 0))
-    return found[:count], found[count:]
+    result = tuple(call.get("pads", (0,) * (2 * count)))
+    check(call.name, pads=(result, 2 * count, 0))
+    return result[:count], result[count:]
 
 
 def split_padding(totals: Sequence[int], *, upper: bool) -> tuple[Sizes, Sizes]:
@@ -245,27 +245,27 @@ def _max_unpool(call: OperatorCall, x: Value, places: Value, shape: Value | None
     """Put each number to its index in its own channel, zeros elsewhere."""
     n, c, *sizes = x.type.shape
     windows = windows_of(call, tuple(sizes), call.need("kernel_shape"))
-    found = tuple(
+    result = tuple(
         (size - 1) * s - before - after + k
         for size, s, before, after, k in zip(
             sizes, windows.stride, windows.before, windows.after, windows.kernel, strict=True
         )
     )
-    whole = found if shape is None else call.integers(shape, "output_shape")[2:]
+    whole = result if shape is None else call.integers(shape, "output_shape")[2:]
     if places.type.shape != x.type.shape:
         raise ShapeError(f"MaxUnpool: indices must be as {x.type}, got {places.type}")
-    planes, count = n * c, prod(found)
+    planes, count = n * c, prod(result)
     first = call.constant(np.arange(planes)[:, None] * count, np.int32)
     flat = call.cast(call.reshape(places, (planes, prod(sizes))), DType.int32)
     index = call.pointwise("a - b", flat, first)
     zeros = call(Expand((planes, count)), call.constant(0, x.type.dtype.numpy))
     numbers = call.reshape(x, (planes, prod(sizes)))
     y = call(ScatterElements(1), zeros, index, numbers)
-    y = call.reshape(y, (n, c, *found))
-    if whole == found:
+    y = call.reshape(y, (n, c, *result))
+    if whole == result:
         return y
-    after = tuple(m - k for m, k in zip(whole, found, strict=True))
-    return call(Pad((0,) * (len(found) + 2), (0, 0, *after)), y)
+    after = tuple(m - k for m, k in zip(whole, result, strict=True))
+    return call(Pad((0,) * (len(result) + 2), (0, 0, *after)), y)
 
 
 TABLE = 32  # bytes for each tap of each window, with those of temporary arrays

@@ -54,10 +54,10 @@ def type_of(dtype: np.dtype[Any]) -> str:
     """
     if dtype.kind in "UO":
         return "tensor(string)"
-    found = _NAMES.get(dtype.name)
-    if found is None or dtype.kind == "c":
+    match = _NAMES.get(dtype.name)
+    if match is None or dtype.kind == "c":
         raise RuntimeError(f"Numpy_type {dtype.num} can't be converted to MLDataType.")
-    return found
+    return match
 
 
 def dtype_of(type: object) -> np.dtype[Any]:
@@ -70,11 +70,11 @@ def dtype_of(type: object) -> np.dtype[Any]:
             return [*NUMPY.values()][range(1, 1 + len(NUMPY)).index(type)].numpy
         if isinstance(type, str) and type.startswith("tensor("):
             return NUMPY[type[7:-1]].numpy
-        found: np.dtype[Any] = np.dtype(type)  # type: ignore[call-overload]
+        result: np.dtype[Any] = np.dtype(type)  # type: ignore[call-overload]
     except (GlnnError, KeyError, TypeError, ValueError):
         raise RuntimeError(f"{shown(type)} is not the type of a tensor's numbers") from None
-    type_of(found)
-    return found
+    type_of(result)
+    return result
 
 
 def ort_type(type: str) -> str:
@@ -176,17 +176,17 @@ def _parse_graph(data: Bytes, start: int, end: int) -> _Graph:
         elif number == GRAPH_DESCRIPTION:
             description = _str(data, at, stop)
         elif number in (INPUT, OUTPUT):
-            value, found = _parse_value(data, at, stop)
-            if found is not None and value not in dims:
-                dims[value] = tuple(dim for dim, _ in found)
+            value, result = _parse_value(data, at, stop)
+            if result is not None and value not in dims:
+                dims[value] = tuple(dim for dim, _ in result)
                 if number == INPUT:
-                    denotations[value] = tuple(denotation for _, denotation in found)
+                    denotations[value] = tuple(denotation for _, denotation in result)
     return name, description, dims, denotations
 
 
 def _parse_value(data: Bytes, start: int, end: int) -> tuple[str, list[tuple[Dim, str]] | None]:
     """The name of a value and its dimensions with their denotations; None where not said."""
-    name, found = "", None
+    name, matches = "", None
     for number, at, stop, _ in _fields(data, start, end):
         if number == VALUE_NAME:
             name = _str(data, at, stop)
@@ -197,8 +197,8 @@ def _parse_value(data: Bytes, start: int, end: int) -> tuple[str, list[tuple[Dim
                 ):
                     if part == SHAPE:
                         dims = _fields(data, shape, shape_end)
-                        found = [_parse_dim(data, s, e) for n, s, e, _ in dims if n == DIM]
-    return name, found
+                        matches = [_parse_dim(data, s, e) for n, s, e, _ in dims if n == DIM]
+    return name, matches
 
 
 def _parse_dim(data: Bytes, start: int, end: int) -> tuple[Dim, str]:
@@ -268,14 +268,14 @@ def read_header(model: str | bytes) -> Header:
     try:
         if _is_ort(model):
             raise Fail.from_text(f"{where}glnn reads .onnx files; this one is of ORT format")
-        found = header_from_file(model) if isinstance(model, str) else header_from_bytes(model)
+        result = header_from_file(model) if isinstance(model, str) else header_from_bytes(model)
     except (ValueError, OSError):
         failed = "Failed to load model because protobuf parsing failed."
         text = f"{where}Protobuf parsing failed." if where else failed
         raise InvalidProtobuf.from_text(text) from None
-    if not found.graph:
+    if not result.graph:
         raise InvalidArgument.from_text(f"{where}No graph was found in the protobuf.")
-    return found
+    return result
 
 
 def _is_ort(model: str | bytes) -> bool:

@@ -390,12 +390,12 @@ class Core:
 
     def _sizes_by_denotation(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return the sizes of input dimensions whose denotation is in `sizes`."""
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for name, denotations in self._header.denotations.items():
             for dim, denotation in zip(self._header.dims[name], denotations, strict=True):
                 if denotation in sizes and isinstance(dim, str):
-                    found[dim] = sizes[denotation]
-        return found
+                    result[dim] = sizes[denotation]
+        return result
 
     def _names(self, output_names: object) -> list[str]:
         """The outputs to compute: all where none is named. Raises TypeError, InvalidArgument."""
@@ -520,18 +520,18 @@ def _open(
             model = file.read()
     arguments = dict(choice.options)
     try:
-        found = session.InferenceSession(model, **arguments)
+        result = session.InferenceSession(model, **arguments)
         if options._initializers:
             arrays = {name: value.numpy() for name, value in options._initializers.items()}
-            made = getattr(found.model, "with_parameters", None)
+            made = getattr(result.model, "with_parameters", None)
             if made is None:
                 raise Fail.from_text(f"{where}only an .onnx model takes initializers")
-            found = session.InferenceSession(made(arrays), **arguments)
+            result = session.InferenceSession(made(arrays), **arguments)
     except ModelError as error:
         raise Fail.from_text(f"{where}{error}") from None
     except GlnnError as error:
         raise convert_error(error) from None
-    return found
+    return result
 
 
 def _output(result: Any) -> Any:
@@ -708,8 +708,8 @@ def _array_at(pointer: int, element_type: Any, shape: Sequence[int]) -> Array:
     if not nbytes:
         return np.empty(sizes, dtype)
     memory = (ctypes.c_char * nbytes).from_address(int(pointer))
-    found: Array = np.ndarray(sizes, dtype, memoryview(memory))
-    return found
+    result: Array = np.ndarray(sizes, dtype, memoryview(memory))
+    return result
 
 
 def get_ort_device_type(device_type: str) -> int:

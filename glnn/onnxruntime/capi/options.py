@@ -60,7 +60,7 @@ def choose_providers(providers: object, provider_options: object) -> ProviderCho
     except ValueError as error:
         warnings.warn(f"{error} {list(PROVIDERS)} are taken instead.", UserWarning, stacklevel=4)
         return ProviderChoice()
-    found: dict[str, Mapping[str, Any]] = {}
+    result: dict[str, Mapping[str, Any]] = {}
     for name, options in pairs:
         if name not in PROVIDERS:
             warnings.warn(
@@ -69,12 +69,12 @@ def choose_providers(providers: object, provider_options: object) -> ProviderCho
                 UserWarning,
                 stacklevel=4,
             )
-        elif name in found:
+        elif name in result:
             text = f"Duplicate provider '{name}' encountered, ignoring."
             warnings.warn(text, UserWarning, stacklevel=4)
         else:
-            found[name] = options
-    return ProviderChoice(tuple(found), _check_options(found.get(GLNN, {})))
+            result[name] = options
+    return ProviderChoice(tuple(result), _check_options(result.get(GLNN, {})))
 
 
 def check_and_normalize_provider_args(
@@ -84,11 +84,11 @@ def check_and_normalize_provider_args(
 
     Raises ValueError where they are not given as ONNX Runtime takes them.
     """
-    found: dict[str, dict[str, str]] = {}
+    result: dict[str, dict[str, str]] = {}
     for name, options in _pairs(providers, provider_options):
-        if name in available_provider_names and name not in found:
-            found[name] = {str(key): str(value) for key, value in options.items()}
-    return list(found), list(found.values())
+        if name in available_provider_names and name not in result:
+            result[name] = {str(key): str(value) for key, value in options.items()}
+    return list(result), list(result.values())
 
 
 def _pairs(providers: object, provider_options: object) -> list[tuple[str, Mapping[str, Any]]]:
@@ -127,19 +127,19 @@ def _pair(one: object) -> tuple[str, Mapping[str, Any]]:
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of glnn's provider. Raises ValueError for one that it has not."""
-    found = {name: value for name, value in options.items() if name not in REPORTED_OPTIONS}
-    for name in found:
+    matches = {name: value for name, value in options.items() if name not in REPORTED_OPTIONS}
+    for name in matches:
         if name not in OPTIONS:
             raise ValueError(f"{GLNN} has no option {shown(name)}: it takes {', '.join(OPTIONS)}")
-    if isinstance(found.get("fused"), str):  # ONNX Runtime's own are texts
-        found["fused"] = found["fused"].lower() not in ("0", "false", "")
-    if isinstance(found.get("max_batch"), str):
+    if isinstance(matches.get("fused"), str):  # ONNX Runtime's own are texts
+        matches["fused"] = matches["fused"].lower() not in ("0", "false", "")
+    if isinstance(matches.get("max_batch"), str):
         try:
-            found["max_batch"] = int(found["max_batch"])
+            matches["max_batch"] = int(matches["max_batch"])
         except ValueError:
-            got = shown(found["max_batch"])
+            got = shown(matches["max_batch"])
             raise ValueError(f"{GLNN}: max_batch must be a whole number, got {got}") from None
-    return found
+    return matches
 
 
 MAX_KEY, MAX_VALUE = 1024, 4096

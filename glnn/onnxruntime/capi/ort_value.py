@@ -301,10 +301,10 @@ class OrtValue:
         return self._content
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        found = self._array()
-        if dtype is not None and found.dtype != dtype:
-            return found.astype(dtype)
-        return found.copy() if copy else found
+        result = self._array()
+        if dtype is not None and result.dtype != dtype:
+            return result.astype(dtype)
+        return result.copy() if copy else result
 
     def __dlpack__(self, *, stream: object = None) -> Any:
         return self._array().__dlpack__()
@@ -368,7 +368,7 @@ class RunInputs:
 
         Raises InvalidArgument for what does not fit, RuntimeError for what is no tensor at all.
         """
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         fresh: list[str] = []
         for name, value in inputs.items():
             like = self._fitted.get(name)
@@ -376,12 +376,12 @@ class RunInputs:
             if not known:
                 value = self._array(name, value)
                 fresh.append(name)
-            found[name] = value
+            result[name] = value
         for name in fresh:
-            found[name] = value = self._check_value(name, found[name])
+            result[name] = value = self._check_value(name, result[name])
             if type(value) is np.ndarray and value is inputs[name]:
                 self._fitted[name] = value.shape, value.dtype
-        return found
+        return result
 
     def _array(self, name: str, value: Any) -> Any:
         """Return `value` as an array, or as it is where the input is no tensor."""
@@ -459,9 +459,9 @@ def _texts(value: Array) -> Array:
     if all(type(one) is str for one in value.flat):
         return value
     made = [one.decode() if isinstance(one, bytes) else str(one) for one in value.flat]
-    found = np.empty(len(made), object)
-    found[:] = made
-    return found.reshape(value.shape)
+    result = np.empty(len(made), object)
+    result[:] = made
+    return result.reshape(value.shape)
 
 
 def _from_list(value: list[Any], dtype: np.dtype[Any]) -> Array:
@@ -470,9 +470,9 @@ def _from_list(value: list[Any], dtype: np.dtype[Any]) -> Array:
     """
     if dtype.kind == "O":
         return np.array(np.array(value).astype(str), object)
-    found = np.array(value)
-    if dtype.kind in "iu" and found.size and found.dtype.kind in "iuf":
+    result = np.array(value)
+    if dtype.kind in "iu" and result.size and result.dtype.kind in "iuf":
         limits = np.iinfo(dtype)
-        if not (found.min() >= limits.min and found.max() <= limits.max):
+        if not (result.min() >= limits.min and result.max() <= limits.max):
             raise OverflowError
-    return found.astype(dtype)
+    return result.astype(dtype)

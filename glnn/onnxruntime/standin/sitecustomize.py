@@ -42,8 +42,8 @@ class LateFinder:
             text = f"{sys.executable} has no glnn: its onnxruntime is ONNX Runtime, if it has that"
             warn(text, RuntimeWarning, stacklevel=2)
             return None
-        found: ModuleSpec | None = shim.Finder().find_spec(name) if shim.install() else None
-        return found
+        result: ModuleSpec | None = shim.Finder().find_spec(name) if shim.install() else None
+        return result
 
 
 def run_hidden_sitecustomize() -> None:

@@ -138,13 +138,13 @@ class IOBindingHelper:
         return_numpy: bool = True,
     ) -> list[Any]:
         """The outputs of a run, copied from their buffers: arrays, or tensors."""
-        found: list[Array | Any] = []
+        result: list[Array | Any] = []
         for one in ort_session.get_outputs():
             shape = list(output_shapes[one.name])
             buffer = output_buffers[one.name][: int(np.prod(shape))]
             tensor = buffer.reshape(shape).clone().detach()
-            found.append(tensor.numpy() if return_numpy else tensor)
-        return found
+            result.append(tensor.numpy() if return_numpy else tensor)
+        return result
 
 
 def _all(session: Any) -> list[Any]:
@@ -165,7 +165,7 @@ def _check_number_type(ort_type: str) -> None:
 
 def _torch(name: str) -> Any:
     """Return torch's dtype by NumPy's name."""
-    found = getattr(import_module("torch"), name, None)
-    if found is None:
+    result = getattr(import_module("torch"), name, None)
+    if result is None:
         raise ValueError(f"{name} not found in map")
-    return found
+    return result
