@@ -88,11 +88,11 @@ def convert(
 
 
 def _model(
-    source: str, target: str, format: str, weights: str | None, said: Mapping[str, str]
+    source: str, target: str, format: str, weights: str | None, extra: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Write a model, and say which. said: what is added to its metadata."""
+    """Write a model, and say which. extra: what is added to its metadata."""
     model = load_with(source, weights)
-    model = replace(model, metadata={**model.metadata, **said}) if said else model
+    model = replace(model, metadata={**model.metadata, **extra}) if extra else model
     model.save(target, format)
     return {
         "model": model.name,

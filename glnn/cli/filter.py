@@ -61,11 +61,11 @@ def find_pairs(source: str, target: str) -> list[PicturePair]:
     return made
 
 
-def _check(made: Sequence[PicturePair]) -> None:
+def _check(pairs: Sequence[PicturePair]) -> None:
     """Raise ModelError where a picture would be lost, or cannot be written as it is called."""
-    read = {pair.source.resolve() for pair in made}
+    read = {pair.source.resolve() for pair in pairs}
     written: set[Path] = set()
-    for pair in made:
+    for pair in pairs:
         check_picture(pair.target)
         if pair.target.resolve() in read:
             raise ModelError(f"{pair.target}: IN and OUT are the same file")

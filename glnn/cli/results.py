@@ -247,7 +247,7 @@ class Classes:
     """The samples' names."""
     best: list[list[Best]] = field(default_factory=list)
     """The classes of each sample, the best first."""
-    known: list[Any] = field(default_factory=list)
+    true_labels: list[Any] = field(default_factory=list)
     """The right class of each; None where it is not known."""
     notes: list[str] = field(default_factory=list)
     """Notes on how the samples were converted."""
@@ -267,7 +267,7 @@ class Classes:
         self.best += result
         self.names += inputs.names
         self.notes += inputs.notes
-        self.known += [None] * count if inputs.labels is None else list(inputs.labels)
+        self.true_labels += [None] * count if inputs.labels is None else list(inputs.labels)
         self.scored |= any(one.score != one.probability for row in result for one in row)
         for name, array in results.items():
             if name != self.output:
@@ -283,16 +283,16 @@ class Classes:
 
     def trim(self) -> None:
         """Forget samples of which not all was taken, as somebody interrupted it."""
-        count = min(len(self.names), len(self.best), len(self.known))
-        for one in (self.names, self.best, self.known):
+        count = min(len(self.names), len(self.best), len(self.true_labels))
+        for one in (self.names, self.best, self.true_labels):
             del one[count:]
 
     @property
     def accuracy(self) -> float | None:
         """The fraction of samples whose best class is right; None where a label is unknown."""
-        if not self.known or any(label is None for label in self.known):
+        if not self.true_labels or any(label is None for label in self.true_labels):
             return None
-        pairs = zip(self.best, self.known, strict=True)
+        pairs = zip(self.best, self.true_labels, strict=True)
         return float(np.mean([best[0].number == label for best, label in pairs]))
 
     def to_json(self) -> dict[str, Any]:
@@ -321,7 +321,7 @@ class Classes:
             out.say(f"accuracy {100 * accuracy:.2f}%")
 
     def _table(self) -> Table:
-        labelled = all(label is not None for label in self.known)
+        labelled = all(label is not None for label in self.true_labels)
         count = max(len(row) for row in self.best)
         ranks = [f"{i + 1}." for i in range(count)] if count > 1 else ["class"]
         value = "probability" if self.scored else "score"
@@ -329,7 +329,9 @@ class Classes:
         pairs = [column for i, head in enumerate(heads) for column in (head, figures(value, i))]
         first = [figures("label")] if labelled else []
         rows = Table((Column("input"), *first, *pairs))
-        for name, right, best in list(zip(self.names, self.known, self.best, strict=True))[:SHOWN]:
+        for name, right, best in list(zip(self.names, self.true_labels, self.best, strict=True))[
+            :SHOWN
+        ]:
             cells = [str(right)] if labelled else []
             for one in best:
                 cells += [one.name, f"{one.probability if self.scored else one.score:.4f}"]

@@ -437,7 +437,7 @@ def run(
 class RunResult:
     """The result of `glnn run`."""
 
-    found: Classes | Detections | RunOutputs
+    outputs: Classes | Detections | RunOutputs
     """The model's outputs."""
     dump: Dump | None
     """The dumped tensors."""
@@ -457,7 +457,7 @@ class RunResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain dicts, lists and numbers."""
-        said = self.found.to_json()
+        said = self.outputs.to_json()
         if self.source is not None and self.source.reader is not None:
             said |= {**self.source.reader.to_json(), "failed": list(self.source.failed)}
         said |= {} if self.drawn is None else self.drawn.to_json()
@@ -468,7 +468,7 @@ class RunResult:
         """Print what was found, and where."""
         about = _environment(session)
         software = f" (software: {about['software']}, on the CPU)" if about["software"] else ""
-        self.found.show(out, f"{about['backend']}: {about['device']}{software}")
+        self.outputs.show(out, f"{about['backend']}: {about['device']}{software}")
         if self.source is not None and self.source.failed:
             count = len(self.source.failed)
             out.say(f"could not be read: {count} picture{'' if count == 1 else 's'}, named above")

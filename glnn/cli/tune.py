@@ -186,7 +186,7 @@ def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[OpSpec]:
             say(f"--size: {text} is tuned as {given[key]}, being near it")
             continue
         problems[key], given[key] = spec, text
-    return sorted(problems.values(), key=lambda found: found.op.flops(found.shapes))
+    return sorted(problems.values(), key=lambda spec: spec.op.flops(spec.shapes))
 
 
 def _model_problems(

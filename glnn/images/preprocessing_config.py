@@ -192,21 +192,21 @@ def described(metadata: Mapping[str, str], outputs: Shapes = ()) -> Preprocessin
     return result if export is None else export.preprocessing
 
 
-def _onnx(said: Mapping[str, str]) -> Preprocessing | None:
+def _onnx(metadata: Mapping[str, str]) -> Preprocessing | None:
     """Return the preprocessing in ONNX's `Image.` entries; None without any."""
-    known = {"image.bitmappixelformat": FORMATS, "image.nominalpixelrange": RANGES}
-    asked: dict[str, Any] = {}
-    for key, values in known.items():
-        if key not in said:
+    keys = {"image.bitmappixelformat": FORMATS, "image.nominalpixelrange": RANGES}
+    options: dict[str, Any] = {}
+    for key, values in keys.items():
+        if key not in metadata:
             continue
-        if said[key] not in values:
+        if metadata[key] not in values:
             listed = ", ".join(values)
-            raise ModelError(f"metadata {key!r}: expected {listed}, got {shown(said[key])}")
-        asked |= values[said[key]]
-    if said.get("image.colorspacegamma", "srgb") != "srgb":
-        gamma = said["image.colorspacegamma"]
+            raise ModelError(f"metadata {key!r}: expected {listed}, got {shown(metadata[key])}")
+        options |= values[metadata[key]]
+    if metadata.get("image.colorspacegamma", "srgb") != "srgb":
+        gamma = metadata["image.colorspacegamma"]
         raise ModelError(f"metadata 'image.colorspacegamma': expected srgb, got {shown(gamma)}")
-    return Preprocessing(**asked) if known.keys() & said.keys() else None
+    return Preprocessing(**options) if keys.keys() & metadata.keys() else None
 
 
 def read_preprocessing(text: str) -> Preprocessing:

@@ -102,7 +102,7 @@ class GraphModel(Model):
     inputs: tuple[TensorInfo, ...] = ()
     outputs: tuple[str, ...] = ()
     name: str = "model"
-    given: Graph | None = None
+    imported_graph: Graph | None = None
     """The graph."""
     types: Mapping[str, TensorType] = field(default_factory=dict)
     """Types of the outputs, as far as they are known."""
@@ -115,13 +115,13 @@ class GraphModel(Model):
         object.__setattr__(self, "metadata", check_metadata(self.metadata, self.name))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        more = (self.metadata, self.given, self.types, self.source, self.passed)
+        more = (self.metadata, self.imported_graph, self.types, self.source, self.passed)
         return GraphModel, (self.nodes, self.inputs, self.outputs, self.name, *more)
 
     @cached_property
     def graph(self) -> Graph:
-        assert self.given is not None
-        return self.given
+        assert self.imported_graph is not None
+        return self.imported_graph
 
     def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
         """Write the model to `path`: see `Model.save`.
@@ -214,7 +214,9 @@ class GraphModel(Model):
         for name in ("graph", "tensors", "_weights"):
             vars(self).pop(name, None)
         self._calls.clear()
-        vars(self).update(given=result.given, types=result.types, source=result.source)
+        vars(self).update(
+            imported_graph=result.imported_graph, types=result.types, source=result.source
+        )
 
     def with_parameters(self, arrays: Mapping[str, Array]) -> GraphModel:
         """The same model with other numbers in parameters, which keep their shapes and types.

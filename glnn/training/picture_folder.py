@@ -36,7 +36,7 @@ class PictureFolder:
     """Names by the numbers of classes; empty for a number that has no folder and no name."""
     training: Sequence[tuple[Path, int]]
     """Files to train with, and their classes."""
-    held: Sequence[tuple[Path, int]] = ()
+    validation: Sequence[tuple[Path, int]] = ()
     """Files that are held out, those in a folder of such a name, and their classes."""
     failed: list[dict[str, str]] = field(default_factory=list)
     """Pictures that could not be read, and why: filled as they are read."""
@@ -95,7 +95,7 @@ class PictureFolder:
         become of one shape.
         """
         result = self._dataset(self.training, read)
-        return result, self._dataset(self.held, read) if self.held else None
+        return result, self._dataset(self.validation, read) if self.validation else None
 
     def _dataset(self, files: Sequence[tuple[Path, int]], read: Read) -> Dataset:
         x: Array | None = None

@@ -234,7 +234,7 @@ def test_what_was_taken_in_part_is_forgotten() -> None:
     found.best += found.best[:1]  # interrupted before the names came
     found.trim()
     assert found.to_json()["predictions"] == [0, 1]
-    assert len(found.best) == len(found.names) == len(found.known) == 2
+    assert len(found.best) == len(found.names) == len(found.true_labels) == 2
 
 
 def test_probabilities() -> None:

@@ -48,7 +48,7 @@ def test_classes_in_the_order_of_their_names(tmp_path: Path) -> None:
     (folder / "cat" / "notes.txt").write_text("x")
     (folder / ".hidden").mkdir()
     found = find(folder)
-    assert found.classes == ("cat", "dog", "owl") and not found.held
+    assert found.classes == ("cat", "dog", "owl") and not found.validation
     data, held = found.read(read)
     assert held is None and data.classes == found.classes
     assert data.y.tolist() == [0, 0, 0, 1, 1, 1, 2] and data.x.shape == (7, 1, 2, 2)

@@ -113,7 +113,7 @@ def sequence_construct(call: OperatorCall, *items: Value) -> Value:
     """A sequence of the operands."""
     if len({item.type.dtype for item in items}) != 1:
         raise ShapeError("SequenceConstruct: the operands must be of one type, at least one")
-    return _make(call, lambda *given: list(given), _sequence(items[0].type), *items)
+    return _make(call, lambda *arrays: list(arrays), _sequence(items[0].type), *items)
 
 
 def sequence_empty(call: OperatorCall) -> Value:
@@ -124,7 +124,7 @@ def sequence_empty(call: OperatorCall) -> Value:
 def sequence_at(call: OperatorCall, items: Value, position: Value) -> Value:
     """Return the item at a position; negative positions count from the end."""
     type = _inner(call, items, "seq")
-    return _make(call, lambda given, at: given[_place(given, at)], type, items, position)
+    return _make(call, lambda arrays, at: arrays[_place(arrays, at)], type, items, position)
 
 
 def sequence_insert(
@@ -158,7 +158,7 @@ def sequence_erase(call: OperatorCall, items: Value, position: Value | None = No
 def sequence_length(call: OperatorCall, items: Value) -> Value:
     """Return the number of items, an int64."""
     _inner(call, items, "seq")
-    return _make(call, lambda given: np.array(len(given)), TensorType((), DType.int64), items)
+    return _make(call, lambda arrays: np.array(len(arrays)), TensorType((), DType.int64), items)
 
 
 def split_to_sequence(call: OperatorCall, x: Value, split: Value | None = None) -> Value:
@@ -204,7 +204,7 @@ def optional(call: OperatorCall, value: Value | None = None) -> Value:
     """Return `value` as an optional value, which may be missing."""
     if value is not None:
         type = TensorType((), DType.object, f"optional({type_text(value.type)})")
-        return _make(call, lambda given: given, type, value)
+        return _make(call, lambda array: array, type, value)
     inner = type_text(type_of(call.need("type")))
     return _make(call, lambda: None, TensorType((), DType.object, f"optional({inner})"))
 
@@ -215,7 +215,7 @@ def optional_has_element(call: OperatorCall, value: Value | None = None) -> Valu
         return call.constant(np.array(False))
     if not value.type.holds.startswith("optional("):
         return call.constant(np.array(True))
-    return _make(call, lambda given: given is not None, TensorType((), DType.bool), value)
+    return _make(call, lambda array: array is not None, TensorType((), DType.bool), value)
 
 
 def optional_get_element(call: OperatorCall, value: Value) -> Value:

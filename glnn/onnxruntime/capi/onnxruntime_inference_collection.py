@@ -252,7 +252,7 @@ class Session:
             raise ValueError("IOBinding must be used with the session that created it.")
         iobinding._run(run_options)
 
-    def run_with_ortvaluevector(self, *given: object) -> None:
+    def run_with_ortvaluevector(self, *arguments: object) -> None:
         """Raise NotImplemented."""
         raise NotImplemented.from_text("glnn runs no vectors of values: run_with_ort_values does")
 

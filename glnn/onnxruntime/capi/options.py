@@ -299,7 +299,7 @@ class SessionOptions(_Options):
         for name, value in zip(names, values, strict=True):
             self.add_initializer(name, value)
 
-    def add_external_initializers_from_files_in_memory(self, *given: object) -> None:
+    def add_external_initializers_from_files_in_memory(self, *arguments: object) -> None:
         """Raise NotImplemented."""
         raise NotImplemented.from_text("glnn reads external data from the files that a model names")
 
