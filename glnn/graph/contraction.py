@@ -30,24 +30,24 @@ class Contraction(Operator):
         return (*self.inputs[:1], *self.parameters, *self.inputs[1:])
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        for name, one in given.items():
+        operands = self.named(types)
+        for name, one in operands.items():
             able = FLOATS + (DType.int8,) * (name in self.bytes)
             if one.dtype not in able:
                 texts = " or ".join(dtype.value for dtype in able)
                 raise ShapeError(f"{self.name}: {name} must be {texts}, got {one}")
-        return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
+        return (TensorType(self.shape_of({name: one.shape for name, one in operands.items()})),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         return (self.compute(self.float_operands(arrays)),)
 
     def float_operands(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
         """The operands' `arrays` by name, as floats."""
-        given = {name: as_float(array) for name, array in self.named(arrays).items()}
+        operands = {name: as_float(array) for name, array in self.named(arrays).items()}
         for name in self.bytes:
-            if given[name].dtype == np.int8:
-                given[name] = given[name].astype(given[self.inputs[0]].dtype)
-        return given
+            if operands[name].dtype == np.int8:
+                operands[name] = operands[name].astype(operands[self.inputs[0]].dtype)
+        return operands
 
     def cost(self, types: Types) -> Cost:
         return self.cost_of(self.named(types))

@@ -378,9 +378,9 @@ class Cell(Stateful):
         assert isinstance(op, RecurrentLayer)
         self._check(*inputs)
         more = (0, 1) if len(inputs[0].type.dims) == 1 else (0,)  # a step, and one sample
-        given = [add(Unsqueeze(more), value) for value in inputs]
+        operands = [add(Unsqueeze(more), value) for value in inputs]
         weights = (self.variable(scope, name) for name in self.shapes)
-        _, *ends = scope.expand(op, given[0], *weights, *given[1:])
+        _, *ends = scope.expand(op, operands[0], *weights, *operands[1:])
         h, *others = (add(Squeeze(more), value) for value in ends)
         return scope.named(h), *map(scope.further, self.more, others)
 

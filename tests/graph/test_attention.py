@@ -246,12 +246,12 @@ def test_the_layer(batch_first, rng) -> None:
 def test_it_is_for_those_that_gain(monkeypatch, rng) -> None:
     sizes = {"outputs": 1 << 14}
     (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "tiled")
-    assert kernel.suits(sizes, "NVIDIA") and not kernel.suits(sizes, "llvmpipe")
+    assert kernel.is_suited(sizes, "NVIDIA") and not kernel.is_suited(sizes, "llvmpipe")
     (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "direct")
     for name in ("Midgard", "Bifrost", "Valhall", "V3D", "Adreno", "NVIDIA", "llvmpipe", None):
         board = name not in ("NVIDIA", "llvmpipe", None)
-        assert kernel.suits(sizes | {"keys": 1024}, name) == board
-        assert not kernel.suits(sizes | {"keys": 1025}, name)
+        assert kernel.is_suited(sizes | {"keys": 1024}, name) == board
+        assert not kernel.is_suited(sizes | {"keys": 1025}, name)
     graph = made(plain)
     given = feeds(graph, rng)
     assert "attention" not in ops(graph, given)

@@ -35,10 +35,10 @@ class Concat(Operator):
         whole_numbers("concat", "axis", (self.axis,))
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        if not given:
+        operands = self.named(types)
+        if not operands:
             raise ShapeError("concat: the operand x0 is missing")
-        first, *others = given.items()
+        first, *others = operands.items()
         x0 = first[1]
         (axis,) = normalize_axes("concat", (self.axis,), len(x0.dims))
         if len(x0.dims) > MOST_RANK:
@@ -58,9 +58,9 @@ class Concat(Operator):
         return self.reduce_samples_of(shapes, shapes, count)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = [array for array in arrays if array is not None]
-        self.infer([TensorType.of(array) for array in given])
-        return (np.concatenate(given, self.axis),)
+        present = [array for array in arrays if array is not None]
+        self.infer([TensorType.of(array) for array in present])
+        return (np.concatenate(present, self.axis),)
 
     def specialize(self, types: Types) -> Reference:
         return lambda *arrays: (np.concatenate(arrays, self.axis),)

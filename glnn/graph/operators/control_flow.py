@@ -394,8 +394,8 @@ class Loop(Control):
 
     def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
         trips, condition, *rest = (*arrays, None, None)[: max(len(arrays), 2)]
-        given = [array for array in rest if array is not None]
-        carried, others = given[: self.carried], given[self.carried :]
+        present = [array for array in rest if array is not None]
+        carried, others = present[: self.carried], present[self.carried :]
         bounds = [x.shape[axis] for x, axis in zip(others, self.scanned, strict=False)]
         bounds += [] if trips is None else [int(trips.item())]
         going = condition is None or bool(condition.item())
@@ -407,7 +407,7 @@ class Loop(Control):
             rows.append(found[self.carried :])
             going = condition is None or bool(last.item())
         if not rows:
-            return (*carried, *self._empty_stacks(given))
+            return (*carried, *self._empty_stacks(present))
         return (*carried, *map(_stack, zip(*rows, strict=True)))
 
     def _empty_stacks(self, operands: Sequence[Array]) -> list[Array]:

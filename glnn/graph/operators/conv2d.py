@@ -237,8 +237,8 @@ class Conv2d(Convolving):
         return correlate(x, weight, (oh, ow), *geometry)
 
     def specialize(self, types: Types) -> Reference:
-        given = self.named(types)
-        x, weight = given["x"], given["weight"]
+        operands = self.named(types)
+        x, weight = operands["x"], operands["weight"]
         if self.prologue is not None or x.dtype is not weight.dtype:
             return self.reference
         geometry = self.stride, self.padding, self.dilation, self.groups

@@ -64,8 +64,8 @@ class Lookup(Operator):
         """The result by NumPy, for indices in range, none of which is negative."""
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        x, index = given["x"], given["index"]
+        operands = self.named(types)
+        x, index = operands["x"], operands["index"]
         check_index(self.display_name, index)
         dims = self.dims(x, index)
         if max(len(dims), len(x.dims), len(index.dims)) > MOST_RANK:
@@ -79,8 +79,8 @@ class Lookup(Operator):
         return (TensorType(dims, x.dtype),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = self.named(arrays)
-        x, index = given["x"], given["index"]
+        operands = self.named(arrays)
+        x, index = operands["x"], operands["index"]
         (result,) = self.infer([TensorType.of(x), TensorType.of(index)])
         if not prod(result.shape):
             return (np.zeros(result.shape, x.dtype),)
@@ -94,8 +94,8 @@ class Lookup(Operator):
 
     def cost(self, types: Types) -> Cost:
         count = prod(self.infer(types)[0].shape)
-        given = self.named(types)
-        return Cost(0, 8 * count + 4 * prod(given["index"].shape))
+        operands = self.named(types)
+        return Cost(0, 8 * count + 4 * prod(operands["index"].shape))
 
 
 @dataclass(frozen=True)

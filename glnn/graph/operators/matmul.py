@@ -66,8 +66,8 @@ class Matmul(Prologued):
         return np.asarray((matrices @ weight).reshape(len(x), weight.shape[-1]))
 
     def specialize(self, types: Types) -> Reference:
-        given = self.named(types)
-        x, weight = given["x"], given["weight"]
+        operands = self.named(types)
+        x, weight = operands["x"], operands["weight"]
         if self.prologue is not None or x.dtype is not weight.dtype:
             return self.reference
         if len(weight.shape) == 2:

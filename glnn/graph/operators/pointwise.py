@@ -52,25 +52,25 @@ class Pointwise(Operator):
         return self.expr.function if isinstance(self.expr, Call) else self.name
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        if len(given) != len(types) or not given or len(given) < self.expr.arity:
+        operands = self.named(types)
+        if len(operands) != len(types) or not operands or len(operands) < self.expr.arity:
             raise ShapeError(
                 f"pointwise: {self.expr.text()} needs {max(self.expr.arity, 1)} operands, "
-                f"got {len(given)}"
+                f"got {len(operands)}"
             )
-        for name, one in given.items():
+        for name, one in operands.items():
             if len(one.dims) > MOST_DIMS:
                 raise ShapeError(f"pointwise: {name} has more than {MOST_DIMS} dimensions: {one}")
-        shape = broadcast({name: one.shape for name, one in given.items()})
-        return (TensorType(shape, self.expr.infer([one.dtype for one in given.values()])),)
+        shape = broadcast({name: one.shape for name, one in operands.items()})
+        return (TensorType(shape, self.expr.infer([one.dtype for one in operands.values()])),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = [array for array in arrays if array is not None]
-        if any(is_symbolic(array) for array in given):
-            return (self.expr.evaluate(*given),)
-        dtype = self.result_dtype([DType.of(array) for array in given])
-        shape = np.broadcast_shapes(*(array.shape for array in given))
-        return (evaluated(self.expr, given, shape, dtype.numpy),)
+        present = [array for array in arrays if array is not None]
+        if any(is_symbolic(array) for array in present):
+            return (self.expr.evaluate(*present),)
+        dtype = self.result_dtype([DType.of(array) for array in present])
+        shape = np.broadcast_shapes(*(array.shape for array in present))
+        return (evaluated(self.expr, present, shape, dtype.numpy),)
 
     def specialize(self, types: Types) -> Reference:
         there = [one for one in types if one is not None]
@@ -104,9 +104,9 @@ class Pointwise(Operator):
         return None if narrow is None else Pointwise(narrow)
 
     def cost(self, types: Types) -> Cost:
-        given = [one for one in types if one is not None]
-        count = prod(broadcast(self.named([one.shape for one in given])))
-        words = sum(one.dtype.words(prod(one.shape)) for one in given)
+        present = [one for one in types if one is not None]
+        count = prod(broadcast(self.named([one.shape for one in present])))
+        words = sum(one.dtype.words(prod(one.shape)) for one in present)
         return Cost(self.expr.flops * count, 4 * (count + words))
 
     def shape_of(self, shapes: Shapes) -> Shape:

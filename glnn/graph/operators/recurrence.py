@@ -29,11 +29,11 @@ class StateOperator(Operator):
         return ("x", *self.parameters, "state")
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        for name, one in given.items():
+        operands = self.named(types)
+        for name, one in operands.items():
             if one.dtype is not DType.float32:
                 raise ShapeError(f"{self.name}: {name} must be float32, got {one}")
-        return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
+        return (TensorType(self.shape_of({name: one.shape for name, one in operands.items()})),)
 
 
 class Recurrent(StateOperator):
@@ -52,9 +52,11 @@ class Recurrent(StateOperator):
         """Compute `result` with the arrays of `units`; called within `np.errstate`."""
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = self.named(arrays)
-        x, weight, state = (given[name] for name in self.operands)
-        result = np.empty(self.shape_of({name: one.shape for name, one in given.items()}), x.dtype)
+        operands = self.named(arrays)
+        x, weight, state = (operands[name] for name in self.operands)
+        result = np.empty(
+            self.shape_of({name: one.shape for name, one in operands.items()}), x.dtype
+        )
         with np.errstate(all="ignore"):
             units = self.units_of(x.shape, weight.shape, state.shape, x.dtype)
             self.perform(units, x, weight, state, result)
@@ -213,12 +215,12 @@ class RecurrentStep(Recurrent):
         units.run((now,), weight, state, (result,), self.summed, self.units)
 
     def cost(self, types: Types) -> Cost:
-        given = {name: one.shape for name, one in self.named(types).items()}
-        d, _, b, i, h = given["x"]
-        sums = b * prod(given["weight"])
+        operands = {name: one.shape for name, one in self.named(types).items()}
+        d, _, b, i, h = operands["x"]
+        sums = b * prod(operands["weight"])
         each = sum(expr.flops for expr in self.exprs)
-        result = prod(self.shape_of(given))
-        moved = prod(given["weight"]) + prod(given["state"]) + d * b * i * h + result
+        result = prod(self.shape_of(operands))
+        moved = prod(operands["weight"]) + prod(operands["state"]) + d * b * i * h + result
         return Cost(2 * sums + d * b * h * each, 4 * moved)
 
     def depth(self, shapes: Shapes) -> int:
@@ -311,11 +313,11 @@ class Recurrence(Recurrent):
             units.run(inputs, weight[own], state[own], result[:, own], self.summed, self.units)
 
     def cost(self, types: Types) -> Cost:
-        given = {name: one.shape for name, one in self.named(types).items()}
-        _, t, b, _, h = given["x"]
-        chains, each = given["state"][0], sum(expr.flops for expr in self.exprs)
-        sums = t * b * prod(given["weight"])
-        moved = sum(map(prod, given.values())) + prod(self.shape_of(given))
+        operands = {name: one.shape for name, one in self.named(types).items()}
+        _, t, b, _, h = operands["x"]
+        chains, each = operands["state"][0], sum(expr.flops for expr in self.exprs)
+        sums = t * b * prod(operands["weight"])
+        moved = sum(map(prod, operands.values())) + prod(self.shape_of(operands))
         return Cost(2 * sums + t * chains * b * h * each, 4 * moved)
 
     def depth(self, shapes: Shapes) -> int:
@@ -374,10 +376,10 @@ class PhasedRecurrence(StateOperator):
         return x[1], *state
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = self.named(arrays)
-        shapes = {name: array.shape for name, array in given.items()}
+        operands = self.named(arrays)
+        shapes = {name: array.shape for name, array in operands.items()}
         with np.errstate(all="ignore"):
-            return (self._perform(self._units(shapes, given["x"].dtype), **given),)
+            return (self._perform(self._units(shapes, operands["x"].dtype), **operands),)
 
     def specialize(self, types: Types) -> Reference:
         shapes = {name: type.shape for name, type in self.named(types).items()}
@@ -427,9 +429,9 @@ class PhasedRecurrence(StateOperator):
         return result
 
     def cost(self, types: Types) -> Cost:
-        given = {name: one.shape for name, one in self.named(types).items()}
-        d, t, b, _, h = given["x"]
-        sums = t * b * (prod(given["first_weight"]) + prod(given["second_weight"]))
+        operands = {name: one.shape for name, one in self.named(types).items()}
+        d, t, b, _, h = operands["x"]
+        sums = t * b * (prod(operands["first_weight"]) + prod(operands["second_weight"]))
         each = sum(expr.flops for op in (self.first, self.second) for expr in op.exprs)
-        moved = sum(map(prod, given.values())) + prod(self.shape_of(given))
+        moved = sum(map(prod, operands.values())) + prod(self.shape_of(operands))
         return Cost(2 * sums + t * d * b * h * each, 4 * moved)

@@ -106,10 +106,10 @@ class Reduce(Operator):
         return (self.parts, *dims) if self.parts else dims
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = [array for array in arrays if array is not None]
-        (result,) = self.infer([TensorType.of(array) for array in given])
-        axes = axes_of("reduce", self.axes, given[0].ndim)
-        values = np.broadcast_to(self.prologue.evaluate(*given), given[0].shape)
+        present = [array for array in arrays if array is not None]
+        (result,) = self.infer([TensorType.of(array) for array in present])
+        axes = axes_of("reduce", self.axes, present[0].ndim)
+        values = np.broadcast_to(self.prologue.evaluate(*present), present[0].shape)
         if not self.parts:
             count = prod(values.shape[axis] for axis in axes)
             whole = _reduce(self._base, values, axes)
@@ -126,14 +126,14 @@ class Reduce(Operator):
         return (np.stack(found).reshape(result.shape),)
 
     def specialize(self, types: Types) -> Reference:
-        given = [one for one in types if one is not None]
+        present = [one for one in types if one is not None]
         wanted = self.infer(types)[0].dtype.numpy
-        before = CompiledExpression.of(self.prologue, tuple(one.dtype.numpy for one in given))
+        before = CompiledExpression.of(self.prologue, tuple(one.dtype.numpy for one in present))
         kind = before.dtype.kind
         if self.parts or kind != "f" or (not before.fresh and self.prologue != X):
             return self.reference
         axes, after = (
-            axes_of("reduce", self.axes, len(given[0].dims)),
+            axes_of("reduce", self.axes, len(present[0].dims)),
             CompiledExpression.of(self.finish, (before.dtype,)),
         )
         exact = np.dtype(np.float64) if before.dtype == np.float32 else before.dtype
@@ -187,11 +187,11 @@ class Reduce(Operator):
         return Interval.of_type(dtype) if found is None else found.stored(dtype), dtype
 
     def cost(self, types: Types) -> Cost:
-        given = [one for one in types if one is not None]
+        present = [one for one in types if one is not None]
         (result,) = self.infer(types)
-        flops = prod(given[0].shape) * (1 + self.prologue.calls)
+        flops = prod(present[0].shape) * (1 + self.prologue.calls)
         flops += prod(result.shape) * self.finish.calls
-        moved = (prod(t.shape) * t.dtype.numpy.itemsize for t in (*given, result))
+        moved = (prod(t.shape) * t.dtype.numpy.itemsize for t in (*present, result))
         return Cost(flops, sum(moved))
 
     def depth(self, shapes: Shapes) -> int:
@@ -240,15 +240,15 @@ class Reduce(Operator):
 
     def _operands(self, types: Types) -> list[TensorType]:
         """The operands. Raises ShapeError unless there are some, and all broadcast to the first."""
-        given = [one for one in types if one is not None]
-        if not given or self.prologue.arity > len(given):
-            raise ShapeError(f"reduce: {self.prologue.text()} of {len(given)} operands")
-        for i, one in enumerate(given[1:], 1):
-            lined = given[0].dims[len(given[0].dims) - len(one.dims) :]
+        present = [one for one in types if one is not None]
+        if not present or self.prologue.arity > len(present):
+            raise ShapeError(f"reduce: {self.prologue.text()} of {len(present)} operands")
+        for i, one in enumerate(present[1:], 1):
+            lined = present[0].dims[len(present[0].dims) - len(one.dims) :]
             fits = all(dim in (1, whole) for dim, whole in zip(one.dims, lined, strict=False))
-            if len(one.dims) > len(given[0].dims) or not fits:
-                raise ShapeError(f"reduce: x{i}, {one}, does not broadcast to x0, {given[0]}")
-        return given
+            if len(one.dims) > len(present[0].dims) or not fits:
+                raise ShapeError(f"reduce: x{i}, {one}, does not broadcast to x0, {present[0]}")
+        return present
 
 
 def check_axes(op: str, axes: object) -> None:

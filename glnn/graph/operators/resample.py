@@ -41,8 +41,8 @@ class Resample(Operator):
         return ("x", "index", "weight")
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        x, index, weight = given["x"], given["index"], given["weight"]
+        operands = self.named(types)
+        x, index, weight = operands["x"], operands["index"], operands["weight"]
         (axis,) = normalize_axes(self.name, (self.axis,), len(x.dims))
         if index.dtype is not DType.int32 or len(index.dims) != 2 or 0 in index.dims[:1]:
             raise ShapeError(f"resample: index must be int32 (taps, count), got {index}")
@@ -57,14 +57,14 @@ class Resample(Operator):
         return (*x[:axis], count, *x[axis + 1 :])
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = self.named(arrays)
-        x, index = given["x"], given["index"]
+        operands = self.named(arrays)
+        x, index = operands["x"], operands["index"]
         self.infer([TensorType.of(array) for array in arrays if array is not None])
         result = np.zeros(self.shape_of({"x": x.shape, "index": index.shape}), x.dtype)
         axis, inner = self.axis % x.ndim, self._inner({"x": x.shape})
         before, count = prod(x.shape[:axis]), index.shape[1]
         x, sums = x.reshape(before, x.shape[axis], inner), result.reshape(before, count, inner)
-        weight = given["weight"].astype(x.dtype, copy=False)[..., None]
+        weight = operands["weight"].astype(x.dtype, copy=False)[..., None]
         with np.errstate(all="ignore"):
             for part in runs(before, count * inner):
                 for at, share in zip(index, weight, strict=True):
@@ -72,10 +72,10 @@ class Resample(Operator):
         return (result,)
 
     def cost(self, types: Types) -> Cost:
-        given = self.named(types)
-        count = prod(self.shape_of({name: one.shape for name, one in given.items()}))
-        taps = given["index"].shape[0]
-        moved = count + prod(given["x"].shape) + 2 * prod(given["index"].shape)
+        operands = self.named(types)
+        count = prod(self.shape_of({name: one.shape for name, one in operands.items()}))
+        taps = operands["index"].shape[0]
+        moved = count + prod(operands["x"].shape) + 2 * prod(operands["index"].shape)
         return Cost(2 * taps * count, 4 * moved)
 
     def shrink(self, shapes: Shapes) -> Shapes:

@@ -102,8 +102,8 @@ class Scatter(Put):
         """Raise ShapeError where the shapes do not go together."""
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        x, index, updates = given["x"], given["index"], given["updates"]
+        operands = self.named(types)
+        x, index, updates = operands["x"], operands["index"], operands["updates"]
         self.check(x, index, updates)
         self.fits(x, index, updates)
         if len(constants) > 1 and constants[1] is not None:
@@ -111,8 +111,8 @@ class Scatter(Put):
         return (x,)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = self.named(arrays)
-        x, index, updates = given["x"], given["index"], given["updates"]
+        operands = self.named(arrays)
+        x, index, updates = operands["x"], operands["index"], operands["updates"]
         self.infer([TensorType.of(array) for array in (x, index, updates)])
         result = np.array(x)
         if updates.size:
@@ -199,8 +199,8 @@ class ScatterSorted(Put):
     reduction: Reduction = "none"
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        x, index, updates = given["x"], given["index"], given["updates"]
+        operands = self.named(types)
+        x, index, updates = operands["x"], operands["index"], operands["updates"]
         self.check(x, index, updates)
         count = prod(x.shape[: self.leading]) + 1
         rest = x.shape[self.leading :]
@@ -210,8 +210,8 @@ class ScatterSorted(Put):
         return (x,)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = self.named(arrays)
-        x, index, updates = given["x"], given["index"], given["updates"]
+        operands = self.named(arrays)
+        x, index, updates = operands["x"], operands["index"], operands["updates"]
         self.infer([TensorType.of(array) for array in (x, index, updates)])
         count, rest = prod(x.shape[: self.leading]), x.shape[self.leading :]
         rows, result = updates.reshape(-1, *rest), np.array(x).reshape(count, *rest)
