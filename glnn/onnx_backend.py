@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends import open_backend
-from glnn.compiler.cut import outlined
+from glnn.compiler.partitioned_graph import find_hosted
 from glnn.errors import GlnnError, ModelError
 from glnn.model.load import load, load_bytes
 from glnn.session import InferenceSession
@@ -128,7 +128,7 @@ def supports(
     }
     loaded.check({name: type.shape for name, type in types.items()})
     opened = open_backend(backend, gpu=gpu, limits=limits)
-    hosted = outlined(loaded.graph, opened, types) if opened.device else ()
+    hosted = find_hosted(loaded.graph, opened, types) if opened.device else ()
     found = []
     for node in loaded.graph.nodes:
         own = [h for h in hosted if h.layer == node.name or h.layer.startswith(f"{node.name}/")]

@@ -37,7 +37,7 @@ from glnn.types import Shape
 if TYPE_CHECKING:
     from glnn.backends import Backend
     from glnn.compiler import Executor, Plan
-    from glnn.compiler.fastest import Fastest
+    from glnn.compiler.backend_autotune import Fastest
     from glnn.compiler.session_states import SessionStates
     from glnn.gl import Device
     from glnn.model import Model

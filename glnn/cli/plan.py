@@ -21,9 +21,9 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
-from glnn.compiler.cut import single
 from glnn.compiler.executor import missing_numbers
 from glnn.compiler.memory_budget import Outline, Reason, reasons
+from glnn.compiler.partitioned_graph import single_plan_graph
 from glnn.compiler.step import Step
 from glnn.errors import ShapeError
 from glnn.graph.passes import Pass
@@ -88,7 +88,7 @@ def plan(
     types = loaded.graph.input_types(shapes)
     told = loaded.graph.shape_input_arrays(read)
     try:
-        graph = single(loaded.graph, types, told)
+        graph = single_plan_graph(loaded.graph, types, told)
     except ShapeError as error:
         raise ShapeError(f"{error}{missing_numbers(loaded.graph, types, told)}") from None
     opened = open_backend(backend, gpu=gpu, limits=limits)

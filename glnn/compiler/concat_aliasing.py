@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Entry, Task, Tensor
+from glnn.compiler.task import ScheduledOp, Task, Tensor
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.index_map import Axis
 from glnn.graph.operators.concat import Concat
@@ -34,15 +34,15 @@ COPYING = "images"
 """The kernel that copies what nobody can place: it takes strips."""
 
 
-def lay_strips(schedule: Schedule, kept: Iterable[str]) -> None:
+def alias_concats(schedule: Schedule, live_out: Iterable[str]) -> None:
     """Have concatenations and slices of channels in `schedule` be only placed, where that can be.
 
-    kept: tensors that stay in memory of their own, as somebody reads them after a run.
+    live_out: tensors that stay in memory of their own, as somebody reads them after a run.
     """
     if not schedule.backend.strips:
         return
     made = {schedule.tensors[entry.task.output].memory for entry in schedule.entries}
-    fixed = {schedule.tensors[name].memory for name in kept}
+    fixed = {schedule.tensors[name].memory for name in live_out}
     fixed |= {tensor.memory for tensor in schedule.tensors.values()} - made
     laying = _Laying(schedule, fixed)
     for number, entry in reversed([*enumerate(schedule.entries)]):
@@ -86,7 +86,7 @@ class _Laying:
     def __init__(self, schedule: Schedule, fixed: Iterable[str]) -> None:
         """fixed: the memories that stay what they are."""
         self.schedule = schedule
-        self.entries: dict[int, Sequence[Entry]] = {}
+        self.entries: dict[int, Sequence[ScheduledOp]] = {}
         self._fixed = frozenset(fixed)
         self._updated = set[str]()  # memories in which a launch changes what lies there
         self._tensors = defaultdict[str, list[str]](list)  # by memory
@@ -116,7 +116,7 @@ class _Laying:
             start += channels
         if any(one.channels % 4 for one in targets[:-1]):
             return
-        copies: list[tuple[Entry, Tensor]] = []
+        copies: list[tuple[ScheduledOp, Tensor]] = []
         for name, target in zip(operands, targets, strict=True):
             if (copy := self._copy(entry, name, target)) is None:
                 return
@@ -131,7 +131,7 @@ class _Laying:
         for copied, tensor in left:
             tensors[copied.task.output] = tensor
             self._tensors[tensor.memory].append(copied.task.output)
-        self._put(number, [self._lying(copied) for copied, _ in left])
+        self._put(number, [self._with_layouts(copied) for copied, _ in left])
 
     def slice(self, number: int) -> None:
         """See the slice so numbered where its operand has it, if all who read it can."""
@@ -149,14 +149,16 @@ class _Laying:
         if self._move(output, target, number):
             self._put(number, ())
 
-    def _put(self, number: int, entries: Sequence[Entry]) -> None:
+    def _put(self, number: int, entries: Sequence[ScheduledOp]) -> None:
         """Have `entries` in the place of the one so numbered."""
         self.entries[number] = entries
         for entry in entries:
             for name in (entry.task.output, *entry.task.operands.values()):
                 self._users[name].add(number)
 
-    def _copy(self, entry: Entry, name: str, target: _Target) -> tuple[Entry, Tensor] | None:
+    def _copy(
+        self, entry: ScheduledOp, name: str, target: _Target
+    ) -> tuple[ScheduledOp, Tensor] | None:
         """Return an entry that copies operand `name` of `entry` to `target`, and the tensor it
         makes; None where no kernel can.
         """
@@ -176,9 +178,9 @@ class _Laying:
         tensor = Tensor(lies.type, layout, target.memory)
         if layouts["out"] != layout:
             return None
-        return Entry(task, choice, spec, layouts), tensor
+        return ScheduledOp(task, choice, spec, layouts), tensor
 
-    def _lying(self, entry: Entry) -> Entry:
+    def _with_layouts(self, entry: ScheduledOp) -> ScheduledOp:
         """`entry` once its operands have been placed."""
         lies = {k: self.schedule.tensors[v].layout for k, v in entry.task.operands.items()}
         found = _with(self.schedule, entry, lies)
@@ -199,7 +201,7 @@ class _Laying:
             if layout is None:
                 return False
             found[other] = replace(tensor, layout=layout, memory=target.memory)
-        changed: dict[int, list[Entry]] = {}
+        changed: dict[int, list[ScheduledOp]] = {}
         for number in set[int]().union(*(self._users[one] for one in found)) - {maker}:
             changed[number] = []
             for entry in self.entries[number]:
@@ -213,13 +215,13 @@ class _Laying:
         return True
 
 
-def _lies(entry: Entry, found: Mapping[str, Tensor]) -> dict[str, Layout]:
+def _lies(entry: ScheduledOp, found: Mapping[str, Tensor]) -> dict[str, Layout]:
     """Return the layouts of those operands of `entry`, and of its result, that are in `found`."""
     names = {**entry.task.operands, "out": entry.task.output}
     return {operand: found[name].layout for operand, name in names.items() if name in found}
 
 
-def _with(schedule: Schedule, entry: Entry, lies: Mapping[str, Layout]) -> Entry | None:
+def _with(schedule: Schedule, entry: ScheduledOp, lies: Mapping[str, Layout]) -> ScheduledOp | None:
     """`entry` whose operands, or result, lie so; None where its kernel cannot take or give that."""
     kernel, spec, device = entry.choice, entry.spec, schedule.backend.device
     if entry.host or not isinstance(kernel, Kernel) or device is None or entry.task.joins:
@@ -239,14 +241,14 @@ def _with(schedule: Schedule, entry: Entry, lies: Mapping[str, Layout]) -> Entry
     return replace(entry, spec=changed, layouts=layouts)
 
 
-def _of_channels(entry: Entry) -> bool:
+def _of_channels(entry: ScheduledOp) -> bool:
     """Return True where `entry` concatenates images stored channels last along their channels."""
     op, layouts = entry.task.op, entry.layouts.values()
     channels = isinstance(op, Concat) and op.axis % 4 == 1
     return channels and all(alone(layout) == IMAGES for layout in layouts) and not entry.host
 
 
-def _sliced(entry: Entry) -> int | None:
+def _sliced(entry: ScheduledOp) -> int | None:
     """The channel that `entry` takes from, where it takes channels as they follow one another."""
     op = entry.task.op
     lie = all(alone(layout) == IMAGES for layout in entry.layouts.values())

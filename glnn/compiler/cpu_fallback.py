@@ -16,7 +16,7 @@ from math import prod
 
 from glnn.backends import Backend
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Entry
+from glnn.compiler.task import ScheduledOp
 from glnn.graph.operator import Operator
 from glnn.graph.operators.host import HostOperator
 from glnn.kernels.architecture import architecture
@@ -44,13 +44,13 @@ class LeastCut:
     def __init__(self) -> None:
         self._left: dict[Hashable, dict[Hashable, float]] = {}
 
-    def add(self, here: Hashable, there: Hashable, cost: float) -> None:
-        """Add an edge that costs `cost` if `here` is on the first side of the cut and `there` is
+    def add(self, source: Hashable, target: Hashable, cost: float) -> None:
+        """Add an edge that costs `cost` if `source` is on the first side of the cut and `target` is
         not.
         """
-        ways = self._left.setdefault(here, {})
-        ways[there] = ways.get(there, 0.0) + cost
-        self._left.setdefault(there, {}).setdefault(here, 0.0)
+        ways = self._left.setdefault(source, {})
+        ways[target] = ways.get(target, 0.0) + cost
+        self._left.setdefault(target, {}).setdefault(source, 0.0)
 
     def first_side(self, first: Hashable, last: Hashable) -> set[Hashable]:
         """All that goes with `first` in the cheapest way that has `last` on the other side.
@@ -62,10 +62,10 @@ class LeastCut:
             if last not in before:
                 return set(before)
             path: list[tuple[Hashable, Hashable]] = []
-            there = last
-            while there != first:
-                path.append((before[there], there))
-                there = before[there]
+            target = last
+            while target != first:
+                path.append((before[target], target))
+                target = before[target]
             least = min(self._left[a][b] for a, b in path)
             for a, b in path:
                 self._left[a][b] -= least
@@ -78,13 +78,13 @@ class LeastCut:
         before: dict[Hashable, Hashable] = {first: first}
         waiting = deque([first])
         while waiting:
-            here = waiting.popleft()
-            for there, left in self._left.get(here, {}).items():
-                if left > NOTHING and there not in before:
-                    before[there] = here
-                    if there == last:
+            source = waiting.popleft()
+            for target, left in self._left.get(source, {}).items():
+                if left > NOTHING and target not in before:
+                    before[target] = source
+                    if target == last:
                         return before
-                    waiting.append(there)
+                    waiting.append(target)
         return before
 
 
@@ -100,7 +100,7 @@ class Hosted:
     """Why no GPU does."""
 
     @property
-    def left(self) -> bool:
+    def is_moved(self) -> bool:
         """Return True where a GPU could compute the step, but would finish later than the host."""
         return self.reason == LEFT
 
@@ -140,24 +140,24 @@ def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
     device, entries = schedule.backend.device, schedule.entries
     if device is None or not any(_hosts(entry) and entry.task.output in names for entry in entries):
         return frozenset()  # copies in a layout that the host makes are no steps
-    of = pace(architecture(device.capabilities))
+    rates = pace(architecture(device.capabilities))
     memories = _memories(schedule)
     free = {i for i, entry in enumerate(entries) if _movable(schedule, entry, names, memories)}
     cut = LeastCut()
     for i in free:
         spec = entries[i].spec
-        lost = host_seconds(spec) - of.seconds(
+        lost = host_seconds(spec) - rates.seconds(
             spec.op, {name: spec.types[name] for name in spec.own}
         )
         cut.add(i, DEVICE, max(lost, 0.0))
     for name, memory in memories.items():
         if free.intersection((*memory.makers, *memory.readers)):
-            _transfers(cut, name, memory, free, entries, of)
+            _transfers(cut, name, memory, free, entries, rates)
     found = cut.first_side(HOST, DEVICE)
     return frozenset(entries[i].task.output for i in free if i in found)
 
 
-def _hosts(entry: Entry) -> bool:
+def _hosts(entry: ScheduledOp) -> bool:
     """Return True where the host computes the entry itself, rather than running a branch's or
     loop's bodies.
     """
@@ -179,7 +179,7 @@ def _memories(schedule: Schedule) -> dict[str, _Memory]:
 
 
 def _movable(
-    schedule: Schedule, entry: Entry, names: Container[str], memories: dict[str, _Memory]
+    schedule: Schedule, entry: ScheduledOp, names: Container[str], memories: dict[str, _Memory]
 ) -> bool:
     """Return True where the host could compute the step: a task of its own, without a requested
     kernel.
@@ -196,8 +196,8 @@ def _transfers(
     name: str,
     memory: _Memory,
     free: set[int],
-    entries: list[Entry],
-    of: Pace,
+    entries: list[ScheduledOp],
+    rates: Pace,
 ) -> None:
     """Have `cut` know what it costs where makers and readers of a memory are on two sides."""
 
@@ -206,14 +206,14 @@ def _transfers(
 
     makers = {side(i) for i in memory.makers} or {DEVICE}
     readers = {side(i) for i in memory.readers}
-    taken = memory.nbytes / of.bus
+    taken = memory.nbytes / rates.bus
     for maker in makers:
         back, up = (name, "read back", maker), (name, "uploaded", maker)
         for reader in readers:
             cut.add(reader, back, NEVER)
             cut.add(up, reader, NEVER)
-        cut.add(back, maker, of.wait + taken)
-        cut.add(maker, up, of.send + taken)
+        cut.add(back, maker, rates.wait + taken)
+        cut.add(maker, up, rates.send + taken)
 
 
 def hosts_own(schedule: Schedule, shared: Iterable[str]) -> frozenset[str]:

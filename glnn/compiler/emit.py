@@ -22,7 +22,7 @@ from glnn.backends.launch import encode, in_levels
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Entry, Tensor
+from glnn.compiler.task import ScheduledOp, Tensor
 from glnn.compiler.weights import ArrayWriter, Key, Weight, Weights
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.gl.buffer import LEAST
@@ -144,7 +144,7 @@ def _put(store: Store, number: int | bool) -> None:
 
 
 @dataclass(frozen=True)
-class Domain:
+class SizeRange:
     """The sizes that an executable is for: symbols with bounds, and guards; none: all are known."""
 
     symbols: tuple[Symbol, ...] = ()
@@ -182,7 +182,7 @@ def ways(outline: Outline) -> dict[int, Way]:
     return found
 
 
-def wanted(outline: Outline) -> Iterator[Key]:
+def weight_keys(outline: Outline) -> Iterator[Key]:
     """Yield the keys of the weights of an outline and its bodies, in the order of their steps."""
     for _, part in outline.walk():
         for entry in part.schedule.entries:
@@ -196,7 +196,7 @@ def wanted(outline: Outline) -> Iterator[Key]:
 
 
 def emit(
-    outline: Outline, weights: Weights, io: IOSpec = NOTHING, domain: Domain = Domain()
+    outline: Outline, weights: Weights, io: IOSpec = NOTHING, domain: SizeRange = SizeRange()
 ) -> Emitted:
     """Return `outline` as an executable. Only inside `Backend.perform`.
 
@@ -208,7 +208,7 @@ def emit(
 
 def emit_schedule(schedule: Schedule, arena: Arena, weights: Weights) -> Emitted:
     """Return a schedule without inputs and outputs of its own as an executable."""
-    return _Emitter(schedule, arena, weights, None, Domain()).emitted(NOTHING)
+    return _Emitter(schedule, arena, weights, None, SizeRange()).emitted(NOTHING)
 
 
 class _Emitter:
@@ -220,7 +220,7 @@ class _Emitter:
         arena: Arena,
         weights: Weights,
         outline: Outline | None,
-        domain: Domain,
+        domain: SizeRange,
     ) -> None:
         self.schedule, self.arena, self.weights = schedule, arena, weights
         self.outline, self.domain = outline, domain
@@ -295,15 +295,15 @@ class _Emitter:
         """Return the blocks of memory, each with what its tensors take."""
         if not self.on_device:
             return ()
-        own = {} if self.outline is None else ways(self.outline)
+        buffers_ref = {} if self.outline is None else ways(self.outline)
         found = []
         for i, words in enumerate(self.arena.words(self.schedule)):
             most = max(map(hint, words), default=LEAST)
-            kind = self.backend.memory_kind(max(most, self.arena.sizes[i]), own.get(i))
+            kind = self.backend.memory_kind(max(most, self.arena.sizes[i]), buffers_ref.get(i))
             sizes = tuple(dict.fromkeys(self.encoder.sizes.size(words)))
             if all(isinstance(one, int) for one in sizes):
                 sizes = (max(most, self.arena.sizes[i]),)
-            found.append(Block(sizes, kind, i in own))
+            found.append(Block(sizes, kind, i in buffers_ref))
         there = (one for one in self._sized.values() if one.block is not None)
         return (*found, *(Block((one.words,), "shared", True) for one in there))
 
@@ -339,10 +339,10 @@ class _Emitter:
                 )
         return writer.written()
 
-    def _on_device(self, entry: Entry) -> bool:
+    def _on_device(self, entry: ScheduledOp) -> bool:
         return self.on_device and not entry.host
 
-    def _layout(self, entry: Entry, name: str) -> Layout:
+    def _layout(self, entry: ScheduledOp, name: str) -> Layout:
         return parse("R") if entry.host else entry.layouts[name]
 
     def _slot(self, name: str, tensor: Tensor) -> TensorSlot:
@@ -379,11 +379,11 @@ class _Emitter:
         with report_work(doing, total=len(self.schedule.entries)) as work:
             return [self._launch(entry) for entry in work.counted(self.schedule.entries)]
 
-    def _launch(self, entry: Entry) -> Launch:
+    def _launch(self, entry: ScheduledOp) -> Launch:
         task = entry.task
         if task.op.control:
             outlines = self.outline.bodies[task.output] if self.outline is not None else ()
-            domain = Domain(self.domain.symbols)
+            domain = SizeRange(self.domain.symbols)
             bodies = [(one, emit(one, self.weights, domain=domain)) for one in outlines]
             return ControlStep(entry, self.backend, {}, self.weights, bodies)
         if entry.host:
@@ -408,7 +408,7 @@ class _Emitter:
         return self.backend.prepare(entry.choice, entry.spec, operands, out, states)
 
     def _cpu_step(
-        self, entry: Entry, sized: Mapping[str, str], numbers: Mapping[str, int]
+        self, entry: ScheduledOp, sized: Mapping[str, str], numbers: Mapping[str, int]
     ) -> CpuStep:
         """Return a step of the `cpu` backend. numbers: of the weights that no run changes."""
         spec, hinted, task = entry.spec, entry.spec.hinted, entry.task
@@ -417,16 +417,16 @@ class _Emitter:
         make = Preparation(hinted.op, given, hinted.results[0], hinted.epilogue)
         types = make.types
         if not make.any_sizes:
-            own = {name: widened(spec.types[name]) for name in spec.own}
-            types = tuple(spec.op.positional(own))
+            buffers_ref = {name: widened(spec.types[name]) for name in spec.own}
+            types = tuple(spec.op.positional(buffers_ref))
         shapes: list[Shape | None] = []
         for name in order:
-            wanted = sizes.size(spec.types[name].shape)
+            weight_keys = sizes.size(spec.types[name].shape)
             if name in task.operands:
                 found = self._array_shapes[self.schedule.tensors[task.operands[name]].memory]
             else:
                 found = {sizes.size(task.parameters[name].shape)}
-            shapes.append(None if found == {wanted} else _reshaped(wanted))
+            shapes.append(None if found == {weight_keys} else _reshaped(weight_keys))
         parts = Template((spec.op, types, spec.epilogue), sizes)
         return CpuStep(entry, self.backend, sized, numbers, make, parts, Template(tuple(shapes)))
 
@@ -442,7 +442,7 @@ class _Emitter:
                 found[tensors[name].memory].add(size(type.shape))
         return found
 
-    def _sized_names(self, entry: Entry) -> dict[str, str]:
+    def _sized_names(self, entry: ScheduledOp) -> dict[str, str]:
         """Return the tensors that are an entry's weights that follow from sizes, by operand."""
         return {
             name: self._sized[weight, self._layout(entry, name), self._on_device(entry)].name
@@ -487,7 +487,7 @@ def _reshaped(shape: Shape) -> Shape:
 class EntryStep:
     """A step that the host performs, a `host` command: NumPy's work, or a branch or loop."""
 
-    entry: Entry
+    entry: ScheduledOp
     backend: Backend
     sized_weights: Mapping[str, str]
     """The tensor of each operand that is a weight and follows from sizes."""
@@ -522,10 +522,10 @@ class HostStep(EntryStep):
         fixed = {n: w for n, w in task.parameters.items() if n not in self.sized_weights}
         operands = {**task.operands, **self.sized_weights}
 
-        own = ref(buffers)  # who has what is bound: a circle would keep device memory
+        buffers_ref = ref(buffers)  # who has what is bound: a circle would keep device memory
 
         def perform() -> None:
-            arrays = {k: _pulled(own, v) for k, v in operands.items()}
+            arrays = {k: _pull(buffers_ref, v) for k, v in operands.items()}
             arrays |= {k: weight.read() for k, weight in fixed.items()}
             arrays = {k: array.reshape(spec.shapes[k]) for k, array in arrays.items()}
             for store, type, found in zip(
@@ -581,41 +581,41 @@ class ControlStep(EntryStep):
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
-        task, change, own = self.entry.task, buffers.change, ref(buffers)
+        task, change, buffers_ref = self.entry.task, buffers.change, ref(buffers)
         numbers: dict[str, Callable[[], Array]] = {}
         given: list[Callable[[], Store]] = []
         for name in self.entry.spec.shapes:
             weight = task.parameters.get(name)
             if name in task.op.host:
-                pulled = partial(_pulled, own, task.operands.get(name, ""))
+                pulled = partial(_pull, buffers_ref, task.operands.get(name, ""))
                 numbers[name] = change(weight).read if weight else pulled
             elif weight:
                 given.append(self._store(weight, change))
             else:
-                given.append(partial(_computed, own, task.operands[name]))
+                given.append(partial(_compute_store, buffers_ref, task.operands[name]))
         outs = tuple(buffers.store(name) for name in (task.output, *task.more))
         bodies = tuple(self._body(i, buffers, change) for i in range(len(self.bodies)))
         return launch(Called(self.backend, task.op, numbers, tuple(given), bodies, outs))
 
     def _body(self, place: int, buffers: BufferSet, change: Substitution) -> Body:
         outline, emitted = self.bodies[place]
-        own = buffers.nested.get((self, place))
-        if own is None:
+        buffers_ref = buffers.nested.get((self, place))
+        if buffers_ref is None:
             resources = Resources(
                 self.backend.device, emitted.programs, emitted.weights, self.backend.available
             )
-            own = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
-            own.bind(buffers.sizes)
+            buffers_ref = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
+            buffers_ref.bind(buffers.sizes)
             resources.looks = True
-        own.bind(buffers.sizes)
+        buffers_ref.bind(buffers.sizes)
         results: list[Callable[[], Store]] = []
         for value in outline.graph.outputs:
             if value.name in outline.outputs:
-                results.append(partial(own.computed, outline.outputs[value.name]))
+                results.append(partial(buffers_ref.computed, outline.outputs[value.name]))
             else:
                 results.append(self._store(outline.constants[value], change))
-        inputs = tuple(own.store(value.name) for value in outline.graph.inputs)
-        return Body(inputs, own.perform, tuple(results))
+        inputs = tuple(buffers_ref.store(value.name) for value in outline.graph.inputs)
+        return Body(inputs, buffers_ref.perform, tuple(results))
 
     def _store(self, weight: Weight, change: Substitution) -> Callable[[], Store]:
         """Gives the store of `weight` in row major, for the sizes that `change` puts in."""
@@ -629,11 +629,11 @@ class ControlStep(EntryStep):
         return lambda: store
 
 
-def _pulled(own: ref[BufferSet], tensor: str) -> Array:
-    return _computed(own, tensor).pull()
+def _pull(buffers_ref: ref[BufferSet], tensor: str) -> Array:
+    return _compute_store(buffers_ref, tensor).pull()
 
 
-def _computed(own: ref[BufferSet], tensor: str) -> Store:
-    buffers = own()
+def _compute_store(buffers_ref: ref[BufferSet], tensor: str) -> Store:
+    buffers = buffers_ref()
     assert buffers is not None  # it is what runs
     return buffers.computed(tensor)

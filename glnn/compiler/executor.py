@@ -14,9 +14,9 @@ from typing import Any
 
 from glnn.backends import Backend, open_backend, opened
 from glnn.compiler.cpu_fallback import Hosted
-from glnn.compiler.cut import Cut, planned
+from glnn.compiler.partitioned_graph import PartitionedGraph, plan_graph
 from glnn.compiler.plan import Plan
-from glnn.compiler.regimes import Regimes
+from glnn.compiler.range_plans import RangePlans
 from glnn.compiler.states import States
 from glnn.compiler.weights import Weights
 from glnn.errors import (
@@ -62,7 +62,9 @@ SHARE = 16  # of the process's memory, where that is little
 MOST_NAMED = 8  # operators that a warning names, and layers of each
 
 
-def nearby_sizes(graph: Graph, types: Types, told: Mapping[str, Array] | None = None) -> str:
+def nearby_sizes(
+    graph: Graph, types: Types, shape_inputs: Mapping[str, Array] | None = None
+) -> str:
     """Return which sizes of inputs would fit, as the end of a sentence; empty where none is found.
 
     Sizes that `graph` leaves open are rounded to multiples of STEPS, down and up; the least step
@@ -71,38 +73,42 @@ def nearby_sizes(graph: Graph, types: Types, told: Mapping[str, Array] | None = 
     Args:
         graph: The graph, as it was made.
         types: Its inputs' types, of which some size does not fit.
-        told: Numbers of inputs, by name, that sizes depend on.
+        shape_inputs: Numbers of inputs, by name, that sizes depend on.
     """
     if any(0 in type.shape for type in types.values()):  # a larger one is no advice for none
         return ""
-    if _fits(graph, types, told):  # it is not the sizes, or not these alone
+    if _fits(graph, types, shape_inputs):  # it is not the sizes, or not these alone
         return ""
     for step in STEPS:
         shapes = [_rounded(graph, types, step, up) for up in (False, True)]
         kinds = [{n: types[n].of_shape(there[n]) for n in types} for there in shapes]
-        if all(_fits(graph, one, told) for one in kinds):  # one alone may be a multiple of more
-            listed = " or ".join(dict.fromkeys(_listed(there, types) for there in shapes))
+        if all(
+            _fits(graph, one, shape_inputs) for one in kinds
+        ):  # one alone may be a multiple of more
+            listed = " or ".join(dict.fromkeys(_format_shapes(there, types) for there in shapes))
             return f"; sizes that are multiples of {step} would do, as {listed}"
     return ""
 
 
-def missing_numbers(graph: Graph, types: Types, told: Mapping[str, Array] | None = None) -> str:
+def missing_numbers(
+    graph: Graph, types: Types, shape_inputs: Mapping[str, Array] | None = None
+) -> str:
     """Return which inputs' numbers would say more of sizes and branches, as the end of a sentence.
 
-    Empty where all are among `told`. The arguments are those of `nearby_sizes`.
+    Empty where all are among `shape_inputs`. The arguments are those of `nearby_sizes`.
     """
     shapes = {name: type.shape for name, type in types.items()}
-    missing = [name for name in graph.shape_input_names(shapes) if name not in (told or {})]
+    missing = [name for name in graph.shape_input_names(shapes) if name not in (shape_inputs or {})]
     if not missing:
         return ""
     names = ", ".join(map(repr, missing))
     return f"; branches and sizes depend on the numbers of {names}, which are not given"
 
 
-def _fits(graph: Graph, types: Types, told: Mapping[str, Array] | None) -> bool:
+def _fits(graph: Graph, types: Types, shape_inputs: Mapping[str, Array] | None) -> bool:
     """Return whether the types of all values follow from those of the inputs."""
     try:
-        graph.propagate_constants(types, told)
+        graph.propagate_constants(types, shape_inputs)
     except GlnnError:
         return False
     return True
@@ -125,7 +131,7 @@ def _rounded(graph: Graph, types: Types, step: int, up: bool) -> dict[str, Shape
     return found
 
 
-def _listed(shapes: Mapping[str, Shape], types: Types) -> str:
+def _format_shapes(shapes: Mapping[str, Shape], types: Types) -> str:
     """Name the inputs of other shapes than they have."""
     return ", ".join(
         f"{name} {there}" for name, there in shapes.items() if there != types[name].shape
@@ -208,7 +214,7 @@ class Saving:
         if why is None:
             executable = new.plan.seen.executable
             fixed = {name: new.plan.fixed(name) for name in executable.io.fixed()}
-            self._writer.save(executable, new.plan.kept, fixed, new.small)
+            self._writer.save(executable, new.plan.device_weights, fixed, new.small)
             # Written again once it is seen to be right for larger sizes, as of a cache that grows.
             saving, plan, small = weakref.ref(self), weakref.ref(new.plan), new.small
             new.plan.seen.on_growth = lambda: _write_again(saving(), plan(), small)
@@ -223,8 +229,8 @@ def _write_again(saving: Saving | None, plan: Plan | None, small: bool) -> None:
 
 def _release(plan: Plan) -> None:
     """Hold the words of its weights no more: nobody stores them."""
-    for kept in plan.kept:
-        kept.held = None
+    for kept in plan.device_weights:
+        kept.packed_words = None
 
 
 def _why_not(plan: Plan) -> str | None:
@@ -247,7 +253,7 @@ class Executor:
     see `Plan`. without: names of passes that are left out. plans: how many are kept. weights: those
     that it shares with another executor. states, updates: see `Plan`; the graph says their sizes.
 
-    One plan serves a range of sizes (`Regimes`) where some are open, or numbers of inputs decide
+    One plan serves a range of sizes (`RangePlans`) where some are open, or numbers of inputs decide
     them: it is bound to those of a run. Sizes that come again and again get a plan of their own; so
     does what cannot be planned for a range. The last few are kept, and all share the weights. Any
     thread may use it. Raises DeviceError where the backend does not open.
@@ -269,7 +275,7 @@ class Executor:
         states: States | None = None,
         updates: Mapping[str, str] | None = None,
     ) -> None:
-        self._kept = plans
+        self._most_plans = plans
         self._states, self._updates = states, dict(updates or {})
         self.graph, self._precision = graph, precision
         self._without = Pass.named(without)
@@ -280,10 +286,10 @@ class Executor:
         self._logged_hosted = False  # of what the host computes
         self._lock = process_lock()
         self._kernels = dict(kernels or {})
-        self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
-        self._regimes: dict[tuple[Any, ...], Regimes[Plan | Cut]] = {}
+        self._plans: OrderedDict[tuple[object, ...], Plan | PartitionedGraph] = OrderedDict()
+        self._range_plans: dict[tuple[Any, ...], RangePlans[Plan | PartitionedGraph]] = {}
         """Plans for ranges of sizes, by the last two members of `Known`."""
-        self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
+        self._latest: tuple[Mapping[str, Shape], Known, Plan | PartitionedGraph] | None = None
         self._weights = Weights(self.backend, graph) if weights is None else weights
         self._repeats = 0
         """How often the inputs had the shapes of those before, one after the other."""
@@ -291,9 +297,11 @@ class Executor:
         """What keeps new plans on disk, where they are kept."""
 
     @property
-    def regimes(self) -> tuple[Plan | Cut, ...]:
+    def range_plans(self) -> tuple[Plan | PartitionedGraph, ...]:
         """The plans that serve a range of sizes each."""
-        return tuple(plan for regimes in self._regimes.values() for plan in regimes.plans)
+        return tuple(
+            plan for range_plans in self._range_plans.values() for plan in range_plans.plans
+        )
 
     def save_by(self, writer: PlanWriter) -> None:
         """Have `writer` keep plans on disk from now on."""
@@ -310,7 +318,7 @@ class Executor:
         found = run_within(
             backend,
             lambda: self._run_inside(feeds, backend, names, out),
-            lambda: self._begun(backend, feeds, names, out or {}),
+            lambda: self._begin_run(backend, feeds, names, out or {}),
         )
         if self.saving is not None and self.saving.waiting:
             with suppress(DeviceError):  # closed by another thread: the run has its results
@@ -327,7 +335,10 @@ class Executor:
         return self.with_room(feeds, backend, lambda plan: plan.inside(feeds, names, out))
 
     def with_room(
-        self, feeds: Mapping[str, Array], backend: Backend, do: Callable[[Plan | Cut], T]
+        self,
+        feeds: Mapping[str, Array],
+        backend: Backend,
+        do: Callable[[Plan | PartitionedGraph], T],
     ) -> T:
         """Return what `do` gives of the plan for such inputs.
 
@@ -337,7 +348,7 @@ class Executor:
         """
         exact = False
         while True:
-            plan: Plan | Cut | None = None
+            plan: Plan | PartitionedGraph | None = None
             try:
                 plan = self.plan_for(feeds, backend, exact)
                 return do(plan)
@@ -345,14 +356,14 @@ class Executor:
                 clear_frames(error.__traceback__)  # whoever keeps it keeps no plan and its memory
                 full = isinstance(error, (NoRoomError, MemoryError))
                 of_range = plan is not None and plan.is_open
-                if exact or not (of_range or (full and (self._plans or self.regimes))):
+                if exact or not (of_range or (full and (self._plans or self.range_plans))):
                     raise
                 LOG.debug("%s: %s", self.graph.name, error)
             exact, self._latest = True, None
             if full:
                 with self._lock:
                     self._plans.clear()
-                    self._regimes.clear()
+                    self._range_plans.clear()
 
     @property
     def device(self) -> Device | None:
@@ -372,17 +383,17 @@ class Executor:
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Run:
         """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
-        return self._begun(self.backend, feeds, outputs, out)
+        return self._begin_run(self.backend, feeds, outputs, out)
 
-    def _begun(
+    def _begin_run(
         self,
         backend: Backend,
         feeds: Mapping[str, Array],
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array],
     ) -> Run:
-        def begin(plan: Plan | Cut) -> Run:
-            if isinstance(plan, Cut) or backend.device is None or outputs == ():
+        def begin(plan: Plan | PartitionedGraph) -> Run:
+            if isinstance(plan, PartitionedGraph) or backend.device is None or outputs == ():
                 return FinishedRun(plan.inside(feeds, outputs, out))
             return plan.begin(feeds, outputs, out)
 
@@ -395,39 +406,43 @@ class Executor:
 
     def plan_for(
         self, feeds: Mapping[str, Array], backend: Backend, exact: bool = False
-    ) -> Plan | Cut:
+    ) -> Plan | PartitionedGraph:
         """Return the plan for inputs like `feeds`: most often that of the last run.
 
         Only inside `perform`. exact: whether it must be for exactly these sizes.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
-        told = self.graph.shape_input_arrays(feeds)
+        shape_inputs = self.graph.shape_input_arrays(feeds)
         small = backend.device is not None and all_small(feeds)
         latest = self._latest
         if latest is not None and latest[0] == shapes and latest[2].backend is backend:
-            contents = {name: content(array) for name, array in told.items()}
+            contents = {name: content(array) for name, array in shape_inputs.items()}
             if latest[1] == (contents, small, revision()):
                 plan, self._repeats = latest[2], self._repeats + 1
                 if self._repeats == REPEATS and plan.was_chosen_for_others(feeds):
                     with suppress(LimitError, MemoryError):  # then there is no room for another
-                        return self._plan(backend, shapes, False, told=told, small=small)
+                        return self._plan(
+                            backend, shapes, False, shape_inputs=shape_inputs, small=small
+                        )
                 return plan
         self._repeats = 0
         given = None if exact else feeds
-        return self._plan(backend, shapes, False, told=told, small=small, feeds=given)
+        return self._plan(
+            backend, shapes, False, shape_inputs=shape_inputs, small=small, feeds=given
+        )
 
-    def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
+    def values(self, feeds: Mapping[str, Array], requested: tuple[Value, ...]) -> dict[str, Array]:
         """Return any values of the graph for the inputs `feeds`, by name; see `Plan.run`.
 
         Beside the graph's they are the outputs of a plan of its own: nothing joins them to what
         reads them.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
-        backend, names = self._open(), tuple(value.name for value in wanted)
-        outputs = tuple(dict.fromkeys((*self.graph.outputs, *wanted)))
+        backend, names = self._open(), tuple(value.name for value in requested)
+        outputs = tuple(dict.fromkeys((*self.graph.outputs, *requested)))
         return backend.perform(
             lambda: self._plan(
-                backend, shapes, False, outputs, told=self.graph.shape_input_arrays(feeds)
+                backend, shapes, False, outputs, shape_inputs=self.graph.shape_input_arrays(feeds)
             ).inside(feeds, names)
         )
 
@@ -446,12 +461,12 @@ class Executor:
         """
         backend = self._open()
         small = backend.device is not None and has_int64_inputs(self.graph)
-        told = self.graph.shape_input_arrays(feeds or {})
+        shape_inputs = self.graph.shape_input_arrays(feeds or {})
         found = within_memory(
             backend,
-            lambda: self._plan(backend, shapes, keep, told=told, small=small),
+            lambda: self._plan(backend, shapes, keep, shape_inputs=shape_inputs, small=small),
         )
-        if isinstance(found, Cut):
+        if isinstance(found, PartitionedGraph):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         self._weights.release()  # it may never run
         return found
@@ -478,18 +493,18 @@ class Executor:
         shapes: Mapping[str, Shape],
         keep: bool,
         outputs: tuple[Value, ...] | None = None,
-        told: Mapping[str, Array] | None = None,
+        shape_inputs: Mapping[str, Array] | None = None,
         small: bool = False,
         feeds: Mapping[str, Array] | None = None,
-    ) -> Plan | Cut:
+    ) -> Plan | PartitionedGraph:
         """Return the plan for `shapes`: a kept one, one for a range with them, or a new one.
 
-        outputs: those of the plan, None for the graph's. told: inputs whose numbers decide sizes.
-        small: whether int64 inputs are `all_small`, so that more of what follows is int32.
+        outputs: those of the plan, None for the graph's. shape_inputs: inputs whose numbers decide
+        sizes. small: whether int64 inputs are `all_small`, so that more of what follows is int32.
         feeds: the inputs, where the plan may be for a range of sizes; None where it must be for
         exactly these.
         """
-        contents = {name: content(array) for name, array in (told or {}).items()}
+        contents = {name: content(array) for name, array in (shape_inputs or {}).items()}
         known = contents, small, revision()
         key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), *known[1:]
         fed = shapes
@@ -497,21 +512,25 @@ class Executor:
             shapes = {**shapes, **{name: states[name].type.shape for name in states.names}}
         with self._lock:
             plan = self._plans.get(key)
-            if known[1:] not in self._regimes:  # those of other kernels are found no more
-                self._regimes = {k: v for k, v in self._regimes.items() if k[-1] == known[-1]}
-            regimes = self._regimes.setdefault(known[1:], Regimes[Plan | Cut]())
+            if known[1:] not in self._range_plans:  # those of other kernels are found no more
+                self._range_plans = {
+                    k: v for k, v in self._range_plans.items() if k[-1] == known[-1]
+                }
+            range_plans = self._range_plans.setdefault(
+                known[1:], RangePlans[Plan | PartitionedGraph]()
+            )
             if plan is None and feeds is not None:
-                plan = regimes.find(feeds)
+                plan = range_plans.find(feeds)
             if plan is None:
                 graph = self.graph
                 if outputs is not None:
                     graph = Graph(graph.nodes, graph.inputs, outputs, graph.name)
                 if small:
-                    graph = mark_small_inputs(graph, told or ())
+                    graph = mark_small_inputs(graph, shape_inputs or ())
                 saving = None if keep or outputs or contents else self.saving
                 types = graph.input_types(shapes)
                 make = partial(
-                    planned,
+                    plan_graph,
                     graph,
                     backend,
                     kernels=self._kernels,
@@ -528,16 +547,18 @@ class Executor:
                 ):
                     try:
                         if feeds is not None:
-                            plan = regimes.add(
+                            plan = range_plans.add(
                                 graph,
                                 shapes,
-                                told or {},
-                                lambda types, told, domain: make(types, told=told, domain=domain),
+                                shape_inputs or {},
+                                lambda types, shape_inputs, domain: make(
+                                    types, shape_inputs=shape_inputs, domain=domain
+                                ),
                             )
-                        plan = plan or make(types, told=told)
+                        plan = plan or make(types, shape_inputs=shape_inputs)
                     except ShapeError as error:
-                        advice = nearby_sizes(graph, types, told)
-                        advice += missing_numbers(graph, types, told)
+                        advice = nearby_sizes(graph, types, shape_inputs)
+                        advice += missing_numbers(graph, types, shape_inputs)
                         raise ShapeError(f"{error}{advice}") from None
                 if saving is not None and isinstance(plan, Plan):
                     saving.made(plan, small)
@@ -546,7 +567,7 @@ class Executor:
                 self._log_hosted(plan.hosted)
                 if not plan.is_open:
                     self._plans[key] = plan
-                    if len(self._plans) > self._kept:
+                    if len(self._plans) > self._most_plans:
                         self._plans.popitem(last=False)
             if key in self._plans:
                 self._plans.move_to_end(key)
@@ -555,7 +576,7 @@ class Executor:
 
     def _log_hosted(self, hosted: tuple[Hosted, ...]) -> None:
         """Log once which operators the host computes beside a GPU."""
-        hosted = tuple(one for one in hosted if not one.left)
+        hosted = tuple(one for one in hosted if not one.is_moved)
         if not hosted or self._logged_hosted:
             return
         self._logged_hosted = True
@@ -586,7 +607,7 @@ class Executor:
                 renewed = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
                 LOG.warning("%s; renewed: %s", lost.lost, renewed.device)
                 self._plans.clear()
-                self._regimes.clear()
+                self._range_plans.clear()
                 self._latest = None
                 self._weights = Weights(renewed, self.graph)
                 self.backend = renewed  # last: from here on others take it without the lock
@@ -597,5 +618,7 @@ def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dic
     """Run `graph` once and return its outputs. Raises what `Plan` raises."""
     chosen = opened(backend)
     types = graph.input_types({name: array.shape for name, array in feeds.items()})
-    told = graph.shape_input_arrays(feeds)
-    return chosen.perform(lambda: planned(graph, chosen, types, told=told).inside(feeds, None))
+    shape_inputs = graph.shape_input_arrays(feeds)
+    return chosen.perform(
+        lambda: plan_graph(graph, chosen, types, shape_inputs=shape_inputs).inside(feeds, None)
+    )

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Entry
+from glnn.compiler.task import ScheduledOp
 from glnn.errors import UnsupportedOpError
 from glnn.kernels.kernel import Kernel
 from glnn.layout import alone
@@ -22,9 +22,12 @@ from glnn.layout.layout import CHANNELS_LAST
 from glnn.types import DType, TensorType
 
 
-def store_halves(schedule: Schedule, kept: Iterable[str]) -> None:
-    """Have the tensors of `schedule` that can be stored as float16 be so. kept: those that stay."""
-    taken = {schedule.tensors[name].memory for name in kept if name in schedule.tensors}
+def store_as_fp16(schedule: Schedule, live_out: Iterable[str]) -> None:
+    """Have the tensors of `schedule` that can be stored as float16 be so.
+
+    live_out: those that stay.
+    """
+    taken = {schedule.tensors[name].memory for name in live_out if name in schedule.tensors}
     found = _made(schedule) - taken
     for entry in schedule.entries:
         found -= _memories(schedule, entry) - _able(schedule, entry)
@@ -56,17 +59,17 @@ def _made(schedule: Schedule) -> set[str]:
     return made - others
 
 
-def _memories(schedule: Schedule, entry: Entry) -> set[str]:
+def _memories(schedule: Schedule, entry: ScheduledOp) -> set[str]:
     """All that `entry` reads and writes."""
     return {schedule.tensors[name].memory for name in entry.tensors if name in schedule.tensors}
 
 
-def _tensors(entry: Entry) -> dict[str, str]:
+def _tensors(entry: ScheduledOp) -> dict[str, str]:
     """The tensor of each operand of `entry` that is computed, and of `out`."""
     return {**entry.task.operands, "out": entry.task.output}
 
 
-def _able(schedule: Schedule, entry: Entry) -> set[str]:
+def _able(schedule: Schedule, entry: ScheduledOp) -> set[str]:
     """The memories of `entry` that its kernel reads and writes as float16 in their layouts."""
     if entry.host or entry.task.more or not isinstance(entry.choice, Kernel):
         return set()
@@ -79,19 +82,19 @@ def _able(schedule: Schedule, entry: Entry) -> set[str]:
     return _memories(schedule, entry) - unable
 
 
-def _lies(entry: Entry, name: str) -> bool:
+def _lies(entry: ScheduledOp, name: str) -> bool:
     """Return True where operand `name` has the layout channels last, or a row-major one."""
     layout = alone(entry.layouts[name])
     return layout.name == CHANNELS_LAST or layout.name in ("R", "R4")
 
 
-def _names(schedule: Schedule, entry: Entry, memories: Container[str]) -> frozenset[str]:
+def _names(schedule: Schedule, entry: ScheduledOp, memories: Container[str]) -> frozenset[str]:
     """The operands of `entry`, and `out`, that lie in one of `memories`."""
     tensors = _tensors(entry).items()
     return frozenset(k for k, v in tensors if schedule.tensors[v].memory in memories)
 
 
-def _takes(schedule: Schedule, entry: Entry, names: Container[str]) -> bool:
+def _takes(schedule: Schedule, entry: ScheduledOp, names: Container[str]) -> bool:
     """Return True where the kernel of `entry` can read and write `names` as float16 in their
     layouts.
     """

@@ -222,19 +222,19 @@ def lowered(
     if updates:
         rows = padded_for_products(graph, types) | dict.fromkeys(updates.values(), DENSE)
     lowering = _Lowering(graph, types, precision, packs, states, rows)
-    asked = _Asked(backend, kernels, instead or {}, body)
+    schedule_options = ScheduleOptions(backend, kernels, instead or {}, body)
     try:
-        made = _shortest(lowering, asked)
+        made = _shortest(lowering, schedule_options)
     except LimitError:
         if not lowering.packs:
             raise
         lowering = replace(lowering, packs=False)  # of larger numbers more samples may begin a part
-        made = _shortest(lowering, asked)
+        made = _shortest(lowering, schedule_options)
     if updates or states:
         return graph, made
     leaves = Pass.LEAVE not in without and not kernels
-    if leaves and (left := left_to_host(made, _names(graph))):
-        made = _shortest(lowering, replace(asked, left=left))
+    if leaves and (moved_to_host := left_to_host(made, _names(graph))):
+        made = _shortest(lowering, replace(schedule_options, moved_to_host=moved_to_host))
     made.hosts = hosts_own(made, _shared(graph) if body else ())
     return graph, made
 
@@ -268,7 +268,7 @@ def _shared(graph: Graph) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class ScheduleOptions:
     """Options that all schedules of a graph share.
 
     instead, left: see Schedule. body: whether it is that of a branch or a loop.
@@ -278,24 +278,24 @@ class _Asked:
     kernels: Mapping[str, str]
     instead: Mapping[str, Choice]
     body: bool
-    left: frozenset[str] = frozenset()
+    moved_to_host: frozenset[str] = frozenset()
 
     def schedule(self, graph: Graph, rows: Mapping[str, RowMajor]) -> Schedule:
         """Return an empty schedule for `graph`."""
         named = _names(graph)
-        return Schedule(self.backend, self.kernels, named, self.instead, rows, self.left)
+        return Schedule(self.backend, self.kernels, named, self.instead, rows, self.moved_to_host)
 
 
-def _shortest(lowering: _Lowering, asked: _Asked) -> Schedule:
+def _shortest(lowering: _Lowering, schedule_options: ScheduleOptions) -> Schedule:
     """The schedule of fewest launches.
 
     The host may pad inputs when it uploads them, also such as are too large for a launch to do so;
     those of bodies are copied as they lie.
     """
-    body, found = asked.body, None
+    body, found = schedule_options.body, None
     padded: dict[str, Layout] = {}
     while True:
-        schedule = asked.schedule(lowering.graph, lowering.rows)
+        schedule = schedule_options.schedule(lowering.graph, lowering.rows)
         try:
             lowering.schedule(schedule, padded)
         except LimitError:
@@ -402,7 +402,7 @@ class _Lowering:
             epilogue=node.epilogue,
             more=tuple(value.name for value in node.outputs[1:]),
             spec=OpSpec(node.operator, tuple(kinds.items()), results) if control else None,
-            apart=partial(self._apart, node, layer) if node.origins else None,
+            unfused=partial(self._unfused, node, layer) if node.origins else None,
         )
 
     def _weight(self, value: Value, type: TensorType, halves: bool) -> Weight:
@@ -418,7 +418,7 @@ class _Lowering:
         maker = self.graph.producers.get(value)
         return maker is not None and isinstance(maker.operator, RoundedWeight)
 
-    def _apart(self, node: Node, layer: str) -> list[Task]:
+    def _unfused(self, node: Node, layer: str) -> list[Task]:
         """The nodes that were joined into `node`, as tasks of their own."""
         return [self.task(_rounding(origin, self.types), layer) for origin in node.origins]
 

@@ -13,25 +13,24 @@ from typing import Protocol, TypeVar
 
 from glnn.backends import Backend, Choice
 from glnn.backends.backend import Alternative
-from glnn.compiler.concat_aliasing import lay_strips
+from glnn.compiler.concat_aliasing import alias_concats
 from glnn.compiler.cpu_fallback import Hosted
-from glnn.compiler.fp16_storage import store_halves
+from glnn.compiler.fp16_storage import store_as_fp16
 from glnn.compiler.lower import lowered
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.states import (
     NO_STATES,
-    Carried,
-    Held,
-    carried,
+    StateBinding,
+    StateSpecs,
+    bind_states,
     group,
     on_device,
-    placed,
+    place_in_groups,
     with_turns,
 )
-from glnn.compiler.step import Step
-from glnn.compiler.step import held as held_by
-from glnn.compiler.task import Decision
+from glnn.compiler.step import Step, resident_bytes
+from glnn.compiler.task import KernelChoice
 from glnn.compiler.weights import Weight, Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.constant import constant
@@ -45,7 +44,7 @@ from glnn.symint import hint
 from glnn.types import DType, Shape, widened
 
 TRIES = 8  # plans that are looked at in each way where memory is short
-Taken = Mapping[int, int]
+Selection = Mapping[int, int]
 """The place of an option, by the place of its decision."""
 SMALL = 1 << 14  # floats of what shares no memory where launches may change places
 Key = tuple[str, str]
@@ -101,44 +100,46 @@ class Budget:
         estimate = cls(decisions, floors, 0).need({})
         return cls(decisions, floors, need - estimate)
 
-    def need(self, taken: Taken) -> int:
-        """Bytes that are needed with what is `taken`, else with what was chosen."""
+    def need(self, selection: Selection) -> int:
+        """Bytes that are needed with `selection`, else with what was chosen."""
         levels, weights = list(self.floors), 0
         for i, decision in enumerate(self.decisions):
-            option = taken.get(i, 0)
+            option = selection.get(i, 0)
             levels[decision.arena] = max(levels[decision.arena], decision.levels[option])
             weights += decision.weights(option)
         return self.rest + weights + sum(levels)
 
-    def within(self, nbytes: int) -> Taken | None:
+    def within(self, nbytes: int) -> Selection | None:
         """Return choices for which `nbytes` suffice; None where there are none."""
-        taken: dict[int, int] = {}
-        while (missing := self.need(taken) - nbytes) > 0:
-            best = max(self._moves(taken), key=lambda m: self._worth(taken, m, missing), default={})
-            if self._worth(taken, best, missing) <= 0:
+        selection: dict[int, int] = {}
+        while (missing := self.need(selection) - nbytes) > 0:
+            best = max(
+                self._moves(selection), key=lambda m: self._worth(selection, m, missing), default={}
+            )
+            if self._worth(selection, best, missing) <= 0:
                 break
-            taken |= best
-        least = taken if missing <= 0 else self.least()
-        return self.returned(least, nbytes) if self.need(least) <= nbytes else None
+            selection |= best
+        least = selection if missing <= 0 else self.least()
+        return self.restored(least, nbytes) if self.need(least) <= nbytes else None
 
-    def least(self) -> Taken:
+    def least(self) -> Selection:
         """Return the choices that need the fewest bytes."""
         found: dict[int, int] = {}
         for arena, floor in enumerate(self.floors):
-            here = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
-            levels = {floor, *(level for i in here for level in self.decisions[i].levels)}
-            able = (self._below(here, most) for most in levels)
-            ways: list[Taken] = [way for way in able if way is not None]
+            numbers = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
+            levels = {floor, *(level for i in numbers for level in self.decisions[i].levels)}
+            able = (self._fit_below(numbers, most) for most in levels)
+            ways: list[Selection] = [way for way in able if way is not None]
             best = min(ways, key=self.need)
             found |= best
         return found
 
-    def _below(self, here: Sequence[int], most: int) -> dict[int, int] | None:
-        """Return options of the decisions `here` with the fewest weights and levels up to `most`,
-        or None.
+    def _fit_below(self, numbers: Sequence[int], most: int) -> dict[int, int] | None:
+        """Return options of the decisions `numbers` with the fewest weights and levels up to
+        `most`, or None.
         """
         found = {}
-        for i in here:
+        for i in numbers:
             decision = self.decisions[i]
             able = [o for o in range(len(decision.options)) if decision.levels[o] <= most]
             if not able:
@@ -146,33 +147,35 @@ class Budget:
             found[i] = min((decision.weights(o), decision.seconds(o), o) for o in able)[-1]
         return found
 
-    def _saved(self, taken: Taken, move: Taken) -> int:
+    def _saved(self, selection: Selection, move: Selection) -> int:
         """Bytes."""
-        return self.need(taken) - self.need({**taken, **move})
+        return self.need(selection) - self.need({**selection, **move})
 
-    def _worth(self, taken: Taken, move: Taken, missing: int) -> float:
+    def _worth(self, selection: Selection, move: Selection, missing: int) -> float:
         """Bytes saved, of those that are missing, for each second lost."""
-        saved = min(self._saved(taken, move), missing)
-        lost = sum(
-            self.decisions[i].seconds(option) - self.decisions[i].seconds(taken.get(i, 0))
+        saved = min(self._saved(selection, move), missing)
+        losing = sum(
+            self.decisions[i].seconds(option) - self.decisions[i].seconds(selection.get(i, 0))
             for i, option in move.items()
         )
-        return saved / max(lost, 1e-9) if saved > 0 else saved
+        return saved / max(losing, 1e-9) if saved > 0 else saved
 
-    def _moves(self, taken: Taken) -> Iterator[dict[int, int]]:
+    def _moves(self, selection: Selection) -> Iterator[dict[int, int]]:
         """Yield changes that save memory: one decision to an option of fewer weights, or all that
         fill an arena the most to options that fill it less.
         """
         for i, decision in enumerate(self.decisions):
-            now = decision.weights(taken.get(i, 0))
+            now = decision.weights(selection.get(i, 0))
             for option in range(len(decision.options)):
                 if decision.weights(option) < now:
                     yield {i: option}
         for arena, floor in enumerate(self.floors):
-            here = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
-            level = max((self.decisions[i].levels[taken.get(i, 0)] for i in here), default=0)
+            numbers = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
+            level = max((self.decisions[i].levels[selection.get(i, 0)] for i in numbers), default=0)
             if level > floor:
-                full = [i for i in here if self.decisions[i].levels[taken.get(i, 0)] == level]
+                full = [
+                    i for i in numbers if self.decisions[i].levels[selection.get(i, 0)] == level
+                ]
                 lower = {i: self._lower(i, level) for i in full}
                 found = {i: option for i, option in lower.items() if option is not None}
                 if len(found) == len(full):
@@ -184,14 +187,16 @@ class Budget:
         able = [o for o in range(len(decision.options)) if decision.levels[o] < level]
         return min(able, key=lambda option: (decision.seconds(option), option), default=None)
 
-    def based(self, taken: Taken, need: int) -> Budget:
-        """The same, `need` bytes being needed with what is `taken`."""
-        return replace(self, rest=self.rest + need - self.need(taken))
+    def rebased(self, selection: Selection, need: int) -> Budget:
+        """The same, `need` bytes being needed with `selection`."""
+        return replace(self, rest=self.rest + need - self.need(selection))
 
-    def returned(self, taken: Taken, nbytes: int, some: Iterable[int] | None = None) -> Taken:
-        """`taken` with what need not have been given up for `nbytes`; of all or `some` of it."""
-        found = dict(taken)
-        for i in self.lost(taken) if some is None else some:
+    def restored(
+        self, selection: Selection, nbytes: int, some: Iterable[int] | None = None
+    ) -> Selection:
+        """Return `selection` with what need not be given up for `nbytes`: of all, or of `some`."""
+        found = dict(selection)
+        for i in self.losing(selection) if some is None else some:
             decision = self.decisions[i]
             for option in sorted(range(len(decision.options)), key=decision.seconds):
                 faster = decision.seconds(option) < decision.seconds(found[i])
@@ -200,56 +205,58 @@ class Budget:
                     break
         return found
 
-    def lost(self, taken: Taken) -> list[int]:
-        """The decisions in `taken`, those first that lose the most time."""
+    def losing(self, selection: Selection) -> list[int]:
+        """The decisions in `selection`, those first that lose the most time."""
 
         def seconds(i: int) -> float:
-            return self.decisions[i].seconds(taken[i]) - self.decisions[i].seconds(0)
+            return self.decisions[i].seconds(selection[i]) - self.decisions[i].seconds(0)
 
-        return sorted(taken, key=seconds, reverse=True)
+        return sorted(selection, key=seconds, reverse=True)
 
 
-def fitted(budget: Budget, decided: Callable[[Taken], T], available: int) -> T:
-    """Return the result of `decided` for the choices that need at most `available` bytes, or else
+def fitted(budget: Budget, decide: Callable[[Selection], T], available: int) -> T:
+    """Return the result of `decide` for the choices that need at most `available` bytes, or else
     the fewest.
 
-    decided: gives what really comes of what is taken. It tells what the budget does not know, how
+    decide: gives what really comes of what is taken. It tells what the budget does not know, how
     memories of several sizes share blocks.
     """
-    taken, found = _descended(budget, decided, available)
+    selection, found = _descended(budget, decide, available)
     tries = TRIES if found.need <= available else 0
-    for some in (None, *((i,) for i in budget.lost(taken))):
-        more = budget.based(taken, found.need).returned(taken, available, some)
-        if more != taken and tries:
+    for some in (None, *((i,) for i in budget.losing(selection))):
+        more = budget.rebased(selection, found.need).restored(selection, available, some)
+        if more != selection and tries:
             tries -= 1
-            tried = decided(more)
+            tried = decide(more)
             if tried.need <= available:
-                taken, found = more, tried
+                selection, found = more, tried
     return found
 
 
-def _descended(budget: Budget, decided: Callable[[Taken], T], available: int) -> tuple[Taken, T]:
+def _descended(
+    budget: Budget, decide: Callable[[Selection], T], available: int
+) -> tuple[Selection, T]:
     """The first that fits, of what is taken for fewer and fewer bytes; else the least."""
     aim, never, least = available, 0, available
     for _ in range(TRIES):
-        taken = budget.within(aim)
-        if taken is None:
+        selection = budget.within(aim)
+        if selection is None:
             never = max(never, aim)
         else:
-            found = decided(taken)
+            found = decide(selection)
             if found.need <= available:
-                return taken, found
+                return selection, found
             least = min(least, aim)
             aim -= found.need - available
-        if taken is None or aim <= never:
+        if selection is None or aim <= never:
             if never >= least:
                 break
             aim = (least + never) // 2
-    return (taken := budget.least()), decided(taken)
+    return (selection := budget.least()), decide(selection)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class OutlineOptions:
     """Options of an outline beside its graph and shapes.
 
     samples: of a batch. instead: what to take for chosen kernels, by the tensor of the result.
@@ -262,12 +269,14 @@ class _Asked:
     weights: Weights | None
     precision: DType
     samples: int
-    states: Held = NO_STATES
+    states: StateSpecs = NO_STATES
     instead: Mapping[Key, Choice] = field(default_factory=dict)
 
-    def having(self, keys: Sequence[Key], budget: Budget, taken: Taken) -> _Asked:
-        """The same with what is `taken` of the decisions so called."""
-        found = {keys[i]: budget.decisions[i].options[o].choice for i, o in taken.items()}
+    def with_selection(
+        self, keys: Sequence[Key], budget: Budget, selection: Selection
+    ) -> OutlineOptions:
+        """The same with `selection` of the decisions so called."""
+        found = {keys[i]: budget.decisions[i].options[o].choice for i, o in selection.items()}
         return replace(self, instead=found)
 
 
@@ -291,7 +300,7 @@ class Outline:
     bodies: Mapping[str, tuple[Outline, ...]]
     outputs: Mapping[str, str]
     constants: Mapping[Value, Weight]
-    carried: tuple[Carried, ...]
+    carried: tuple[StateBinding, ...]
     tight: bool = False
     """True where it was made for less memory than the fastest kernels need."""
 
@@ -351,10 +360,10 @@ class Outline:
     @property
     def peak(self) -> int:
         """Bytes that it takes at the most, which may be while it is made ready."""
-        taken = most = 0
+        uploaded = most = 0
         for step in self.every:  # weights come first, one after the other
-            taken += step.nbytes[1] + step.fixed_copies
-            most = max(most, taken + step.passing)
+            uploaded += step.nbytes[1] + step.fixed_copies
+            most = max(most, uploaded + step.passing)
         return max(most, self.nbytes)
 
     @property
@@ -376,7 +385,7 @@ class Outline:
         precision: DType = DType.float32,
         available: int | None = None,
         samples: int | None = None,
-        states: Held = NO_STATES,
+        states: StateSpecs = NO_STATES,
     ) -> Outline:
         """The outline of `graph`; the arguments are those of Plan, which raises the same.
 
@@ -384,23 +393,28 @@ class Outline:
         others are taken instead, until it does or nothing helps.
         """
         kernels, count = dict(kernels or {}), samples or batch_size_of(graph, shapes)
-        asked = _Asked(backend, kernels, without, keep, weights, precision, count, states)
-        made = cls._of(graph, shapes, asked)
+        outline_options = OutlineOptions(
+            backend, kernels, without, keep, weights, precision, count, states
+        )
+        made = cls._of(graph, shapes, outline_options)
         if available is not None and made.need > available:
             # What is updated at once is there at once, few kernels pool, no output needs a copy.
-            asked = replace(asked, without=asked.without | {Pass.GROUP, Pass.POOLED, Pass.ROWS})
-            made = cls._of(graph, shapes, asked)
+            outline_options = replace(
+                outline_options,
+                without=outline_options.without | {Pass.GROUP, Pass.POOLED, Pass.ROWS},
+            )
+            made = cls._of(graph, shapes, outline_options)
             if made.need > available:
-                made = cls._fitted(made, graph, shapes, asked, available)
+                made = cls._fitted(made, graph, shapes, outline_options, available)
             made = replace(made, tight=True)
         schedules = [outline.schedule for _, outline in made.walk()]
         entries = [entry for schedule in schedules for entry in schedule.entries]
-        taken = {name for e in entries for name in (e.choice.name, e.task.via)}
+        names = {name for e in entries for name in (e.choice.name, e.task.via)}
         for name, kernel in kernels.items():
             if not any(name in schedule.ops for schedule in schedules):
                 raise UnsupportedOpError(f"kernel for {name}: {graph.name} has no op of that name")
             for one in names_of(kernel) or (kernel,):
-                if one not in taken:
+                if one not in names:
                     raise UnsupportedOpError(f"kernel {name}={one} can compute no step of it")
         return made
 
@@ -410,7 +424,7 @@ class Outline:
         made: Outline,
         graph: Graph,
         shapes: Mapping[str, Shape],
-        asked: _Asked,
+        outline_options: OutlineOptions,
         available: int,
     ) -> Outline:
         """`made` with other kernels, such that it needs what is `available`; as little as it can
@@ -418,10 +432,10 @@ class Outline:
         """
         keys, budget = made._budget()
 
-        def decided(taken: Taken) -> Outline:
-            return cls._of(graph, shapes, asked.having(keys, budget, taken))
+        def decide(selection: Selection) -> Outline:
+            return cls._of(graph, shapes, outline_options.with_selection(keys, budget, selection))
 
-        return fitted(budget, decided, available)
+        return fitted(budget, decide, available)
 
     def _budget(self) -> tuple[list[Key], Budget]:
         """Return the decisions that memory may change: their keys, and the budget made of them."""
@@ -443,51 +457,59 @@ class Outline:
         """Bytes that share blocks and are needed at the same time."""
         return 4 * self.arena.floor(set(range(len(self.schedule.entries))))
 
-    def level(self, decision: Decision, option: Alternative) -> int:
+    def level(self, decision: KernelChoice, option: Alternative) -> int:
         """Bytes that share blocks and are needed at the same time where that option is taken."""
         tensors, entries = self.schedule.tensors, decision.entries
         ending = {
             name: 4 * self.arena.ending(tensors[tensor].memory, entries)
             for name, tensor in decision.task.operands.items()
         }
-        return 4 * self.arena.beside(entries) + option.takes.level(ending)
+        return 4 * self.arena.live_beside(entries) + option.takes.level(ending)
 
     @property
-    def open(self) -> list[tuple[Decision, tuple[Alternative, ...]]]:
+    def open(self) -> list[tuple[KernelChoice, tuple[Alternative, ...]]]:
         """The decisions that memory may change, each with the kernels that there are for it, first
         the one that was chosen. Not those where a kernel was asked for, nor those for stages.
         """
         backend, decisions = self.schedule.backend, self.schedule.decisions
-        asked = [one for one in decisions if one.task.via is None and one.entries]
-        alike = {(one.choice, one.spec): one for one in asked}
+        outline_options = [one for one in decisions if one.task.via is None and one.entries]
+        alike = {(one.choice, one.spec): one for one in outline_options}
         found = {key: tuple(backend.alternatives(*key)) for key in alike}
-        options = [(one, found[one.choice, one.spec]) for one in asked]
+        options = [(one, found[one.choice, one.spec]) for one in outline_options]
         return [(one, some) for one, some in options if len(some) > 1]
 
     @classmethod
     def _of(
-        cls, graph: Graph, shapes: Mapping[str, Shape], asked: _Asked, within: str = ""
+        cls,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        outline_options: OutlineOptions,
+        within: str = "",
     ) -> Outline:
         """within: what goes before the names of what is in a body; empty where it is none."""
-        backend, body = asked.backend, bool(within)
-        states = NO_STATES if body else asked.states
+        backend, body = outline_options.backend, bool(within)
+        states = NO_STATES if body else outline_options.states
         graph, schedule = lowered(
             graph,
             backend,
             shapes,
-            asked.kernels,
-            without=asked.without,
-            precision=asked.precision,
-            samples=asked.samples,
+            outline_options.kernels,
+            without=outline_options.without,
+            precision=outline_options.precision,
+            samples=outline_options.samples,
             body=body,
-            instead={name: choice for (at, name), choice in asked.instead.items() if at == within},
+            instead={
+                name: choice
+                for (at, name), choice in outline_options.instead.items()
+                if at == within
+            },
             states=states.types,
             updates=states.updates,
         )
-        there = carried(schedule, graph, states)
+        there = bind_states(schedule, graph, states)
         own = states.updates.values()
         changing = [v for v in graph.outputs if graph.changes(v) and v.name not in own]
-        outputs = schedule.for_host(changing, body, Pass.ROWS not in asked.without)
+        outputs = schedule.for_host(changing, body, Pass.ROWS not in outline_options.without)
         fixed = [value for value in graph.outputs if body and value.name not in outputs]
         types = graph.bind(graph.input_types(shapes)) if fixed else {}
         constants = {
@@ -495,30 +517,37 @@ class Outline:
             for value in fixed
         }
         bodies: dict[str, tuple[Outline, ...]] = {}
-        wholes = placed(schedule, there, states)
+        wholes = place_in_groups(schedule, there, states)
         ends = (name for one in there for name in (one.before, one.after) if name is not None)
         kept = [*outputs.values(), *ends]
-        if Pass.STRIPS not in asked.without and not {"concat", "move"} & asked.kernels.keys():
-            lay_strips(schedule, kept)
-        if asked.precision is DType.float16 and not (body or there or Pass.HALVES in asked.without):
-            store_halves(schedule, kept)
-        if Pass.GROUP not in asked.without:
+        if (
+            Pass.STRIPS not in outline_options.without
+            and not {"concat", "move"} & outline_options.kernels.keys()
+        ):
+            alias_concats(schedule, kept)
+        if outline_options.precision is DType.float16 and not (
+            body or there or Pass.HALVES in outline_options.without
+        ):
+            store_as_fp16(schedule, kept)
+        if Pass.GROUP not in outline_options.without:
             group(schedule, wholes, kept)
         for entry in schedule.entries:
             if isinstance(op := entry.task.op, Control):
-                taken = op.body_types(op.positional(dict(entry.spec.operands)))
-                given = ({k: one.shape for k, one in some.items()} for some in taken)
+                body_types = op.body_types(op.positional(dict(entry.spec.operands)))
+                given = ({k: one.shape for k, one in some.items()} for some in body_types)
                 bodies[entry.task.output] = tuple(
-                    cls._of(one, own_shapes, asked, f"{within}{entry.task.name}/{one.name}/")
+                    cls._of(
+                        one, own_shapes, outline_options, f"{within}{entry.task.name}/{one.name}/"
+                    )
                     for one, own_shapes in zip(op.bodies, given, strict=True)
                 )
                 kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
-        share, least = backend.shares and not asked.keep, SMALL if there else 0
+        share, least = backend.shares and not outline_options.keep, SMALL if there else 0
         arena = Arena.of(schedule, kept, share=share, least=least)
         hinted = schedule.hinted  # what people are told, and memory, are of the sizes at hand
         steps = with_turns(Step.all_of(hinted, arena), there, schedule, arena)
         blocks = tuple(4 * size for size in arena.sizes)
-        held = held_by(hinted, asked.weights) if asked.weights else 0
+        held = resident_bytes(hinted, outline_options.weights) if outline_options.weights else 0
         held += sum(one.held for some in bodies.values() for one in some)
         held += on_device(there, states, schedule, arena)
         return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs, constants, there)
@@ -567,7 +596,7 @@ def reasons(outline: Outline, available: int | None) -> Iterator[Reason]:
 def _reason(
     outline: Outline,
     within: str,
-    decision: Decision,
+    decision: KernelChoice,
     options: tuple[Alternative, ...],
     room: int | None,
 ) -> Reason:

@@ -23,7 +23,7 @@ class Arena:
     overwritten: frozenset[str]
     lives: Mapping[str, tuple[int, int, int]]
 
-    def beside(self, entries: range) -> int:
+    def live_beside(self, entries: range) -> int:
         """Floats that may share blocks and are there before, while and after `entries` run."""
         lives = self.lives.values()
         return sum(n for n, first, last in lives if first < entries.start and last >= entries.stop)
@@ -41,21 +41,21 @@ class Arena:
 
     @classmethod
     def of(
-        cls, schedule: Schedule, kept: Sequence[str], *, share: bool = True, least: int = 0
+        cls, schedule: Schedule, live_out: Sequence[str], *, share: bool = True, least: int = 0
     ) -> Arena:
-        """The blocks for `schedule`, in which the tensors `kept` must be there at the end.
+        """The blocks for `schedule`, in which the tensors `live_out` must be there at the end.
 
         Greedy by size, as in Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural
         Net Inference", section 4.3: the largest first, each into a block that is free while it is
-        needed; or greedy by time, which is better for some chains, where that takes less. What
-        the host writes or reads, inputs and `kept`, has blocks of its own: a run can be repeated,
-        and drivers may move to the host's memory what was read there. With `share` off every
-        memory has a block of its own, else those of fewer floats than `least`: launches that do not
-        wait for one another would wait for such a block.
+        needed; or greedy by time, which is better for some chains, where that takes less. What the
+        host writes or reads, inputs and `live_out`, has blocks of its own: a run can be repeated,
+        and drivers may move to the host's memory what was read there. With `share` off every memory
+        has a block of its own, else those of fewer floats than `least`: launches that do not wait
+        for one another would wait for such a block.
         """
         floats = _floats(schedule)
-        spans = _spans(schedule, set(kept))
-        alone = {schedule.tensors[name].memory for name in kept}
+        spans = _spans(schedule, set(live_out))
+        alone = {schedule.tensors[name].memory for name in live_out}
         alone |= {name for name, (first, _) in spans.items() if first < 0}
         shared = {k for k, n in floats.items() if n >= least} - alone if share else set()
         free = {name: span for name, span in spans.items() if name in shared}
@@ -111,7 +111,7 @@ def _packed(
     block: dict[str, int] = {}
     for name in order:
         size, span = floats[name], spans[name]
-        free = [i for i, others in enumerate(taken) if _apart(span, others)]
+        free = [i for i, others in enumerate(taken) if _disjoint(span, others)]
         if free:
             found = min(free, key=lambda i: (max(size - sizes[i], 0), sizes[i]))
         else:
@@ -124,7 +124,7 @@ def _packed(
     return sizes, block
 
 
-def _spans(schedule: Schedule, kept: set[str]) -> dict[str, tuple[int, int]]:
+def _spans(schedule: Schedule, live_out: set[str]) -> dict[str, tuple[int, int]]:
     """The first and the last entry that each memory is needed by."""
     end = len(schedule.entries)
     spans: dict[str, tuple[int, int]] = {}
@@ -142,10 +142,10 @@ def _spans(schedule: Schedule, kept: set[str]) -> dict[str, tuple[int, int]]:
         if tensor.memory == name and name not in made:  # an input
             need(name, -1)
             need(name, end)
-        if name in kept:
+        if name in live_out:
             need(name, end)
     return spans
 
 
-def _apart(span: tuple[int, int], others: Sequence[tuple[int, int]]) -> bool:
+def _disjoint(span: tuple[int, int], others: Sequence[tuple[int, int]]) -> bool:
     return all(span[1] < first or last < span[0] for first, last in others)

@@ -16,11 +16,11 @@ import numpy as np
 from glnn.backends import Backend, Launch
 from glnn.backends.launch import GlLaunch, Sending
 from glnn.compiler.cpu_fallback import Hosted
-from glnn.compiler.emit import Domain, Emitted, EntryStep, emit, wanted
+from glnn.compiler.emit import Emitted, EntryStep, SizeRange, emit, weight_keys
 from glnn.compiler.memory_budget import Outline
-from glnn.compiler.states import Held, States, check_read
+from glnn.compiler.states import States, StateSpecs, check_read
 from glnn.compiler.step import Step
-from glnn.compiler.weights import Kept, Weights
+from glnn.compiler.weights import DeviceWeight, Weights
 from glnn.errors import LimitError, ModelError, NoRoomError
 from glnn.graph.constant import Made, constant, depends_on_sizes, evaluated
 from glnn.graph.graph import Graph
@@ -41,7 +41,7 @@ from glnn.trace_spans import Span, Spans, duration
 from glnn.types import Array, DType, Shape, widened
 
 LOG = logging.getLogger(__name__)
-EXACT = Domain()
+EXACT = SizeRange()
 
 
 def check(outline: Outline, available: int | None) -> None:
@@ -78,13 +78,13 @@ def check_host(outline: Outline, weights: Weights) -> None:
     """
     nbytes = sum(hint(value.type.nbytes) for value in outline.graph.outputs)
     for within, part in outline.walk():
-        own = {value.name for value in part.graph.inputs} if not within else set()
+        checked_inputs = {value.name for value in part.graph.inputs} if not within else set()
         memories: dict[str, int] = {}
         for tensor in part.schedule.tensors.values():
             taken = memories.get(tensor.memory, 0)
             memories[tensor.memory] = max(taken, hint(tensor.type.nbytes))
-        nbytes += sum(taken for memory, taken in memories.items() if memory not in own)
-    for weight, layout, copied in dict.fromkeys(wanted(outline)):
+        nbytes += sum(taken for memory, taken in memories.items() if memory not in checked_inputs)
+    for weight, layout, copied in dict.fromkeys(weight_keys(outline)):
         made = isinstance(weight.constant, Made) or weight.type.dtype is DType.float16
         if made and (weight, layout, copied) not in weights:
             nbytes += hint(weight.type.nbytes)
@@ -108,21 +108,19 @@ def _most(outline: Outline) -> str:
 class Plan(Runner):
     """Compile a graph for one backend, and run it for all shapes that `domain` admits.
 
-    graph: what to compute. backend: where. shapes: each input's shape, by its name.
-    kernels: the kernel to take for an op, by the op's name; others are chosen.
-    without: the passes that are left out.
-    keep: whether every tensor keeps its memory, so that `value` can be asked for any.
-    weights: those that several plans share; None has its own. precision: as what the weights of
-    contractions and tables that are looked up are stored, float32, float16 or int8. samples: of
-    the batch; None where `graph` says by symbols of its inputs.
-    states: what stays on the device from run to run. An input called as one of them is not given
-    in a run: it is that state. updates: by a state's name the name of the output that is its
-    content from the next run on; whatever a run computes, it computes of the content before. Such
-    an output is not read back: the state is.
-    own: the inputs whose indices a run checks, each with its name in errors; None for all. Where
-    `graph` is a part of another graph, or a body, only some inputs are the model's own; the others
-    were computed.
-    domain: the symbols of the SymInts in `shapes`, and the guards; none where all sizes are known.
+    graph: what to compute. backend: where. shapes: each input's shape, by its name. kernels: the
+    kernel to take for an op, by the op's name; others are chosen. without: the passes that are left
+    out. keep: whether every tensor keeps its memory, so that `value` can be asked for any. weights:
+    those that several plans share; None has its own. precision: as what the weights of contractions
+    and tables that are looked up are stored, float32, float16 or int8. samples: of the batch; None
+    where `graph` says by symbols of its inputs. states: what stays on the device from run to run.
+    An input called as one of them is not given in a run: it is that state. updates: by a state's
+    name the name of the output that is its content from the next run on; whatever a run computes,
+    it computes of the content before. Such an output is not read back: the state is.
+    checked_inputs: the inputs whose indices a run checks, each with its name in errors; None for
+    all. Where `graph` is a part of another graph, or a body, only some inputs are the model's own;
+    the others were computed. domain: the symbols of the SymInts in `shapes`, and the guards; none
+    where all sizes are known.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
@@ -142,16 +140,16 @@ class Plan(Runner):
         samples: int | None = None,
         states: States | None = None,
         updates: Mapping[str, str] | None = None,
-        own: Mapping[str, str] | None = None,
-        domain: Domain = EXACT,
+        checked_inputs: Mapping[str, str] | None = None,
+        domain: SizeRange = EXACT,
     ) -> None:
         self.graph, self.backend, self._sizes = graph, backend, domain.sizes
         self._weights = Weights(backend) if weights is None else weights
-        held = Held.of(states, updates or {}, graph, backend)
+        held = StateSpecs.of(states, updates or {}, graph, backend)
         shapes = {**shapes, **held.shapes(graph)}
         made = Spans()
 
-        def outlined(available: int | None) -> Outline:
+        def find_hosted(available: int | None) -> Outline:
             return Outline.of(
                 graph,
                 backend,
@@ -168,9 +166,9 @@ class Plan(Runner):
 
         def io(outline: Outline) -> IOSpec:
             bounds = find_index_bounds(graph, shapes)
-            if own is not None:
-                bounds = {name: sizes for name, sizes in bounds.items() if name in own}
-            return _io(graph, outline, held, bounds, own or {})
+            if checked_inputs is not None:
+                bounds = {name: sizes for name, sizes in bounds.items() if name in checked_inputs}
+            return _io(graph, outline, held, bounds, checked_inputs or {})
 
         own_ref = ref(self)  # no circle: whoever drops it gets its device memory back at once
 
@@ -180,7 +178,7 @@ class Plan(Runner):
             return plan._constant(name, buffers)
 
         def make() -> None:
-            self.outline, self._emitted = self._make(outlined, io, domain, states, made)
+            self.outline, self._emitted = self._make(find_hosted, io, domain, states, made)
             taken = self.outline.nbytes
             if states is not None:
                 taken -= sum(states[one.name].nbytes for one in self.outline.carried)
@@ -210,12 +208,14 @@ class Plan(Runner):
         self.made: tuple[Span, ...] = tuple(made)
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
         its memory and programs prepared."""
-        planned = {value.name: value for value in self.outline.graph.outputs}
+        graph_outputs = {value.name: value for value in self.outline.graph.outputs}
         self._constants = {
-            name: Made(Identity(), (constant(self.outline.graph, planned[name], {}),), None, (), 0)
+            name: Made(
+                Identity(), (constant(self.outline.graph, graph_outputs[name], {}),), None, (), 0
+            )
             for name in self.executable.io.fixed()
         }
-        self._fixed_types = {name: planned[name].type.dtype for name in self._constants}
+        self._fixed_types = {name: graph_outputs[name].type.dtype for name in self._constants}
         self.sized_outputs = any(map(depends_on_sizes, self._constants.values()))
         """Whether an output that no run changes is another one for other sizes."""
         self._types = _dtypes_for_users(graph)
@@ -223,9 +223,9 @@ class Plan(Runner):
 
     def _make(
         self,
-        outlined: Callable[[int | None], Outline],
+        find_hosted: Callable[[int | None], Outline],
         io: Callable[[Outline], IOSpec],
-        domain: Domain,
+        domain: SizeRange,
         states: States | None,
         made: Spans,
     ) -> tuple[Outline, Emitted]:
@@ -237,11 +237,11 @@ class Plan(Runner):
         while True:
             available = (states or self.backend).available()
             with made.of("outline"):
-                outline = outlined(available)
+                outline = find_hosted(available)
             check(outline, available)
             if self.backend.device is None:
                 check_host(outline, self._weights)
-            with self._weights.ahead(wanted(outline)):
+            with self._weights.ahead(weight_keys(outline)):
                 with made.of("examine"):
                     again = outline.examine()
                 if not again:
@@ -308,9 +308,9 @@ class Plan(Runner):
         return buffers.alone(encoder.finish())
 
     @property
-    def kept(self) -> tuple[Kept, ...]:
+    def device_weights(self) -> tuple[DeviceWeight, ...]:
         """The weights that it holds, without those of bodies and those that depend on sizes."""
-        return tuple(one for one in self._emitted.weights if isinstance(one, Kept))
+        return tuple(one for one in self._emitted.weights if isinstance(one, DeviceWeight))
 
     @property
     def nbytes(self) -> int:
@@ -439,7 +439,7 @@ class Seen:
 def _io(
     graph: Graph,
     outline: Outline,
-    states: Held,
+    states: StateSpecs,
     below: Mapping[str, tuple[int, ...]],
     called: Mapping[str, str],
 ) -> IOSpec:
@@ -464,11 +464,11 @@ def _io(
         )
         for name in (value.name for value in outline.graph.inputs if value.name not in carried)
     )
-    planned = {value.name: value for value in outline.graph.outputs}
+    plan_graph = {value.name: value for value in outline.graph.outputs}
     gives = []
     for value in graph.outputs:
         if value.name not in states.updates.values():
-            here = planned[value.name]
+            here = plan_graph[value.name]
             fixed = here.name not in outline.outputs
             shape = here.type.shape if fixed else tensors[value.name].shape
             gives.append(Output(value.name, value.type.dtype, shape, fixed))

@@ -12,7 +12,15 @@ from typing import Any
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
 from glnn.compiler.fusion_cost_model import device_reorders, stays
-from glnn.compiler.task import Decision, Entry, Task, Tensor, can_reorder, reorder, unpacked
+from glnn.compiler.task import (
+    KernelChoice,
+    ScheduledOp,
+    Task,
+    Tensor,
+    can_reorder,
+    reorder,
+    unpacked,
+)
 from glnn.compiler.weights import Weight
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.compose.decompositions import Decomposition
@@ -52,9 +60,9 @@ class Schedule:
     kernels: the kernel to take for an op, by the op's name; others are chosen. instead: what to
     take in the place of what would be chosen, by the tensor of the result. reserved: names that
     copies must not have. rows: how results of pointwise work are to lie, in rows, of which that is
-    not left open. left: the results of tasks that the host computes though there are kernels.
-    hosts: memories that are the host's alone. decisions: what was chosen, the stages of a kernel
-    before the op that it computes. ops: the names of all ops that it has, also in stages.
+    not left open. moved_to_host: the results of tasks that the host computes though there are
+    kernels. hosts: memories that are the host's alone. decisions: what was chosen, the stages of a
+    kernel before the op that it computes. ops: the names of all ops that it has, also in stages.
     """
 
     def __init__(
@@ -64,7 +72,7 @@ class Schedule:
         reserved: Iterable[str] = (),
         instead: Mapping[str, Choice] | None = None,
         rows: Mapping[str, RowMajor] | None = None,
-        left: Container[str] = (),
+        moved_to_host: Container[str] = (),
     ) -> None:
         self.backend = backend
         self.tensors: dict[str, Tensor] = {}
@@ -74,13 +82,13 @@ class Schedule:
         self._padded: dict[str, Layout] = {}  # memories of what is copied to such rows, or was to
         self._moved_from: dict[str, tuple[str, Operator]] = {}  # what views and moves are made of
         self._waiting: dict[str, Callable[[], None]] = {}  # moves by the memories that they make
-        self.entries: list[Entry] = []
-        self.decisions: list[Decision] = []
+        self.entries: list[ScheduledOp] = []
+        self.decisions: list[KernelChoice] = []
         self.ops: set[str] = set()
         self._kernels = dict(kernels or {})
         self._instead = instead or {}
         self._inputs: set[str] = set()
-        self._left = left
+        self._moved_to_host = moved_to_host
         self.hosts: frozenset[str] = frozenset()
 
     def examine(self) -> bool:
@@ -127,11 +135,11 @@ class Schedule:
         tasks = (entry.task for entry in reversed(self.entries))
         return next((task.layer for task in tasks if task.output == made), name)
 
-    def apart(self, name: str) -> str:
+    def copy_of(self, name: str) -> str:
         """The name of a copy of the tensor `name`, which is row major, in memory of its own."""
         return self._written(name, {"x0": name}, {})
 
-    def made(self, name: str, weight: Weight) -> str:
+    def weight_tensor(self, name: str, weight: Weight) -> str:
         """The name of a tensor that holds what `weight` does, which is called `name`."""
         return self._written(name, {}, {"x0": weight})
 
@@ -145,13 +153,13 @@ class Schedule:
         place = {number: at for at, number in enumerate(order)}
         self.entries = [self.entries[number] for number in order]
         for i, decision in enumerate(self.decisions):
-            left = [place[number] for number in decision.entries if number in place]
-            entries = range(min(left), max(left) + 1) if left else range(0)
+            numbers = [place[number] for number in decision.entries if number in place]
+            entries = range(min(numbers), max(numbers) + 1) if numbers else range(0)
             self.decisions[i] = replace(decision, entries=entries)
 
-    def replace(self, others: Mapping[int, Sequence[Entry]]) -> None:
+    def replace(self, others: Mapping[int, Sequence[ScheduledOp]]) -> None:
         """Have `others` in the place of the entries that they are given for by their numbers."""
-        ends, entries = [0], list[Entry]()
+        ends, entries = [0], list[ScheduledOp]()
         for number, entry in enumerate(self.entries):
             entries += others.get(number, (entry,))
             ends.append(len(entries))
@@ -198,22 +206,22 @@ class Schedule:
         if 0 in spec.output and not task.more:
             self.tensors[task.output] = Tensor(spec.results[0], DENSE, task.output)
             return
-        if task.more or task.output in self._left:
-            self._add_host(task, spec, left=not task.more)
+        if task.more or task.output in self._moved_to_host:
+            self._add_host(task, spec, moved_to_host=not task.more)
             return
         forced = self._forced(task, spec)
         try:
-            choice = self._other(task) or self.backend.choose(spec, forced)
+            choice = self._substitute(task) or self.backend.choose(spec, forced)
         except (UnsupportedOpError, LimitError):
-            if task.apart:
-                self._add_all(task.apart())
+            if task.unfused:
+                self._add_all(task.unfused())
             elif forced is None and not self._has_kernels(spec):
                 self._add_host(task, spec)
             else:
                 raise
             return
-        if task.apart and not self._stays(task, choice, spec):
-            self._add_all(task.apart())
+        if task.unfused and not self._stays(task, choice, spec):
+            self._add_all(task.unfused())
         elif isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
             self._wait(task, choice, spec)
         else:
@@ -251,7 +259,7 @@ class Schedule:
             self._add_whole(task, choice, spec)
         if forced is None:
             entries = range(first, len(self.entries))
-            self.decisions.append(Decision(task, spec, choice, entries))
+            self.decisions.append(KernelChoice(task, spec, choice, entries))
 
     @property
     def specs(self) -> list[OpSpec]:
@@ -260,7 +268,7 @@ class Schedule:
         """
         return [decision.spec for decision in self.decisions]
 
-    def _other(self, task: Task) -> Choice | None:
+    def _substitute(self, task: Task) -> Choice | None:
         """Return the choice that overrides the backend's for `task`, None for stages and without
         one.
         """
@@ -276,7 +284,7 @@ class Schedule:
         if (alike or lies == PACKED) and wants == gives == DENSE:
             wants = gives = lies  # the same rows, padded or not
         self._moved_from[task.output] = task.operands["x"], task.op
-        source = self.tensors[self._lying(task.operands["x"], wants, task)]
+        source = self.tensors[self._layouts_of(task.operands["x"], wants, task)]
         type = TensorType(type.dims, source.type.dtype)
         self.tensors[task.output] = Tensor(type, gives.at(type.shape), source.memory)
 
@@ -288,10 +296,10 @@ class Schedule:
         self.tensors[task.output] = Tensor(spec.results[0], layouts["out"], memory)
         task = replace(task, operands=operands)
         known = (*operands, "out") if "out" in spec.layouts else operands
-        lying = spec.lying({name: layouts[name].name for name in known})
-        self.entries.append(Entry(task, choice, lying, layouts))
+        layouts_of = spec.lying({name: layouts[name].name for name in known})
+        self.entries.append(ScheduledOp(task, choice, layouts_of, layouts))
 
-    def _add_host(self, task: Task, spec: OpSpec, left: bool = False) -> None:
+    def _add_host(self, task: Task, spec: OpSpec, moved_to_host: bool = False) -> None:
         """`task` by NumPy, between transfers where others are not the host's."""
         layouts: dict[str, Layout] = dict.fromkeys((*spec.shapes, "out"), DENSE)
         for name, tensor in task.operands.items():
@@ -303,11 +311,13 @@ class Schedule:
             self.tensors[name] = Tensor(type, DENSE, name)
         task = replace(task, operands=operands)
         choice = NumpyKernel("host") if task.op.control else NumpyKernel()
-        self.entries.append(Entry(task, choice, spec, layouts, host=True, left=left))
+        self.entries.append(
+            ScheduledOp(task, choice, spec, layouts, host=True, moved_to_host=moved_to_host)
+        )
 
     def _by_host(self, name: str, layout: Layout, task: Task) -> str:
         """The name of a copy of `name` in `layout`, where the host makes that."""
-        self._there(name)
+        self._existing(name)
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
         self._padded |= {tensor.memory: layout} if layout == PACKED_ROWS else {}
         copy, op = self.free(f"{name} as {layout.name}"), Identity()
@@ -315,7 +325,7 @@ class Schedule:
         moved = Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via)
         spec = OpSpec.of(op, {"x": tensor.type}, {"x": tensor.layout.name})
         layouts = {"x": tensor.layout, "out": layout}
-        self.entries.append(Entry(moved, NumpyKernel(), spec, layouts, host=True))
+        self.entries.append(ScheduledOp(moved, NumpyKernel(), spec, layouts, host=True))
         return copy
 
     def _forced(self, task: Task, spec: OpSpec) -> str | None:
@@ -340,9 +350,9 @@ class Schedule:
             choice = self.backend.choose(spec, kernel)
         except (UnsupportedOpError, LimitError):
             return False
-        wanted, given = self.backend.layouts(choice, spec), spec.layouts
+        outputs, given = self.backend.layouts(choice, spec), spec.layouts
         return all(
-            can_reorder(self.backend, spec.types[name], parse(lies), wanted[name])
+            can_reorder(self.backend, spec.types[name], parse(lies), outputs[name])
             for name, lies in given.items()
         )
 
@@ -401,7 +411,7 @@ class Schedule:
             layouts["out"] = self._rows[task.output].name
         if isinstance(task.op, Contraction):  # which take what is turned as it lies
             own = (name for name in task.operands if name in types and name not in extents)
-            layouts |= {name: self.lying(task.operands[name]).unpacked.name for name in own}
+            layouts |= {name: self.layouts_of(task.operands[name]).unpacked.name for name in own}
         return OpSpec.of(task.op, types, layouts, task.epilogue)
 
     def _has_kernels(self, spec: OpSpec) -> bool:
@@ -420,21 +430,21 @@ class Schedule:
 
     def _reorders(self, task: Task, choice: Choice, spec: OpSpec) -> bool:
         """Return True where `choice` needs the epilogue's operands and its result reordered."""
-        wanted = self._rows.get(task.output)
-        if wanted is None or "full" not in spec.extents.values():
+        outputs = self._rows.get(task.output)
+        if outputs is None or "full" not in spec.extents.values():
             return False
         lies = self.backend.layouts(choice, spec)["out"]
-        return lies.at(spec.output) != wanted.at(spec.output)
+        return lies.at(spec.output) != outputs.at(spec.output)
 
-    def finish(self, wanted: Iterable[str]) -> None:
-        """Have the tensors `wanted` be there, and leave out what nobody came to want."""
-        for name in wanted:
+    def finish(self, outputs: Iterable[str]) -> None:
+        """Have the tensors `outputs` be there, and leave out what nobody came to want."""
+        for name in outputs:
             if name in self.tensors:
-                self._there(name)
+                self._existing(name)
         gone = self._waiting.keys()
         self.tensors = {k: v for k, v in self.tensors.items() if v.memory not in gone}
 
-    def _there(self, name: str) -> None:
+    def _existing(self, name: str) -> None:
         """Have the tensor `name` be there, which may have to be moved yet."""
         if (waiting := self._waiting.pop(self.tensors[name].memory, None)) is not None:
             waiting()
@@ -480,11 +490,11 @@ class Schedule:
         """The name of the tensor `name` in `layout`, which is there then: itself, or a reordered
         copy made once.
         """
-        found = self._lying(name, layout, task)
-        self._there(found)
+        found = self._layouts_of(name, layout, task)
+        self._existing(found)
         return found
 
-    def _lying(self, name: str, layout: Layout, task: Task) -> str:
+    def _layouts_of(self, name: str, layout: Layout, task: Task) -> str:
         """The same, which may have to be moved yet."""
         tensor = self.tensors[name]
         layout = layout.at(tensor.shape)
@@ -501,7 +511,7 @@ class Schedule:
             self._copies[name, layout] = found
         return self._copies[name, layout]
 
-    def lying(self, name: str) -> Layout:
+    def layouts_of(self, name: str) -> Layout:
         """The layout in which a tensor is there, or in which it can be had where it is not yet."""
         return COLUMNS if self._turned_rows(name) is not None else self.tensors[name].layout
 

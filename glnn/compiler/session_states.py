@@ -11,9 +11,9 @@ from typing import TypeVar
 import numpy as np
 
 from glnn.backends import Backend
-from glnn.compiler.cut import Cut
+from glnn.compiler.backend_autotune import Fastest
 from glnn.compiler.executor import Executor
-from glnn.compiler.fastest import Fastest
+from glnn.compiler.partitioned_graph import PartitionedGraph
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError, shown
@@ -330,7 +330,7 @@ class Plans:
     def plan(self, feeds: Mapping[str, Array]) -> Plan:
         """Return the plan for inputs like `feeds`, made now unless it is there."""
 
-        def reserved(plan: Plan | Cut) -> Plan:
+        def reserved(plan: Plan | PartitionedGraph) -> Plan:
             assert isinstance(plan, Plan)  # with states no graph is planned in parts
             plan.reserve(feeds)  # now: a run that has begun is not done again
             return plan

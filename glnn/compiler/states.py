@@ -24,7 +24,7 @@ from glnn.backends.backend import Memory, Way
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.step import Step
-from glnn.compiler.task import Entry, Task, Tensor
+from glnn.compiler.task import ScheduledOp, Task, Tensor
 from glnn.compiler.weights import Weight
 from glnn.errors import LimitError, ModelError, ShapeError, UnsupportedOpError, shown
 from glnn.graph.constant import constant
@@ -192,8 +192,8 @@ class States:
     def _check(self, name: str, array: Array) -> None:
         if name in self._states:
             raise ModelError(f"there is a state {name!r} already")
-        held = (*HELD, DType.int64) if self.backend.device is None else HELD
-        if not isinstance(array, np.ndarray) or DType.of(array) not in held:
+        specs = (*HELD, DType.int64) if self.backend.device is None else HELD
+        if not isinstance(array, np.ndarray) or DType.of(array) not in specs:
             got = f"{array.dtype} array" if isinstance(array, np.ndarray) else shown(array)
             raise ShapeError(f"state {name!r} must be a float32 or int32 array, got {got}")
 
@@ -284,7 +284,7 @@ def _shared(
 
 
 @dataclass(frozen=True)
-class Held:
+class StateSpecs:
     """The states that a graph is planned with.
 
     types: of all that there are, by name. doubled: those that have a second memory. updates: by the
@@ -300,16 +300,16 @@ class Held:
     @classmethod
     def of(
         cls, states: States | None, updates: Mapping[str, str], graph: Graph, backend: Backend
-    ) -> Held:
+    ) -> StateSpecs:
         """Return `states` bound to `graph`. Raises ModelError or ShapeError unless they fit."""
         if states is not None and states.backend is not backend:
             raise ModelError(f"{graph.name} on {backend.name} was given states of another backend")
         all_of = {} if states is None else {name: states[name] for name in states.names}
         doubled = {name for name, state in all_of.items() if len(state.memories) > 1}
         types = {name: state.type for name, state in all_of.items()}
-        held = cls(types, doubled, updates, {} if states is None else states.places)
-        held._check(graph)
-        return held
+        specs = cls(types, doubled, updates, {} if states is None else states.places)
+        specs._check(graph)
+        return specs
 
     def shapes(self, graph: Graph) -> dict[str, Shape]:
         """The shapes of those inputs of `graph` that are states."""
@@ -342,11 +342,11 @@ def _takes(given: TensorType, type: TensorType) -> bool:
     return all(isinstance(dim, str) or dim == size for dim, size in pairs)
 
 
-NO_STATES = Held()
+NO_STATES = StateSpecs()
 
 
 @dataclass(frozen=True)
-class Carried:
+class StateBinding:
     """A state in a plan.
 
     name: the state's. before: the tensor of its content when a run begins, None where the plan does
@@ -363,7 +363,7 @@ class Carried:
         return tuple(dict.fromkeys(arena.block[schedule.tensors[name].memory] for name in ends))
 
 
-def carried(schedule: Schedule, graph: Graph, held: Held) -> tuple[Carried, ...]:
+def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[StateBinding, ...]:
     """The states of `graph`, which `schedule` computes, those that it updates in memory of its own.
 
     That is the state's where it can be updated in place. Raises ShapeError where what is to be the
@@ -371,16 +371,16 @@ def carried(schedule: Schedule, graph: Graph, held: Held) -> tuple[Carried, ...]
     """
     inputs = {value.name for value in graph.inputs}
     outputs = {value.name: value for value in graph.outputs}
-    ends = set(held.updates.values())
+    ends = set(specs.updates.values())
     taken = {schedule.tensors[name].memory for name in inputs}
     taken |= {
         schedule.tensors[name].memory
         for name in outputs
         if name in schedule.tensors and name not in ends
     }
-    found: list[Carried] = []
-    for name, type in held.types.items():
-        before, output = name if name in inputs else None, held.updates.get(name)
+    found: list[StateBinding] = []
+    for name, type in specs.types.items():
+        before, output = name if name in inputs else None, specs.updates.get(name)
         if output == name or 0 in type.dims:
             output = None
         if before is None and output is None:
@@ -390,32 +390,34 @@ def carried(schedule: Schedule, graph: Graph, held: Held) -> tuple[Carried, ...]
             if output in schedule.tensors:
                 after = schedule.in_rows(output)
                 if schedule.tensors[after].memory in taken:
-                    after = schedule.apart(after)
+                    after = schedule.copy_of(after)
             else:
-                after = schedule.made(output, Weight.made_of(constant(graph, outputs[output], {})))
+                after = schedule.weight_tensor(
+                    output, Weight.made_of(constant(graph, outputs[output], {}))
+                )
             if (got := schedule.tensors[after].type) != type:
                 raise ShapeError(f"state {name!r} is {type}, its update {output!r} is {got}")
             taken.add(schedule.tensors[after].memory)
-        found.append(Carried(name, before, after))
+        found.append(StateBinding(name, before, after))
     if schedule.backend.in_place:
         _place(schedule, found)
-        found = [_copied(schedule, one) if one.name in held.places else one for one in found]
+        found = [_copied(schedule, one) if one.name in specs.places else one for one in found]
     return tuple(found)
 
 
-def _copied(schedule: Schedule, one: Carried) -> Carried:
+def _copied(schedule: Schedule, one: StateBinding) -> StateBinding:
     """`one`, whose place is for good: what is computed elsewhere is copied there, last of all."""
     if one.before is None or one.after is None:
         return one
     old, new = schedule.tensors[one.before], schedule.tensors[one.after]
     if old.memory == new.memory:
         return one
-    after = schedule.apart(one.after)
+    after = schedule.copy_of(one.after)
     schedule.tensors[after] = replace(schedule.tensors[after], memory=old.memory)
     return replace(one, after=after)
 
 
-def check_read(names: Iterable[str], states: Iterable[Carried]) -> None:
+def check_read(names: Iterable[str], states: Iterable[StateBinding]) -> None:
     """Raise ModelError if one of `names` is a state of `states`, before a run or after it."""
     for name in names:  # most steps are asked for none
         for one in states:
@@ -423,17 +425,19 @@ def check_read(names: Iterable[str], states: Iterable[Carried]) -> None:
                 raise ModelError(f"{name!r} is state {one.name!r}: it is read by States.read")
 
 
-def on_device(states: Iterable[Carried], held: Held, schedule: Schedule, arena: Arena) -> int:
+def on_device(
+    states: Iterable[StateBinding], specs: StateSpecs, schedule: Schedule, arena: Arena
+) -> int:
     """Bytes of the blocks of `states` that are on the device already."""
     found: set[int] = set()
     for one in states:
         blocks = one.blocks(schedule, arena)
-        found.update(blocks if one.name in held.doubled else blocks[:1])
+        found.update(blocks if one.name in specs.doubled else blocks[:1])
     return sum(4 * arena.sizes[block] for block in found)
 
 
 def with_turns(
-    steps: Sequence[Step], states: Iterable[Carried], schedule: Schedule, arena: Arena
+    steps: Sequence[Step], states: Iterable[StateBinding], schedule: Schedule, arena: Arena
 ) -> tuple[Step, ...]:
     """`steps`, those with two sets of textures that read or write a state which has two memories:
     they are launched from either.
@@ -441,7 +445,7 @@ def with_turns(
     blocks = (one.blocks(schedule, arena) for one in states)
     turning = {block for some in blocks if len(some) > 1 for block in some}
 
-    def turns(entry: Entry) -> bool:
+    def turns(entry: ScheduledOp) -> bool:
         memories = (schedule.tensors[name].memory for name in entry.tensors)
         return any(arena.block.get(memory) in turning for memory in memories)
 
@@ -451,7 +455,7 @@ def with_turns(
     )
 
 
-def _place(schedule: Schedule, states: Iterable[Carried]) -> None:
+def _place(schedule: Schedule, states: Iterable[StateBinding]) -> None:
     """Have the memory of each `after` be that of `before`, where that can be."""
     tensors, entries = schedule.tensors, schedule.entries
     made, read = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
@@ -486,7 +490,7 @@ def _is_free(schedule: Schedule, memory: str, readers: Iterable[int], made: int)
     return True
 
 
-def _aligned(schedule: Schedule, entry: Entry, operands: set[str]) -> bool:
+def _aligned(schedule: Schedule, entry: ScheduledOp, operands: set[str]) -> bool:
     """Return True where `entry` reads each element of `operands` only just before it writes that
     element.
     """
@@ -508,14 +512,16 @@ Kind = tuple[object, ...]
 """The properties that entries of one launch share."""
 
 
-def placed(schedule: Schedule, there: Iterable[Carried], held: Held) -> frozenset[str]:
-    """Have the states `there` lie where `held` says, and give what these memories are called."""
+def place_in_groups(
+    schedule: Schedule, bindings: Iterable[StateBinding], specs: StateSpecs
+) -> frozenset[str]:
+    """Place the states `bindings` where `specs` says; return what these memories are called."""
     names: dict[str, str] = {}
     places: Places = {}
-    for one in there:
-        if one.name not in held.places:
+    for one in bindings:
+        if one.name not in specs.places:
             continue
-        first, offset = held.places[one.name]
+        first, offset = specs.places[one.name]
         whole = names.setdefault(first, schedule.free(f"{first} and others"))
         ends = (name for name in (one.before, one.after) if name is not None)
         places |= {schedule.tensors[name].memory: (whole, offset) for name in ends}
@@ -523,13 +529,13 @@ def placed(schedule: Schedule, there: Iterable[Carried], held: Held) -> frozense
     return frozenset(names.values())
 
 
-def group(schedule: Schedule, wholes: Iterable[str], kept: Iterable[str]) -> None:
+def group(schedule: Schedule, wholes: Iterable[str], live_out: Iterable[str]) -> None:
     """Join what updates states in the memories `wholes` alike; then what makes that which it reads.
 
-    kept: tensors that stay in memory of their own, as somebody reads them after a run.
+    live_out: tensors that stay in memory of their own, as somebody reads them after a run.
     """
     wholes = set(wholes)
-    fixed = {schedule.tensors[name].memory for name in kept}
+    fixed = {schedule.tensors[name].memory for name in live_out}
     done: set[tuple[str, ...]] = set()  # what was seen to need its order
     while True:
         runs = [run for run in _runs(schedule, wholes, fixed) if _names(run) not in done]
@@ -549,7 +555,7 @@ class _Member:
     nobody has arranged yet.
     """
 
-    entry: Entry
+    entry: ScheduledOp
     at: int
     out: Tensor
     alone: tuple[str, ...]
@@ -674,7 +680,7 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
     """
     first, last = run[0], run[-1]
     type = TensorType((last.first + last.words - first.first,))
-    task, places = first.entry.task, _beside(schedule, run)
+    task, places = first.entry.task, _side_by_side(schedule, run)
     before, operands = dict(schedule.tensors), dict(task.operands)
     for name, tensor in task.operands.items():
         lies = schedule.tensors[tensor]
@@ -700,7 +706,7 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
     return {memory for memory, _ in places.values()}
 
 
-def _beside(schedule: Schedule, run: Run) -> Places:
+def _side_by_side(schedule: Schedule, run: Run) -> Places:
     """Return places side by side for operands of `run` that have none yet, in the order of its
     results.
     """

@@ -9,14 +9,14 @@ from glnn.backends import Backend
 from glnn.compiler.cpu_fallback import LARGE, LEFT, why
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Entry
+from glnn.compiler.task import ScheduledOp
 from glnn.compiler.weights import Weight, Weights
 from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.kernels.op_spec import OpSpec
 from glnn.layout import Layout, alone
 from glnn.types import DType, Shape, TensorType
 
-Kept = tuple[Weight, Layout, bool]
+WeightKey = tuple[Weight, Layout, bool]
 """What `Weights` has a parameter by."""
 
 
@@ -64,31 +64,33 @@ class Step:
     @classmethod
     def all_of(cls, schedule: Schedule, arena: Arena) -> tuple[Step, ...]:
         """Return the steps of all entries of `schedule`."""
-        there: set[Kept] = set()
-        return tuple(cls.of(schedule, arena, entry, there) for entry in schedule.entries)
+        earlier: set[WeightKey] = set()
+        return tuple(cls.of(schedule, arena, entry, earlier) for entry in schedule.entries)
 
     @classmethod
-    def of(cls, schedule: Schedule, arena: Arena, entry: Entry, there: set[Kept]) -> Step:
-        """Return the step of `entry`. there: parameters of earlier steps; those of `entry` are
+    def of(
+        cls, schedule: Schedule, arena: Arena, entry: ScheduledOp, earlier: set[WeightKey]
+    ) -> Step:
+        """Return the step of `entry`. earlier: parameters of earlier steps; those of `entry` are
         added.
         """
         task = entry.task
         out = schedule.tensors[task.output]
         backend = schedule.backend
         copies = {} if entry.host else backend.copies(entry.choice, entry.spec)
-        kept = {
-            name: _kept(backend, weight.type)
+        stored = {
+            name: _stored_type(backend, weight.type)
             for name, weight in task.parameters.items()
             if not entry.host or (task.op.control and name not in task.op.host)
         }
         keys = _keys(entry, copies)
-        again = {name for name in kept if name in keys and keys[name] in there}
-        there |= set(keys.values())
-        kept = {name: one for name, one in kept.items() if name not in again}
+        again = {name for name in stored if name in keys and keys[name] in earlier}
+        earlier |= set(keys.values())
+        stored = {name: one for name, one in stored.items() if name not in again}
         copies = {name: nbytes for name, nbytes in copies.items() if name not in again}
-        packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in kept.items()}
-        halves = {name: one for name, one in kept.items() if one.dtype is DType.float16}
-        small = {name: kept[name] for name in entry.spec.int8_operands if name in kept}
+        packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in stored.items()}
+        halves = {name: one for name, one in stored.items() if one.dtype is DType.float16}
+        small = {name: stored[name] for name in entry.spec.int8_operands if name in stored}
         return cls(
             name=task.name,
             layer=task.layer,
@@ -120,11 +122,11 @@ class Step:
         )
 
 
-def _why(entry: Entry, backend: Backend) -> str:
+def _why(entry: ScheduledOp, backend: Backend) -> str:
     """Why the host computes `entry`; empty where it does not, or where there is no GPU."""
     if not entry.host or entry.task.op.control or backend.device is None:
         return ""
-    if entry.left:
+    if entry.moved_to_host:
         return LEFT
     if entry.task.parameters and not entry.task.operands:
         return LARGE
@@ -132,7 +134,7 @@ def _why(entry: Entry, backend: Backend) -> str:
     return why(entry.task.op, (*types, *entry.spec.results), backend)
 
 
-def _keys(entry: Entry, copies: Container[str]) -> dict[str, Kept]:
+def _keys(entry: ScheduledOp, copies: Container[str]) -> dict[str, WeightKey]:
     """Return the key in Weights of each parameter of `entry`. copies: those in textures."""
     return {
         name: (weight, entry.layouts[name], name in copies)
@@ -141,7 +143,7 @@ def _keys(entry: Entry, copies: Container[str]) -> dict[str, Kept]:
     }
 
 
-def _kept(backend: Backend, type: TensorType) -> TensorType:
+def _stored_type(backend: Backend, type: TensorType) -> TensorType:
     """A parameter's type as `backend` has it."""
     return TensorType(type.dims, backend.stored(type.dtype))
 
@@ -151,7 +153,7 @@ def _bytes(backend: Backend, layout: Layout, type: TensorType) -> int:
     return 4 * backend.capacity(layout.words(type))
 
 
-def _wide(backend: Backend, entry: Entry, small: Mapping[str, TensorType]) -> int:
+def _wide(backend: Backend, entry: ScheduledOp, small: Mapping[str, TensorType]) -> int:
     """Bytes that the parameters `small` would take as float32."""
     if not small:
         return 0
@@ -163,14 +165,14 @@ def _wide(backend: Backend, entry: Entry, small: Mapping[str, TensorType]) -> in
     return sum(copies.get(name, nbytes) for name, nbytes in sizes.items())
 
 
-def held(schedule: Schedule, weights: Weights) -> int:
+def resident_bytes(schedule: Schedule, weights: Weights) -> int:
     """Bytes of the parameters of `schedule` that `weights` has on the device already."""
-    backend, found = schedule.backend, dict[Kept, int]()
+    backend, found = schedule.backend, dict[WeightKey, int]()
     for entry in schedule.entries:
         copies = {} if entry.host else backend.copies(entry.choice, entry.spec)
         for name, key in _keys(entry, copies).items():
             if key in weights:
-                size = _bytes(backend, key[1], _kept(backend, key[0].type))
+                size = _bytes(backend, key[1], _stored_type(backend, key[0].type))
                 found[key] = copies.get(name, size)
     return sum(found.values())
 

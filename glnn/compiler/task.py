@@ -55,15 +55,15 @@ def reorder(type: TensorType, source: Layout, target: Layout) -> OpSpec:
     return OpSpec.of(Reorder(source.name, target.name), {"x": type}, {"x": source.name})
 
 
-def can_reorder(backend: Backend, type: TensorType, lies: Layout, wanted: Layout) -> bool:
-    """Return True where launches can reorder a tensor from `lies` to `wanted`: always other than
+def can_reorder(backend: Backend, type: TensorType, lies: Layout, target: Layout) -> bool:
+    """Return True where launches can reorder a tensor from `lies` to `target`: always other than
     float32, by moves.
     """
-    if lies == wanted or (isinstance(lies, RowMajor) and isinstance(wanted, RowMajor)):
+    if lies == target or (isinstance(lies, RowMajor) and isinstance(target, RowMajor)):
         return True
     if type.dtype is not DType.float32:
         return True  # by moves
-    return backend.why_not(reorder(type, lies, wanted)) is None
+    return backend.why_not(reorder(type, lies, target)) is None
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,12 @@ class Task:
     """What control flow computes: the types of its operands do not tell those of its results."""
     joins: tuple[str, ...] = ()
     """The tensors that it makes at once, as they lie one behind the other."""
-    apart: Callable[[], Iterable[Task]] | None = None
+    unfused: Callable[[], Iterable[Task]] | None = None
     """Gives tasks that compute the same, where no kernel does all of it."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class ScheduledOp:
     """A task with the kernel chosen for it."""
 
     task: Task
@@ -110,7 +110,7 @@ class Entry:
     """The layout of each operand and of `out`."""
     host: bool = False
     """True where the host computes it, though the backend's tensors are elsewhere."""
-    left: bool = False
+    moved_to_host: bool = False
     """True where the host computes it though there is a kernel (see `cpu_fallback.py`)."""
 
     @property
@@ -125,7 +125,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Decision:
+class KernelChoice:
     """A kernel that was chosen for a task, where another might have been."""
 
     task: Task

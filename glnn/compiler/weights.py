@@ -86,12 +86,12 @@ class Ahead(Generic[Name, Result]):
 
     def __init__(
         self,
-        wanted: Sequence[tuple[Name, int]],
+        sized_keys: Sequence[tuple[Name, int]],
         make: Callable[[Name], Result],
         threads: int | None,
     ) -> None:
         """wanted: each key with its bytes. threads: how many; what suits this machine if None."""
-        self._items: dict[Name, _Item[Result]] = {key: _Item(nbytes) for key, nbytes in wanted}
+        self._items: dict[Name, _Item[Result]] = {key: _Item(nbytes) for key, nbytes in sized_keys}
         self._make, self._changed = make, threading.Condition()
         self._most = min(MOST, memory_limit() // SHARE)
         self._held, self._ended = 0, False
@@ -218,13 +218,13 @@ class Weight:
         """Its array as it is now. Raises ShapeError where float16 does not hold a number of it."""
         return self.rounded(evaluated(self.constant, self.type.dtype).reshape(self.shape))
 
-    def rounded(self, found: Array) -> Array:
-        """`found` as it is kept. Raises ShapeError where float16 does not hold a number of it."""
-        if found.dtype.kind != "f":
-            return found
+    def rounded(self, array: Array) -> Array:
+        """`array` as it is kept. Raises ShapeError where float16 does not hold a number of it."""
+        if array.dtype.kind != "f":
+            return array
         if self.type.dtype is not DType.float16:
-            return np.asarray(found, self.type.dtype.numpy)
-        return halved(found, self.name)
+            return np.asarray(array, self.type.dtype.numpy)
+        return halved(array, self.name)
 
     @property
     def name(self) -> str:
@@ -239,7 +239,7 @@ class Weight:
 
 
 @dataclass(eq=False)
-class Kept:
+class DeviceWeight:
     """A weight on the device, the variables it is made of, and how often these were assigned."""
 
     weight: Weight
@@ -249,12 +249,12 @@ class Kept:
     first: list[int]
     """The variables' revisions at the first upload."""
     backend: Backend
-    held: NDArray[np.uint32] | None = None
+    packed_words: NDArray[np.uint32] | None = None
     """What `words` gives next, where it need not be packed anew."""
 
     def words(self) -> NDArray[np.uint32]:
         """Return the weight's packed words but for zeros at its end; packed anew unless held."""
-        found, self.held = self.held, None
+        found, self.packed_words = self.packed_words, None
         if found is not None:
             return found
         assert isinstance(self.store, Buffer)
@@ -322,9 +322,9 @@ class Weights:
     def __init__(self, backend: Backend, graph: Graph | None = None) -> None:
         """graph: the session's; None keeps all."""
         self._backend = backend
-        self._kept: WeakValueDictionary[Key, Kept] = WeakValueDictionary()
+        self._kept: WeakValueDictionary[Key, DeviceWeight] = WeakValueDictionary()
         self._own = None if graph is None else {v for node in graph.nodes for v in node.reads}
-        self._staying: list[Kept] = []
+        self._staying: list[DeviceWeight] = []
         self._assigned: int | None = None
         """`ASSIGNMENTS.count` when all that is kept was up to date; None where it may not be."""
         self.uploaded = Spans()
@@ -335,7 +335,9 @@ class Weights:
 
     @contextmanager
     def holding(self, nbytes: int) -> Iterator[None]:
-        """While inside, hold the words that are packed, up to so many bytes: see `Kept.held`."""
+        """While inside, hold the words that are packed, up to so many bytes: see
+        `DeviceWeight.packed_words`.
+        """
         self._spare = nbytes
         try:
             yield
@@ -349,7 +351,7 @@ class Weights:
         """Hold no words any more: nobody stores them."""
         with self._lock:
             for kept in list(self._kept.values()):
-                kept.held = None
+                kept.packed_words = None
 
     @contextmanager
     def ahead(self, keys: Iterable[Key]) -> Iterator[None]:
@@ -357,8 +359,8 @@ class Weights:
         if not self._backend.packs:
             yield
             return
-        wanted = [(key, 4 * key[1].words(key[0].type)) for key in keys if key not in self._kept]
-        with Ahead(wanted, partial(Ready.of, pack=True), None) as self._ahead:
+        sized_keys = [(key, 4 * key[1].words(key[0].type)) for key in keys if key not in self._kept]
+        with Ahead(sized_keys, partial(Ready.of, pack=True), None) as self._ahead:
             try:
                 yield
             finally:
@@ -367,7 +369,7 @@ class Weights:
     def __contains__(self, key: Key) -> bool:
         return key in self._kept
 
-    def keep(self, weight: Weight, layout: Layout, copied: bool) -> Kept:
+    def keep(self, weight: Weight, layout: Layout, copied: bool) -> DeviceWeight:
         """`weight` on the device in `layout`; copied: for a kernel that reads a copy of it.
 
         Who uses its store holds what is given.
@@ -382,11 +384,11 @@ class Weights:
                 with self.uploaded.of(weight.name, array.nbytes):
                     store = self._backend.keep(array, layout, ready.words)
                 LOG.debug("uploaded %s as %s, %d bytes", weight.name, layout.name, array.nbytes)
-                kept = self._kept[key] = Kept(
+                kept = self._kept[key] = DeviceWeight(
                     weight, store, variables, revisions, revisions, self._backend
                 )
                 if ready.words is not None and ready.words.nbytes <= self._spare:
-                    kept.held = ready.words
+                    kept.packed_words = ready.words
                     self._spare -= ready.words.nbytes
                 self._assigned = None  # its array may have been read before the last refresh
                 if self._stays(weight):
@@ -428,8 +430,8 @@ class Computed:
     """What the part is but for its operands."""
     sizes: tuple[SymInt, ...]
 
-    def __call__(self, *given: Any) -> Array:
-        *arrays, numbers = given
+    def __call__(self, *operands: Any) -> Array:
+        *arrays, numbers = operands
         known = {one.expr: number for one, number in zip(self.sizes, numbers, strict=True)}
         part = of_sizes(self.part, Substitution(lambda one: known[one.expr]))
         return computed(part, range(len(arrays)), arrays)
@@ -565,29 +567,29 @@ class ArrayWriter:
         if not isinstance(expr, Call) or read != set(range(len(reads))):
             return None
 
-        def written(part: Expr, given: tuple[int | Expr, ...]) -> int | Expr:
+        def place_of(part: Expr, operands: tuple[int | Expr, ...]) -> int | Expr:
             if isinstance(part, Arg):
                 return reads[part.index]
-            return self._function(part, given) if isinstance(part, Call) else part
+            return self._function(part, operands) if isinstance(part, Call) else part
 
-        place = expr.fold(written)[-1]
+        place = expr.fold(place_of)[-1]
         assert isinstance(place, int)
         declared = operator.result_dtype([_declared(self._dtype(one)) for one in reads])
         return self._cast(place, declared.numpy)
 
-    def _function(self, part: Call, given: tuple[int | Expr, ...]) -> int | Expr:
+    def _function(self, part: Call, operands: tuple[int | Expr, ...]) -> int | Expr:
         """Return the place of a function of places and numbers; a number where it is of these."""
         row = part.row
-        if not any(isinstance(one, int) for one in given):
-            return Scalar(row.evaluate(*(_number(one) for one in given)))
-        rest = given[row.condition :]
+        if not any(isinstance(one, int) for one in operands):
+            return Scalar(row.evaluate(*(_number(one) for one in operands)))
+        rest = operands[row.condition :]
         dtypes = [self._dtype(one) for one in rest if isinstance(one, int)]
         if dtypes:
             dtype = max(dtypes, key=lambda one: one.itemsize)
         else:
             kind = kind_of(_number(rest[0]))
             dtype = WIDE if kind == "float" else NUMBERS[kind].numpy
-        places = [self._typed(one, np.dtype(bool)) for one in given[: row.condition]]
+        places = [self._typed(one, np.dtype(bool)) for one in operands[: row.condition]]
         places += [self._typed(one, np.dtype(dtype)) for one in rest]
         assert row.numpy is not None
         with np.errstate(all="ignore"):

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 
 from glnn.backends import Backend
 from glnn.compiler import Executor
+from glnn.compiler.backend_autotune import Fastest, executor_of
 from glnn.compiler.executor import PLANS_KEPT
-from glnn.compiler.fastest import Fastest, executor_of
 from glnn.compiler.session_states import SessionStates, SharedPlans
 from glnn.errors import ModelError, shown
 from glnn.fileio import record_opened_files

@@ -16,7 +16,7 @@ import numpy as np
 from glnn.backends import Backend
 from glnn.backends.answers import Answers
 from glnn.backends.gl import GlBackend
-from glnn.compiler.fastest import Clock, shape_class, time_backends, timing_order
+from glnn.compiler.backend_autotune import Clock, shape_class, time_backends, timing_order
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
 from glnn.compiler.weights import Weights

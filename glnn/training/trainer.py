@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from glnn.backends import Backend, open_backend
-from glnn.compiler.fastest import candidates
+from glnn.compiler.backend_autotune import candidates
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.gl import Device
 from glnn.model import Model

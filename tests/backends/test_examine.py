@@ -368,7 +368,7 @@ def test_larger_sizes_of_a_range_are_seen_anew(examined, rng, request, fault, mo
             assert fault == "sums" and width > 1500 and "are wrong" in str(refused)
             continue
         assert error(got, x - x.astype("f8").mean((2, 3), keepdims=True)) <= 1e-5, width
-    assert session._executor.regimes
+    assert session._executor.range_plans
 
 
 def test_stored_plans_are_for_sizes_that_were_looked_at(examined, rng, monkeypatch) -> None:
@@ -380,7 +380,7 @@ def test_stored_plans_are_for_sizes_that_were_looked_at(examined, rng, monkeypat
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = InferenceSession(model.SerializeToString(), examined.name, device=examined.device)
     session.run(None, {"x": rng((1, 2, 8, 64))})
-    (plan,) = session._executor.regimes
+    (plan,) = session._executor.range_plans
     with monkeypatch.context() as patch:
         patch.setattr(type(plan.seen), "_look", lambda self, sizes: False)
         (exact,) = plan.seen.executable.symbols

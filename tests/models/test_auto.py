@@ -14,8 +14,8 @@ import pytest
 import glnn
 from glnn.backends import open_backend
 from glnn.backends.opening import _shared
+from glnn.compiler.backend_autotune import SOFTWARE_LAST, Fastest
 from glnn.compiler.executor import Executor
-from glnn.compiler.fastest import SOFTWARE_LAST, Fastest
 from glnn.errors import DeviceError, GlnnError, LimitError, ShaderError, ShapeError
 from glnn.layers import Linear, ReLU
 from glnn.model import Model
@@ -115,7 +115,7 @@ def test_what_a_driver_compiles_drops_no_backend(model, ran, monkeypatch, first)
 @needs_all
 def test_measuring_has_a_bound(model, ran, monkeypatch) -> None:
     """What was not begun with by then is named, with the reason."""
-    monkeypatch.setattr("glnn.compiler.fastest.GPU_FIRST", SOFTWARE_LAST)
+    monkeypatch.setattr("glnn.compiler.backend_autotune.GPU_FIRST", SOFTWARE_LAST)
     monkeypatch.setitem(COMPILING, "feedback", 25.0)
     session = glnn.InferenceSession(model)
     session.run(None, {"input": X})
@@ -228,7 +228,7 @@ def test_what_fails_beside_an_answer_costs_no_run(
         return run(self, *given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Executor, "run", failing)
-    monkeypatch.setattr("glnn.compiler.fastest.GPU_FIRST", SOFTWARE_LAST)
+    monkeypatch.setattr("glnn.compiler.backend_autotune.GPU_FIRST", SOFTWARE_LAST)
     session = glnn.InferenceSession(model)
     for _ in range(2):
         (found,) = session.run(None, {"input": X})

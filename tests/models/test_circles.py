@@ -26,7 +26,7 @@ def test_plans_go_with_their_session(backend: str) -> None:
     try:
         session.run(None, {info.name: x})
         executor = session._lazy.load().executor
-        plans = (*executor._plans.values(), *executor.regimes)
+        plans = (*executor._plans.values(), *executor.range_plans)
         gone = [weakref.ref(plan) for plan in plans]
         gone += [weakref.ref(plan.buffers) for plan in plans]
         gone += [weakref.ref(kept.store) for plan in plans for kept in plan.kept]

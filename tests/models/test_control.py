@@ -86,7 +86,7 @@ def test_one_plan_takes_either_branch(backend, rng) -> None:
         given = x * np.float32(sign)
         expected = 1 + (2 * given if sign > 0 else 1 - given)
         np.testing.assert_array_equal(executor.run({"x": given})["out"], expected)
-    assert len(executor.regimes) == 1 and not executor._plans
+    assert len(executor.range_plans) == 1 and not executor._plans
 
 
 @pytest.mark.parametrize("trips", [0, 1, 7])

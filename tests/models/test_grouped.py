@@ -13,7 +13,7 @@ from glnn.backends import Backend, open_backend
 from glnn.backends.compute import Compute
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.plan import Plan
-from glnn.compiler.states import Held, States, aligned
+from glnn.compiler.states import States, StateSpecs, aligned
 from glnn.errors import DeviceError, LimitError
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, Expr, call
@@ -232,7 +232,7 @@ def test_where_memory_is_short_they_are_updated_one_by_one(compute) -> None:
     states = together(step, compute)
     shapes = {value.name: value.type.shape for value in step.graph.inputs}
     held = planned(step, states).outline
-    known = Held.of(states, step.updates, step.graph, compute)
+    known = StateSpecs.of(states, step.updates, step.graph, compute)
     free = Outline.of(step.graph, compute, shapes, states=known)
     short = Outline.of(step.graph, compute, shapes, states=known, available=0)
     assert len(free.steps) == len(held.steps) < len(short.steps)

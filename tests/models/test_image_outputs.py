@@ -136,5 +136,5 @@ def test_where_memory_is_short_they_come_as_they_lie(name, rng, own, monkeypatch
     session = opened(model, name, own)
     check(session.run(None, {"x": x}), expected(x, weights))
     executor: Any = session._executor
-    (plan,) = executor.regimes
+    (plan,) = executor.range_plans
     assert not any("planar" in step.kernel for step in plan.steps)

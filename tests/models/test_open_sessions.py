@@ -375,9 +375,9 @@ def test_shapes_that_are_refused_do_not_end_plans_for_open_sizes(name: str) -> N
             run(rows, rows + 1)
     run(9, 9)
     executor: Any = session._executor
-    before = executor.regimes
+    before = executor.range_plans
     run(10, 10)
-    assert before and executor.regimes == before
+    assert before and executor.range_plans == before
 
 
 def fail_allocations(device: Device, monkeypatch: Any, from_: int, fails: Callable[[], Any]) -> Any:
@@ -546,7 +546,7 @@ def test_sizes_beyond_a_limit_of_the_device(
             refused.append(length)
     assert not {33, 40, 34, 36}.intersection(refused), refused
     assert max(bound, default=0) <= lowered.max_shader_storage_block_size
-    assert session._executor.regimes  # type: ignore[union-attr]
+    assert session._executor.range_plans  # type: ignore[union-attr]
 
 
 def in_parts() -> bytes:
@@ -589,10 +589,10 @@ def test_a_part_that_cannot_be_bound_has_a_plan_of_its_own(
         check([y[None], total[None]], {"x": x[None, :length]})
 
     run(33)
-    (cut,) = session._executor.regimes  # type: ignore[union-attr]
-    (of_range,) = cut._tail._regimes.plans  # type: ignore[union-attr]
+    (cut,) = session._executor.range_plans  # type: ignore[union-attr]
+    (of_range,) = cut._tail._range_plans.plans  # type: ignore[union-attr]
     device.capabilities = replace(device.capabilities, max_compute_work_group_count=(3, 3, 3))
     for length in (127, 33, 127):
         run(length)
     (own,) = cut._tail._kept.values()  # type: ignore[union-attr]
-    assert cut._tail._regimes.plans == [of_range] and own is not of_range  # type: ignore[union-attr]
+    assert cut._tail._range_plans.plans == [of_range] and own is not of_range  # type: ignore[union-attr]

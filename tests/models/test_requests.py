@@ -118,7 +118,7 @@ def test_many_in_flight_are_what_they_are_alone(
         np.testing.assert_allclose(found[0], expected(model, x), rtol=1e-5, atol=1e-6)
     if name != "cpu":
         executor: Any = session._executor
-        counts = [len(plan._sets) for plan in (*executor._plans.values(), *executor.regimes)]
+        counts = [len(plan._sets) for plan in (*executor._plans.values(), *executor.range_plans)]
         assert max(counts) == 1 if memory else max(counts) <= 2
 
 

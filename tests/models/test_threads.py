@@ -153,7 +153,7 @@ def test_runs_of_several_threads_overlap_and_are_right_in_any_order(name: str, r
 
     assert in_threads(work, 8) == [None] * 8
     executor: Any = session._executor
-    plans = (*executor._plans.values(), *executor.regimes)
+    plans = (*executor._plans.values(), *executor.range_plans)
     assert max(len(plan._sets) for plan in plans) == 2
 
 

@@ -16,7 +16,7 @@ from glnn.compiler.plan import Plan
 from glnn.errors import LimitError
 from glnn.gl.command_buffer import BoundCommands
 from tests.onnx.open_graphs import wrong_of
-from tests.onnx.regimes import faults
+from tests.onnx.range_plans import faults
 
 pytest.importorskip("onnxruntime")
 
@@ -229,7 +229,7 @@ def test_what_follows_from_sizes_makes_no_guard(backend, name, rng) -> None:
         (got,), (expected,) = session.run(None, feeds), theirs.run(None, feeds)
         np.testing.assert_allclose(got, expected, 1e-4, 1e-4, err_msg=str(sizes))
     executor = session._executor
-    (plan,) = executor.regimes  # type: ignore[union-attr]
+    (plan,) = executor.range_plans  # type: ignore[union-attr]
     assert not plan.executable.guards and not executor._plans  # type: ignore[union-attr]
 
 
@@ -451,7 +451,7 @@ def test_bodies_are_bound_with_the_plan_around_them(backend, name, planned, rng)
             for one, right in zip(got, expected, strict=True):
                 np.testing.assert_allclose(one, right, 1e-4, 1e-5, err_msg=f"{batch}, {length}")
     executor = session._executor
-    (plan,) = executor.regimes  # type: ignore[union-attr]
+    (plan,) = executor.range_plans  # type: ignore[union-attr]
     assert plan.outline.bodies and not executor._plans  # type: ignore[union-attr]
     for batch, length in [(1, 1), (1, 2), (2, 1), (9, 250), (1, 64)]:
         x = rng((batch, length, 6)) / 2

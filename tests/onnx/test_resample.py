@@ -181,7 +181,7 @@ def check_open(backend: str, way: str, dtype: Any = np.float32, **attributes: An
         np.testing.assert_allclose(got, expected, 1e-4, 1e-4, err_msg=f"{height}, {width}")
         assert got.dtype == dtype
     executor = session._executor
-    assert len(executor.regimes) == 1 and not executor._plans
+    assert len(executor.range_plans) == 1 and not executor._plans
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

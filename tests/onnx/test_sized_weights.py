@@ -63,7 +63,7 @@ def _executables(text: str, backend: str, shapes: list[tuple[int, ...]]) -> list
             sizes = [n if isinstance(n, int) else m for n, m in zip(one.shape, given, strict=True)]
             feeds[one.name] = draw.standard_normal(sizes, np.float32)
         session.run(None, feeds)
-    return [plan.executable for plan in session._executor.regimes]  # type: ignore[union-attr]
+    return [plan.executable for plan in session._executor.range_plans]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -139,7 +139,7 @@ def test_their_memory_grows_and_is_kept(backend) -> None:
         p = x[0] @ x[0].T + np.triu(np.full((size, size), -10000.0), 1)
         e = np.exp(p - p.max(1, keepdims=True))
         np.testing.assert_allclose(y[0], e / e.sum(1, keepdims=True), rtol=1e-4, atol=1e-5)
-        (plan,) = session._executor.regimes  # type: ignore[union-attr]
+        (plan,) = session._executor.range_plans  # type: ignore[union-attr]
         names = plan.executable.sized.results
         blocks = [plan.executable.slots[name].block for name in names]
         kept.append([plan.buffers._memories[block] for block in blocks])  # type: ignore[index]
@@ -191,6 +191,6 @@ def test_of_a_large_table_no_wider_copy_is_kept(backend, monkeypatch) -> None:
         x = np.ones((1, size, 8), np.float32)
         (y,) = session.run(None, {"x": x})
         np.testing.assert_allclose(y[0], np.tanh(table[:size]), rtol=1e-5, atol=1e-6)
-    (plan,) = session._executor.regimes  # type: ignore[union-attr]
+    (plan,) = session._executor.range_plans  # type: ignore[union-attr]
     kept = [one for one in plan.executable.sized.known if one is not None]
     assert plan.executable.sized.results and sum(one.nbytes for one in kept) < 1.5 * table.nbytes

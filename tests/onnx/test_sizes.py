@@ -64,7 +64,7 @@ def test_ten_sizes(backend, rng) -> None:
             kept.append(len(executor._weights._kept))
     assert not session.hosted
     # Sides up to 31 and from 32 on: three of the four pairs occur, none is planned by itself.
-    assert len(executor.regimes) == 3 and not executor._plans
+    assert len(executor.range_plans) == 3 and not executor._plans
     assert programs[0] == programs[-1], f"a size compiled anew: {programs}"
     assert len(kept) == 4 and max(kept) == kept[0]
     times = Counter(span.name for span in executor._weights.uploaded)

@@ -486,7 +486,7 @@ def test_one_plan_serves_a_range_of_sizes(options) -> None:
         alike(found, theirs.step(x=x, z=z)[0])
         check(states, theirs)
     executor = states._plans._executor
-    assert len(executor.regimes) <= 3 and not executor._plans
+    assert len(executor.range_plans) <= 3 and not executor._plans
     with pytest.raises(ShapeError, match="'z'"):
         session.run(None, {"x": x, "z": z[..., :1]}, states=states)
 

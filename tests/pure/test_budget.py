@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from glnn.backends.backend import Alternative
-from glnn.compiler.memory_budget import Budget, Open, Taken, fitted
+from glnn.compiler.memory_budget import Budget, Open, Selection, fitted
 from glnn.kernels.cost_model import Prediction
 
 
@@ -27,7 +27,7 @@ def decision(*options: tuple[float, int, int], arena: int = 0) -> Open:
     return Open(tuple(found), arena, tuple(level for *_, level in options))
 
 
-def seconds(budget: Budget, taken: Taken) -> float:
+def seconds(budget: Budget, taken: Selection) -> float:
     return sum(d.seconds(taken.get(i, 0)) for i, d in enumerate(budget.decisions))
 
 
@@ -53,7 +53,7 @@ LAYERS = Budget(
         (129, {0: 3, 1: 2, 2: 2}),  # the least there is
     ],
 )
-def test_what_is_given_up(nbytes: int, taken: Taken) -> None:
+def test_what_is_given_up(nbytes: int, taken: Selection) -> None:
     found = LAYERS.within(nbytes)
     assert found is not None and LAYERS.need(found) <= nbytes
     assert {i: option for i, option in found.items() if option} == taken
@@ -107,7 +107,7 @@ def test_any_budget(seed: int) -> None:
 
 @dataclass(frozen=True)
 class Made:
-    taken: Taken
+    taken: Selection
     need: int
 
 
@@ -115,7 +115,7 @@ class Made:
 def test_the_estimate_may_be_off(off: int) -> None:
     """What is not given up as it was chosen needs more, or less, than was thought."""
 
-    def decided(taken: Taken) -> Made:
+    def decided(taken: Selection) -> Made:
         given_up = sum(option > 0 for option in taken.values())
         return Made(taken, LAYERS.need(taken) + (off if 0 < given_up < 3 else 0))
 

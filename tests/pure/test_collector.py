@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from glnn import InferenceSession
-from glnn.compiler import cut
+from glnn.compiler import partitioned_graph
 from glnn.errors import ShapeError
 from glnn.process import COLLECTOR
 
@@ -74,13 +74,13 @@ def test_a_fork_in_the_middle_has_the_collector_as_it_was() -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 28, 28), (1, 1, 27, 28)])
 def test_plans_are_made_so(shape, monkeypatch) -> None:
     seen: list[int] = []
-    plan = cut.Plan
+    plan = partitioned_graph.Plan
 
     def asked(*arguments, **options):
         seen.append(gc.get_threshold()[0])
         return plan(*arguments, **options)
 
-    monkeypatch.setattr(cut, "Plan", asked)
+    monkeypatch.setattr(partitioned_graph, "Plan", asked)
     session = InferenceSession("lenet", "cpu")
     feeds = {session.get_inputs()[0].name: np.zeros(shape, np.float32)}
     try:

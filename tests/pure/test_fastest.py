@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from glnn.backends.answers import Answers
-from glnn.compiler.fastest import shape_class, warm_seconds
+from glnn.compiler.backend_autotune import shape_class, warm_seconds
 from glnn.errors import GlnnError
 from glnn.gl.device_info import Capabilities
 from glnn.graph.builder import Builder

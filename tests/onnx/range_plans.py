@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from glnn.backends import Backend
 from glnn.compiler.plan import Plan
-from glnn.compiler.task import Entry
+from glnn.compiler.task import ScheduledOp
 from glnn.kernels.kernel import Kernel
 from glnn.symint import Substitution
 
@@ -26,7 +26,7 @@ def faults(plan: Plan, draw: random.Random, count: int) -> Iterator[str]:
 
 
 def _faults_of(
-    backend: Backend, entry: Entry, kernel: Kernel, sizes: dict[str, int]
+    backend: Backend, entry: ScheduledOp, kernel: Kernel, sizes: dict[str, int]
 ) -> Iterator[str]:
     spec, change = entry.spec, Substitution.of(sizes)
     there = spec.substituted(change)

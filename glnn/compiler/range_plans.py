@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from glnn.compiler.emit import Domain
+from glnn.compiler.emit import SizeRange
 from glnn.errors import DeviceError, LimitError, ShapeError
 from glnn.graph.graph import Graph, Value
 from glnn.process import COLLECTOR
@@ -20,9 +20,9 @@ from glnn.types import UNKNOWN, Array, Shape, TensorType
 FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
 FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on
 LOG = logging.getLogger(__name__)
-MOST_REGIMES = 32
+MOST_RANGES = 32
 """Plans of one graph that are kept: two open dimensions up to 511 have 25 ranges."""
-MOST_PINNED = 2
+MOST_SPECIALIZED = 2
 """Plans that failed with SymInts, or hold for little but one size: then no more are made."""
 
 
@@ -78,7 +78,7 @@ class OpenSizes:
     """The sizes of the symbols in the run that the plan is made for: their hints."""
     shapes: Mapping[str, Shape]
     """The inputs' shapes, with a SymInt for each open dimension."""
-    told: Mapping[str, Array]
+    shape_inputs: Mapping[str, Array]
     """Inputs whose numbers decide sizes, with SymInts for these."""
     trace: Trace
 
@@ -87,31 +87,31 @@ class OpenSizes:
         cls,
         graph: Graph,
         shapes: Mapping[str, Shape],
-        told: Mapping[str, Array],
+        shape_inputs: Mapping[str, Array],
     ) -> OpenSizes | None:
         """Return those for inputs of `shapes`; None where these do not fit or gain nothing.
 
         A range gains nothing where no number decides and a size is 0, or all are 1.
-        told: the inputs whose numbers decide sizes or branches.
+        shape_inputs: the inputs whose numbers decide sizes or branches.
         """
-        if any(array.dtype.kind not in "iu" for array in told.values()):
+        if any(array.dtype.kind not in "iu" for array in shape_inputs.values()):
             return None
         sizes = _sizes(graph, shapes)
         if sizes is None:
             return None
-        single = 0 in sizes.values() or all(size == 1 for size in sizes.values())
-        if single and not told:
+        single_plan_graph = 0 in sizes.values() or all(size == 1 for size in sizes.values())
+        if single_plan_graph and not shape_inputs:
             return None
         exact = {
             _name(value, axis, dim)
             for value in graph.inputs
             for axis, dim in enumerate(value.type.dims)
-            if isinstance(dim, str) and value.name in told  # so many numbers have symbols
+            if isinstance(dim, str) and value.name in shape_inputs  # so many numbers have symbols
         }
         trace, found = Trace(), dict[str, Symbol]()
         dims: dict[str, int] = {}
         for name, size in sizes.items():
-            ends = (size, size) if single or name in exact else bounds_of(size)
+            ends = (size, size) if single_plan_graph or name in exact else bounds_of(size)
             dims[name] = trace.symbol(name, size, ends)
         for value in graph.inputs:
             for axis, dim in enumerate(value.type.dims):
@@ -120,7 +120,7 @@ class OpenSizes:
                     found.setdefault(name, Symbol(name, value.name, axis, *trace.bounds[name]))
         open_shapes = {v.name: open_shape(v, dims) for v in graph.inputs}
         numbers: dict[str, Array] = {}
-        for name, array in told.items():
+        for name, array in shape_inputs.items():
             made = numbers[name] = np.empty(array.shape, object)
             for place, one in enumerate(int(one) for one in array.flat):
                 symbol = f"{name}[{place}]"
@@ -133,22 +133,22 @@ class OpenSizes:
         return cls(tuple(found.values()), own, open_shapes, numbers, trace)
 
     @property
-    def domain(self) -> Domain:
+    def domain(self) -> SizeRange:
         """The sizes for which a plan with these symbols holds."""
-        return Domain(self.symbols, self.sizes, lambda: tuple(self.trace.guards))
+        return SizeRange(self.symbols, self.sizes, lambda: tuple(self.trace.guards))
 
 
-class OfRange(Protocol):
+class RangePlan(Protocol):
     """A plan, or a graph in parts, that serves a range of sizes."""
 
     def admits(self, feeds: Mapping[str, Array]) -> bool:
         """Return True where it is for inputs such as `feeds`."""
 
 
-P = TypeVar("P", bound=OfRange)
+P = TypeVar("P", bound=RangePlan)
 
 
-class Regimes(Generic[P]):
+class RangePlans(Generic[P]):
     """A list of plans that serve a range of sizes each, the one used last first.
 
     Not for several threads at once.
@@ -156,7 +156,7 @@ class Regimes(Generic[P]):
 
     def __init__(self) -> None:
         self.plans: list[P] = []
-        self._pinned = 0
+        self._specialized = 0
 
     def find(self, feeds: Mapping[str, Array]) -> P | None:
         """Return the plan whose guards admit inputs such as `feeds`, if there is one."""
@@ -172,29 +172,29 @@ class Regimes(Generic[P]):
         self,
         graph: Graph,
         shapes: Mapping[str, Shape],
-        told: Mapping[str, Array],
-        make: Callable[[Mapping[str, TensorType], Mapping[str, Array], Domain], P],
+        shape_inputs: Mapping[str, Array],
+        make: Callable[[Mapping[str, TensorType], Mapping[str, Array], SizeRange], P],
     ) -> P | None:
         """Return a new plan for a range of sizes around those of inputs of `shapes`.
 
-        None where the graph has no open sizes, or cannot be planned with SymInts. told: the inputs
-        whose numbers decide sizes. make: makes the plan for types and numbers with SymInts.
+        None where the graph has no open sizes, or cannot be planned with SymInts. shape_inputs: the
+        inputs whose numbers decide sizes. make: makes the plan for types and numbers with SymInts.
         """
-        exhausted = self._pinned >= MOST_PINNED
-        sizes = None if exhausted else OpenSizes.of(graph, shapes, told)
+        exhausted = self._specialized >= MOST_SPECIALIZED
+        sizes = None if exhausted else OpenSizes.of(graph, shapes, shape_inputs)
         if sizes is None:
             return None
         try:
-            plan = make(graph.input_types(sizes.shapes), sizes.told, sizes.domain)
+            plan = make(graph.input_types(sizes.shapes), sizes.shape_inputs, sizes.domain)
         except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
             LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
             # Sizes that do not fit, or are too large, are so without SymInts, too.
             passing = (ShapeError, LimitError, DeviceError, MemoryError)
-            self._pinned += not isinstance(error, passing)
+            self._specialized += not isinstance(error, passing)
             return None
         trace = sizes.trace
         LOG.debug("%s: a regime of %s, %d guards", graph.name, trace.bounds, len(trace.guards))
-        self._pinned += trace.pinned
+        self._specialized += trace.pinned
         self.plans.insert(0, plan)
-        del self.plans[MOST_REGIMES:]
+        del self.plans[MOST_RANGES:]
         return plan

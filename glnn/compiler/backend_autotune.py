@@ -22,7 +22,7 @@ from glnn.backends.gl import GlBackend
 from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.executor import Executor, Saving
 from glnn.compiler.plan import Plan
-from glnn.compiler.regimes import range_name
+from glnn.compiler.range_plans import range_name
 from glnn.errors import (
     DeviceError,
     GlnnError,
@@ -139,16 +139,16 @@ def time_backends(
     return found
 
 
-def _reason_to_skip(name: str, found: Timings, device: Capabilities) -> str:
+def _reason_to_skip(name: str, timings: Timings, device: Capabilities) -> str:
     """Return why `name` cannot be the fastest, by the GPU's architecture; empty where it may be."""
     slower = pace(architecture(device)).feedback > TIE
-    if name == "feedback" and "compute" in found.seconds and slower:
+    if name == "feedback" and "compute" in timings.seconds and slower:
         return "transform feedback is slower than compute shaders on such a GPU"
     return ""
 
 
 def warm_seconds(
-    run: Callable[[], object], first: float, best: float | None, clock: Clock, left: float = BOUND
+    run: Callable[[], object], first: float, best: float | None, clock: Clock, limit: float = BOUND
 ) -> tuple[float, str]:
     """Return the least seconds of a run after the first, and why it was not run longer, if so.
 
@@ -160,9 +160,9 @@ def warm_seconds(
         first: Seconds of the run before, the backend's first.
         best: Seconds of the fastest other backend, None where there is none.
         clock: Returns seconds.
-        left: Seconds that a further run may take.
+        limit: Seconds that a further run may take.
     """
-    if first > left:
+    if first > limit:
         return first, f"its first run took {first:.0f} s and was not repeated"
     times: list[float] = []
     while len(times) < RUNS and (len(times) < LEAST or sum(times) < ENOUGH):
@@ -238,9 +238,9 @@ class Fastest:
 
     @property
     def _executor(self) -> Executor:
-        return self._of(self._names[0]) if self._latest is None else self._latest[1]
+        return self._executor_for(self._names[0]) if self._latest is None else self._latest[1]
 
-    def _of(self, name: str) -> Executor:
+    def _executor_for(self, name: str) -> Executor:
         """The executor on a backend, which lives from its first use on until it is dropped."""
         found = self._executors.get(name)
         if found is None:
@@ -259,23 +259,23 @@ class Fastest:
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
         """See `Executor`; the first run of inputs of a class of shapes is measured."""
-        executor = self._known(feeds)
+        executor = self._chosen_executor(feeds)
         if executor is not None:
             return executor.run(feeds, outputs, out)
         names = None if outputs is None else tuple(outputs)
         if self._measuring.acquire(blocking=False):  # who waits may be whom the other waits for
             try:
                 self._disturbed = False
-                return self._kept(lambda: self._measured(feeds, names, out))
+                return self._measure_and_store(lambda: self._measured(feeds, names, out))
             finally:
                 self._measuring.release()
-        return self._of(self._names[0]).run(feeds, names, out)
+        return self._executor_for(self._names[0]).run(feeds, names, out)
 
     def save_by(self, writer: PlanWriter) -> None:
         """Have `writer` keep plans of the backend `saved` from now on, where that is chosen."""
         self._saving = Saving(writer, self.graph)
 
-    def _kept(self, measure: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+    def _measure_and_store(self, measure: Callable[[], dict[str, Array]]) -> dict[str, Array]:
         """Call `measure` and return its result; store the plan on disk if it is the fastest
         backend's.
         """
@@ -301,7 +301,7 @@ class Fastest:
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Run:
         """See `Executor`; of inputs that nothing is known of it returns when the run is done."""
-        executor = self._known(feeds)
+        executor = self._chosen_executor(feeds)
         if executor is None:
             return FinishedRun(self.run(feeds, outputs, out))
         begun = executor.perform(lambda: executor.begin(feeds, outputs, out))
@@ -311,9 +311,11 @@ class Fastest:
         """See `Executor`; the device of the last run need not be the one that is held here."""
         self._executor.perform(self._executor.settle)
 
-    def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
+    def values(
+        self, feeds: Mapping[str, Array], values_requested: tuple[Value, ...]
+    ) -> dict[str, Array]:
         """See `Executor`; nothing is measured."""
-        return (self._known(feeds) or self._executor).values(feeds, wanted)
+        return (self._chosen_executor(feeds) or self._executor).values(feeds, values_requested)
 
     def plan(
         self,
@@ -327,15 +329,15 @@ class Fastest:
 
     def executor_for(self, feeds: Mapping[str, Array]) -> Executor:
         """Return what such inputs are run on; where that was not seen yet, they are run now."""
-        if self._known(feeds) is None:
+        if self._chosen_executor(feeds) is None:
             self.run(feeds)
-        return self._known(feeds) or self._executor
+        return self._chosen_executor(feeds) or self._executor
 
     def _on(self, shapes: Mapping[str, Shape]) -> Executor:
-        choice = self._found(shape_class(shapes))
-        return self._of(self._names[0] if choice is None else choice.backend)
+        choice = self._choice_for(shape_class(shapes))
+        return self._executor_for(self._names[0] if choice is None else choice.backend)
 
-    def _known(self, feeds: Mapping[str, Array]) -> Executor | None:
+    def _chosen_executor(self, feeds: Mapping[str, Array]) -> Executor | None:
         """Return the executor chosen for inputs of these shapes, None before it is measured."""
         if self._measuring.locked():
             self._disturbed = True
@@ -343,20 +345,20 @@ class Fastest:
             wide = BackendChoice(
                 "cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE)
             )
-            self._latest = {}, self._of("cpu"), wide
+            self._latest = {}, self._executor_for("cpu"), wide
             return self._latest[1]
         shapes = {name: array.shape for name, array in feeds.items()}
         latest = self._latest
         if latest is not None and latest[0] == shapes:
             return latest[1]
-        choice = self._found(shape_class(shapes))
+        choice = self._choice_for(shape_class(shapes))
         if choice is None:
             return None
-        executor = self._of(choice.backend)
+        executor = self._executor_for(choice.backend)
         self._latest = shapes, executor, choice
         return executor
 
-    def _found(self, shapes: str) -> BackendChoice | None:
+    def _choice_for(self, shapes: str) -> BackendChoice | None:
         """The choice for shapes of that class, of this session or another."""
         choice = self._choices.get(shapes)
         if choice is None:
@@ -387,7 +389,7 @@ class Fastest:
         answers: list[dict[str, Array]] = []
 
         def prepared(name: str) -> Callable[[], object]:
-            executor = self._of(name)
+            executor = self._executor_for(name)
             executor.ready(feeds)
 
             def run() -> None:
@@ -412,7 +414,7 @@ class Fastest:
         alike = shape_class(shapes)
         LOG.info("%s for %s: auto takes %s", self.graph.name, alike, choice)
         self._choices[alike] = choice
-        self._latest = shapes, self._of(choice.backend), choice
+        self._latest = shapes, self._executor_for(choice.backend), choice
         if lasting:
             self._answers.keep(self._key(alike), choice, self.graph.name, alike)
         used = {one.backend for one in self._choices.values()}

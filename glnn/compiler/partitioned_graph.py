@@ -18,10 +18,10 @@ from typing import Any
 
 from glnn.backends import Backend
 from glnn.compiler.cpu_fallback import LATE, Hosted
-from glnn.compiler.emit import Domain
+from glnn.compiler.emit import SizeRange
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.plan import EXACT, Plan
-from glnn.compiler.regimes import Regimes
+from glnn.compiler.range_plans import RangePlans
 from glnn.compiler.states import States
 from glnn.compiler.weights import Weights
 from glnn.errors import LimitError, NoRoomError, UnsupportedOpError
@@ -64,14 +64,14 @@ class _Shared:
         self,
         graph: Graph,
         types: Mapping[str, TensorType],
-        told: Mapping[str, Array] | None,
-        own: Mapping[str, str],
+        shape_inputs: Mapping[str, Array] | None,
+        checked_inputs: Mapping[str, str],
         *,
         by_numbers: bool = True,
-        domain: Domain = EXACT,
-    ) -> Plan | Cut:
-        """Plan a part of the graph; see `planned`."""
-        return planned(
+        domain: SizeRange = EXACT,
+    ) -> Plan | PartitionedGraph:
+        """Plan a part of the graph; see `plan_graph`."""
+        return plan_graph(
             graph,
             self.backend,
             types,
@@ -79,14 +79,14 @@ class _Shared:
             precision=self.precision,
             samples=self.samples,
             without=self.without,
-            told=told,
-            own=own,
+            shape_inputs=shape_inputs,
+            checked_inputs=checked_inputs,
             by_numbers=by_numbers,
             domain=domain,
         )
 
 
-class Cut:
+class PartitionedGraph:
     """A graph on one backend, in parts.
 
     It serves the input shapes that its first part does, whose guards are those of the split, too.
@@ -96,21 +96,22 @@ class Cut:
         self,
         graph: Graph,
         late: Sequence[Node],
-        head: Plan | Cut,
-        asked: Sequence[Value],
+        head: Plan | PartitionedGraph,
+        requested: Sequence[Value],
         shared: _Shared,
-        told: Iterable[str],
-        own: Mapping[str, str],
+        shape_inputs: Iterable[str],
+        checked_inputs: Mapping[str, str],
         *,
         by_numbers: bool = True,
     ) -> None:
-        """late: what `head`, the plan of the first part, leaves out. asked: what that gives. told:
-        the inputs whose numbers are known already. own: see Plan. by_numbers: see `planned`.
+        """late: what `head`, the plan of the first part, leaves out. requested: what that gives.
+        told: the inputs whose numbers are known already. checked_inputs: see Plan. by_numbers: see
+        `plan_graph`.
         """
         self.graph, self.backend, self._head = graph, shared.backend, head
-        self._asked = tuple(asked)
+        self._requested = tuple(requested)
         self.why = _why(graph, late)
-        self._now = _ready(graph, late, told, by_numbers=by_numbers)
+        self._now = _ready(graph, late, shape_inputs, by_numbers=by_numbers)
         self._bodies = {
             body: Plans(body, shared, {})
             for node in self._now
@@ -119,14 +120,14 @@ class Cut:
         }
         tail = _tail(graph, [node for node in late if node not in self._now], self._now)
         self._inputs, self._outputs = tail.inputs, tail.outputs
-        self._tail = Plans(tail, shared, _passed_on(head.graph, asked, own))
+        self._tail = Plans(tail, shared, _passed_on(head.graph, requested, checked_inputs))
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
         """Return the steps that the host computes, as far as the graph has been planned."""
-        own = _hosted(self._now) if self.backend.device else ()
+        checked_inputs = _hosted(self._now) if self.backend.device else ()
         parts = (self._tail, *self._bodies.values())
-        return (*self._head.hosted, *own, *(op for part in parts for op in part.hosted))
+        return (*self._head.hosted, *checked_inputs, *(op for part in parts for op in part.hosted))
 
     @property
     def is_open(self) -> bool:
@@ -149,7 +150,7 @@ class Cut:
     ) -> dict[str, Array]:
         """See `Plan.inside`; outputs whose sizes do not fit those of `out` are a ShapeError."""
         found = self._head.inside(feeds, None)
-        arrays = {value: found[value.name] for value in self._asked}
+        arrays = {value: found[value.name] for value in self._requested}
         for node in self._now:
             arrays |= zip(node.outputs, self._results(node, arrays), strict=True)
         if self._outputs:
@@ -199,18 +200,18 @@ class Plans:
     kept, the host computes what depends on them, and one plan does for all.
     """
 
-    def __init__(self, graph: Graph, shared: _Shared, own: Mapping[str, str]) -> None:
+    def __init__(self, graph: Graph, shared: _Shared, checked_inputs: Mapping[str, str]) -> None:
         """own: see Plan."""
-        self._graph, self._shared, self._own = graph, shared, own
-        self._kept: OrderedDict[_Key, Plan | Cut] = OrderedDict()
-        self._regimes = Regimes[Plan | Cut]()
+        self._graph, self._shared, self._checked_inputs = graph, shared, checked_inputs
+        self._kept: OrderedDict[_Key, Plan | PartitionedGraph] = OrderedDict()
+        self._range_plans = RangePlans[Plan | PartitionedGraph]()
         self._lock = process_lock()
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
         """Return the steps that the host computes, of all plans made so far."""
         with self._lock:
-            plans = (*self._kept.values(), *self._regimes.plans)
+            plans = (*self._kept.values(), *self._range_plans.plans)
         return tuple(op for plan in plans for op in plan.hosted)
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -234,28 +235,28 @@ class Plans:
             if isinstance(error, (NoRoomError, MemoryError)):
                 with self._lock:
                     self._kept.clear()
-                    self._regimes.plans.clear()
+                    self._range_plans.plans.clear()
         del plan
         return self._plan(feeds, exact=True).inside(feeds, None)
 
-    def _plan(self, feeds: Mapping[str, Array], *, exact: bool = False) -> Plan | Cut:
+    def _plan(self, feeds: Mapping[str, Array], *, exact: bool = False) -> Plan | PartitionedGraph:
         """The plan for such inputs. exact: whether it must be for just their sizes."""
         types = {value.name: _type(value, feeds[value.name]) for value in self._graph.inputs}
-        told = self._graph.shape_input_arrays(feeds)
+        shape_inputs = self._graph.shape_input_arrays(feeds)
         sizes = tuple(types.values())
-        numbers = tuple((n, content(array)) for n, array in told.items())
+        numbers = tuple((n, content(array)) for n, array in shape_inputs.items())
         with self._lock:
             key: _Key = (sizes, numbers)
             unbound = exact or key in self._kept
-            if not unbound and (plan := self._open(types, feeds, told)) is not None:
+            if not unbound and (plan := self._open(types, feeds, shape_inputs)) is not None:
                 return plan
             others = sum(one[0] == sizes and one[1] is not None for one in self._kept)
             by_numbers = not numbers or key in self._kept or others < PLANS_KEPT - 1
             if not by_numbers:  # as of a loop that counts: one plan for all further numbers
-                told, key = {}, (sizes, None)
+                shape_inputs, key = {}, (sizes, None)
             if key not in self._kept:
                 self._kept[key] = self._shared.plan(
-                    self._graph, types, told, self._own, by_numbers=by_numbers
+                    self._graph, types, shape_inputs, self._checked_inputs, by_numbers=by_numbers
                 )
                 if len(self._kept) > PLANS_KEPT:
                     self._kept.popitem(last=False)
@@ -266,17 +267,17 @@ class Plans:
         self,
         types: Mapping[str, TensorType],
         feeds: Mapping[str, Array],
-        told: Mapping[str, Array],
-    ) -> Plan | Cut | None:
+        shape_inputs: Mapping[str, Array],
+    ) -> Plan | PartitionedGraph | None:
         """The plan for open sizes that such inputs are among, if there can be one."""
         if any(type.holds for type in types.values()):
             return None
-        return self._regimes.find(feeds) or self._regimes.add(
+        return self._range_plans.find(feeds) or self._range_plans.add(
             self._graph,
             {name: array.shape for name, array in feeds.items()},
-            told,
-            lambda types, told, domain: self._shared.plan(
-                self._graph, types, told, self._own, domain=domain
+            shape_inputs,
+            lambda types, shape_inputs, domain: self._shared.plan(
+                self._graph, types, shape_inputs, self._checked_inputs, domain=domain
             ),
         )
 
@@ -287,7 +288,7 @@ def _type(value: Value, array: Array) -> TensorType:
 
 
 @COLLECTOR.relaxed()
-def planned(
+def plan_graph(
     graph: Graph,
     backend: Backend,
     types: Mapping[str, TensorType],
@@ -298,32 +299,34 @@ def planned(
     precision: DType = DType.float32,
     samples: int | None = None,
     without: frozenset[Pass] = frozenset(),
-    told: Mapping[str, Array] | None = None,
-    own: Mapping[str, str] | None = None,
+    shape_inputs: Mapping[str, Array] | None = None,
+    checked_inputs: Mapping[str, str] | None = None,
     by_numbers: bool = True,
     states: States | None = None,
     updates: Mapping[str, str] | None = None,
-    domain: Domain = EXACT,
-) -> Plan | Cut:
+    domain: SizeRange = EXACT,
+) -> Plan | PartitionedGraph:
     """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
     same; UnsupportedOpError where kernels are named, or states given, for what comes in parts.
-    told: the numbers of inputs that sizes depend on. samples: None where `graph` says by symbols of
-    its inputs. by_numbers: whether what depends on numbers that the first part computes, or is
-    given, is planned for these; else the host computes it, and the same plan does for all numbers.
-    domain: see Plan; the parts of what comes in parts serve the range, too.
+    shape_inputs: the numbers of inputs that sizes depend on. samples: None where `graph` says by
+    symbols of its inputs. by_numbers: whether what depends on numbers that the first part computes,
+    or is given, is planned for these; else the host computes it, and the same plan does for all
+    numbers. domain: see Plan; the parts of what comes in parts serve the range, too.
     """
     weights = Weights(backend) if weights is None else weights
     shapes = {name: type.shape for name, type in types.items()}
     samples = batch_size_of(graph, shapes) if samples is None else samples
-    told = deepcopy(told)  # they become constants of the plan, and are the caller's to change
+    shape_inputs = deepcopy(
+        shape_inputs
+    )  # they become constants of the plan, and are the caller's to change
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
         whole = graph
-        graph = _with_known_branches(graph, types, told)
-        if late := _late(graph, types, told):
+        graph = _with_known_branches(graph, types, shape_inputs)
+        if late := _late_nodes(graph, types, shape_inputs):
             why = _why(graph, late)
             if any(one.is_number for one in domain.symbols):
-                at_hand = Substitution(hint)((types, told))
-                if not _late(_with_known_branches(whole, *at_hand), *at_hand):
+                at_hand = Substitution(hint)((types, shape_inputs))
+                if not _late_nodes(_with_known_branches(whole, *at_hand), *at_hand):
                     raise UnsupportedOpError(f"{why} unless the numbers of inputs are known")
             if kernels:
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
@@ -331,14 +334,23 @@ def planned(
                 raise UnsupportedOpError(f"{why}, so there is no single plan, which states need")
             first = _head(graph, late)
             shared = _Shared(backend, weights, precision, samples, without)
-            if own is None:
-                own = {value.name: f"input {value.name!r}" for value in graph.inputs}
+            if checked_inputs is None:
+                checked_inputs = {value.name: f"input {value.name!r}" for value in graph.inputs}
             outputs: Sequence[Value] = first.outputs
             if domain.symbols:
                 graph, late, outputs = _of_any_size(graph, late, outputs)
-            head = shared.plan(first, types, told, own, domain=domain)
-            return Cut(graph, late, head, outputs, shared, told or (), own, by_numbers=by_numbers)
-        graph = expand_composites(graph, types, told)
+            head = shared.plan(first, types, shape_inputs, checked_inputs, domain=domain)
+            return PartitionedGraph(
+                graph,
+                late,
+                head,
+                outputs,
+                shared,
+                shape_inputs or (),
+                checked_inputs,
+                by_numbers=by_numbers,
+            )
+        graph = expand_composites(graph, types, shape_inputs)
     return Plan(
         graph,
         backend,
@@ -349,7 +361,7 @@ def planned(
         precision=precision,
         samples=samples,
         without=without,
-        own=own,
+        checked_inputs=checked_inputs,
         states=states,
         updates=updates,
         domain=domain,
@@ -357,42 +369,46 @@ def planned(
 
 
 def _with_known_branches(
-    graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None
+    graph: Graph, types: Mapping[str, TensorType], shape_inputs: Mapping[str, Array] | None
 ) -> Graph:
-    """Return `graph` with functions and branches that `types` and `told` decide in their places."""
-    return inline_constant_captures(inline_constant_branches(expand_subgraphs(graph, types, told)))
+    """Return `graph` with functions and branches that `types` and `shape_inputs` decide in their
+    places.
+    """
+    return inline_constant_captures(
+        inline_constant_branches(expand_subgraphs(graph, types, shape_inputs))
+    )
 
 
-def single(
-    graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
+def single_plan_graph(
+    graph: Graph, types: Mapping[str, TensorType], shape_inputs: Mapping[str, Array] | None = None
 ) -> Graph:
-    """`graph` as one plan has it for inputs of `types`, of the numbers `told`, by name.
+    """`graph` as one plan has it for inputs of `types`, of the numbers `shape_inputs`, by name.
 
     Raises UnsupportedOpError where sizes that only a run tells make it several plans.
     """
-    graph = _with_known_branches(graph, types, told)
-    if late := _late(graph, types, told):
+    graph = _with_known_branches(graph, types, shape_inputs)
+    if late := _late_nodes(graph, types, shape_inputs):
         raise UnsupportedOpError(f"{_why(graph, late)}, so there is no single plan")
-    return expand_composites(graph, types, told)
+    return expand_composites(graph, types, shape_inputs)
 
 
-def outlined(
+def find_hosted(
     graph: Graph,
     backend: Backend,
     types: Mapping[str, TensorType],
-    told: Mapping[str, Array] | None = None,
+    shape_inputs: Mapping[str, Array] | None = None,
 ) -> tuple[Hosted, ...]:
     """Return the steps of `graph` that the host computes on `backend`, as far as is known before a
     run.
 
-    Nothing is allocated. The arguments are those of `planned`, which raises the same.
+    Nothing is allocated. The arguments are those of `plan_graph`, which raises the same.
     """
-    graph = _with_known_branches(graph, types, told)
-    late = _late(graph, types, told)
-    first = expand_composites(_head(graph, late) if late else graph, types, told)
+    graph = _with_known_branches(graph, types, shape_inputs)
+    late = _late_nodes(graph, types, shape_inputs)
+    first = expand_composites(_head(graph, late) if late else graph, types, shape_inputs)
     shapes = {name: type.shape for name, type in types.items()}
     hosted = backend.perform(lambda: Outline.of(first, backend, shapes).hosted)
-    return (*hosted, *_hosted(_ready(graph, late, told or ())))
+    return (*hosted, *_hosted(_ready(graph, late, shape_inputs or ())))
 
 
 def _hosted(nodes: Iterable[Node]) -> tuple[Hosted, ...]:
@@ -406,21 +422,21 @@ def _why(graph: Graph, late: Sequence[Node]) -> str:
     return f"layer {node.name!r} of {graph.name} has sizes that only a run tells"
 
 
-def _late(
-    graph: Graph, given: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
+def _late_nodes(
+    graph: Graph, given: Mapping[str, TensorType], shape_inputs: Mapping[str, Array] | None = None
 ) -> list[Node]:
     """The nodes that no plan can have before others have run, for inputs of types `given`."""
-    types, known = graph.propagate_constants(given, told)
+    types, known = graph.propagate_constants(given, shape_inputs)
     late: list[Node] = []
     made: set[Value] = set()
     for node in graph.nodes:
-        if made.intersection(node.reads) or _tells(node, types, known):
+        if made.intersection(node.reads) or _has_late_sizes(node, types, known):
             late.append(node)
             made.update(node.outputs)
     return late
 
 
-def _tells(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
+def _has_late_sizes(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
     """Return True where sizes of `node`, or in a body of it, are known only once it has run."""
     if any(types[value].symbols for value in node.outputs):
         return True
@@ -431,33 +447,36 @@ def _tells(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
         [None if value is None else known.get(value) for value in node.inputs]
     )
     return any(
-        _late(expand_subgraphs(body, kinds, arrays), kinds, arrays)
+        _late_nodes(expand_subgraphs(body, kinds, arrays), kinds, arrays)
         for body, kinds, arrays in zip(op.bodies, given, numbers, strict=True)
     )
 
 
-def _passed_on(head: Graph, asked: Sequence[Value], own: Mapping[str, str]) -> dict[str, str]:
-    """Return which of `asked` have the numbers of the model's inputs, with what errors call them.
+def _passed_on(
+    head: Graph, requested: Sequence[Value], checked_inputs: Mapping[str, str]
+) -> dict[str, str]:
+    """Return which of `requested` have the numbers of the model's inputs, with what errors call
+    them.
 
-    head: the graph whose outputs `asked` are. own: the same of its inputs.
+    head: the graph whose outputs `requested` are. checked_inputs: the same of its inputs.
     """
     found: dict[str, str] = {}
-    for value, output in zip(asked, head.outputs, strict=True):
+    for value, output in zip(requested, head.outputs, strict=True):
         source = trace_indices(head, output)
-        if source.value.kind is Kind.INPUT and (called := own.get(source.value.name)):
+        if source.value.kind is Kind.INPUT and (called := checked_inputs.get(source.value.name)):
             found[value.name] = called if source.whole else f"{called}, reshaped,"
     return found
 
 
 def _ready(
-    graph: Graph, late: Sequence[Node], told: Iterable[str], *, by_numbers: bool = True
+    graph: Graph, late: Sequence[Node], shape_inputs: Iterable[str], *, by_numbers: bool = True
 ) -> list[Node]:
     """Return those of `late` that the host can run now, as all of their operands are computed.
 
     A node whose sizes depend on numbers that have just been computed is planned behind it instead.
-    told: the inputs whose numbers were known before. by_numbers: see `planned`.
+    shape_inputs: the inputs whose numbers were known before. by_numbers: see `plan_graph`.
     """
-    known = frozenset(told)
+    known = frozenset(shape_inputs)
     made = {value for node in late for value in node.outputs}
     ready = [node for node in late if not made.intersection(node.reads)]
     return [node for node in ready if not (by_numbers and _planned_next(graph, node, known))]
