@@ -34,12 +34,11 @@ from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 from glnn.gl import Buffer, Program, Source
-from glnn.graph.expression import Arg, call
+from glnn.graph.expression import SCALE_AND_SHIFT, SUM, Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Concat, Normalize, Pointwise, Reduce, Softmax
 from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.move import Transpose
-from glnn.graph.patterns import SCALE_AND_SHIFT, SUM
 from glnn.layout import parse
 from glnn.profiling import time_work
 

@@ -14,8 +14,8 @@ import rich_click as click
 
 from benchmarks.command import run
 from benchmarks.elementwise import json_option, plot_option, report, shapes_option
+from glnn.graph.expression import SUM
 from glnn.graph.operators import Pointwise
-from glnn.graph.patterns import SUM
 
 
 @click.command(help=__doc__)

@@ -27,9 +27,9 @@ from benchmarks.command import run
 from benchmarks.convolutions import Case
 from glnn import layers
 from glnn.errors import GlnnError
+from glnn.graph.expression import PRODUCT
 from glnn.graph.graph import Value
 from glnn.graph.operators import Pointwise
-from glnn.graph.patterns import PRODUCT
 from glnn.layers.layer import Layer, Scope
 from glnn.model import Model, Node, TensorInfo
 from glnn.types import Shape

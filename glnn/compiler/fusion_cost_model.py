@@ -8,6 +8,7 @@ from math import prod
 
 from glnn.backends.backend import Backend, Choice
 from glnn.compiler.task import Tensor, can_reorder
+from glnn.graph.contraction import prologue_of
 from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import (
     Attention,
@@ -20,7 +21,6 @@ from glnn.graph.operators import (
     SeparableConv2d,
 )
 from glnn.graph.passes.recurrence_fusion import LaunchCheck
-from glnn.graph.prologued import prologue_of
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.cost_model import HOST, Ask, Pace, pace, stages_of

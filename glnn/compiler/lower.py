@@ -18,9 +18,9 @@ from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Task
 from glnn.compiler.weights import Weight
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.graph.constant import Constant, constant
+from glnn.graph.constant import ConstantExpression, constant
 from glnn.graph.expression import Arg, call
-from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.graph import Graph, Node, Value, check_result_memory
 from glnn.graph.operators import Matmul, Pointwise, Reduce, Transpose
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.quantize import RoundedWeight
@@ -39,7 +39,6 @@ from glnn.graph.passes import (
     split_operands,
     split_results,
 )
-from glnn.graph.result_memory import check_results
 from glnn.kernels.op_spec import OpSpec
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
@@ -318,7 +317,7 @@ def _check_sizes(graph: Graph, types: Types) -> None:
     if sizes:
         node = max(sizes, key=lambda one: hint(sizes[one]))
         made = [Substitution(hint)(types[value]) for value in node.outputs]
-        check_results(node.name, node.operator, made)
+        check_result_memory(node.name, node.operator, made)
 
 
 def _check_known(graph: Graph, types: Types) -> None:
@@ -333,7 +332,7 @@ def _check_known(graph: Graph, types: Types) -> None:
 
 def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:
     """The type of every value, for inputs of `shapes`."""
-    return graph.bind(graph.input_types(shapes))
+    return graph.infer_types(graph.input_types(shapes))
 
 
 def _names(graph: Graph) -> set[str]:
@@ -356,7 +355,7 @@ class _Lowering:
     packs: bool
     states: Container[str]
     rows: Mapping[str, RowMajor]
-    known: dict[Value, Constant] = field(default_factory=dict)
+    known: dict[Value, ConstantExpression] = field(default_factory=dict)
     """What was found of values that no run changes."""
 
     def schedule(self, schedule: Schedule, padded: Mapping[str, Layout]) -> Schedule:

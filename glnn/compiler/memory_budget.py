@@ -511,7 +511,7 @@ class Outline:
         changing = [v for v in graph.outputs if graph.changes(v) and v.name not in own]
         outputs = schedule.for_host(changing, body, Pass.ROWS not in outline_options.without)
         fixed = [value for value in graph.outputs if body and value.name not in outputs]
-        types = graph.bind(graph.input_types(shapes)) if fixed else {}
+        types = graph.infer_types(graph.input_types(shapes)) if fixed else {}
         constants = {
             value: Weight(constant(graph, value, {}), widened(types.get(value, value.type)))
             for value in fixed

@@ -22,13 +22,12 @@ from glnn.compiler.states import States, StateSpecs, check_read
 from glnn.compiler.step import Step
 from glnn.compiler.weights import DeviceWeight, Weights
 from glnn.errors import LimitError, ModelError, NoRoomError
-from glnn.graph.constant import Made, constant, depends_on_sizes, evaluated
-from glnn.graph.graph import Graph
+from glnn.graph.constant import OperatorResult, constant, depends_on_sizes, evaluated
+from glnn.graph.graph import Graph, describe_result
 from glnn.graph.operators.views import Identity
 from glnn.graph.passes import Pass
 from glnn.graph.passes.index_bounds import find_index_bounds
 from glnn.graph.passes.int64_to_int32 import small_input_names
-from glnn.graph.result_memory import described
 from glnn.process import check_memory, readable_bytes
 from glnn.progress_bar import report_work
 from glnn.runtime.buffer_set import SLACK, BufferSet, Resources
@@ -85,7 +84,7 @@ def check_host(outline: Outline, weights: Weights) -> None:
             memories[tensor.memory] = max(taken, hint(tensor.type.nbytes))
         nbytes += sum(taken for memory, taken in memories.items() if memory not in checked_inputs)
     for weight, layout, copied in dict.fromkeys(weight_keys(outline)):
-        made = isinstance(weight.constant, Made) or weight.type.dtype is DType.float16
+        made = isinstance(weight.constant, OperatorResult) or weight.type.dtype is DType.float16
         if made and (weight, layout, copied) not in weights:
             nbytes += hint(weight.type.nbytes)
     check_memory(nbytes, lambda: f"a run of {outline.graph.name} on cpu, of which {_most(outline)}")
@@ -102,7 +101,7 @@ def _most(outline: Outline) -> str:
     if not tensors:
         return "no step is known,"
     entry, type = max(tensors, key=lambda one: hint(one[1].nbytes))
-    return f"{described(entry.task.layer, entry.task.op, type)} takes {hint(type.nbytes)},"
+    return f"{describe_result(entry.task.layer, entry.task.op, type)} takes {hint(type.nbytes)},"
 
 
 class Plan(Runner):
@@ -210,7 +209,7 @@ class Plan(Runner):
         its memory and programs prepared."""
         graph_outputs = {value.name: value for value in self.outline.graph.outputs}
         self._constants = {
-            name: Made(
+            name: OperatorResult(
                 Identity(), (constant(self.outline.graph, graph_outputs[name], {}),), None, (), 0
             )
             for name in self.executable.io.fixed()
@@ -329,7 +328,7 @@ class Plan(Runner):
         """Return the output of that name, which follows from weights and sizes, as they are now."""
         made = self._constants[name]
         if self.sized_outputs:
-            made = Made(made.operator, (buffers.change(made.operands[0]),), None, (), 0)
+            made = OperatorResult(made.operator, (buffers.change(made.operands[0]),), None, (), 0)
         return np.array(evaluated(made, self._fixed_types[name]))
 
     def value(self, name: str) -> Array:

@@ -24,14 +24,14 @@ from glnn.gl.command_buffer import TextureView
 from glnn.gl.transfer import pack_words
 from glnn.graph.compose.decompositions import DerivedParameter
 from glnn.graph.constant import (
-    Constant,
+    ConstantExpression,
     Leaf,
-    Made,
+    OperatorResult,
     computed,
     depends_on_sizes,
     evaluated,
     leaves,
-    of_sizes,
+    substitute_sizes,
     without_operands,
 )
 from glnn.graph.expression import Arg, Call, Expr, Scalar
@@ -181,7 +181,7 @@ class Weight:
     Floats are rounded to float16 where that is the type.
     """
 
-    constant: Constant
+    constant: ConstantExpression
     type: TensorType
     passing: bool = field(default=False, compare=False)
     """Whether it is of one run's sizes, so that it goes with the plans that hold it."""
@@ -193,15 +193,15 @@ class Weight:
         return cls(Leaf(value), value.type)
 
     @classmethod
-    def made_of(cls, constant: Constant) -> Weight:
+    def made_of(cls, constant: ConstantExpression) -> Weight:
         """`constant`, of the type that it has."""
         return cls(constant, TensorType.of(evaluated(constant)))
 
     def made(self, derived: DerivedParameter) -> Weight:
         """Return the weight that `derived` computes from this one."""
         type = TensorType(derived.shape, self.type.dtype)
-        source = Made(Reshape(self.shape), (self.constant,), None, (), 0)
-        made = Made(derived.operator, (source,), None, (), 0, self.name, (type,))
+        source = OperatorResult(Reshape(self.shape), (self.constant,), None, (), 0)
+        made = OperatorResult(derived.operator, (source,), None, (), 0, self.name, (type,))
         return Weight(made, type)
 
     @property
@@ -425,7 +425,7 @@ class Weights:
 class Computed:
     """Call of an operator that is no array function, on arrays followed by sizes."""
 
-    part: Made = field(compare=False)
+    part: OperatorResult = field(compare=False)
     key: Hashable
     """What the part is but for its operands."""
     sizes: tuple[SymInt, ...]
@@ -433,7 +433,7 @@ class Computed:
     def __call__(self, *operands: Any) -> Array:
         *arrays, numbers = operands
         known = {one.expr: number for one, number in zip(self.sizes, numbers, strict=True)}
-        part = of_sizes(self.part, Substitution(lambda one: known[one.expr]))
+        part = substitute_sizes(self.part, Substitution(lambda one: known[one.expr]))
         return computed(part, range(len(arrays)), arrays)
 
 
@@ -462,7 +462,7 @@ class ArrayWriter:
         """Write `weight` as the tensor `name`, of `dtype`."""
         of, shape = weight.constant, weight.shape
         place = self._place(of)
-        known = isinstance(of, Made) and of.types and same(of.types[of.index].dims, shape)
+        known = isinstance(of, OperatorResult) and of.types and same(of.types[of.index].dims, shape)
         if not known:
             place = self._call("reshape", (place,), (shape,))
         if self._dtype(place).kind == "f":
@@ -517,7 +517,7 @@ class ArrayWriter:
             self._constants.append(array)
         return self._numbers[key]
 
-    def _place(self, constant: Constant) -> int:
+    def _place(self, constant: ConstantExpression) -> int:
         """Return the place of a constant, all parts of which are written."""
         parts = ((constant, ()),) if isinstance(constant, Leaf) else constant.parts
         found: list[int] = []
@@ -538,7 +538,7 @@ class ArrayWriter:
         place = self._constant(leaf, array)
         return self._cast(place, WIDE) if DType.of(array).kind == "float" else place
 
-    def _made(self, part: Made, reads: tuple[int, ...]) -> int:
+    def _made(self, part: OperatorResult, reads: tuple[int, ...]) -> int:
         operator, types = part.operator, part.types
         if part.epilogue is None and None not in part.operands:
             if isinstance(operator, Identity):
@@ -607,7 +607,7 @@ class ArrayWriter:
         number = _number(one)
         return self._constant((dtype, repr(number)), np.asarray(number, dtype))
 
-    def _computed(self, part: Made, reads: tuple[int, ...]) -> int:
+    def _computed(self, part: OperatorResult, reads: tuple[int, ...]) -> int:
         """Return the place of what an operator that is no array function makes."""
         if not part.types:
             raise UnsupportedOpError(f"{part.operator.label} of open sizes is of an unknown type")

@@ -21,7 +21,7 @@ from glnn.errors import (
     first_line,
     raised,
 )
-from glnn.graph.epilogue import BIASED, Epilogue
+from glnn.graph.epilogue import BIASED, Epilogue, Prologue
 from glnn.graph.error import relative_error
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operands, Operator, Shapes
@@ -56,7 +56,6 @@ from glnn.graph.operators.move import Pad, Transpose
 from glnn.graph.operators.reorder import Pack, Reorder
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
-from glnn.graph.prologue import Prologue
 from glnn.kernels.capability_check import fitted
 from glnn.kernels.codegen.generators import GENERATORS
 from glnn.kernels.kernel import Kernel

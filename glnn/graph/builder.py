@@ -1,14 +1,39 @@
-"""A builder that makes a graph node by node."""
+"""A builder that makes a graph node by node, and names that are used once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from glnn.errors import ModelError
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
-from glnn.graph.marks import Marks
 from glnn.graph.operator import Constants, Operator
 from glnn.types import UNKNOWN, UNRANKED, Array, Dim, TensorType
+
+MOST_MARKS = 8  # marks behind a name; more are counted
+
+
+class UniqueNames:
+    """Marks names that are taken: `x'`, `x''`, and from the eighth on `x'8`, `x'9`, ..."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}  # how many marks a name had when it was last asked for
+
+    def free(self, name: str, *taken: Collection[str]) -> str:
+        """Return `name`, with marks where one of `taken` has it."""
+        found, count = name, self._last.get(name, 0)
+        if count and any(name in names for names in taken):
+            found = _append_marks(name, count)
+        while any(found in names for names in taken):
+            count += 1
+            found = _append_marks(name, count)
+        if count:
+            self._last[name] = count
+        return found
+
+
+def _append_marks(name: str, count: int) -> str:
+    return name + ("'" * count if count < MOST_MARKS else f"'{count}")
+
 
 SAMPLES = (1, 2)  # what the first symbol stands for where types are inferred, the next one more
 PLACES = (256, 384)  # the same for symbols that are no batch, the next one so much more:
@@ -32,7 +57,7 @@ class Builder:
         self._symbols: dict[str, tuple[int, ...]] = {}  # what each stands for
         self._variables: dict[Variable, Value] = {}
         self._names: set[str] = set()
-        self._marks = Marks()
+        self._marks = UniqueNames()
         self._sampled: dict[Value, tuple[TensorType, ...]] = {}
         self._numbers: dict[Value, tuple[Array | None, ...]] = {}
         self._guessed: set[Value] = set()  # made of a value with open sizes: an error may be wrong

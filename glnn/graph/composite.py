@@ -139,7 +139,7 @@ class Composite(Operator):
             if not self.shape_inputs:
                 raise
             return Cost(0, 0)
-        found = graph.bind({value.name: value.type for value in graph.inputs})
+        found = graph.infer_types({value.name: value.type for value in graph.inputs})
         for node in graph.nodes:
             one = node.operator.cost([None if v is None else found[v] for v in node.inputs])
             flops, nbytes = flops + one.flops, nbytes + one.bytes

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from glnn.graph.epilogue import Epilogue
-from glnn.graph.graph import Graph, Kind, Value
+from glnn.graph.expression import parts_of
+from glnn.graph.graph import Graph, Kind, Value, check_result_memory
 from glnn.graph.operator import Operator
-from glnn.graph.parts import parts_of
-from glnn.graph.result_memory import check_results
 from glnn.symint import Substitution, hint
 from glnn.types import Array, DType, TensorType
 
@@ -36,13 +35,13 @@ class Leaf:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class OperatorResult:
     """Result number `index` of an operator applied to constants."""
 
     operator: Operator
-    operands: tuple[Constant | None, ...]
+    operands: tuple[ConstantExpression | None, ...]
     epilogue: Epilogue | None
-    extras: tuple[Constant, ...]
+    extras: tuple[ConstantExpression, ...]
     index: int
     node: str = ""
     """The name of the node that applies it, for errors."""
@@ -50,15 +49,17 @@ class Made:
     """Types of all results of the operator, where they are known."""
 
     @property
-    def parts(self) -> tuple[tuple[Constant, tuple[int, ...]], ...]:
+    def parts(self) -> tuple[tuple[ConstantExpression, tuple[int, ...]], ...]:
         """All parts of the constant, each with the places of those that it reads, itself last."""
         before, at = self._before
         return (*before, (self, at))
 
     @cached_property
-    def _before(self) -> tuple[tuple[tuple[Constant, tuple[int, ...]], ...], tuple[int, ...]]:
+    def _before(
+        self,
+    ) -> tuple[tuple[tuple[ConstantExpression, tuple[int, ...]], ...], tuple[int, ...]]:
         """The parts but itself, which would be a circle, and the places that it reads."""
-        own: Constant = self
+        own: ConstantExpression = self
         *before, (_, at) = parts_of(own, _reads, without_operands)
         return tuple(before), at
 
@@ -71,17 +72,17 @@ class Made:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Made) and self._key == other._key)
+        return self is other or (isinstance(other, OperatorResult) and self._key == other._key)
 
     def __hash__(self) -> int:
         return self._hash
 
 
-Constant = Leaf | Made
+ConstantExpression = Leaf | OperatorResult
 """Two are equal where they are made in one way of the same constants and variables."""
 
 
-def without_operands(part: Constant) -> Any:
+def without_operands(part: ConstantExpression) -> Any:
     """Return the description of `part` without its operands."""
     if isinstance(part, Leaf):
         return part
@@ -89,14 +90,16 @@ def without_operands(part: Constant) -> Any:
     return part.operator, part.epilogue, part.index, there
 
 
-def _reads(part: Constant) -> tuple[Constant, ...]:
+def _reads(part: ConstantExpression) -> tuple[ConstantExpression, ...]:
     """Return the operands of `part`, and its epilogue's, that are not left out."""
     if isinstance(part, Leaf):
         return ()
     return (*(one for one in part.operands if one is not None), *part.extras)
 
 
-def constant(graph: Graph, value: Value, known: dict[Value, Constant]) -> Constant:
+def constant(
+    graph: Graph, value: Value, known: dict[Value, ConstantExpression]
+) -> ConstantExpression:
     """Return the constant expression of `value`, which no run changes. known: expressions found
     before; new ones are added to it.
     """
@@ -113,7 +116,7 @@ def constant(graph: Graph, value: Value, known: dict[Value, Constant]) -> Consta
         if node is None:
             known[one] = Leaf(one)
             continue
-        known[one] = Made(
+        known[one] = OperatorResult(
             node.operator,
             tuple(None if v is None else known[v] for v in node.inputs),
             node.epilogue,
@@ -125,14 +128,14 @@ def constant(graph: Graph, value: Value, known: dict[Value, Constant]) -> Consta
     return known[value]
 
 
-def leaves(of: Constant) -> tuple[Leaf, ...]:
+def leaves(of: ConstantExpression) -> tuple[Leaf, ...]:
     """The constants and variables that it is made of."""
     if isinstance(of, Leaf):
         return (of,)
     return tuple(part for part, _ in of.parts if isinstance(part, Leaf))
 
 
-def settled(graph: Graph, value: Value) -> Array | None:
+def constant_value(graph: Graph, value: Value) -> Array | None:
     """The numbers of a value that neither a run nor an assignment changes; None for any other."""
     if value.kind is not Kind.CONSTANT and value not in graph.fixed:
         return None
@@ -141,14 +144,14 @@ def settled(graph: Graph, value: Value) -> Array | None:
     return None if variable else evaluated(found)
 
 
-def depends_on_sizes(of: Constant) -> bool:
+def depends_on_sizes(of: ConstantExpression) -> bool:
     """Return True where a part of it is another one for other sizes."""
     change = Substitution(hint)
-    parts = of.parts if isinstance(of, Made) else ((of, ()),)
+    parts = of.parts if isinstance(of, OperatorResult) else ((of, ()),)
     return any(change(own) is not own for own in (without_operands(part) for part, _ in parts))
 
 
-def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
+def evaluated(of: ConstantExpression, dtype: DType = DType.float32) -> Array:
     """Return the array of a constant: floats are computed in 64 bits and rounded once, to `dtype`
     if it is of floats.
 
@@ -167,7 +170,7 @@ def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
             else:
                 array = computed(part, at, arrays)
         elif part.operator.moves and part.epilogue is None and at and at[0] in narrow:
-            array = _moved(part, [arrays[place] for place in at])
+            array = _move_arrays(part, [arrays[place] for place in at])
             narrow.add(i)
         else:
             for place in narrow.intersection(at):
@@ -178,20 +181,20 @@ def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
         for place in {place for place in at if last[place] == i}:
             del arrays[place]
     found = arrays[len(of.parts) - 1]
-    return found if len(of.parts) - 1 in narrow else _rounded(found, dtype)
+    return found if len(of.parts) - 1 in narrow else _round_to(found, dtype)
 
 
-def _moved(part: Made, given: Sequence[Array]) -> Array:
+def _move_arrays(part: OperatorResult, given: Sequence[Array]) -> Array:
     """Apply an operator that only moves numbers to arrays, in any order of memory."""
     read = iter(given)
-    check_results(part.node, part.operator, part.types)
+    check_result_memory(part.node, part.operator, part.types)
     return part.operator.reference_views(
         *(None if one is None else next(read) for one in part.operands)
     )[part.index]
 
 
 def computed(
-    part: Constant, at: Sequence[int], arrays: Mapping[int, Array] | Sequence[Array]
+    part: ConstantExpression, at: Sequence[int], arrays: Mapping[int, Array] | Sequence[Array]
 ) -> Array:
     """The array of a part of a constant, from those at the places that it reads."""
     if isinstance(part, Leaf):
@@ -199,14 +202,14 @@ def computed(
         return array.astype(np.float64) if DType.of(array).kind == "float" else array
     read = iter(at)
     given = [None if one is None else arrays[next(read)] for one in part.operands]
-    check_results(part.node, part.operator, part.types, wide=True)
+    check_result_memory(part.node, part.operator, part.types, wide=True)
     found = part.operator.reference(*given)[part.index]
     if part.epilogue is not None and part.index == 0:
         found = part.epilogue.evaluate(found, *(arrays[place] for place in read))
     return found.astype(np.float64) if found.dtype == np.float16 else found
 
 
-def _rounded(array: Array, dtype: DType) -> Array:
+def _round_to(array: Array, dtype: DType) -> Array:
     """A computed array as `dtype`, if that and it are of floats."""
     result = np.asarray(array)
     if result.dtype != np.float64:
@@ -214,10 +217,12 @@ def _rounded(array: Array, dtype: DType) -> Array:
     return result.astype(dtype.numpy if dtype.kind == "float" else np.float32)
 
 
-def of_sizes(part: Constant, change: Substitution) -> Constant:
+def substitute_sizes(part: ConstantExpression, change: Substitution) -> ConstantExpression:
     """A part for the sizes that `change` puts in, of the operands that it had."""
     if isinstance(part, Leaf):
         return change(part)
     operator, types = change(part.operator), change(part.types)
     epilogue = change(part.epilogue)
-    return Made(operator, part.operands, epilogue, part.extras, part.index, part.node, types)
+    return OperatorResult(
+        operator, part.operands, epilogue, part.extras, part.index, part.node, types
+    )

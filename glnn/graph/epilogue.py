@@ -1,4 +1,4 @@
-"""Epilogues: pointwise work on a kernel's result before it is stored."""
+"""Epilogues and prologues: pointwise work on a result before it is stored, or on x as it is read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from glnn.errors import ShapeError
-from glnn.graph.blockwise import evaluated
 from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.expression_evaluation import evaluate_blockwise
 from glnn.types import Array, Shape
 
 Extent = Literal["full", "channel", "one"]
@@ -89,7 +91,7 @@ class Epilogue:
                 operand = operand.reshape(-1, *(1,) * (result.ndim - 2))
             spread.append(operand)
         out = result if in_place else None
-        return evaluated(self.expr, (result, *spread), result.shape, result.dtype, out)
+        return evaluate_blockwise(self.expr, (result, *spread), result.shape, result.dtype, out)
 
 
 def gemm(alpha: float, beta: float | None = None) -> Epilogue | None:
@@ -102,3 +104,84 @@ def gemm(alpha: float, beta: float | None = None) -> Epilogue | None:
 
 BIASED = Epilogue(call("add", Arg(0), Arg(1)), ("channel",))
 """A bias: one number for each channel is added."""
+
+
+Spread = Literal["channel", "image", "one"]
+"""Shape of an operand relative to x: one number for each place along axis 1, a matrix's column or
+an image's channel; as many for each image, or for each of equal runs of a matrix's rows; or a
+single number.
+"""
+
+
+@dataclass(frozen=True)
+class Prologue:
+    """The expression `expr` of a number of x, Arg(0), and of further operands, Arg(1), Arg(2), ...
+
+    extents: of these operands, in order. What pads an image is zero behind it: only numbers that
+    are there go through it.
+    """
+
+    expr: Expr
+    extents: tuple[Spread, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.expr.arity > 1 + len(self.extents):
+            raise ShapeError(
+                f"a prologue of {self.expr.text()} needs {self.expr.arity - 1} operands"
+            )
+
+    @property
+    def structure(self) -> str:
+        """Text that tells programs apart: the same for prologues that share a program."""
+        return " ".join((self.expr.structure, *self.extents))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the further operands in kernels: p1, p2, ..."""
+        return tuple(f"p{i}" for i in range(1, len(self.extents) + 1))
+
+    @property
+    def named_extents(self) -> dict[str, Spread]:
+        """Extent of each further operand relative to x, by its name."""
+        return dict(zip(self.names, self.extents, strict=True))
+
+    def shapes(self, x: Shape, images: int) -> dict[str, Shape]:
+        """The shape of each operand, by its name, beside an x of that shape, of `images`."""
+        by_image = (images, x[1], *(1,) * (len(x) - 2))
+        known = {"channel": (x[1],), "image": by_image, "one": (1,)}
+        return {name: known[extent] for name, extent in self.named_extents.items()}
+
+    def images(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the number of images of x: for a matrix, the rows of an operand that has some for
+        each image.
+        """
+        x = shapes["x"]
+        if len(x) == 4:
+            return x[0]
+        own = (
+            shapes.get(n, ())[:1] for n, extent in self.named_extents.items() if extent == "image"
+        )
+        return next((rows for first in own for rows in first), 1)
+
+    def check(self, name: str, shapes: Mapping[str, Shape]) -> None:
+        """Raise ShapeError unless `shapes` has every operand as it must be beside x, which the
+        operator called `name` has.
+        """
+        x, images = shapes["x"], self.images(shapes)
+        if x[0] % max(images, 1):
+            raise ShapeError(f"{name}: the {x[0]} rows of x are no {images} equal runs")
+        for operand, shape in self.shapes(x, images).items():
+            if shapes.get(operand) != shape:
+                found = shapes.get(operand, "nothing")
+                raise ShapeError(f"{name}: {operand} must have shape {shape}, got {found}")
+
+    def evaluate(self, x: Array, *operands: Array) -> Array:
+        """Apply the prologue to x by NumPy, with operands of the shapes that `shapes` gives."""
+        spread = []
+        for extent, operand in zip(self.extents, operands, strict=True):
+            if extent == "channel":
+                operand = operand.reshape(-1, *(1,) * (x.ndim - 2))
+            elif extent == "image":
+                operand = np.repeat(operand, len(x) // max(len(operand), 1), axis=0)
+            spread.append(operand)
+        return evaluate_blockwise(self.expr, (x, *spread), x.shape, x.dtype)

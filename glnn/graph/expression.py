@@ -7,7 +7,7 @@ Parts that are shared are there once: whatever walks an expression takes time as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, TypeVar
@@ -18,11 +18,10 @@ from glnn.errors import ShapeError, shown
 from glnn.graph.formula import read_formula
 from glnn.graph.function import NUMBERS, Function, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
-from glnn.graph.parts import parts_of
 from glnn.types import Array, DType
 
-MOST_CALLS = 64  # of one expression: longer ones are cut into several
 T = TypeVar("T")
+MOST_CALLS = 64  # of one expression: longer ones are cut into several
 
 
 class Expr:
@@ -334,3 +333,39 @@ def formula(text: str) -> Expr:
 def _value(part: Expr) -> Number:
     assert isinstance(part, Scalar | Constant)
     return part.value
+
+
+def parts_of(
+    whole: T, reads: Callable[[T], Sequence[T]], key: Callable[[T], Hashable]
+) -> tuple[tuple[T, tuple[int, ...]], ...]:
+    """Return all parts of `whole`, each with the places of those that it reads, itself last.
+
+    key: what a part is but for those; of equal ones that read the same, one is listed. Nothing
+    calls itself.
+    """
+    listed: list[tuple[T, tuple[int, ...]]] = []
+    places: dict[int, int] = {}  # by identity
+    known: dict[Hashable, int] = {}
+    stack = [whole]
+    while stack:
+        part = stack[-1]
+        given = reads(part)
+        if waiting := [read for read in given if id(read) not in places]:
+            stack += reversed(waiting)
+            continue
+        stack.pop()
+        if id(part) in places:
+            continue
+        at = tuple(places[id(read)] for read in given)
+        if (own := (key(part), at)) not in known:
+            known[own] = len(listed)
+            listed.append((part, at))
+        places[id(part)] = known[own]
+    return tuple(listed)
+
+
+SUM = call("add", Arg(0), Arg(1))
+"""Sum of two tensors, or of a result and its bias."""
+PRODUCT = call("mul", Arg(0), Arg(1))
+SCALE_AND_SHIFT = call("add", call("mul", Arg(0), Arg(1)), Arg(2))
+"""Batch normalisation of each channel at inference."""

@@ -19,9 +19,39 @@ import numpy as np
 from glnn.errors import ModelError, ShapeError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import SMALL, Operator
-from glnn.graph.result_memory import check_results
+from glnn.process import check_memory
 from glnn.symint import greatest
 from glnn.types import Array, Shape, TensorType, content
+
+DOUBLE_SIZE = 8  # bytes of a number of a constant, which is computed in 64 bits
+
+
+def check_result_memory(
+    node: str, operator: Operator, types: Sequence[TensorType], *, wide: bool = False
+) -> None:
+    """Raise LimitError where the host has too little memory for the results of a node.
+
+    Args:
+        node: The node's name.
+        operator: Its operator.
+        types: Those of its results; what is of unknown sizes counts nothing.
+        wide: Whether floats are computed in 64 bits.
+    """
+    nbytes = 0
+    for one in types:
+        floats = wide and one.dtype.kind == "float" and not one.symbols
+        size = DOUBLE_SIZE // one.dtype.numpy.itemsize if floats else 1
+        nbytes += size * one.nbytes
+    if nbytes:
+        check_memory(
+            nbytes, lambda: describe_result(node, operator, max(types, key=lambda t: t.nbytes))
+        )
+
+
+def describe_result(node: str, operator: Operator, result: TensorType) -> str:
+    """Return what errors of too little memory say of a node and its largest result."""
+    return f"node {node!r}, {operator.label} with the result {result},"
+
 
 FEW = 64  # numbers of an input that sizes may follow from
 FOLDED = 16 << 20  # bytes: masks and tables of positions of 2,048 by 2,048 floats
@@ -277,7 +307,7 @@ class Graph:
         """The types of the inputs of these shapes, by name."""
         return {value.name: value.type.of_shape(shapes[value.name]) for value in self.inputs}
 
-    def bind(self, types: Mapping[str, TensorType]) -> dict[Value, TensorType]:
+    def infer_types(self, types: Mapping[str, TensorType]) -> dict[Value, TensorType]:
         """The type of every value where the inputs have the `types` by name, all sizes known.
 
         A size that only a run tells is UNKNOWN, as is every size of what is made of such a value.
@@ -288,7 +318,7 @@ class Graph:
     def propagate_constants(
         self, types: Mapping[str, TensorType], shape_arrays: Mapping[str, Array] | None = None
     ) -> tuple[dict[Value, TensorType], dict[Value, Array]]:
-        """Return `bind`, and the numbers of small values that are known before a run.
+        """Return `infer_types`, and the numbers of small values that are known before a run.
 
         shape_arrays: the numbers of inputs, by name, that are known already.
         """
@@ -393,7 +423,7 @@ class Graph:
             for read in node.reads:
                 if read.kind is Kind.CONSTANT or read.kind is Kind.VARIABLE:
                     arrays[read] = self.value_of(read)  # type: ignore[assignment]
-            check_results(node.name, node.operator, [output.type for output in node.outputs])
+            check_result_memory(node.name, node.operator, [output.type for output in node.outputs])
             arrays.update(zip(node.outputs, node.reference(arrays), strict=True))
         return arrays[value]
 

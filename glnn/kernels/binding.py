@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from glnn.errors import UnsupportedOpError
 from glnn.gl import Capabilities
-from glnn.graph.epilogue import Epilogue
-from glnn.graph.prologue import Prologue
+from glnn.graph.epilogue import Epilogue, Prologue
 from glnn.kernels.codegen.expression import (
     Bound,
     generated,

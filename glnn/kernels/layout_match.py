@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from glnn.graph.contraction import prologue_of
 from glnn.graph.epilogue import Extent
 from glnn.graph.operator import Operator, Shapes
-from glnn.graph.prologued import prologue_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.manifest import ANY
 from glnn.layout import Layout, Morton, Strip, alone, parse

@@ -10,11 +10,10 @@ from typing import Any
 
 from glnn.gl import Capabilities
 from glnn.graph.compose.decompositions import DECOMPOSITIONS, Decomposition
-from glnn.graph.epilogue import Epilogue, Extent
+from glnn.graph.contraction import prologue_of
+from glnn.graph.epilogue import Epilogue, Extent, Prologue
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.graph.operators.matmul import Matmul
-from glnn.graph.prologue import Prologue
-from glnn.graph.prologued import prologue_of
 from glnn.kernels.codegen.expression import scalars, scalars_before
 from glnn.kernels.codegen.generated import Generated, Uniform
 from glnn.kernels.codegen.generators import GENERATORS

@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from glnn.graph.blockwise import NUMBERS, compiled
 from glnn.graph.epilogue import Epilogue
+from glnn.graph.expression_evaluation import BLOCK_SIZE, compile_expression
 from glnn.graph.operator import Cost, Operator
 from glnn.types import ON_GPU, Array, DType, TensorType, as_float, widened
 
@@ -121,14 +121,14 @@ def _finish(
     """
     dtype, rank = result.dtype.numpy, len(result.dims)
     dtypes = [dtype, *(one.dtype.numpy for one in extra)]
-    value = compiled(epilogue.expr, dtypes, dtype)
+    value = compile_expression(epilogue.expr, dtypes, dtype)
     channel = (-1, *(1,) * (rank - 2))
     turned = [i for i, extent in enumerate(epilogue.extents) if extent == "channel"]
     if rank == 2:
         turned = []
 
     def finish(first: Array, own: Sequence[Array | None], *operands: Array) -> Array:
-        if first.size > NUMBERS:  # which are better changed in their place
+        if first.size > BLOCK_SIZE:  # which are better changed in their place
             fresh = first.flags.owndata and all(first is not array for array in own)
             return epilogue.evaluate(first, *operands, in_place=fresh)
         given = list(operands)

@@ -10,9 +10,8 @@ from pathlib import Path
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.gl import Capabilities, Device, Program, Source
 from glnn.gl.texture import PLANE, TEXELS
-from glnn.graph.epilogue import BIASED, Epilogue
+from glnn.graph.epilogue import BIASED, Epilogue, Prologue
 from glnn.graph.expression import Arg, call
-from glnn.graph.prologue import Prologue
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, written
 from glnn.kernels.capability_check import fitted, why_not_device, why_not_spec

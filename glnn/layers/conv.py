@@ -10,10 +10,10 @@ from numpy.typing import DTypeLike
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
 from glnn.graph.compose.sliding_windows import conv, conv_transpose
+from glnn.graph.expression import SUM
 from glnn.graph.graph import Value
 from glnn.graph.index_map import Edge
 from glnn.graph.operators import Pointwise
-from glnn.graph.patterns import SUM
 from glnn.layers.arguments import (
     MANY,
     Ints,

@@ -10,11 +10,10 @@ from numpy.typing import DTypeLike
 from glnn.errors import ShapeError
 from glnn.graph import operators
 from glnn.graph.compose.node_adder import merge_dims, split_dim
-from glnn.graph.expression import Arg, call, formula
+from glnn.graph.expression import SUM, Arg, call, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Flatten, Matmul, Pointwise, Reduce, Squeeze, Transpose, Unsqueeze
 from glnn.graph.operators.concat import MOST_INPUTS
-from glnn.graph.patterns import SUM
 from glnn.layers.arguments import flag, index, integer, number, plain
 from glnn.layers.layer import ANY, Layer, Parameter, Scope
 from glnn.types import Array, Dim, Shape

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from glnn.errors import ShapeError
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.compose.node_adder import merge_dims, split_dim
-from glnn.graph.expression import Arg, call, formula
+from glnn.graph.expression import SUM, Arg, call, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import (
     Concat,
@@ -25,7 +25,6 @@ from glnn.graph.operators import (
     Transpose,
     Unsqueeze,
 )
-from glnn.graph.patterns import SUM
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
 from glnn.layers.layer import Fixed, Layer, Parameter, Scope
 from glnn.types import Array, Shape

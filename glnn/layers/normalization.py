@@ -11,10 +11,9 @@ from numpy.typing import DTypeLike
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
 from glnn.graph.compose.batch_norm import BatchNorm, samples_per_channel
-from glnn.graph.expression import Arg, Expr, Scalar, call, formula
+from glnn.graph.expression import PRODUCT, SCALE_AND_SHIFT, Arg, Expr, Scalar, call, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Normalize, Pointwise
-from glnn.graph.patterns import PRODUCT, SCALE_AND_SHIFT
 from glnn.layers.arguments import flag, integer, number, only, plain, with_unusual
 from glnn.layers.layer import Layer, Parameter, Scope, Training
 from glnn.types import Array, Shape

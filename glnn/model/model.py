@@ -551,7 +551,7 @@ class Model(ModelBase):
         Raises ShapeError where an input is missing, unknown, or does not fit.
         """
         self.check(shapes)
-        types = self.graph.bind(
+        types = self.graph.infer_types(
             {i.name: TensorType(tuple(shapes[i.name]), i.dtype) for i in self.inputs}
         )
         result = {value.name: type.shape for value, type in types.items()}

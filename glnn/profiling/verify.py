@@ -17,7 +17,7 @@ import numpy as np
 
 from glnn.compiler.plan import Plan
 from glnn.errors import GlnnError
-from glnn.graph.constant import Constant, constant, evaluated
+from glnn.graph.constant import ConstantExpression, constant, evaluated
 from glnn.graph.error import ULP, nudged, relative_error
 from glnn.graph.graph import Node, Value
 from glnn.types import Array, DType
@@ -90,7 +90,7 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
         raise GlnnError(f"tolerance must be a number of at least 0, got {tolerance}")
     plan.run(feeds)
     graph = plan.outline.graph
-    known: dict[Value, Constant] = {}
+    known: dict[Value, ConstantExpression] = {}
     expected = {v: _exact(_narrow(feeds[v.name], v)) for v in graph.inputs}
     kernels: dict[str, list[str]] = {}
     for step in plan.steps:

@@ -7,9 +7,9 @@ import pytest
 
 from glnn.compiler.emit import CpuStep
 from glnn.graph import operators
-from glnn.graph.blockwise import NUMBERS
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
+from glnn.graph.expression_evaluation import BLOCK_SIZE
 from glnn.graph.operator import Operator
 from glnn.graph.operators import (
     Concat,
@@ -214,7 +214,7 @@ def test_what_is_made_for_some_sizes_is_for_others(op, shapes, others, rng) -> N
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [1, 5, NUMBERS])
+@pytest.mark.parametrize("rows", [1, 5, BLOCK_SIZE])
 def test_an_epilogue_is_for_all_sizes(rows: int, rng) -> None:
     op, done = Matmul(), Epilogue(call("add", call("relu", Arg(0)), Arg(1)), ("channel",))
     (name,) = done.names

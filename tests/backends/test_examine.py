@@ -18,6 +18,7 @@ from glnn.compiler import evaluate
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.gl import Program, Source
+from glnn.graph.epilogue import Prologue
 from glnn.graph.expression import Arg, call
 from glnn.graph.index_map import Axis
 from glnn.graph.operators import (
@@ -31,7 +32,6 @@ from glnn.graph.operators import (
     Softmax,
 )
 from glnn.graph.operators.gather import Gather
-from glnn.graph.prologue import Prologue
 from glnn.kernels import library
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.op_spec import OpSpec

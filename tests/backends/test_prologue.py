@@ -7,10 +7,9 @@ import pytest
 
 from glnn.compiler import evaluate
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.epilogue import BIASED
+from glnn.graph.epilogue import BIASED, Prologue
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operators import Conv2d, Matmul
-from glnn.graph.prologue import Prologue
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import why_not_device
 from glnn.kernels.op_spec import OpSpec

@@ -9,10 +9,9 @@ import pytest
 
 from glnn.backends.gl import GlBackend
 from glnn.errors import ShapeError
-from glnn.graph.epilogue import BIASED, Epilogue
+from glnn.graph.epilogue import BIASED, Epilogue, Prologue
 from glnn.graph.expression import Arg, call, formula
 from glnn.graph.operators import SeparableConv2d
-from glnn.graph.prologue import Prologue
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import why_not_device
 from glnn.kernels.op_spec import OpSpec

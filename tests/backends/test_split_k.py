@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from glnn.backends.gl import GlBackend
-from glnn.graph.epilogue import BIASED
+from glnn.graph.epilogue import BIASED, Prologue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d
-from glnn.graph.prologue import Prologue
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import why_not_device
 from glnn.kernels.kernel import Kernel

@@ -15,12 +15,11 @@ from glnn import layers as nn
 from glnn.backends import Backend
 from glnn.compiler import Plan
 from glnn.graph.builder import constant
-from glnn.graph.expression import formula
+from glnn.graph.expression import SUM, formula
 from glnn.graph.gradients.differentiation import differentiate
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Pointwise, Reduce
 from glnn.graph.passes import expand_composites
-from glnn.graph.patterns import SUM
 from glnn.layers import (
     GELU,
     BatchNorm2d,

@@ -151,7 +151,7 @@ def made(block: Callable[[Net, Value], Value]) -> Graph:
 
 def steps(graph: Graph, pays: bool = True) -> list[Node]:
     """The nodes that a run computes, views aside."""
-    types = graph.bind({value.name: value.type for value in graph.inputs})
+    types = graph.infer_types({value.name: value.type for value in graph.inputs})
     short = optimize(graph, types, BackendTraits(8, is_profitable=lambda *_: pays))
     fixed = short.fixed
     return [n for n in short.nodes if n.outputs[0] not in fixed and not n.operator.view]

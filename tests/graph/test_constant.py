@@ -10,7 +10,7 @@ import pytest
 from glnn.backends import open_backend
 from glnn.compiler.weights import Ready, Weight, Weights
 from glnn.errors import ShapeError
-from glnn.graph.constant import Leaf, Made, evaluated
+from glnn.graph.constant import Leaf, OperatorResult, evaluated
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Operator
@@ -27,8 +27,8 @@ def leaf(array: np.ndarray) -> Leaf:
     return Leaf(Value("weight", TensorType.of(array), Kind.CONSTANT, array))
 
 
-def made(operator: Operator, *of: Leaf | Made) -> Made:
-    return Made(operator, of, None, (), 0)
+def made(operator: Operator, *of: Leaf | OperatorResult) -> OperatorResult:
+    return OperatorResult(operator, of, None, (), 0)
 
 
 def test_what_is_only_moved_is_the_same_memory() -> None:

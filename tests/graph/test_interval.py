@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glnn.errors import ShapeError
-from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.expression_evaluation import narrow_expression, value_ranges_of
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.interval import INT32, Interval
 from glnn.graph.operators import (
@@ -60,7 +60,7 @@ def test_an_interval_has_every_value(expr: Expr, a, b, data) -> None:
         np.array([*ends, *data.draw(st.lists(st.integers(*ends), max_size=5))]) for ends in (a, b)
     ]
     pairs = [np.array(one, np.int64) for one in zip(*product(*arrays), strict=True)]
-    lies = of_expression(expr, [Interval(*a), Interval(*b)], [DType.int64] * 2)[-1]
+    lies = value_ranges_of(expr, [Interval(*a), Interval(*b)], [DType.int64] * 2)[-1]
     found = expr.evaluate(*pairs)
     assert lies.low <= int(found.min()), expr.text()
     assert int(found.max()) <= lies.high, expr.text()
@@ -105,7 +105,7 @@ def test_floats_become_known_by_clip() -> None:
     floats = [Interval.of_type(DType.float32)]
 
     def of(expr: Expr) -> Interval:
-        return of_expression(expr, floats, [DType.float32])[-1]
+        return value_ranges_of(expr, floats, [DType.float32])[-1]
 
     assert of(call("cast_int64", Arg(0))) == Interval.of_type(DType.int64)
     assert of(call("cast_int64", call("clip", Arg(0), 3.0, 9.5))) == Interval(0, 9)

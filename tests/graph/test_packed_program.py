@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.graph.expression import Arg, Expr, call
-from glnn.graph.packed_program import PackedProgram, packed_program
+from glnn.graph.expression_evaluation import PackedProgram, packed_program
 from glnn.types import Array
 
 SHAPE = (2, 3, 5)

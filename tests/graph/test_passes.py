@@ -48,7 +48,7 @@ def model(nodes: list[tuple[str, Layer, str]], *outputs: str, size: int | tuple 
 def passed(given: Model, batch: int = 2) -> Graph:
     """The graph of a model, everything joined that can be."""
     graph = given.graph
-    types = graph.bind({v.name: v.type.bound({BATCH: batch}) for v in graph.inputs})
+    types = graph.infer_types({v.name: v.type.bound({BATCH: batch}) for v in graph.inputs})
     return optimize(graph, types, BackendTraits(MOST))
 
 
@@ -264,7 +264,7 @@ def test_long_concatenations_are_split(rng, count) -> None:
     names = tuple(info.name for info in inputs)
     given = Model((LayerNode("all", Concat(count), names, "all"),), inputs, ("all",))
     feeds = {info.name: rng((2, k + 1)) for k, info in enumerate(inputs)}
-    types = given.graph.bind({name: TensorType(x.shape) for name, x in feeds.items()})
+    types = given.graph.infer_types({name: TensorType(x.shape) for name, x in feeds.items()})
     graph = split_concats(given.graph, types, MOST)
     assert all(len(node.inputs) <= MOST for node in graph.nodes)
     assert len(graph.nodes) == -(-(count - 1) // 2)

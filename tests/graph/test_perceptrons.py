@@ -72,7 +72,7 @@ def graph_of(block: Block, n: int = 3, c: int = 13) -> Graph:
 def steps(block: Block, *without: Pass, most: int = 3) -> list[Operator]:
     """The operators that a run computes, views aside. most: layers that pay."""
     graph = graph_of(block)
-    types = graph.bind({"x": TensorType((3, 13))})
+    types = graph.infer_types({"x": TensorType((3, 13))})
 
     def pays(operator: Operator, of: object) -> bool:
         return isinstance(operator, Perceptron) and len(operator.widths) <= most

@@ -124,7 +124,7 @@ def made(block: Callable[[Channels, Value], Value]) -> Graph:
 
 def steps(graph: Graph, pays: bool = True) -> list[Node]:
     """The nodes that a run computes."""
-    types = graph.bind({value.name: value.type for value in graph.inputs})
+    types = graph.infer_types({value.name: value.type for value in graph.inputs})
     short = optimize(graph, types, BackendTraits(8, is_profitable=lambda *_: pays))
     return [node for node in short.nodes if node.outputs[0] not in short.fixed]
 

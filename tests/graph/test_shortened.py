@@ -264,7 +264,7 @@ def steps(block: Block, shape: tuple[int, ...], *without: Pass) -> list[Node]:
     """The nodes of `block` that a run computes, views aside."""
     net = Net()
     graph = net.graph(block(net, net.input("x", *shape)))
-    types = graph.bind({"x": TensorType(shape)})
+    types = graph.infer_types({"x": TensorType(shape)})
     graph = optimize(
         graph, types, BackendTraits(MANY, is_profitable=_of_layers), frozenset(without)
     )

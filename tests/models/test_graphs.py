@@ -107,7 +107,7 @@ def test_types_of_what_is_built() -> None:
     types = {value.name: str(value.type) for node in graph.nodes for value in node.outputs}
     assert types["left"] == "float32 (N, 3)" and types["found"] == "float32 (N, 3)"
     assert types["places"] == "int32 (N, 3)" and types["nothing"] == "float32 (N, 0)"
-    bound = graph.bind({"x": TensorType((2, 7)), "picks": TensorType((3,), DType.int32)})
+    bound = graph.infer_types({"x": TensorType((2, 7)), "picks": TensorType((3,), DType.int32)})
     assert {str(bound[value]) for value in graph.outputs} == {
         "float32 (2, 3)",
         "int32 (2, 3)",

@@ -128,7 +128,7 @@ def test_a_plan_that_is_asked_for_is_that_of_its_sizes(rng) -> None:
         session.run(None, {"x": rng((1, 3, 8, width))})
     plan = session.plan({"x": (1, 3, 8, 44)})
     assert not plan.executable.symbols
-    types = plan.outline.graph.bind({"x": plan.graph.inputs[0].type})
+    types = plan.outline.graph.infer_types({"x": plan.graph.inputs[0].type})
     assert all(type(n) is int for one in types.values() for n in one.dims)
 
 

@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from glnn.graph import blockwise
-from glnn.graph.blockwise import blocks, evaluated
+from glnn.graph import expression_evaluation as blockwise
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
+from glnn.graph.expression_evaluation import blocks, evaluate_blockwise
 from glnn.graph.operators import Conv2d, conv2d
 from glnn.kernels.op_spec import OpSpec
 from glnn.types import Array
@@ -75,12 +75,12 @@ def test_a_convolution_is_the_sums_whatever_its_blocks_are(
 def test_blocks_are_every_number_once(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blockwise, "NUMBERS", 16)
+    monkeypatch.setattr(blockwise, "BLOCK_SIZE", 16)
     rng = np.random.default_rng(3)
     x, row = rng.normal(size=shape), rng.normal(size=shape[-1:])
     column = rng.normal(size=(*shape[:-1], 1)) if shape else rng.normal(size=())
     expr = call("add", call("mul", Arg(0), Arg(1)), call("exp", Arg(2)))
-    found = evaluated(expr, (x, row, column), shape, x.dtype)
+    found = evaluate_blockwise(expr, (x, row, column), shape, x.dtype)
     np.testing.assert_allclose(found, x * row + np.exp(column), rtol=1e-14)
     if x.size > 16:
         seen = np.zeros(shape, int)
@@ -88,12 +88,12 @@ def test_blocks_are_every_number_once(
             seen[place] += 1
         assert (seen == 1).all()
     given = x.copy()
-    assert evaluated(expr, (given, row, column), shape, x.dtype, given) is given
+    assert evaluate_blockwise(expr, (given, row, column), shape, x.dtype, given) is given
     np.testing.assert_array_equal(given, found)
 
 
 def test_an_epilogue_takes_the_place_of_no_operand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blockwise, "NUMBERS", 16)
+    monkeypatch.setattr(blockwise, "BLOCK_SIZE", 16)
     rng = np.random.default_rng(5)
     x, weight, bias = (rng.normal(size=s) for s in ((2, 3, 5, 4), (4, 3, 3, 3), (4,)))
     operands = {"x": x, "weight": weight, "e1": bias}

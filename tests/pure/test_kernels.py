@@ -12,9 +12,9 @@ import pytest
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.glsl import shaders_folder
+from glnn.graph.epilogue import Prologue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul
-from glnn.graph.prologue import Prologue
 from glnn.kernels import export, kernels_for, library
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.library import read

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from glnn.graph.marks import Marks
+from glnn.graph.builder import UniqueNames
 
 
 def test_a_few_have_marks_and_many_are_counted() -> None:
-    marks, taken = Marks(), {"y", "x'"}
+    marks, taken = UniqueNames(), {"y", "x'"}
     found = []
     for _ in range(10):
         found.append(marks.free("x", taken, ("kept",)))
@@ -17,7 +17,7 @@ def test_a_few_have_marks_and_many_are_counted() -> None:
 
 def test_what_is_free_again_is_used() -> None:
     """As in another scope, whose names are others: nothing is marked that is not taken."""
-    marks = Marks()
+    marks = UniqueNames()
     assert marks.free("x", {"x"}) == "x'"
     assert marks.free("x", set()) == "x"
     assert marks.free("x", {"x", "x'", "x''"}) == "x'''"

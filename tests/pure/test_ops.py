@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from glnn.errors import ShapeError
 from glnn.graph.epilogue import BIASED
-from glnn.graph.expression import Arg, call
+from glnn.graph.expression import SCALE_AND_SHIFT, Arg, call
+from glnn.graph.expression import SUM as ADD
 from glnn.graph.operator import Operator
 from glnn.graph.operators import (
     Concat,
@@ -26,8 +27,6 @@ from glnn.graph.operators import (
     conv2d,
 )
 from glnn.graph.operators.reorder import Reorder
-from glnn.graph.patterns import SCALE_AND_SHIFT
-from glnn.graph.patterns import SUM as ADD
 from glnn.kernels.op_spec import OpSpec
 from glnn.ops import conv2d as conv2d_function
 from glnn.ops import matmul as matmul_function

@@ -12,6 +12,7 @@ import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import constant
+from glnn.graph.expression import SUM
 from glnn.graph.gradients import data_movement, neural_network, pointwise
 from glnn.graph.gradients.gradient_context import GradientContext, GradientRule
 from glnn.graph.graph import Graph, Node, Value
@@ -42,7 +43,6 @@ from glnn.graph.operators import (
     WinogradOutput,
     Zero,
 )
-from glnn.graph.patterns import SUM
 from glnn.types import DType
 
 RULES: dict[type[Operator], GradientRule] = {

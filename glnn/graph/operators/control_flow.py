@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError
-from glnn.graph.constant import settled
+from glnn.graph.constant import constant_value
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.symint import as_integer
@@ -130,7 +130,7 @@ def results(body: Graph, types: InputTypes, numbers: Mapping[str, Array]) -> tup
 
 def cost(body: Graph, input_types: InputTypes) -> Cost:
     """Return the cost of the nodes of `body` that are computed in each run."""
-    types, flops, nbytes = body.bind(input_types), 0, 0
+    types, flops, nbytes = body.infer_types(input_types), 0, 0
     for node in body.nodes:
         if node.outputs[0] not in body.fixed:
             one = node.operator.cost([None if v is None else types[v] for v in node.inputs])
@@ -294,7 +294,7 @@ class Loop(Control):
         going = self.body.outputs[0]
         if going is self.body.inputs[1]:
             return True
-        found = settled(self.body, going)
+        found = constant_value(self.body, going)
         return found is not None and bool(found.item())
 
     @property

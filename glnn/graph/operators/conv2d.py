@@ -12,13 +12,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from glnn.errors import ShapeError
+from glnn.graph.contraction import ContractionWithPrologue
+from glnn.graph.epilogue import Prologue
 from glnn.graph.gathering import FEW, Gathering, for_shapes
 from glnn.graph.operator import Reference, Shapes, Types, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.pool2d import MODES, Pool2d
 from glnn.graph.operators.windows import Pair, Sides
-from glnn.graph.prologue import Prologue
-from glnn.graph.prologued import Prologued
 from glnn.symint import common_unit, same
 from glnn.types import Array, Shape
 
@@ -135,7 +135,7 @@ def _met(x: Array, out: Pair, kernel: Pair, stride: Pair, padding: Sides, dilati
 
 
 @dataclass(frozen=True)
-class Convolving(Prologued):
+class Convolving(ContractionWithPrologue):
     """A convolution of x, (n, c, h, w), by windows.
 
     padding: zeros at the top, left, bottom and right.

@@ -9,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
+from glnn.graph.contraction import Contraction, ContractionWithPrologue
+from glnn.graph.epilogue import Prologue
 from glnn.graph.expression import Arg, Expr
 from glnn.graph.operator import Reference, SampleSubset, Shapes, Types, rank, shrink_size
-from glnn.graph.prologue import Prologue
-from glnn.graph.prologued import Prologued
 from glnn.symint import divides
 from glnn.types import Array, Shape
 
@@ -21,7 +20,7 @@ FEW = 8  # columns of a result
 
 
 @dataclass(frozen=True)
-class Matmul(Prologued):
+class Matmul(ContractionWithPrologue):
     """x weight^T, BLAS's GEMM with the second operand transposed; an epilogue does the rest.
 
     x: (m, k). weight: (n, k). Result: (m, n).

@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.blockwise import runs
 from glnn.graph.contraction import Contraction
+from glnn.graph.expression_evaluation import runs
 from glnn.graph.operator import Shapes, shrink_size
 from glnn.graph.operators import windows
 from glnn.graph.operators.reductions import axes_of, check_axes

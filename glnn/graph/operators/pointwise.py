@@ -9,9 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.blockwise import NUMBERS, compiled, evaluated
-from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Call, Expr
+from glnn.graph.expression_evaluation import (
+    BLOCK_SIZE,
+    compile_expression,
+    evaluate_blockwise,
+    narrow_expression,
+    value_ranges_of,
+)
 from glnn.graph.interval import Interval
 from glnn.graph.operator import (
     Constants,
@@ -70,19 +75,19 @@ class Pointwise(Operator):
             return (self.expr.evaluate(*present),)
         dtype = self.result_dtype([DType.of(array) for array in present])
         shape = np.broadcast_shapes(*(array.shape for array in present))
-        return (evaluated(self.expr, present, shape, dtype.numpy),)
+        return (evaluate_blockwise(self.expr, present, shape, dtype.numpy),)
 
     def specialize(self, types: Types) -> Reference:
         there = [one for one in types if one is not None]
         wanted = self.infer(types)[0].dtype.numpy  # of numbers alone NumPy makes another type
         if len(there) < len(types) or len(there) > MOST_BROADCAST:
             return self.reference
-        compute = compiled(self.expr, [one.dtype.numpy for one in there], wanted)
+        compute = compile_expression(self.expr, [one.dtype.numpy for one in there], wanted)
 
         def perform(*arrays: Any) -> tuple[Array, ...]:
             whole = np.broadcast(*arrays)
-            if whole.size > NUMBERS:
-                return (evaluated(self.expr, arrays, whole.shape, wanted),)
+            if whole.size > BLOCK_SIZE:
+                return (evaluate_blockwise(self.expr, arrays, whole.shape, wanted),)
             return (compute(whole.shape, *arrays),)
 
         return perform
@@ -97,7 +102,7 @@ class Pointwise(Operator):
             return DType.float64 if found is DType.float32 else found
 
     def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
-        return (of_expression(self.expr, *_present(intervals, types))[-1],)
+        return (value_ranges_of(self.expr, *_present(intervals, types))[-1],)
 
     def narrow(self, intervals: Intervals, types: Types) -> Pointwise | None:
         narrow = narrow_expression(self.expr, *_present(intervals, types))

@@ -12,8 +12,8 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.expression import Expr
+from glnn.graph.expression_evaluation import packed_program
 from glnn.graph.operator import Constants, Cost, Operator, Reference, Shapes, Types
-from glnn.graph.packed_program import packed_program
 from glnn.types import Array, DType, Shape, TensorType
 
 MOST_GATES = 4

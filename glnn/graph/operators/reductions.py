@@ -12,9 +12,8 @@ import numpy as np
 
 from glnn.array_functions import cum_sum, div
 from glnn.errors import ShapeError
-from glnn.graph.bounds import narrow_expression, of_expression
-from glnn.graph.compiled_expression import CompiledExpression
 from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.expression_evaluation import CompiledExpression, narrow_expression, value_ranges_of
 from glnn.graph.interval import Interval, hull, powers
 from glnn.graph.operator import (
     Constants,
@@ -156,7 +155,7 @@ class Reduce(Operator):
 
     def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
         whole, dtype = self._reduced_interval(intervals, types, self.kind)
-        return (of_expression(self.finish, [whole], [dtype])[-1],)
+        return (value_ranges_of(self.finish, [whole], [dtype])[-1],)
 
     def narrow(self, intervals: Intervals, types: Types) -> Reduce | None:
         there = [one for one in intervals if one], [one.dtype for one in types if one]
@@ -174,7 +173,7 @@ class Reduce(Operator):
     ) -> tuple[Interval, DType]:
         """Return the interval and the dtype of a whole reduction of that kind, before `finish`."""
         dtypes = [one.dtype for one in types if one]
-        lies = of_expression(self.prologue, [one for one in intervals if one], dtypes)[-1]
+        lies = value_ranges_of(self.prologue, [one for one in intervals if one], dtypes)[-1]
         dtype = self.prologue.infer(dtypes)
         extent = self.depth({"x0": self._operands(types)[0].shape})
         found: Interval | None = lies

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.blockwise import runs
+from glnn.graph.expression_evaluation import runs
 from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types, shrink_size
 from glnn.graph.operators.gather import in_range
 from glnn.graph.operators.move import normalize_axes, whole_numbers

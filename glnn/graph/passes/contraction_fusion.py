@@ -13,6 +13,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.builder import constant
+from glnn.graph.epilogue import Prologue, Spread
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
@@ -31,7 +32,6 @@ from glnn.graph.operators import (
 from glnn.graph.operators.matmul import pad_width
 from glnn.graph.operators.reductions import axes_of
 from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
-from glnn.graph.prologue import Prologue, Spread
 from glnn.symint import divides, holds_symbols
 from glnn.types import DType, Shape, TensorType
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from glnn.errors import ShapeError
-from glnn.graph.constant import settled
+from glnn.graph.constant import constant_value
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Identity, Reshape
@@ -98,8 +98,8 @@ class GraphRewriter:
     def constant_array(self, value: Value) -> Array | None:
         """The numbers of a value that neither a run nor an assignment changes."""
         if value in self._producers and value in self._fixed:
-            return settled(Graph(ordered((value,), self._producers), (), (value,)), value)
-        return settled(self._graph, value)
+            return constant_value(Graph(ordered((value,), self._producers), (), (value,)), value)
+        return constant_value(self._graph, value)
 
     def add(self, name: str, operator: Operator, *inputs: Value | None) -> Value:
         """The result of `operator`, for the node called `name`. Raises ShapeError."""

@@ -41,7 +41,7 @@ def find_index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tu
                 pairs.append((node.operator, table, index, source))
     types = {value: value.type for _, table, index, *_ in pairs for value in (table, index)}
     if any(type.symbols for type in types.values()):
-        types = graph.bind(graph.input_types(shapes))
+        types = graph.infer_types(graph.input_types(shapes))
     found: dict[str, tuple[int, ...]] = {}
     for operator, table, index, source in pairs:
         name = source.value.name

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.builder import UniqueNames
 from glnn.graph.composite import Composite
-from glnn.graph.constant import settled
+from glnn.graph.constant import constant_value
 from glnn.graph.graph import Graph, Kind, Node, Value, ordered
-from glnn.graph.marks import Marks
 from glnn.graph.operators import Identity, If
 from glnn.graph.operators.control_flow import Control
 from glnn.types import Array, TensorType
@@ -49,7 +49,7 @@ class _CompositeExpander:
         self._types, self._known = graph.propagate_constants(types, shape_arrays)
         self._names = {value.name for value in graph.inputs}
         self._names |= {value.name for node in graph.nodes for value in node.outputs}
-        self._marks = Marks()
+        self._marks = UniqueNames()
         self._here: dict[Value, Value] = {}  # what stands for a value
         self._nodes: list[Node] = []
 
@@ -159,7 +159,7 @@ def _first_constant_if(graph: Graph) -> tuple[Node, int] | None:
     """An If whose condition never changes, and the number of the branch that is taken."""
     for node in graph.nodes:
         if isinstance(node.operator, If) and node.inputs[0] is not None:
-            condition = settled(graph, node.inputs[0])
+            condition = constant_value(graph, node.inputs[0])
             if condition is not None:
                 return node, 0 if condition.item() else 1
     return None

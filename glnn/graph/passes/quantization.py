@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from glnn.graph.constant import Constant, constant, evaluated
+from glnn.graph.constant import ConstantExpression, constant, evaluated
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
@@ -41,7 +41,7 @@ def quantize_weights(
     batch, so that it does not depend on it which layers these are. whole: have the layers take
     what int8 and scale say as float32 instead.
     """
-    known: dict[Value, Constant] = {}
+    known: dict[Value, ConstantExpression] = {}
     finite: dict[Value, bool] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -77,7 +77,7 @@ def _quantizable_weight(
     return found if rows <= MOST_USES * samples else None
 
 
-def _is_finite(weight: Constant) -> bool:
+def _is_finite(weight: ConstantExpression) -> bool:
     """Return True where all numbers of `weight` are finite."""
     found = evaluated(weight)
     return bool(np.isfinite(found.min()) and np.isfinite(found.max()))

@@ -12,12 +12,11 @@ from string import Template
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.glsl import expanded, shaders_folder
-from glnn.graph.epilogue import Epilogue, Extent
+from glnn.graph.epilogue import Epilogue, Extent, Prologue, Spread
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, call
 from glnn.graph.formula import read_formula
 from glnn.graph.function import Function, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
-from glnn.graph.prologue import Prologue, Spread
 from glnn.types import DType
 
 STORED = {"float": "float", "int": "int", "bool": "int"}

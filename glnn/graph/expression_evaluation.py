@@ -1,0 +1,477 @@
+"""Evaluation of expressions by NumPy, block by block, compiled or packed, and by interval
+arithmetic.
+
+A packed program is of expressions that are evaluated over and over: alike calls of neighbouring
+operands are one call. Steps of recurrent layers are of few numbers, so that each call of NumPy
+takes longer than its arithmetic. The gates of a unit are alike: their sums lie side by side, so the
+sum of all gates and inputs is one call, and the sigmoid of three gates another one. This is the
+superword-level parallelism of compilers (Larsen and Amarasinghe 2000), of arrays instead of
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from glnn.array_functions import writes_to
+from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
+from glnn.graph.function import Function, Number
+from glnn.graph.interval import INT32, Interval
+from glnn.types import Array, DType, Shape
+
+ExpressionStep = Callable[[list[Any]], Any]
+
+
+class CompiledExpression:
+    """The value of `expr` for arguments of the types `dtypes`.
+
+    What types of numbers and which functions they are is found once, where `Expr.evaluate` finds it
+    for each array. Called with an array of each type, which broadcast; within `np.errstate`.
+    """
+
+    def __init__(self, expr: Expr, dtypes: Sequence[np.dtype[Any]]) -> None:
+        whole = expr.expanded
+        empty: list[Any] = []  # each part of arrays without numbers, which tells its type
+        self._fixed, self._steps = list[Any](), list[ExpressionStep]()
+        parts = list(enumerate(whole._part_list))
+        with np.errstate(all="ignore"):
+            for _, (part, given) in parts:
+                if isinstance(part, Arg):
+                    empty.append(np.zeros(0, dtypes[part.index]))
+                elif isinstance(part, Scalar | Constant):
+                    empty.append(part.value)
+                else:
+                    assert isinstance(part, Call)
+                    empty.append(part.row.evaluate(*(empty[place] for place in given)))
+        numbers = [i for i, one in enumerate(empty) if not isinstance(one, np.ndarray)]
+        calls = [i for i, (part, _) in parts if isinstance(part, Call) and i not in numbers]
+        uses = [(i, place) for i in calls for place in whole._part_list[i][1] if place in numbers]
+        slots: dict[object, int] = {}
+        for use in uses:  # a number takes the type of what it is used with
+            slots[use] = len(dtypes) + len(self._fixed)
+            self._fixed.append(_typed_number(whole, empty, *use))
+        first = len(dtypes) + len(self._fixed)
+        own = {i: first + n for n, i in enumerate(calls)}
+        own |= {i: part.index for i, (part, _) in parts if isinstance(part, Arg)}
+        for i in calls:
+            part, given = whole._part_list[i]
+            assert isinstance(part, Call)
+            places = [slots.get((i, place), own.get(place, 0)) for place in given]
+            self._steps.append(_compile_step(part, [empty[place] for place in given], places))
+        root = len(empty) - 1
+        self.dtype = np.asarray(empty[root]).dtype
+        """The type of the value."""
+        self.fresh = root in calls
+        """True where the value is a new array, and not an argument or a number."""
+        self._root = None if root in numbers else own[root]
+        self._number = empty[root] if root in numbers else None
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def of(expr: Expr, dtypes: tuple[np.dtype[Any], ...]) -> CompiledExpression:
+        """Return the one for `expr` and `dtypes`, which any number of threads may call."""
+        return CompiledExpression(expr, dtypes)
+
+    def __call__(self, *arrays: Array) -> Any:
+        if self._root is None:
+            return self._number
+        values: list[Any] = [*arrays, *self._fixed]
+        for step in self._steps:
+            values.append(step(values))
+        return values[self._root]
+
+
+def _typed_number(whole: Expr, empty: Sequence[Any], call: int, place: int) -> Any:
+    """The number at `place` as the function called at `call` is given it."""
+    part, given = whole._part_list[call]
+    assert isinstance(part, Call)
+    rest = [empty[one] for one in given[part.row.condition :]]
+    dtypes = {one.dtype for one in rest if isinstance(one, np.ndarray)}
+    if len(dtypes) != 1 or place not in given[part.row.condition :]:
+        return empty[place]
+    return np.asarray(empty[place], next(iter(dtypes)))
+
+
+def _compile_step(part: Call, empty: Sequence[Any], places: Sequence[int]) -> ExpressionStep:
+    """The call of what `places` of a list hold, without looking at types again."""
+    rest = empty[part.row.condition :]
+    dtypes = {one.dtype for one in rest if isinstance(one, np.ndarray)}
+    function: Any = part.row.numpy if len(dtypes) == 1 else part.row.evaluate
+    assert function is not None
+    if len(places) == 1:
+        (a,) = places
+        return lambda values: function(values[a])
+    if len(places) == 2:
+        a, b = places
+        return lambda values: function(values[a], values[b])
+    return lambda values: function(*[values[place] for place in places])
+
+
+BLOCK_SIZE = 1 << 16  # of a block: some of them, of 4 bytes, are what a core's cache holds
+
+
+def evaluate_blockwise(
+    expr: Expr,
+    arrays: Sequence[Array],
+    shape: Shape,
+    dtype: np.dtype[np.generic],
+    out: Array | None = None,
+) -> Array:
+    """Return `expr` of `arrays`, which broadcast to `shape`, as a new array. Never warns.
+
+    out: of that shape and dtype, where the result is to lie; it may be one of `arrays`, but may not
+    share memory with others.
+    """
+    if out is None:
+        out = np.empty(shape, dtype)
+    if prod(shape) <= BLOCK_SIZE:
+        out[...] = expr.evaluate(*arrays)
+        return out
+    for place in blocks(shape):
+        parts = (array[_index_of_block(array.shape, place, len(shape))] for array in arrays)
+        out[place] = expr.evaluate(*parts)
+    return out
+
+
+def compile_expression(
+    expr: Expr, dtypes: Sequence[np.dtype[Any]], dtype: np.dtype[Any]
+) -> Callable[..., Array]:
+    """Return what evaluates `expr` of arrays of `dtypes` in one go, as a new array of `dtype`.
+
+    It is called with the shape that these broadcast to, and them. Of more than NUMBERS numbers
+    `evaluate_blockwise` is faster: blocks of them fit a cache.
+    """
+    value = CompiledExpression.of(expr, tuple(dtypes))
+    fresh = value.fresh and value.dtype == dtype
+
+    def compute(shape: Shape, *arrays: Array) -> Array:
+        found = value(*arrays)
+        return (
+            found
+            if fresh and shape and found.shape == shape
+            else _broadcast_copy(found, shape, dtype)
+        )
+
+    return compute
+
+
+def _broadcast_copy(found: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Return `found` broadcast to `shape`, as a new array."""
+    out = np.empty(shape, dtype)
+    out[...] = found
+    return out
+
+
+def blocks(shape: Shape) -> Iterator[tuple[slice, ...]]:
+    """Yield the index of each block of an array of `shape`: NUMBERS numbers, or one row if longer.
+
+    All have a slice for each of the first axes, the same number of them.
+    """
+    inner = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    last = next((axis for axis, size in enumerate(inner) if size <= BLOCK_SIZE), len(shape) - 1)
+    steps = [*(1 for _ in range(last)), max(BLOCK_SIZE // max(inner[last], 1), 1)]
+    sizes = zip(shape, steps, strict=False)
+    yield from product(
+        *([slice(i, i + step) for i in range(0, size, step)] for size, step in sizes)
+    )
+
+
+def runs(count: int, each: int) -> Iterator[slice]:
+    """Return slices of blocks of `count` things of `each` numbers: of NUMBERS, or of one thing
+    where that is more.
+    """
+    step = max(BLOCK_SIZE // max(each, 1), 1)
+    return (slice(i, i + step) for i in range(0, count, step))
+
+
+def _index_of_block(
+    shape_of_array: Shape, place: tuple[slice, ...], rank: int
+) -> tuple[slice, ...]:
+    """Return the index into an array of shape `shape_of_array` that broadcasts to the block at
+    `place` of an array of `rank` dimensions.
+    """
+    missing = rank - len(shape_of_array)
+    pairs = zip(shape_of_array, place[missing:], strict=False)
+    return tuple(slice(None) if size == 1 else part for size, part in pairs)
+
+
+CAST_INT64, CAST_INT32 = "cast_int64", "cast_int32"
+
+
+def value_ranges_of(
+    expr: Expr, intervals: Sequence[Interval], dtypes: Sequence[DType]
+) -> list[Interval]:
+    """Return the interval of each part of `expr.expanded`, the whole expression's last, for
+    arguments that lie within `intervals`.
+
+    dtypes: the arguments'.
+    """
+    whole = expr.expanded
+    types = iter(whole.infer_parts(dtypes))
+
+    def interval_of(part: Expr, arguments: tuple[Interval, ...]) -> Interval:
+        dtype = next(types)
+        if isinstance(part, Arg):
+            return intervals[part.index]
+        if isinstance(part, Call):
+            if part.function == "sub" and dtype.kind == "int" and len(set(part.arguments)) == 1:
+                return Interval(0, 0)
+            return part.row.value_range(arguments, dtype)
+        assert isinstance(part, Scalar | Constant)
+        return Interval.of_number(part.value)
+
+    return whole.fold(interval_of)
+
+
+def narrow_expression(
+    expr: Expr, intervals: Sequence[Interval], dtypes: Sequence[DType]
+) -> Expr | None:
+    """Return `expr` with int32 in the place of int64; None where an intermediate number may not fit
+    int32.
+
+    given, dtypes: of the arguments.
+    """
+    types = expr.expanded.infer_parts(dtypes)
+    parts = value_ranges_of(expr, intervals, dtypes)
+    for dtype, lies in zip(types, parts, strict=True):
+        if dtype is DType.float64 or (dtype.kind == "int" and not lies.within(INT32)):
+            return None
+    return expr.fold(_narrow_part)[-1]
+
+
+def _narrow_part(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
+    if not isinstance(part, Call):
+        return part
+    return Call(CAST_INT32 if part.function == CAST_INT64 else part.function, arguments)
+
+
+BoundCall = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Entries `start` to before `stop` of a bank, an array of equally shaped ones."""
+
+    bank: int
+    start: int
+    stop: int
+
+
+Operand = _Place | Number
+
+
+@dataclass(frozen=True)
+class _Instruction:
+    """A call of `row` on packs of entries; its result is a bank of its own."""
+
+    row: Function
+    operands: tuple[Operand, ...]
+    count: int
+    dtype: np.dtype[Any]
+    plain: bool
+    """True where all operands that are arrays have one type, so that nothing is cast in between."""
+
+
+@dataclass(frozen=True)
+class PackedProgram:
+    """Instructions for some expressions, whose arguments lie in banks, one behind the other.
+
+    banks: the number of arguments in each of the banks that are given. results: of each expression,
+    where its value lies.
+    """
+
+    banks: tuple[int, ...]
+    instructions: tuple[_Instruction, ...]
+    results: tuple[Operand, ...]
+    dtype: np.dtype[Any]
+
+    def bind(self, banks: Sequence[Array], out: Array) -> list[BoundCall]:
+        """Return calls that, in order, compute all expressions from `banks` into `out`.
+
+        banks: each (arguments, *shape). out: (expressions, *shape), which shares no memory with
+        these. All are of the program's type. The calls may be repeated when the banks change.
+        """
+        rooms, shape = list(banks), out.shape[1:]
+        into = {p.bank: i for i, p in enumerate(self.results) if isinstance(p, _Place)}
+        done: set[int] = set()
+        work: list[BoundCall] = []
+
+        def found(operand: Operand, dtype: np.dtype[Any] | None) -> Any:
+            if isinstance(operand, _Place):
+                return rooms[operand.bank][operand.start : operand.stop]
+            return operand if dtype is None else np.asarray(operand, dtype)
+
+        for number, one in enumerate(self.instructions, len(self.banks)):
+            last = into.get(number)
+            if last is not None and one.count == 1 and one.dtype == out.dtype:
+                room = out[last : last + 1]
+                done.add(last)
+            else:
+                room = np.empty((one.count, *shape), one.dtype)
+            rooms.append(room)
+            first = one.row.condition
+            dtype = self._dtype(one) if one.plain else None
+            given = [found(o, dtype if i >= first else None) for i, o in enumerate(one.operands)]
+            work.append(_bind_call(one, given, room))
+        for i, place in enumerate(self.results):
+            if i not in done:
+                work.append(_bind_copy(out[i : i + 1], found(place, out.dtype)))
+        return work
+
+    def _dtype(self, one: _Instruction) -> np.dtype[Any]:
+        """The type of the arrays among the operands of `one`, and of numbers beside them."""
+        given = self.banks
+        for operand in one.operands[one.row.condition :]:
+            if isinstance(operand, _Place):
+                inner = operand.bank - len(given)
+                return self.dtype if inner < 0 else self.instructions[inner].dtype
+        return self.dtype
+
+
+def _bind_call(one: _Instruction, given: Sequence[Any], room: Array) -> BoundCall:
+    """The call that `one` is."""
+    function = one.row.numpy
+    assert function is not None
+    if one.plain and writes_to(function):
+        return lambda: function(*given, out=room)
+    compute = function if one.plain else one.row.evaluate
+    return lambda: np.copyto(room, compute(*given), casting="unsafe")
+
+
+def _bind_copy(target: Array, source: Any) -> BoundCall:
+    return lambda: np.copyto(target, source, casting="unsafe")
+
+
+@lru_cache(maxsize=256)
+def packed_program(
+    exprs: tuple[Expr, ...], banks: tuple[int, ...], dtype: np.dtype[Any]
+) -> PackedProgram:
+    """Return the program of `exprs`, whose arguments fill `banks`, all of them of type `dtype`.
+
+    Arg(0) is the first of the first bank. There are no more arguments than the banks have places.
+    """
+    return _Packing(banks, dtype).program(exprs)
+
+
+class _Packing:
+    """The making of a program."""
+
+    def __init__(self, banks: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._banks, self._dtype = banks, dtype
+        self._places: dict[int, Operand] = {}  # by what a part is numbered
+        self._types: dict[int, Any] = {}  # an array without numbers, or a number
+        self._calls: dict[int, tuple[Function, tuple[int, ...]]] = {}
+        self._numbered: dict[Any, int] = {}
+        self._instructions: list[_Instruction] = []
+
+    def program(self, exprs: Sequence[Expr]) -> PackedProgram:
+        """The program of `exprs`."""
+        last = [self._numbers(expr.expanded) for expr in exprs]
+        waiting = dict(self._calls)
+        while waiting:
+            ready = {n: one for n, one in waiting.items() if all(o in self._places for o in one[1])}
+            for run in self._runs(ready):
+                self._add(run)
+            waiting = {n: one for n, one in waiting.items() if n not in ready}
+        results = tuple(self._places[number] for number in last)
+        return PackedProgram(self._banks, tuple(self._instructions), results, self._dtype)
+
+    def _numbers(self, expr: Expr) -> int:
+        """Number all parts of `expr`, equal ones of other expressions alike; return its own."""
+
+        def visit(part: Expr, given: tuple[int, ...]) -> int:
+            key = part.value if isinstance(part, Scalar | Constant) else part._identity
+            number = self._numbered.setdefault(
+                (type(part).__name__, repr(key), given), len(self._numbered)
+            )
+            if number in self._types:
+                return number
+            if isinstance(part, Arg):
+                self._places[number] = self._argument(part.index)
+                self._types[number] = np.zeros(0, self._dtype)
+            elif isinstance(part, Scalar | Constant):
+                self._places[number] = self._types[number] = part.value
+            else:
+                assert isinstance(part, Call)
+                self._types[number] = part.row.evaluate(*(self._types[n] for n in given))
+                if isinstance(self._types[number], np.ndarray):
+                    self._calls[number] = part.row, given
+                else:  # of numbers alone
+                    self._places[number] = self._types[number]
+            return number
+
+        return expr.fold(visit)[-1]
+
+    def _argument(self, index: int) -> _Place:
+        for bank, count in enumerate(self._banks):
+            if index < count:
+                return _Place(bank, index, index + 1)
+            index -= count
+        raise IndexError(f"argument {index} is beyond the banks {self._banks}")
+
+    def _runs(self, ready: dict[int, tuple[Function, tuple[int, ...]]]) -> list[list[int]]:
+        """The calls that are `ready`, those together that can be one."""
+
+        def order(number: int) -> tuple[Any, ...]:
+            row, given = ready[number]
+            places = [self._places[n] for n in given]
+            return row.name, [
+                (0, p.bank, p.start) if isinstance(p, _Place) else (1, repr(p), 0) for p in places
+            ]
+
+        runs: list[list[int]] = []
+        for number in sorted(ready, key=order):
+            if runs and self._follows(ready[runs[-1][-1]], ready[number]):
+                runs[-1].append(number)
+            else:
+                runs.append([number])
+        return runs
+
+    def _follows(
+        self, one: tuple[Function, tuple[int, ...]], other: tuple[Function, tuple[int, ...]]
+    ) -> bool:
+        """Return True where each operand of `other` lies behind that of `one`, or is its number."""
+        if one[0] is not other[0]:
+            return False
+        for before, after in zip(one[1], other[1], strict=True):
+            here, there = self._places[before], self._places[after]
+            if isinstance(here, _Place) and isinstance(there, _Place):
+                if (here.bank, here.stop) != (there.bank, there.start):
+                    return False
+            elif isinstance(here, _Place) or before != after:
+                return False
+        return True
+
+    def _add(self, run: Sequence[int]) -> None:
+        """Make one instruction of the calls in `run`."""
+        row, first = self._calls[run[0]]
+        _, last = self._calls[run[-1]]
+        operands: list[Operand] = []
+        for start, stop in zip(first, last, strict=True):
+            here, there = self._places[start], self._places[stop]
+            if isinstance(here, _Place) and isinstance(there, _Place):
+                operands.append(_Place(here.bank, here.start, there.stop))
+            else:
+                operands.append(here)
+        arrays = [self._types[n] for n in first[row.condition :]]
+        dtypes = {array.dtype for array in arrays if isinstance(array, np.ndarray)}
+        condition = not row.condition or isinstance(self._types[first[0]], np.ndarray)
+        bank = len(self._banks) + len(self._instructions)
+        self._instructions.append(
+            _Instruction(
+                row,
+                tuple(operands),
+                len(run),
+                self._types[run[0]].dtype,
+                len(dtypes) == 1 and condition,
+            )
+        )
+        for i, number in enumerate(run):
+            self._places[number] = _Place(bank, i, i + 1)
