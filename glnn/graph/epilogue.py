@@ -1,4 +1,4 @@
-"""Epilogues and prologues: pointwise work on a result before it is stored, or on x as it is read."""
+"""Pointwise work fused into a kernel: epilogues of its result, and prologues of its x."""
 
 from __future__ import annotations
 
