@@ -56,7 +56,7 @@ class Guard:
 
 
 @dataclass(eq=False)
-class Trace:
+class ShapeEnv:
     """The symbols of one plan, and the guards that its construction has added.
 
     bounds: the least and the greatest size of each symbol that is considered.
@@ -303,7 +303,7 @@ class SymInt:
 
     __slots__ = ("expr", "hint", "trace")
 
-    def __init__(self, trace: Trace, expr: Expr, hint: int) -> None:
+    def __init__(self, trace: ShapeEnv, expr: Expr, hint: int) -> None:
         self.trace, self.expr, self.hint = trace, expr, hint
 
     def __deepcopy__(self, _: dict[int, Any]) -> SymInt:

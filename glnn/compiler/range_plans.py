@@ -14,7 +14,7 @@ from glnn.errors import DeviceError, LimitError, ShapeError
 from glnn.graph.graph import Graph, Value
 from glnn.process import COLLECTOR
 from glnn.runtime.executable import Symbol
-from glnn.symint import Trace
+from glnn.symint import ShapeEnv
 from glnn.types import UNKNOWN, Array, Shape, TensorType
 
 FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
@@ -80,7 +80,7 @@ class OpenSizes:
     """The inputs' shapes, with a SymInt for each open dimension."""
     shape_inputs: Mapping[str, Array]
     """Inputs whose numbers decide sizes, with SymInts for these."""
-    trace: Trace
+    trace: ShapeEnv
 
     @classmethod
     def of(
@@ -108,7 +108,7 @@ class OpenSizes:
             for axis, dim in enumerate(value.type.dims)
             if isinstance(dim, str) and value.name in shape_inputs  # so many numbers have symbols
         }
-        trace, found = Trace(), dict[str, Symbol]()
+        trace, found = ShapeEnv(), dict[str, Symbol]()
         dims: dict[str, int] = {}
         for name, size in sizes.items():
             ends = (size, size) if single_plan_graph or name in exact else bounds_of(size)

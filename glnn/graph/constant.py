@@ -184,9 +184,9 @@ def evaluated(of: ConstantExpression, dtype: DType = DType.float32) -> Array:
     return found if len(of.parts) - 1 in narrow else _round_to(found, dtype)
 
 
-def _move_arrays(part: OperatorResult, given: Sequence[Array]) -> Array:
+def _move_arrays(part: OperatorResult, operands: Sequence[Array]) -> Array:
     """Apply an operator that only moves numbers to arrays, in any order of memory."""
-    read = iter(given)
+    read = iter(operands)
     check_result_memory(part.node, part.operator, part.types)
     return part.operator.reference_views(
         *(None if one is None else next(read) for one in part.operands)

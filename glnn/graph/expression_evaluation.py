@@ -162,10 +162,10 @@ def compile_expression(
     return compute
 
 
-def _broadcast_copy(found: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
-    """Return `found` broadcast to `shape`, as a new array."""
+def _broadcast_copy(value: Any, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Return `value` broadcast to `shape`, as a new array."""
     out = np.empty(shape, dtype)
-    out[...] = found
+    out[...] = value
     return out
 
 
@@ -335,14 +335,14 @@ class PackedProgram:
         return self.dtype
 
 
-def _bind_call(one: _Instruction, given: Sequence[Any], room: Array) -> BoundCall:
+def _bind_call(one: _Instruction, operands: Sequence[Any], room: Array) -> BoundCall:
     """The call that `one` is."""
     function = one.row.numpy
     assert function is not None
     if one.plain and writes_to(function):
-        return lambda: function(*given, out=room)
+        return lambda: function(*operands, out=room)
     compute = function if one.plain else one.row.evaluate
-    return lambda: np.copyto(room, compute(*given), casting="unsafe")
+    return lambda: np.copyto(room, compute(*operands), casting="unsafe")
 
 
 def _bind_copy(target: Array, source: Any) -> BoundCall:

@@ -20,7 +20,7 @@ from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict
 from glnn.settings import Settings
-from glnn.symint import Substitution, Trace
+from glnn.symint import ShapeEnv, Substitution
 from tests.backends.harness import BACKENDS, TOLERANCE, run_kernel, taken
 from tests.oracle import error
 from tests.specs import numbers, precise
@@ -59,7 +59,7 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_parts_of_an_open_launch_are_right_for_every_size(seed) -> None:
     """Each has no more than is right, and together they have every group once."""
-    draw, trace = random.Random(seed), Trace()
+    draw, trace = random.Random(seed), ShapeEnv()
     ends = draw.randrange(1, 4), draw.randrange(5, 9)
     n = trace.symbol("n", draw.randint(*ends), ends)
     axes: list[Any] = [n, n // 3 + 1, draw.randrange(1, 4), 9 - n, n * 2]

@@ -18,7 +18,7 @@ from glnn.gl.command_buffer import BoundCommands, Replacements
 from glnn.gl.command_encoder import CommandEncoder, place
 from glnn.layout import parse
 from glnn.size_table import compiled
-from glnn.symint import SymFloat, Trace
+from glnn.symint import ShapeEnv, SymFloat
 
 MakeProgram = Callable[[Device], Program]
 NOTHING = Replacements(frozenset(), frozenset(), frozenset())
@@ -186,7 +186,7 @@ def test_uniforms_of_sizes_are_written_by_lists_made_once(
     work: Work, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A binding compares no sets of uniforms, whatever is between them."""
-    w: Any = Trace().symbol("W", 7, (1, 99))
+    w: Any = ShapeEnv().symbol("W", 7, (1, 99))
     for source, target, factor in (("a", "b", w), ("b", "c", 2), ("c", "d", w + 1), ("d", "e", 3)):
         work.scale(source, target, SymFloat.of(factor), count=4 * w)
     numbers = compiled(work.encoder.sizes.expressions, ["W"])
@@ -217,7 +217,7 @@ def test_uniforms_of_sizes_are_written_by_lists_made_once(
 
 
 def test_a_uniform_that_no_int_holds_is_refused(work: Work) -> None:
-    w: Any = Trace().symbol("W", 7, (1, 1 << 20))
+    w: Any = ShapeEnv().symbol("W", 7, (1, 1 << 20))
     work.scale("a", "b", 2.0, count=w * 4096)
     numbers = compiled(work.encoder.sizes.expressions, ["W"])
     commands = work.bound(numbers=numbers((7,)))

@@ -8,12 +8,12 @@ import numpy as np
 
 from glnn.graph.operators import Reshape, Slice
 from glnn.size_table import SizeTable, Template, compiled
-from glnn.symint import Substitution, SymFloat, SymInt, Trace
+from glnn.symint import ShapeEnv, Substitution, SymFloat, SymInt
 from glnn.types import DType, TensorType
 
 
 def _symbol() -> SymInt:
-    found: Any = Trace().symbol("N", 20, (8, 31))
+    found: Any = ShapeEnv().symbol("N", 20, (8, 31))
     assert isinstance(found, SymInt)
     return found
 

@@ -13,10 +13,10 @@ import pytest
 
 from glnn.graph.functions import FUNCTIONS
 from glnn.symint import (
+    ShapeEnv,
     Substitution,
     SymFloat,
     SymInt,
-    Trace,
     as_constant,
     at_most,
     common_unit,
@@ -61,7 +61,7 @@ def computed(values: list[Any], operations: list[Operation]) -> list[Any]:
 def test_programs_do_the_same_for_all_sizes_for_which_the_guards_hold(seed) -> None:
     draw = random.Random(seed)
     for _ in range(25):
-        trace, sizes = Trace(), dict[str, int]()
+        trace, sizes = ShapeEnv(), dict[str, int]()
         symbols = []
         for name in "whn":
             low = draw.choice((1, 2, 16, 64))
@@ -89,7 +89,7 @@ def test_programs_do_the_same_for_all_sizes_for_which_the_guards_hold(seed) -> N
 
 
 def test_what_is_certain_makes_no_guard() -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     w = trace.symbol("w", 320, (128, 511))
     assert w > 1 and w != 1 and w // 2 >= 64 and (w + 1) // 2 < 300 and 4 * w != 3
     assert w - w // 2 > 63 and 3 * w - 5 * (w // 2) != 0 and w // 2 - w < -63
@@ -98,7 +98,7 @@ def test_what_is_certain_makes_no_guard() -> None:
 
 
 def test_what_is_not_is_a_guard() -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     w = trace.symbol("w", 320, (128, 511))
     assert w % 4 == 0 and w < 400
     assert trace.holds({"w": 128}) and trace.holds({"w": 396})
@@ -111,7 +111,7 @@ def test_what_is_not_is_a_guard() -> None:
     ids=["int", "float", "str", "index", "range", "text", "list", "zeros"],
 )
 def test_who_takes_the_number_has_it_for_that_size_alone(take) -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     w = trace.symbol("w", 320, (128, 511))
     take(w)
     assert trace.pinned and trace.holds({"w": 320}) and not trace.holds({"w": 321})
@@ -119,7 +119,7 @@ def test_who_takes_the_number_has_it_for_that_size_alone(take) -> None:
 
 def test_sizes_are_divided_as_integers() -> None:
     """By ONNX's Div: towards 0, and 0 where the divisor is."""
-    trace = Trace()
+    trace = ShapeEnv()
     w = trace.symbol("w", 321, (128, 511))
     of = np.array([w, 1 - w, 7, -7, w], object)
     found = FUNCTIONS["div"].evaluate(of, np.array([2, 2, 2, 2, 0]))
@@ -130,26 +130,26 @@ def test_sizes_are_divided_as_integers() -> None:
 
 
 def test_a_hint_is_taken_without_a_guard() -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     assert hint(trace.symbol("w", 320, (128, 511)) // 3) == 106 and not trace.guards
 
 
 def test_what_is_asked_of_a_copy_is_a_guard_of_the_same_trace() -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     numbers = np.array([trace.symbol("w", 1, (0, 7))], object)
     assert deepcopy({"numbers": numbers})["numbers"][0] == 1
     assert trace.holds({"w": 1}) and not trace.holds({"w": 2})
 
 
 def test_symbols_of_two_traces_are_never_the_same() -> None:
-    one, other = (Trace().symbol("w", 320, (128, 511)) for _ in range(2))
+    one, other = (ShapeEnv().symbol("w", 320, (128, 511)) for _ in range(2))
     known = {TensorType((one, 3)): "one"}
     assert TensorType((other, 3)) not in known and TensorType((320, 3)) not in known
     assert one != other and repr(one) != repr(other)
 
 
 def test_a_size_that_has_no_other_is_a_number() -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     assert type(trace.symbol("n", 1, (1, 1))) is int
     assert trace.holds({"n": 1}) and not trace.holds({"n": 2})
     with pytest.raises(ValueError, match="'w': 5 is not within"):
@@ -162,7 +162,7 @@ def test_numbers_in_the_place_of_symbols() -> None:
         shape: tuple[int, ...]
         name: str = "made"
 
-    trace = Trace()
+    trace = ShapeEnv()
     w = trace.symbol("w", 320, (128, 511))
     put = Substitution.of({"w": 200})
     same = Made((3, 4))
@@ -177,7 +177,7 @@ def test_numbers_in_the_place_of_symbols() -> None:
 
 
 def test_what_is_the_same_for_all_sizes_is_known_without_a_guard() -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     w, h = trace.symbol("w", 48, (32, 127)), trace.symbol("h", 48, (32, 127))
     assert same(w, w) and same((2 * w, 3), [w + w, 3]) and divides(4, 8 * w + 4)
     assert (
@@ -199,7 +199,7 @@ def test_ranges_hold_for_all_sizes_that_the_guards_admit(seed) -> None:
     """Also where remainders, common factors and earlier guards make them closer."""
     draw = random.Random(100 + seed)
     for _ in range(40):
-        trace, sizes, values = Trace(), dict[str, int](), list[Any]()
+        trace, sizes, values = ShapeEnv(), dict[str, int](), list[Any]()
         for name in "wh":
             low = draw.choice((1, 2, 8))
             sizes[name] = draw.randint(low, 5 * low)
@@ -220,7 +220,7 @@ def test_ranges_hold_for_all_sizes_that_the_guards_admit(seed) -> None:
 
 
 def test_a_guard_is_asked_once_for_what_it_decides() -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     w, h = trace.symbol("w", 48, (32, 127)), trace.symbol("h", 48, (32, 127))
     assert w < 64 and not w > 64 and greatest(w) == 63 and h * w > 40 * w
     assert len(trace.guards) == 2 and not h < 41 and h * w * 4 > 40 * 4 * w
@@ -229,7 +229,7 @@ def test_a_guard_is_asked_once_for_what_it_decides() -> None:
 
 
 def test_a_question_has_one_answer_whatever_is_learned_later() -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     w = trace.symbol("w", 48, (32, 127))
     even, half = divides(2, w), w // 2
     assert not even and not same(half, w - half) and not at_most(w, 48) and greatest(w) == 127
@@ -239,14 +239,14 @@ def test_a_question_has_one_answer_whatever_is_learned_later() -> None:
 
 
 def test_a_constant_is_a_guard_and_no_pin() -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     w = trace.symbol("w", 48, (32, 127))
     assert as_constant(w // 32) == 1 and type(as_constant(w // 32)) is int and as_constant(7) == 7
     assert not trace.pinned and trace.holds({"w": 63}) and not trace.holds({"w": 64})
 
 
 def test_a_size_as_a_float_stays_open() -> None:
-    trace = Trace()
+    trace = ShapeEnv()
     found = SymFloat.of(trace.symbol("w", 48, (32, 127)))
     assert found == 48.0 and type(SymFloat.of(3)) is float and not trace.guards
     assert Substitution.of({"w": 50})((found, 1.5)) == (50.0, 1.5)
@@ -254,7 +254,7 @@ def test_a_size_as_a_float_stays_open() -> None:
 
 def test_what_holds_no_size_is_looked_through_once(monkeypatch) -> None:
     """Another substitution gives it back at once; what holds one is looked through by each."""
-    trace = Trace()
+    trace = ShapeEnv()
     width = trace.symbol("width", 9, (8, 31))
     plain, sized = TensorType((3, 9)), TensorType((3, width))
     looked: list[object] = []

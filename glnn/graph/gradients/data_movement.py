@@ -99,12 +99,12 @@ def add_at_places(
 
 
 def _add_by_scatter(
-    ctx: GradientContext, given: Value, axis: int, places: SparseMap, size: int
+    ctx: GradientContext, gradient: Value, axis: int, places: SparseMap, size: int
 ) -> Value:
     """The same where some places have many more numbers than others."""
-    shape = given.type.shape
+    shape = gradient.type.shape
     before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
-    rows = ctx.reshape(given, (before, shape[axis], behind))
+    rows = ctx.reshape(gradient, (before, shape[axis], behind))
     rows = ctx.reshape(ctx(Transpose((1, 0, 2)), rows), (shape[axis], before * behind))
     starts = table(places.ids, size)
     starts[size + 1 :] = places.results[starts[size + 1 :]]
@@ -364,22 +364,22 @@ Pair = tuple[Value, Value]
 
 
 def _overwrite_gradients(
-    ctx: GradientContext, x: Value, updates: Value, taken: GatherUpdates, placed: ScatterUpdates
+    ctx: GradientContext, x: Value, updates: Value, gather: GatherUpdates, placed: ScatterUpdates
 ) -> Pair:
     shape = updates.type.shape
     by_x = placed("none", ctx.gradient, ctx.zeros(shape))
     numbers = np.arange(prod(shape), dtype=np.int32).reshape(shape)
     own = ctx.constant(numbers, DType.int32)
     nobody = ctx.constant(np.zeros(x.type.shape, np.int32), DType.int32)
-    last = taken(placed("none", nobody, own))
-    chosen = ctx.pointwise("where(equal(a, b), c, 0.0)", last, own, taken(ctx.gradient))
+    last = gather(placed("none", nobody, own))
+    chosen = ctx.pointwise("where(equal(a, b), c, 0.0)", last, own, gather(ctx.gradient))
     return by_x, chosen
 
 
 def _add_gradients(
-    ctx: GradientContext, x: Value, updates: Value, taken: GatherUpdates, placed: ScatterUpdates
+    ctx: GradientContext, x: Value, updates: Value, gather: GatherUpdates, placed: ScatterUpdates
 ) -> Pair:
-    return ctx.gradient, taken(ctx.gradient)
+    return ctx.gradient, gather(ctx.gradient)
 
 
 def _multiply_gradients(
@@ -402,16 +402,16 @@ def _multiply_gradients(
 
 
 def _extreme_gradients(
-    ctx: GradientContext, x: Value, updates: Value, taken: GatherUpdates, placed: ScatterUpdates
+    ctx: GradientContext, x: Value, updates: Value, gather: GatherUpdates, placed: ScatterUpdates
 ) -> Pair:
     """Return the gradients of a maximum or minimum: equal extremes share dy evenly, as in
     torch.scatter_reduce.
     """
     one = "where(equal(a, b), 1.0, 0.0)"
     own = ctx.pointwise(one, x, ctx.output)
-    theirs = ctx.pointwise(one, updates, taken(ctx.output))
+    theirs = ctx.pointwise(one, updates, gather(ctx.output))
     share = ctx.pointwise("a / maximum(b, 1.0)", ctx.gradient, placed("add", own, theirs))
-    return ctx.pointwise("a * b", own, share), ctx.pointwise("a * b", theirs, taken(share))
+    return ctx.pointwise("a * b", own, share), ctx.pointwise("a * b", theirs, gather(share))
 
 
 SCATTER_GRADIENTS = {

@@ -190,50 +190,50 @@ Seed = tuple[Expr, tuple[Value, ...]]
 
 
 def _sum_gradient(
-    ctx: GradientContext, whole: Reduce, given: Sequence[Value], by_whole: Value
+    ctx: GradientContext, whole: Reduce, operands: Sequence[Value], by_whole: Value
 ) -> Seed:
-    return Arg(len(given)), (by_whole,)
+    return Arg(len(operands)), (by_whole,)
 
 
 def _mean_gradient(
-    ctx: GradientContext, whole: Reduce, given: Sequence[Value], by_whole: Value
+    ctx: GradientContext, whole: Reduce, operands: Sequence[Value], by_whole: Value
 ) -> Seed:
-    shape = given[0].type.shape
+    shape = operands[0].type.shape
     count = whole.count or prod(shape[axis] for axis in whole.axes)
-    return call("mul", Arg(len(given)), 1 / max(count, 1)), (by_whole,)
+    return call("mul", Arg(len(operands)), 1 / max(count, 1)), (by_whole,)
 
 
 def _extreme_gradient(
-    ctx: GradientContext, whole: Reduce, given: Sequence[Value], by_whole: Value
+    ctx: GradientContext, whole: Reduce, operands: Sequence[Value], by_whole: Value
 ) -> Seed:
     """Return the gradient of a maximum or minimum: equal extremes share dy evenly, as in
     torch.amax.
     """
-    found = ctx(whole, *given)
-    place = len(given)
+    found = ctx(whole, *operands)
+    place = len(operands)
     extreme = call("equal", whole.prologue, Arg(place))
     one = call("cast_float32", extreme)
-    if len(given) > 1:
-        one_each = ctx.expand(ctx.expression(one, *given, found), given[0].type.shape)
+    if len(operands) > 1:
+        one_each = ctx.expand(ctx.expression(one, *operands, found), operands[0].type.shape)
         count = ctx(Reduce("sum", whole.axes, True), one_each)
     else:
-        count = ctx(replace(whole, kind="sum", prologue=one), *given, found)
+        count = ctx(replace(whole, kind="sum", prologue=one), *operands, found)
     share = call("where", extreme, call("div", Arg(place + 1), Arg(place + 2)), Constant(0.0))
     return share, (found, by_whole, count)
 
 
 def _product_gradient(
-    ctx: GradientContext, whole: Reduce, given: Sequence[Value], by_whole: Value
+    ctx: GradientContext, whole: Reduce, operands: Sequence[Value], by_whole: Value
 ) -> Seed:
     """Return the gradient of a product: the product of all other numbers, without zeros where there
     is no other zero.
     """
     zero = call("equal", whole.prologue, Constant(0.0))
     others = call("where", zero, Constant(1.0), whole.prologue)
-    product = ctx(replace(whole, prologue=others), *given)
+    product = ctx(replace(whole, prologue=others), *operands)
     ones = call("cast_float32", zero)
-    zeros = ctx(replace(whole, kind="sum", prologue=ones), *given)
-    place = len(given)
+    zeros = ctx(replace(whole, kind="sum", prologue=ones), *operands)
+    place = len(operands)
     scaled = call("mul", Arg(place), Arg(place + 2))
     none, one = (call("equal", Arg(place + 1), Constant(count)) for count in (0.0, 1.0))
     by_zero = call("where", one, scaled, Constant(0.0))

@@ -100,30 +100,30 @@ class Terms:
 
         return expr.fold(term)[-1]
 
-    def _call(self, function: str, given: tuple[Term, ...]) -> Term:
+    def _call(self, function: str, operands: tuple[Term, ...]) -> Term:
         """A call in the one way in which it is written here."""
-        if function == "pow" and given[1].number == 2.0:
-            return self._call("square", given[:1])
-        if function == "pow" and given[1].number == 3.0:
-            return self._call("mul", (self._call("square", given[:1]), given[0]))
-        if function == "pow" and given[1].number == 0.5:
-            return self._call("sqrt", given[:1])
-        if function == "mul" and given[0] is given[1]:
-            return self._call("square", given[:1])
+        if function == "pow" and operands[1].number == 2.0:
+            return self._call("square", operands[:1])
+        if function == "pow" and operands[1].number == 3.0:
+            return self._call("mul", (self._call("square", operands[:1]), operands[0]))
+        if function == "pow" and operands[1].number == 0.5:
+            return self._call("sqrt", operands[:1])
+        if function == "mul" and operands[0] is operands[1]:
+            return self._call("square", operands[:1])
         if function == "rsqrt":
-            return self._call("reciprocal", (self._call("sqrt", given),))
-        if function == "div" and given[0].number == 1.0:
-            return self._call("reciprocal", given[1:])
+            return self._call("reciprocal", (self._call("sqrt", operands),))
+        if function == "div" and operands[0].number == 1.0:
+            return self._call("reciprocal", operands[1:])
         if function == "mul":
-            for one, other in (given, given[::-1]):
+            for one, other in (operands, operands[::-1]):
                 if one.function == "reciprocal":
                     return self._call("div", (other, one.arguments[0]))
-        if function == "div" and given[1].number:
-            number = self._known_as("number", number=1.0 / given[1].number)
-            return self._call("mul", (given[0], number))
-        if function == "div" and given[1].function == "number":
-            return self._known_as("div", given)
-        return self._known_as(function, given)
+        if function == "div" and operands[1].number:
+            number = self._known_as("number", number=1.0 / operands[1].number)
+            return self._call("mul", (operands[0], number))
+        if function == "div" and operands[1].function == "number":
+            return self._known_as("div", operands)
+        return self._known_as(function, operands)
 
     def _known_as(
         self,
@@ -263,11 +263,11 @@ def _match_root(term: Term) -> tuple[Term, float] | None:
     return None
 
 
-def _is_mean_square(term: Term, of: Term) -> bool:
-    """Return True where `term` is the mean of the squares of `of`."""
+def _is_mean_square(term: Term, x: Term) -> bool:
+    """Return True where `term` is the mean of the squares of `x`."""
     if term.function != "mean" or term.arguments[0].function != "square":
         return False
-    return term.arguments[0].arguments[0] is of
+    return term.arguments[0].arguments[0] is x
 
 
 def _match_layer_norm(term: Term) -> Match | None:

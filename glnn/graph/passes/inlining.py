@@ -111,28 +111,28 @@ class _CompositeExpander:
                 self._nodes.append(copy)
 
     def _expressed(
-        self, operator: Composite, given: Sequence[Value | None]
+        self, operator: Composite, operands: Sequence[Value | None]
     ) -> tuple[Graph, Sequence[Value]]:
         """Return the graph that `operator` is made of, and the value that each of its inputs stands
         for.
 
         Where all of this changes from run to run it is the graph that told the types.
         """
-        there = [value for value in given if value is not None]
+        there = [value for value in operands if value is not None]
         changes = all(value.kind in (Kind.INPUT, Kind.COMPUTED) for value in there)
         if operator.opens or not changes or len(set(there)) < len(there):
-            made = operator.expand(given)
+            made = operator.expand(operands)
             return made, made.inputs
-        types = [None if value is None else value.type for value in given]
+        types = [None if value is None else value.type for value in operands]
         return operator.graph(types), there
 
-    def _inside(self, made: Graph, given: Sequence[Value]) -> tuple[Graph, dict[Value, Value]]:
+    def _inside(self, made: Graph, operands: Sequence[Value]) -> tuple[Graph, dict[Value, Value]]:
         """Return `made` with its own composites expanded, and the values that its inputs stand for:
-        `given`.
+        `operands`.
         """
         again = expand_subgraphs if self._only_own else expand_composites
         found = again(made, {value.name: value.type for value in made.inputs})
-        return found, dict(zip(found.inputs, given, strict=True))
+        return found, dict(zip(found.inputs, operands, strict=True))
 
     def _fresh(self, name: str) -> str:
         found = self._marks.free(name, self._names)

@@ -256,9 +256,9 @@ def _prologue_extent(rewriter: GraphRewriter, value: Value, x: Shape) -> Spread 
 
 
 def _prologue_operands(
-    rewriter: GraphRewriter, name: str, prologue: Prologue, beside: list[Value], x: Shape
+    rewriter: GraphRewriter, name: str, prologue: Prologue, extra_operands: list[Value], x: Shape
 ) -> Iterator[Value]:
     """Return each operand in the shape that a prologue needs."""
     shapes = prologue.shapes(x, x[0])
-    for value, shape in zip(beside, shapes.values(), strict=True):
+    for value, shape in zip(extra_operands, shapes.values(), strict=True):
         yield rewriter.reshape(name, value, shape)

@@ -50,9 +50,9 @@ def as_affine(expr: Expr, index: int) -> Affine | None:
     return found if isinstance(found, Affine) else None
 
 
-def _apply_to_affine(function: str, given: tuple[Expr | Affine | None, ...]) -> Affine | None:
+def _apply_to_affine(function: str, operands: tuple[Expr | Affine | None, ...]) -> Affine | None:
     """A function of arguments, one of which is that one with a scale and a shift."""
-    match function, *given:
+    match function, *operands:
         case ["neg", Affine() as x]:
             return x.times(Scalar(-1.0))
         case ["add", Affine() as x, Expr() as other] | ["add", Expr() as other, Affine() as x]:
