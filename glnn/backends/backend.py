@@ -26,7 +26,7 @@ Launch = Callable[[], None]
 """A prepared op: calling it computes the op once, without any shape logic."""
 
 
-class Way(Enum):
+class Transfer(Enum):
     """Direction of a tensor's transfer between host and device in each run."""
 
     TO_DEVICE = "the host writes it before the run"
@@ -168,16 +168,16 @@ class Backend(ABC):
         spec: OpSpec,
         operands: Mapping[str, Operand],
         out: Operand,
-        own: bool = False,
+        fixed_uniforms: bool = False,
     ) -> Launch:
         """Prepare `choice` to compute `spec` from `operands` into `out`; return the launch.
 
-        Where these are not allocated yet, the launch can be recorded but not called. own: True to
-        build a program for this spec's uniforms alone, which need not be set in each run: it
-        saves host time where launches are small.
+        Where these are not allocated yet, the launch can be recorded but not called.
+        fixed_uniforms: True to build a program for this spec's uniforms alone, which need not be
+        set in each run: it saves host time where launches are small.
         """
 
-    def examine(self, asked: Iterable[tuple[Choice, OpSpec]]) -> bool:
+    def examine(self, choices: Iterable[tuple[Choice, OpSpec]]) -> bool:
         """Compare kernels' results with NumPy's for such specs, where no verdict is known.
 
         Returns True where some are wrong: they will not be chosen again, so choose anew.
@@ -191,7 +191,7 @@ class Backend(ABC):
         """
         return ()
 
-    def right(self, asked: Iterable[tuple[Choice, OpSpec]]) -> bool:
+    def right(self, choices: Iterable[tuple[Choice, OpSpec]]) -> bool:
         """Return True where all kernels are right for these specs, though chosen for others.
 
         Kernels without a verdict are compared with NumPy.
@@ -206,14 +206,14 @@ class Backend(ABC):
             return str(error)
         return None
 
-    def memory(self, floats: int, way: Way | None = None) -> Memory | None:
+    def memory(self, floats: int, way: Transfer | None = None) -> Memory | None:
         """Allocate `floats` for tensors to share; None where each tensor has its own memory.
 
         way: the direction in which its content is transferred in every run; None without one.
         """
         return None
 
-    def memory_kind(self, floats: int, way: Way | None = None) -> str:
+    def memory_kind(self, floats: int, way: Transfer | None = None) -> str:
         """Return the key in `gl.buffer.MEMORIES` of the memory that `memory` allocates."""
         return "shared"
 
@@ -256,10 +256,10 @@ class Backend(ABC):
         """Replace the content of `store`, which `keep` returned, by `array`."""
         store.set(array)
 
-    def together(self, launches: Sequence[Launch], *, apart: bool = False) -> Launch:
+    def together(self, launches: Sequence[Launch], *, reorder: bool = False) -> Launch:
         """Return one launch that runs all `launches` in order, with the least overhead.
 
-        apart: True to reorder independent launches, so that a device runs them concurrently. The
+        reorder: True to reorder independent launches, so that a device runs them concurrently. The
         caller must call `wrote` of their stores for the results to be seen.
         """
 

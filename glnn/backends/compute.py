@@ -138,7 +138,7 @@ class Compute(GlBackend):
         spec: OpSpec,
         operands: Mapping[str, Operand],
         out: Operand,
-        own: bool = False,
+        fixed_uniforms: bool = False,
     ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, (Buffer, BlockPart))
         given = {**operands, "out": out}.items()
@@ -148,7 +148,7 @@ class Compute(GlBackend):
         part = self.part(choice, spec)
         defines = spec.defines(choice) | ({} if part is None else {"IN_PARTS": 1})
         textures = self.fetched(spec, choice, buffers)
-        program = self.program(choice, spec, defines, textures, bound, own)
+        program = self.program(choice, spec, defines, textures, bound, fixed_uniforms)
         uniforms = self.uniforms(program, choice, spec, textures)
         return ComputeLaunch(
             self,

@@ -105,7 +105,7 @@ class Cpu(Backend):
         spec: OpSpec,
         operands: Mapping[str, Operand],
         out: Operand,
-        own: bool = False,
+        fixed_uniforms: bool = False,
     ) -> Launch:
         types = dict(spec.operands)
         given = {name: types[name] for name in operands}
@@ -116,7 +116,7 @@ class Cpu(Backend):
         assert not isinstance(out, BlockPart)  # there are no blocks
         return HostStep(compute, stores, shapes, out)
 
-    def together(self, launches: Sequence[Launch], *, apart: bool = False) -> Launch:
+    def together(self, launches: Sequence[Launch], *, reorder: bool = False) -> Launch:
         works = [one.perform if isinstance(one, HostStep) else one for one in launches]
 
         def perform() -> None:

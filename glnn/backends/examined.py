@@ -13,7 +13,7 @@ from glnn.layout import Layout
 from glnn.types import Array, DType, Shape
 
 
-class Examined(Backend):
+class ExaminedBackend(Backend):
     """A backend whose kernels can be tried in launches of any size on its device.
 
     verdicts: the outcomes of comparisons so far.

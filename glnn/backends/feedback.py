@@ -97,14 +97,14 @@ class Feedback(GlBackend):
         spec: OpSpec,
         operands: Mapping[str, Operand],
         out: Operand,
-        own: bool = False,
+        fixed_uniforms: bool = False,
     ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, (Buffer, BlockPart))
         buffers = {k: b for k, b in operands.items() if isinstance(b, (Buffer, BlockPart))}
         textures = self.fetched(spec, choice, buffers)
         samplers = {name: one.sampler for name, one in textures.items()}
         bound = bind(choice, spec, self.device.capabilities, samplers)
-        program = self.program(choice, spec, spec.defines(choice), textures, bound, own)
+        program = self.program(choice, spec, spec.defines(choice), textures, bound, fixed_uniforms)
         return FeedbackLaunch(
             self,
             program,

@@ -12,11 +12,10 @@ from weakref import WeakKeyDictionary
 from numpy.typing import NDArray
 
 from glnn.backends.answers import Answers
-from glnn.backends.backend import Alternative, Choice, Launch, Memory, Way
-from glnn.backends.examine import examine
+from glnn.backends.backend import Alternative, Choice, Launch, Memory, Transfer
+from glnn.backends.examination import SLOWEST, examine
 from glnn.backends.launch import bound, in_levels
 from glnn.backends.programs import Programs
-from glnn.backends.trial import SLOWEST
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, DataTexture, Device, Fence, SharedMemory
 from glnn.gl.buffer import LEAST, MEMORIES
@@ -50,7 +49,7 @@ LONGEST_LOW = 0.01  # of a device of low priority: others wait no longer for the
 # GL brings the host's sooner, and the device writes its own there itself. NVIDIA's driver (580)
 # keeps a buffer that GL read back in the host's memory, and waits for all commands to read it: an
 # H200's convolution that wrote 1.9 MB to one took 957 us, not 17.
-STAGED = {Way.TO_DEVICE: 1 << 20, Way.TO_HOST: 1 << 16}
+STAGED = {Transfer.TO_DEVICE: 1 << 20, Transfer.TO_HOST: 1 << 16}
 
 
 class GlBackend(Programs):
@@ -121,10 +120,10 @@ class GlBackend(Programs):
         of = pace(architecture(offers))
         return [Alternative(k, predicted(spec.hinted, k, of)) for k in (choice, *others)]
 
-    def examine(self, asked: Iterable[tuple[Choice, OpSpec]]) -> bool:
+    def examine(self, choices: Iterable[tuple[Choice, OpSpec]]) -> bool:
         if self._trusts:
             return False
-        pairs = [(one, spec) for one, spec in asked if isinstance(one, Kernel)]
+        pairs = [(one, spec) for one, spec in choices if isinstance(one, Kernel)]
         pairs.sort(key=lambda pair: -prod(self.launched(*pair)[:3]))  # they cover smaller ones
         with report_work("examining", total=len(pairs)) as work:
             return examine(self, work.counted(pairs))
@@ -134,8 +133,8 @@ class GlBackend(Programs):
         depth = spec.op.depth(spec.own)
         return () if self._trusts else (*self.launch_size(choice, spec), depth)
 
-    def right(self, asked: Iterable[tuple[Choice, OpSpec]]) -> bool:
-        pairs, offers = list(asked), self.device.capabilities
+    def right(self, choices: Iterable[tuple[Choice, OpSpec]]) -> bool:
+        pairs, offers = list(choices), self.device.capabilities
         if self.examine(pairs):
             return False
         seen = [self.verdicts.find(k, one, offers) for k, one in pairs if isinstance(k, Kernel)]
@@ -250,15 +249,15 @@ class GlBackend(Programs):
     def holds(self, dtype: DType) -> bool:
         return dtype.on_gpu
 
-    def memory(self, floats: int, way: Way | None = None) -> SharedMemory:
+    def memory(self, floats: int, way: Transfer | None = None) -> SharedMemory:
         return MEMORIES[self.memory_kind(floats, way)](floats, self.device)
 
-    def memory_kind(self, floats: int, way: Way | None = None) -> str:
+    def memory_kind(self, floats: int, way: Transfer | None = None) -> str:
         offers = self.device.capabilities
         if way is not None and offers.buffer_storage and not moves_mapped_buffers(self.device):
             if offers.own_memory and 4 * floats >= STAGED[way]:
                 return "staged"
-            if (way is Way.TO_HOST or not offers.own_memory) and self.mappable():
+            if (way is Transfer.TO_HOST or not offers.own_memory) and self.mappable():
                 return "mapped"
         return "shared"
 
@@ -312,8 +311,8 @@ class GlBackend(Programs):
     def activate(self) -> None:
         self.device.activate()
 
-    def together(self, launches: Sequence[Launch], *, apart: bool = False) -> Launch:
-        return bound(self, in_levels(launches) if apart else launches)
+    def together(self, launches: Sequence[Launch], *, reorder: bool = False) -> Launch:
+        return bound(self, in_levels(launches) if reorder else launches)
 
     def finish(self) -> None:
         self.device.finish()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 
-from glnn.backends.examined import Examined
+from glnn.backends.examined import ExaminedBackend
 from glnn.gl import Device, Program, Source
 from glnn.gl.command_encoder import Fetched
 from glnn.kernels.architecture import architecture
@@ -28,7 +28,7 @@ MOST_APART = 512  # programs of a device: every new size makes some
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a spec
 
 
-class Programs(Examined):
+class Programs(ExaminedBackend):
     """A backend whose kernels are programs of `device`."""
 
     device: Device

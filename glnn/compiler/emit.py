@@ -16,7 +16,7 @@ from weakref import ref
 
 import numpy as np
 
-from glnn.backends.backend import Backend, Launch, Operand, Way
+from glnn.backends.backend import Backend, Launch, Operand, Transfer
 from glnn.backends.cpu import HostStep as NumpyStep
 from glnn.backends.launch import encode, in_levels
 from glnn.compiler.memory_budget import Outline
@@ -165,7 +165,7 @@ class Emitted:
     encoder: CommandEncoder
 
 
-def ways(outline: Outline) -> dict[int, Way]:
+def ways(outline: Outline) -> dict[int, Transfer]:
     """Return which blocks the host writes before each run, and which it reads after it, by number.
 
     None where the host computes a step in between: it reads and writes as it needs to.
@@ -173,10 +173,10 @@ def ways(outline: Outline) -> dict[int, Way]:
     schedule, block = outline.schedule, outline.arena.block
     if schedule.backend.device is None or any(entry.host for entry in schedule.entries):
         return {}
-    found: dict[int, Way] = {}
+    found: dict[int, Transfer] = {}
     carried = {one.name for one in outline.carried}
     inputs = [v.name for v in outline.graph.inputs if v.name not in carried]
-    for names, way in ((outline.outputs.values(), Way.TO_HOST), (inputs, Way.TO_DEVICE)):
+    for names, way in ((outline.outputs.values(), Transfer.TO_HOST), (inputs, Transfer.TO_DEVICE)):
         for memory in (schedule.tensors[name].memory for name in names):
             found |= {block[memory]: way} if memory in block else {}
     return found

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from glnn.backends import Backend
-from glnn.backends.backend import Memory, Way
+from glnn.backends.backend import Memory, Transfer
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.step import Step
@@ -119,7 +119,7 @@ class State:
         # By way of another buffer: drivers may move to the host's memory what was read there.
         way = self._way
         if way is None:
-            memory = self._backend.memory(self.words, Way.TO_HOST)
+            memory = self._backend.memory(self.words, Transfer.TO_HOST)
             way = self._backend.allocate(self.type.shape, DENSE, memory, self.type.dtype)
             self._way = way if 4 * self.words <= SMALL else None
         self._backend.copy(store, way)

@@ -8,9 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from glnn.backends.examine import examine, wrong_again
+from glnn.backends.examination import Fault, Trial, examine, wrong_again
 from glnn.backends.gl import GlBackend
-from glnn.backends.trial import Fault, Trial
 from glnn.compiler import evaluate
 from glnn.errors import (
     DeviceError,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from glnn import data
 from glnn.backends import open_backend
-from glnn.backends.backend import Way
+from glnn.backends.backend import Transfer
 from glnn.backends.gl import GlBackend
 from glnn.compiler import prepare
 from glnn.disk_cache import DiskCache
@@ -505,7 +505,7 @@ def _transfer(backend: GlBackend, nbytes: int) -> TransferTimes:
     inner.push(device)
     given, taken = (
         Buffer((words,), layout, memory=backend.memory(words, way))
-        for way in (Way.TO_DEVICE, Way.TO_HOST)
+        for way in (Transfer.TO_DEVICE, Transfer.TO_HOST)
     )
 
     def up() -> None:

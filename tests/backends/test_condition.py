@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from glnn.backends.examination_operands import ReferenceCase
 from glnn.backends.gl import GlBackend
-from glnn.backends.known import Known
 from glnn.backends.launch import GlLaunch
 from glnn.compiler import evaluate
 from glnn.doctor.kernel_accuracy import PROBLEMS
@@ -63,7 +63,7 @@ def test_no_kernel_is_refused_at_small_shapes(examined, op) -> None:
 def test_the_condition_is_that_of_the_terms(seed) -> None:
     """Of a product of one result, the norm of its terms over the result, in float64."""
     spec = OpSpec.of(Matmul(), {"x": (1, 96), "weight": (1, 96)}, {})
-    for one in [Known.of(spec, spoiled=False, whole=True, seed=seed)]:
+    for one in [ReferenceCase.of(spec, spoiled=False, whole=True, seed=seed)]:
         terms = one.operands["x"].astype("f8") * one.operands["weight"]
         expected = max(1.0, np.sqrt(np.square(terms).sum()) / abs(terms.sum()))
         assert expected / 4 <= one.tolerance().condition <= 4 * expected
@@ -166,15 +166,15 @@ def test_processes_that_keep_verdicts_at_once_lose_none(examined) -> None:
 def test_a_reference_of_float32_that_is_off_refuses_nothing(examined, monkeypatch, name) -> None:
     """Where it does not tell for sure that a kernel is right, float64 decides."""
     op, shapes = SMALL[name]
-    made = Known.of.__func__
+    made = ReferenceCase.of.__func__
     exact: list[bool] = []
 
-    def off(cls, *args, **named) -> Known:
+    def off(cls, *args, **named) -> ReferenceCase:
         known = made(cls, *args, **named)
         exact.append(known.exact)
         return replace(known, result=known.result * np.float32(1.01)) if known.quick else known
 
-    monkeypatch.setattr(Known, "of", classmethod(off))
+    monkeypatch.setattr(ReferenceCase, "of", classmethod(off))
     spec = OpSpec.of(op, shapes, {})
     assert not examined.examine([(examined.choose(spec), spec)])
     assert exact.count(True) == exact.count(False) > 0
@@ -183,9 +183,9 @@ def test_a_reference_of_float32_that_is_off_refuses_nothing(examined, monkeypatc
 def test_less_than_what_is_allowed_is_seen(examined, monkeypatch) -> None:
     """float32 alone does not let a kernel pass that is off by more than half of that."""
     exact: list[bool] = []
-    made = Known.of.__func__
+    made = ReferenceCase.of.__func__
 
-    def noted(cls, *args, **named) -> Known:
+    def noted(cls, *args, **named) -> ReferenceCase:
         known = made(cls, *args, **named)
         exact.append(known.exact)
         return known
@@ -193,7 +193,7 @@ def test_less_than_what_is_allowed_is_seen(examined, monkeypatch) -> None:
     def off(numbers: np.ndarray) -> None:
         numbers *= np.float32(1 + 8e-6)
 
-    monkeypatch.setattr(Known, "of", classmethod(noted))
+    monkeypatch.setattr(ReferenceCase, "of", classmethod(noted))
     _changed(monkeypatch, off)
     spec = OpSpec.of(Matmul(), {"x": (5, 96), "weight": (7, 96)}, {})
     examined.examine([(examined.choose(spec), spec)])

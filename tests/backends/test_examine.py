@@ -12,8 +12,8 @@ from onnx import helper
 import glnn.ops
 from glnn import InferenceSession
 from glnn.backends import open_backend
+from glnn.backends.examination import Trial
 from glnn.backends.gl import GlBackend
-from glnn.backends.trial import Trial
 from glnn.compiler import evaluate
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import DeviceError, UnsupportedOpError

@@ -12,9 +12,9 @@ import moderngl
 import numpy as np
 import pytest
 
+from glnn.backends.examination_operands import MOST, STRETCHES
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch
-from glnn.backends.pattern import MOST, STRETCHES
 from glnn.gl import Buffer
 from glnn.gl.buffer import gather, repeat
 from glnn.graph.expression import Arg, call

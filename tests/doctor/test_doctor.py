@@ -141,7 +141,7 @@ def test_what_was_right_is_not_looked_at_again(own, cached, rng, monkeypatch) ->
     def unasked(*_):
         raise AssertionError("it was looked at again")
 
-    monkeypatch.setattr("glnn.backends.examine.Trial", unasked)
+    monkeypatch.setattr("glnn.backends.examination.Trial", unasked)
     assert not backend.examine([(form.kernel, form.spec)])
     (kept,) = Certificates.load(
         cached, own.capabilities, backend.verdicts.file.version

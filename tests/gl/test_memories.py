@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.backends.backend import Way
+from glnn.backends.backend import Transfer
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.errors import DeviceError
@@ -325,7 +325,7 @@ def test_captures_go_to_plain_memory_where_mapped_memory_is_refused(device, monk
     monkeypatch.setattr(Program, "capture", refused)
     assert device.perform(lambda: refuses_mapped_captures(device))
     kinds = {
-        backend: type(device.perform(lambda b=backend: b(device).memory(64, Way.TO_HOST)))
+        backend: type(device.perform(lambda b=backend: b(device).memory(64, Transfer.TO_HOST)))
         for backend in (Feedback, Compute)
     }
     assert kinds[Feedback] is SharedMemory
@@ -346,6 +346,6 @@ def test_memory_is_not_mapped_where_copies_to_it_are_lost(device, monkeypatch) -
     backend = Feedback(device)
     for own in (False, True):
         monkeypatch.setattr(device, "capabilities", replace(device.capabilities, own_memory=own))
-        for way in Way:
+        for way in Transfer:
             made = device.perform(lambda way=way: backend.memory(1 << 22, way))
             assert type(made) is SharedMemory

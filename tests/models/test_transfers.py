@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, gl, open_backend
-from glnn.backends.backend import Way
+from glnn.backends.backend import Transfer
 from glnn.compiler import Plan
 from glnn.compiler.emit import ways
 from glnn.errors import DeviceError
@@ -35,7 +35,7 @@ Found = dict[str, Array]
 @pytest.fixture(params=["compute", "feedback"])
 def backends(request, monkeypatch) -> Iterator[dict[str, Backend]]:
     """The backend with each kind of memory, on devices of their own; all is copied in parts."""
-    monkeypatch.setattr(gl, "STAGED", dict.fromkeys(Way, 0))
+    monkeypatch.setattr(gl, "STAGED", dict.fromkeys(Transfer, 0))
     monkeypatch.setattr(transfer, "MIN_PART", 1024)
     monkeypatch.setattr(COPY_POOL, "most", 3)
     found: dict[str, Backend] = {}

@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 import numpy as np
 import pytest
 
-from glnn.backends.pattern import AROUND, ENDS, MOST, STRETCHES, Pattern, places
+from glnn.backends.examination_operands import AROUND, ENDS, MOST, STRETCHES, Pattern, places
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Concat, Conv2d, Matmul, Pointwise, Reduce, Softmax
 from glnn.graph.operators.conv2d_lowering import Im2row
