@@ -50,7 +50,7 @@ def matmul(
             raise ShapeError(f"matmul: {name} must be true or false, got {shown(flag)}")
     left = a.swapaxes(-1, -2) if transpose_a and a.ndim > 1 else a
     right = b if transpose_b or b.ndim < 2 else b.swapaxes(-1, -2)
-    found = Product.of(left.shape, right.shape)
+    found = Product.from_operands(left.shape, right.shape)
     shape, k = TensorType(found.result).shape, left.shape[-1]
     if c is None:
         if beta != 0.0:

@@ -668,7 +668,7 @@ def _moved(shape: Shape, ops: Iterable[Operator]) -> tuple[Operator, ...]:
     """Return operators that do at once what `ops` do with a tensor of `shape`, or () where none
     can.
     """
-    chain: MoveChain | None = MoveChain.of(shape) if 0 not in shape else None
+    chain: MoveChain | None = MoveChain.identity(shape) if 0 not in shape else None
     for op in ops:
         chain = None if chain is None else chain.then(op)
     return () if chain is None else chain.operators()

@@ -63,7 +63,7 @@ class Builder:
         self._guessed: set[Value] = set()  # made of a value with open sizes: an error may be wrong
 
     @classmethod
-    def of(cls, graph: Graph) -> Builder:
+    def from_graph(cls, graph: Graph) -> Builder:
         """A builder that goes on with `graph`, all of whose sizes are known."""
         found = cls(graph.name)
         for value in graph.inputs:
@@ -114,7 +114,7 @@ class Builder:
                 self._symbols[dim] = tuple(sizes)
         return value
 
-    def _own(self, value: Value) -> Value:
+    def _captured_value(self, value: Value) -> Value:
         """Return `value` itself, or the input that stands for it in a body."""
         foreign = value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in self._made
         if self._captured is None or not foreign:
@@ -147,7 +147,7 @@ class Builder:
         Raises ShapeError where they do not fit. Where sizes are open, a composite and control flow
         are refused in a run, once these are known, since other sizes might fit.
         """
-        inputs = tuple(None if value is None else self._own(value) for value in inputs)
+        inputs = tuple(None if value is None else self._captured_value(value) for value in inputs)
         found, samples, numbers = self._results(operator, inputs)
         if outputs is None:
             outputs = [name, *(f"{name}.{i}" for i in range(1, len(found)))]
@@ -189,7 +189,9 @@ class Builder:
         for value in inputs:
             sampled = self._sampled.get(value) if value else None
             numbers = self._numbers.get(value) if value else None
-            known.append(numbers[min(sample, len(numbers) - 1)] if numbers else _known(value))
+            known.append(
+                numbers[min(sample, len(numbers) - 1)] if numbers else _constant_array(value)
+            )
             if value is None:
                 types.append(None)
             elif sampled:
@@ -241,7 +243,7 @@ class Builder:
 
     def graph(self, outputs: Sequence[Value]) -> Graph:
         """The graph of what was added. Raises ModelError where it does not hold together."""
-        outputs = tuple(self._own(value) for value in outputs)
+        outputs = tuple(self._captured_value(value) for value in outputs)
         inputs = (*self._inputs, *(self._captured or {}).values())
         return Graph(tuple(self._nodes), inputs, outputs, self.name)
 
@@ -260,5 +262,5 @@ def constant(array: Array, name: str = "constant") -> Value:
     return Value(name, TensorType.of(array), Kind.CONSTANT, array)
 
 
-def _known(value: Value | None) -> Array | None:
+def _constant_array(value: Value | None) -> Array | None:
     return None if value is None or value.kind is not Kind.CONSTANT else value.data  # type: ignore[return-value]

@@ -75,7 +75,7 @@ class CompiledExpression:
 
     @staticmethod
     @lru_cache(maxsize=1024)
-    def of(expr: Expr, dtypes: tuple[np.dtype[Any], ...]) -> CompiledExpression:
+    def cached(expr: Expr, dtypes: tuple[np.dtype[Any], ...]) -> CompiledExpression:
         """Return the one for `expr` and `dtypes`, which any number of threads may call."""
         return CompiledExpression(expr, dtypes)
 
@@ -148,7 +148,7 @@ def compile_expression(
     It is called with the shape that these broadcast to, and them. Of more than NUMBERS numbers
     `evaluate_blockwise` is faster: blocks of them fit a cache.
     """
-    value = CompiledExpression.of(expr, tuple(dtypes))
+    value = CompiledExpression.cached(expr, tuple(dtypes))
     fresh = value.fresh and value.dtype == dtype
 
     def compute(shape: Shape, *arrays: Array) -> Array:

@@ -62,7 +62,7 @@ class Gathering:
         self._places = np.where(outside, self._size, places).astype(np.intp)
 
     @classmethod
-    def of(
+    def from_move(
         cls, move: Callable[[Array], Array], shape: Shape, dtype: np.dtype[Any], fill: Any
     ) -> Gathering | None:
         """Return what `move` does with arrays of `shape`; None where it is of too many numbers."""

@@ -55,7 +55,7 @@ class IndexMap:
                 legs.append(leg)
             legs[-len(factors) :] = reversed(legs[-len(factors) :])
         legs.sort(key=lambda leg: -leg.write)  # in the order of the result's memory
-        return Walk.of(legs, base, self.edge)
+        return Walk.from_legs(legs, base, self.edge)
 
     def padded(self, axis: int, size: int, padded: int) -> IndexMap | None:
         """The same with what pads the operand's and the result's dimension `axis`.
@@ -105,7 +105,7 @@ class Walk:
     """Handling of places outside: "none" where no leg is bounded."""
 
     @classmethod
-    def of(cls, legs: Sequence[Leg], base: int = 0, edge: Edge = "none") -> Walk:
+    def from_legs(cls, legs: Sequence[Leg], base: int = 0, edge: Edge = "none") -> Walk:
         """Return the walk of `legs`, the innermost last, with contiguous legs merged into one."""
         kept = [leg for leg in legs if leg.bounded or not same(leg.count, 1)] or [Leg(1, 0, 1)]
         edge = edge if any(leg.bounded for leg in kept) else "none"

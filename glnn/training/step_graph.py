@@ -322,7 +322,7 @@ class _Step:
 
     def __init__(self, forward: Forward, loss: Loss) -> None:
         self._forward, self._loss = forward, loss
-        self._builder = Builder.of(forward.graph)
+        self._builder = Builder.from_graph(forward.graph)
         self._states, self._initial = dict(forward.states), dict(forward.initial)
         self._next = dict(forward.updates)
         self._target: Value | None = None
@@ -382,7 +382,7 @@ class _Step:
         by = [self._states[name] for name in self._forward.trained]
         graph = self._builder.graph(kept)
         graph, result = differentiate(graph, self.output, by, lost.gradient)
-        self._builder = Builder.of(graph)
+        self._builder = Builder.from_graph(graph)
         return dict(zip(self._forward.trained, result, strict=True))
 
     def update(

@@ -48,7 +48,7 @@ def test_chains_are_what_their_moves_are() -> None:
     for _ in range(3000):
         shape = tuple(chosen.choice((1, 2, 3, 4, 6)) for _ in range(chosen.randint(1, 4)))
         x = expected = np.arange(1, prod(shape) + 1).reshape(shape)
-        chain: MoveChain | None = MoveChain.of(shape)
+        chain: MoveChain | None = MoveChain.identity(shape)
         for _ in range(chosen.randint(1, 5)):
             operator = operators(chosen, expected.shape)
             (expected,) = operator.reference(expected)

@@ -56,7 +56,7 @@ class Product:
         return self.a if self.swapped else self.b
 
     @classmethod
-    def of(cls, a: Dims, b: Dims) -> Product:
+    def from_operands(cls, a: Dims, b: Dims) -> Product:
         """Return the product of a (..., m, k) and b (..., n, k), or vectors (k,), with broadcast
         batch dimensions.
 
@@ -88,7 +88,7 @@ def matmul(add: AddNode, a: Value, b: Value, *, transposed: bool = False) -> Val
     if rank > 1 and not transposed:
         b = add(Transpose((*range(rank - 2), rank - 1, rank - 2)), b)
     rows, columns = a.type.dims, b.type.dims
-    found = Product.of(rows, columns)
+    found = Product.from_operands(rows, columns)
     a, b = _expand_to(add, a, found.a), _expand_to(add, b, found.b)
     x, weight = (b, a) if found.swapped else (a, b)
     x = merge_dims(add, x, 0, len(found.x) - 1)

@@ -66,7 +66,7 @@ class SparseMap:
     """Factor of each number, float32."""
 
     @classmethod
-    def of(cls, index: Array, weights: Array | None = None) -> SparseMap:
+    def from_index(cls, index: Array, weights: Array | None = None) -> SparseMap:
         """Return the map of `index` (taps, results), negative for none, and of weights of the same
         shape.
         """
@@ -136,7 +136,7 @@ def gather_backward(ctx: GradientContext) -> Sequence[Value | None]:
         return (ctx.zeros(shape), None)
     given = ctx.reshape(ctx.gradient, (before, count, behind))
     if isinstance(index.data, np.ndarray):
-        places = SparseMap.of(clamp_index(index.data, (size,)).reshape(1, -1))
+        places = SparseMap.from_index(clamp_index(index.data, (size,)).reshape(1, -1))
         return (ctx.reshape(add_at_places(ctx, given, 1, places, size), shape), None)
     if before > 1:
         given = ctx(Transpose((1, 0, 2)), given)
@@ -198,7 +198,7 @@ def resample_backward(ctx: GradientContext) -> Sequence[Value | None]:
         raise ctx.no_gradient_error("index and weight must be constants")
     axis = operator.axis % len(x.type.dims)
     size = x.type.shape[axis]
-    places = SparseMap.of(np.clip(index, 0, size - 1), weight)
+    places = SparseMap.from_index(np.clip(index, 0, size - 1), weight)
     return (add_at_places(ctx, ctx.gradient, axis, places, size), None, None)
 
 
@@ -281,7 +281,7 @@ def pad_backward(ctx: GradientContext) -> Sequence[Value | None]:
         if before or after:
             size = x.type.shape[i]
             index = Pad((before,), (after,), operator.edge).move(np.arange(size))
-            found = add_at_places(ctx, found, i, SparseMap.of(index[None]), size)
+            found = add_at_places(ctx, found, i, SparseMap.from_index(index[None]), size)
     return (found,)
 
 
@@ -307,7 +307,7 @@ def rearrange_backward(ctx: GradientContext) -> Sequence[Value | None]:
     size = prod(operator.shape)
     index = operator.move(np.arange(1, size + 1).reshape(operator.shape)) - 1
     row = ctx.reshape(ctx.gradient, (index.size,))
-    found = add_at_places(ctx, row, 0, SparseMap.of(index.reshape(1, -1)), size)
+    found = add_at_places(ctx, row, 0, SparseMap.from_index(index.reshape(1, -1)), size)
     return (ctx.reshape(found, operator.shape),)
 
 

@@ -89,7 +89,7 @@ class Move(Operator):
             return (np.asarray(self.move(x), order="C"),)
 
         def looked_up(x: Array) -> Reference | None:
-            gather = Gathering.of(self.move, x.shape, x.dtype, self.value)
+            gather = Gathering.from_move(self.move, x.shape, x.dtype, self.value)
             return None if gather is None else lambda x: (gather(x),)
 
         return for_shapes(move, looked_up)

@@ -127,13 +127,13 @@ class Reduce(Operator):
     def specialize(self, types: Types) -> Reference:
         present = [one for one in types if one is not None]
         wanted = self.infer(types)[0].dtype.numpy
-        before = CompiledExpression.of(self.prologue, tuple(one.dtype.numpy for one in present))
+        before = CompiledExpression.cached(self.prologue, tuple(one.dtype.numpy for one in present))
         kind = before.dtype.kind
         if self.parts or kind != "f" or (not before.fresh and self.prologue != X):
             return self.reference
         axes, after = (
             axes_of("reduce", self.axes, len(present[0].dims)),
-            CompiledExpression.of(self.finish, (before.dtype,)),
+            CompiledExpression.cached(self.finish, (before.dtype,)),
         )
         exact = np.dtype(np.float64) if before.dtype == np.float32 else before.dtype
         join: Any = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}

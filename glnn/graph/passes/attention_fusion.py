@@ -58,7 +58,7 @@ class StridedRead:
     step: int
 
     @classmethod
-    def of(cls, value: Value, chain: MoveChain, tokens: int) -> StridedRead | None:
+    def from_chain(cls, value: Value, chain: MoveChain, tokens: int) -> StridedRead | None:
         """Return the strided view of `chain`'s result, (stack tokens, numbers), in the memory of
         `value`. None where it cannot be one.
         """
@@ -114,7 +114,7 @@ def _move_sources(
         steps.append((value, (operator, shape)))
     for count in range(len(steps) - 1, -1, -1):
         source = steps[count][0]
-        chain: MoveChain | None = MoveChain.of(rewriter.shape(source))
+        chain: MoveChain | None = MoveChain.identity(rewriter.shape(source))
         for _, step in reversed(steps[1 : count + 1]):
             assert step is not None
             chain = None if chain is None else chain.then(*step)
@@ -133,7 +133,7 @@ def find_strided_read(
     if value is None:
         return None
     for source, chain in _move_sources(rewriter, value, last):
-        found = StridedRead.of(source, chain, tokens)
+        found = StridedRead.from_chain(source, chain, tokens)
         if found is not None and (found.step == 1 or not rows):
             return found
     return None
@@ -375,7 +375,7 @@ def _absorb_moves(
     has, and their order.
     """
     count, queries, *_, columns = sizes
-    chain: MoveChain | None = MoveChain.of((count * queries, columns))
+    chain: MoveChain | None = MoveChain.identity((count * queries, columns))
     node, best = weighted, (weighted, heads or count, (0, 1, 2))
     while chain is not None:
         legs = merge_legs(leg for dim in range(len(chain.dims)) for leg in legs_of(chain, dim))

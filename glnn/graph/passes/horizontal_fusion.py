@@ -37,7 +37,7 @@ def fuse_siblings(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     rewriter = GraphRewriter(graph, types)
     found: dict[_SiblingKey, list[Node]] = {}
     for node in rewriter.nodes:
-        if (key := _SiblingKey.of(rewriter, node)) is not None:
+        if (key := _SiblingKey.from_node(rewriter, node)) is not None:
             found.setdefault(key, []).append(node)
     for key, nodes in found.items():
         if len(nodes) > 1:
@@ -58,7 +58,7 @@ class _SiblingKey:
     """The operands of the epilogue that are a single number; None for one of each output."""
 
     @classmethod
-    def of(cls, rewriter: GraphRewriter, node: Node) -> _SiblingKey | None:
+    def from_node(cls, rewriter: GraphRewriter, node: Node) -> _SiblingKey | None:
         """Return the attributes of `node` that decide about stacking; None where it is not to be
         stacked.
         """

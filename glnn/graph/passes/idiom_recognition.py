@@ -59,7 +59,7 @@ class Terms:
                 self._of[value] = self._made(node, value)
                 self._of[value].values.append(value)
 
-    def of(self, value: Value) -> Term:
+    def term_of(self, value: Value) -> Term:
         """Return the term of `value`."""
         if value not in self._of:
             self._of[value] = self._leaf(value)
@@ -74,7 +74,7 @@ class Terms:
         operator = node.operator
         if node.epilogue is not None or self._rewriter.is_fixed(value):
             return self._leaf(value)
-        given = [self.of(v) for v in node.inputs if v is not None]
+        given = [self.term_of(v) for v in node.inputs if v is not None]
         if isinstance(operator, Pointwise):
             return self._expression(operator.expr, given)
         if isinstance(operator, Reduce) and self._plain(operator):
@@ -185,7 +185,7 @@ def _recognize(graph: Graph, types: dict[Value, TensorType], *rules: MatchRule) 
     for node in reversed(rewriter.nodes):
         value = node.outputs[0]
         if isinstance(node.operator, Pointwise) and rewriter.runtime_producer(value) is node:
-            for match in (match for rule in rules for match in rule(terms.of(value))):
+            for match in (match for rule in rules for match in rule(terms.term_of(value))):
                 if _replace_match(rewriter, node, match):
                     break
     return rewriter.graph()
@@ -361,7 +361,7 @@ def recognize_activations(graph: Graph, types: dict[Value, TensorType]) -> Graph
         if not isinstance(node.operator, Pointwise) or rewriter.runtime_producer(value) is not node:
             continue
         if rewriter.types[value].dtype is DType.float32:
-            _replace_activation(rewriter, node, terms.of(value))
+            _replace_activation(rewriter, node, terms.term_of(value))
     return rewriter.graph()
 
 

@@ -43,7 +43,7 @@ class MoveChain:
     """Factors of each dimension of the result."""
 
     @classmethod
-    def of(cls, shape: Shape) -> MoveChain:
+    def identity(cls, shape: Shape) -> MoveChain:
         """Return the chain of no moves, the identity on a tensor of `shape`."""
         dims = tuple(() if same(n, 1) else (Axis(n, i),) for i, n in enumerate(shape))
         return cls(shape, (0,) * len(shape), dims)
@@ -141,7 +141,7 @@ class MoveChain:
         """
         beyond = any(self._beyond(axis) for factors in self.dims for axis in factors)
         if not any(self.base) and not beyond:
-            if _are_equal_walks(self._flat, MoveChain.of(self.shape)._flat):
+            if _are_equal_walks(self._flat, MoveChain.identity(self.shape)._flat):
                 return (Reshape(self.result, True),)
             if (order := self._order) is not None:
                 turned = Transpose(order)
@@ -167,12 +167,12 @@ class MoveChain:
         return _merge_axes(
             axis
             if axis.axis is None
-            else replace(axis, axis=-1, step=axis.step * self._apart(axis))
+            else replace(axis, axis=-1, step=axis.step * self._stride_of(axis))
             for factors in self.dims
             for axis in factors
         )
 
-    def _apart(self, axis: Axis) -> int:
+    def _stride_of(self, axis: Axis) -> int:
         """Return the row-major stride of the dimension of `axis`, in numbers."""
         assert axis.axis is not None
         return prod(self.shape[axis.axis + 1 :])
@@ -343,7 +343,11 @@ class _MoveMerging:
     def shorten(self, last: Node) -> None:
         """Replace all moves that end with `last`, and a view that alone reads it, by one move."""
         graph, value = self.rewriter, last.outputs[0]
-        if 0 in graph.shape(value) or graph.producer(value) is not last or not self._kept(value):
+        if (
+            0 in graph.shape(value)
+            or graph.producer(value) is not last
+            or not self._is_needed(value)
+        ):
             return
         steps = self._above(last)
         (view, *_) = graph.readers(value) or (last,)
@@ -364,11 +368,11 @@ class _MoveMerging:
             if before is None or 0 in graph.shape(value):
                 return found
             view, move = isinstance(before.operator, View), isinstance(before.operator, Move)
-            if not view and (not move or self._kept(value)):
+            if not view and (not move or self._is_needed(value)):
                 return found
             node = before
 
-    def _kept(self, value: Value) -> bool:
+    def _is_needed(self, value: Value) -> bool:
         """Return True where `value` is read by other nodes than moves, or is an output."""
         if self.rewriter.is_output(value):
             return True
@@ -376,7 +380,7 @@ class _MoveMerging:
         if any(not isinstance(node.operator, View | Move) for node in readers):
             return True
         views = (node for node in readers if isinstance(node.operator, View))
-        return any(self._kept(node.outputs[0]) for node in views)
+        return any(self._is_needed(node.outputs[0]) for node in views)
 
     def _put(self, end: Node, steps: Sequence[MoveStep]) -> bool:
         """Replace `steps`, of which `end` is the last, by fewer; return True where that is done."""
@@ -406,7 +410,7 @@ class _MoveMerging:
         if len(steps) == 1 and not isinstance(steps[0][1], Transpose):
             return ()
         shapes = [self.rewriter.shape(value) for value, _ in steps]
-        chain: MoveChain | None = MoveChain.of(shapes[0])
+        chain: MoveChain | None = MoveChain.identity(shapes[0])
         for (_, operator), shape in zip(steps, [*shapes[1:], result], strict=True):
             chain = None if chain is None else chain.then(operator, shape)
         return () if chain is None else chain.operators()

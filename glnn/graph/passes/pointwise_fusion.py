@@ -61,13 +61,13 @@ class _PointwiseFusion:
         """Return `node` with as many producers of its operands fused as possible."""
         if not isinstance(node.operator, Pointwise) or node.outputs[0] in self._graph.fixed:
             return node
-        while (found := self._taken(node)) is not None:
+        while (found := self._fuse_producer(node)) is not None:
             if not isinstance(found.operator, Pointwise):
                 return found
             node = found
         return node
 
-    def _taken(self, node: Node) -> Node | None:
+    def _fuse_producer(self, node: Node) -> Node | None:
         """Return `node` fused with one of its producers; None where none can be."""
         values = [v for v in dict.fromkeys(node.inputs) if v in self._made and self._alone(v, node)]
         depths = {v: self._depth[v] for v in values if v is not None}

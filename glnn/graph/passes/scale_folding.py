@@ -97,7 +97,7 @@ class _Channels:
     operands: tuple[Value | None, ...]
 
     @classmethod
-    def of(cls, rewriter: GraphRewriter, node: Node) -> _Channels | None:
+    def match(cls, rewriter: GraphRewriter, node: Node) -> _Channels | None:
         """Return the scale and shift that `node` applies; None where it does something else."""
         computed = [v for v in node.inputs if v is not None and not rewriter.is_fixed(v)]
         if not isinstance(node.operator, Pointwise) or len(computed) != 1:
@@ -143,11 +143,11 @@ def _shift_arguments(expr: Expr, count: int) -> Expr:
 
 def _fold_into_producer(rewriter: GraphRewriter, node: Node) -> None:
     """Fold `node` into the weights of the node before it, and into the bias behind these."""
-    channels = _Channels.of(rewriter, node)
+    channels = _Channels.match(rewriter, node)
     if channels is None or not rewriter.is_read_once(channels.x):
         return
     first, bias = rewriter.runtime_producer(channels.x), None
-    before = None if first is None else _Channels.of(rewriter, first)
+    before = None if first is None else _Channels.match(rewriter, first)
     if before is not None:
         shift = before.affine.shift
         if before.affine.scale is not None or not isinstance(shift, Arg):
@@ -209,7 +209,7 @@ def _fold_into_reader(rewriter: GraphRewriter, node: Node) -> Node | None:
         or not _has_fixed_weight(rewriter, node)
     ):
         return None
-    channels = _Channels.of(rewriter, before)
+    channels = _Channels.match(rewriter, before)
     if channels is None or _is_absorbed_before(rewriter, channels.x):
         return None
     operator, weight = node.operator, node.inputs[1]
@@ -240,7 +240,7 @@ def _fold_into_reader(rewriter: GraphRewriter, node: Node) -> Node | None:
 def _is_absorbed_before(rewriter: GraphRewriter, value: Value) -> bool:
     """Return True where the node that makes `value` can absorb the scale and shift behind it."""
     while (node := rewriter.runtime_producer(value)) is not None and rewriter.is_read_once(value):
-        channels = _Channels.of(rewriter, node)
+        channels = _Channels.match(rewriter, node)
         if channels is None:
             return node.operator.has_epilogue or isinstance(node.operator, Pointwise)
         value = channels.x

@@ -32,7 +32,7 @@ def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
         own = types[name].shape
         legs = [Leg(*leg) for leg in zip(own, strides(layouts[name], own), writes, strict=True)]
         legs.sort(key=lambda leg: -leg.write)  # in the order of memory, whatever the layout
-        walk = Walk.of(legs)
+        walk = Walk.from_legs(legs)
         target = layouts["out"].first + begin * writes[axis]
         walks[name] = replace(walk, base=layouts[name].first, target=target)
         begin += own[axis]

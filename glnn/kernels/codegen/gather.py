@@ -41,7 +41,7 @@ def generate_gather(
         Leg(count, 0 if a is None else reads[a], write, look=0 if i is None else looks[i])
         for count, write, (a, i) in zip(out, writes, op.axes(len(x), index), strict=True)
     ]
-    walk = Walk.of(legs)
+    walk = Walk.from_legs(legs)
     capture = backend == "feedback"
     walk = walk.whole if capture else walk
     looked = op.indexed_axes(len(x), index)
