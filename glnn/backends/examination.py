@@ -17,7 +17,7 @@ from time import perf_counter
 
 import numpy as np
 
-from glnn.backends.backend import Choice
+from glnn.backends.backend import Choice, ExaminedBackend
 from glnn.backends.examination_operands import (
     MOST,
     PERIOD,
@@ -30,7 +30,6 @@ from glnn.backends.examination_operands import (
     places,
     spoilable,
 )
-from glnn.backends.examined import ExaminedBackend
 from glnn.gl import Buffer
 from glnn.gl.buffer import gather, repeat
 from glnn.gl.transfer import Part

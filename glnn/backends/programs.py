@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 
-from glnn.backends.examined import ExaminedBackend
+from glnn.backends.backend import ExaminedBackend
 from glnn.gl import Device, Program, Source
 from glnn.gl.command_encoder import Fetched
 from glnn.kernels.architecture import architecture
