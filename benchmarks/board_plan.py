@@ -106,7 +106,7 @@ class Sources:
 
 def _lines(kernel: Kernel, spec: OpSpec) -> float:
     """Cache lines that a workgroup reads of a product; 0 where nothing is known of that."""
-    reads = Reads.of(kernel)
+    reads = Reads.from_kernel(kernel)
     if reads is None or spec.generated(kernel) is not None:
         return 0.0
     across, down, _ = kernel.launch.local_size(kernel.defaults)
@@ -124,7 +124,7 @@ def of_model(model: glnn.Model, name: str, backend: Compute, sources: Sources) -
     for info in model.inputs:
         shape = tuple(n if isinstance(n, int) else 1 for n in info.shape)
         shapes[info.name] = shape
-    outline = Outline.of(model.graph, backend, shapes)
+    outline = Outline.create(model.graph, backend, shapes)
     for entry in outline.schedule.entries:
         if isinstance(entry.choice, Kernel):
             yield sources.work(name, entry.task.name, entry.choice, entry.spec)
@@ -136,7 +136,7 @@ def of_products(size: int, architecture: str, backend: Compute, sources: Sources
         if declared.op != "matmul" or declared.backend != "compute" or declared.stages:
             continue
         kernel = declared.for_architecture(architecture)
-        spec = OpSpec.of(Matmul(), {"x": (size, size), "weight": (size, size)}, {})
+        spec = OpSpec.create(Matmul(), {"x": (size, size), "weight": (size, size)}, {})
         if kernel.textures or why_not(kernel, spec, backend.device.capabilities):
             continue
         yield sources.work(f"matmul {size}", kernel.name, kernel, spec)

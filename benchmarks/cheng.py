@@ -131,7 +131,7 @@ def workgroups(backend: GlBackend, n: int) -> Rows:
     generator = np.random.default_rng(n)
     operands = {name: generator.random((n, n), dtype=np.float32) for name in ("x", "weight")}
     expected = operands["x"].astype(np.float64) @ operands["weight"].T
-    spec = OpSpec.of(Matmul(), {k: TensorType.of(v) for k, v in operands.items()}, {})
+    spec = OpSpec.create(Matmul(), {k: TensorType.of(v) for k, v in operands.items()}, {})
     rows: Rows = []
     for name in WORKGROUPS:
         declared = backend.choose(spec, name)

@@ -178,7 +178,7 @@ def measured(
     """
     op, operands = case.operator, case.operands(batch)
     shapes = {name: array.shape for name, array in operands.items()}
-    spec = OpSpec.of(op, shapes, {})
+    spec = OpSpec.create(op, shapes, {})
     kernels = [kernel for one in asked for kernel in one.able(backend, spec)]
     seconds, flops = None, op.flops(shapes)
     if peer is not None and (kernels or not asked):

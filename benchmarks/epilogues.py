@@ -82,7 +82,7 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """A row, or one for each kernel asked for."""
     shapes = {name: array.shape for name, array in operands.items()}
-    spec = OpSpec.of(op, shapes, {})
+    spec = OpSpec.create(op, shapes, {})
     known = tuple(one for one in asked if one.kernel.op == op.name)
     kernels = [kernel for one in known for kernel in one.able(backend, spec)]
     layouts = {"x": "nhwC4c"} if len(shapes["x"]) == 4 else None

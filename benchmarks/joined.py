@@ -14,4 +14,4 @@ def joined(model: glnn.Model, shape: Shape) -> Outline:
     A kernel of its own for each step, no reorders, and views are no steps.
     """
     (given,) = model.inputs
-    return Outline.of(model.graph, open_backend("cpu"), {given.name: shape})
+    return Outline.create(model.graph, open_backend("cpu"), {given.name: shape})

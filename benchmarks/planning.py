@@ -44,7 +44,7 @@ backend = glnn.InferenceSession("lenet", name).backend
 perform = getattr(backend, "perform", lambda work: work())  # older ones have none
 graph(vgg)
 def outline(batch):
-    return perform(lambda: Outline.of(graph(vgg), backend, {"input": (batch, 3, 224, 224)}))
+    return perform(lambda: Outline.create(graph(vgg), backend, {"input": (batch, 3, 224, 224)}))
 outline(1)
 found["vgg16"] = 1e3 * min(seconds(lambda: outline(batch)) for batch in (2, 3, 5))
 

@@ -61,7 +61,7 @@ def kernel_time(
     layouts: how operands lie that a kernel of stages is given, row major unless said.
     """
     types = {name: TensorType.of(array) for name, array in operands.items()}
-    spec = OpSpec.of(op, types, {}, epilogue)
+    spec = OpSpec.create(op, types, {}, epilogue)
     choice = kernel if isinstance(kernel, Kernel) else backend.choose(spec, kernel)
     chosen = choice.name
     error = None

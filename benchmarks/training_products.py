@@ -48,7 +48,7 @@ def problems(batch: int) -> Iterator[tuple[str, OpSpec]]:
         for name, (x, weight, rows, lies) in wanted.items():
             if name != "dX" or inner != LAYERS[0][0]:  # nobody wants that of the images
                 shapes, layouts = {"x": x, "weight": weight}, {"x": rows, "weight": lies}
-                yield f"{name} {layer}", OpSpec.of(Matmul(), shapes, layouts)
+                yield f"{name} {layer}", OpSpec.create(Matmul(), shapes, layouts)
 
 
 def candidates(

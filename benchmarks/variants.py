@@ -64,7 +64,7 @@ def milliseconds(
     if kernel in NO_BIAS:
         given, epilogue = {name: given[name] for name in ("x", "weight")}, None
     shapes = {name: array.shape for name, array in given.items()}
-    if backend.why_not(OpSpec.of(op, shapes, {}, epilogue), kernel) is not None:
+    if backend.why_not(OpSpec.create(op, shapes, {}, epilogue), kernel) is not None:
         return None
     try:
         work, _ = prepare(op, given, backend, kernel, epilogue=epilogue)

@@ -75,7 +75,7 @@ def workgroup_times(
     Raises GlnnError where it cannot run or a result is wrong.
     """
     types = {name: TensorType.of(array) for name, array in operands.items()}
-    spec = OpSpec.of(op, types, {}, epilogue)
+    spec = OpSpec.create(op, types, {}, epilogue)
     declared = backend.choose(spec, kernel)
     layouts = backend.layouts(declared, spec)
     stores = {}

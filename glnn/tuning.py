@@ -111,7 +111,9 @@ def _tune(
             varied.add(start.path.name)
             search.vary(start, exhaustive)
     kernel, seconds = search.best()
-    choice = TunedChoice.of(kernel, seconds, None if default_seconds == inf else default_seconds)
+    choice = TunedChoice.from_kernel(
+        kernel, seconds, None if default_seconds == inf else default_seconds
+    )
     tried = {name: took for name, (_, took) in search.tried.items() if took < inf}
     return Tuning(spec, choice, tried, search.refused, skipped)
 

@@ -71,7 +71,7 @@ def small_problems(op: str, count: int, seed: int = 0) -> Iterator[OpSpec]:
             for name, one in given.items()
         }
         try:
-            spec = OpSpec.of(own, shapes, {}, *rest)
+            spec = OpSpec.create(own, shapes, {}, *rest)
             spec.resized(spec.own)
         except (GlnnError, ValueError, IndexError, ZeroDivisionError):
             continue  # attributes that go with other sizes

@@ -37,14 +37,16 @@ MODELS = 300 if EXHAUSTIVE else 6
 SCALE = 1 if EXHAUSTIVE else 40  # results of up to 10 million numbers, or of fewer
 SIGMOID = Pointwise(call("sigmoid", Arg(0)))
 LARGE: dict[str, OpSpec] = {
-    "matmul 1000 x 400 x 120": OpSpec.of(Matmul(), {"x": (1000, 400), "weight": (120, 400)}, {}),
-    "matmul": OpSpec.of(
+    "matmul 1000 x 400 x 120": OpSpec.create(
+        Matmul(), {"x": (1000, 400), "weight": (120, 400)}, {}
+    ),
+    "matmul": OpSpec.create(
         Matmul(), {"x": (10_000 // SCALE, 20), "weight": (1000, 20), "e1": (1000,)}, {}, BIASED
     ),
-    "softmax": OpSpec.of(Softmax(), {"x": (25_000 // SCALE, 400)}, {}),
-    "pointwise": OpSpec.of(SIGMOID, {"x0": (10_000 // SCALE, 1000)}, {}),
-    "pool2d": OpSpec.of(Pool2d("max", (2, 2), (1, 1)), {"x": (1, 10, 1001 // SCALE, 1001)}, {}),
-    "conv2d": OpSpec.of(
+    "softmax": OpSpec.create(Softmax(), {"x": (25_000 // SCALE, 400)}, {}),
+    "pointwise": OpSpec.create(SIGMOID, {"x0": (10_000 // SCALE, 1000)}, {}),
+    "pool2d": OpSpec.create(Pool2d("max", (2, 2), (1, 1)), {"x": (1, 10, 1001 // SCALE, 1001)}, {}),
+    "conv2d": OpSpec.create(
         Conv2d(padding=(1, 1, 1, 1)),
         {"x": (1, 3, 1000 // SCALE, 625), "weight": (16, 3, 3, 3), "e1": (16,)},
         {},
@@ -95,7 +97,7 @@ def test_kernels_by_name(backend, rng, kernel) -> None:
     if kernel.backend != backend.name:
         pytest.skip("a kernel of the other backend")
     for op, shapes, *rest in PROBLEMS[kernel.op]:
-        spec = OpSpec.of(op, shapes, {}, *rest)
+        spec = OpSpec.create(op, shapes, {}, *rest)
         if backend.why_not(spec, kernel.name) is not None:
             continue
         operands = numbers(rng, spec)

@@ -121,7 +121,7 @@ class Feedback(GlBackend):
         """Return the vertex attributes. Raises ShaderError on a wrong capture size."""
         parameters = {**kernel.defaults, **spec.defines(kernel)}
         attributes = {
-            name: (buffers[name], floats.of(parameters))
+            name: (buffers[name], floats.evaluate(parameters))
             for name, floats in kernel.attributes.items()
         }
         captures = self._captures(kernel, spec)
@@ -135,7 +135,7 @@ class Feedback(GlBackend):
     @staticmethod
     def _captures(kernel: Kernel, spec: OpSpec) -> int:
         """Return the floats that a vertex captures."""
-        return kernel.launch.captures.of({**kernel.defaults, **spec.defines(kernel)})
+        return kernel.launch.captures.evaluate({**kernel.defaults, **spec.defines(kernel)})
 
     @staticmethod
     def _instances(kernel: Kernel, spec: OpSpec) -> int:

@@ -75,7 +75,7 @@ def cost_rows() -> dict[str, Any]:
     """
     rows: list[dict[str, Any]] = []
     for kernel in kernels_for("matmul", "compute"):
-        if (reads := Reads.of(kernel)) is None:
+        if (reads := Reads.from_kernel(kernel)) is None:
             continue
         rows.append(
             {

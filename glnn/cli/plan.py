@@ -96,7 +96,7 @@ def plan(
     more: dict[str, Any] = {"available": available, "without": Pass.left_out((), fused)}
 
     def planned() -> dict[str, Any]:
-        outline = Outline.of(graph, opened, shapes, kernels, precision=stored, **more)
+        outline = Outline.create(graph, opened, shapes, kernels, precision=stored, **more)
         return _report(loaded, shapes, opened, outline, available)
 
     report = {"precision": precision, "fused": fused, **opened.perform(planned)}

@@ -180,7 +180,7 @@ def _matmul_problems(sizes: tuple[str, ...], stored: DType) -> list[OpSpec]:
             raise GlnnError(f"--size: expected three numbers as in 100x64x256, got {text!r}")
         m, n, k = map(int, match.groups())
         types = {"x": TensorType((m, k)), "weight": TensorType((n, k), stored)}
-        spec = OpSpec.of(Matmul(), types, {})
+        spec = OpSpec.create(Matmul(), types, {})
         key = problem_class(spec)
         if key in problems:
             say(f"--size: {text} is tuned as {given[key]}, being near it")

@@ -76,7 +76,7 @@ class Timings:
     @property
     def choice(self) -> BackendChoice:
         """The fastest; there must be one."""
-        return BackendChoice.of(self.seconds, self.why)
+        return BackendChoice.from_seconds(self.seconds, self.why)
 
     @property
     def is_lasting(self) -> bool:

@@ -166,7 +166,7 @@ class _Laying:
         layout = Strip(IMAGES, target.start, target.wide)
         op = Slice((0,), (target.channels,), (1,), (1,))
         given = {"x": lies.layout.name, "out": layout.name}
-        spec = OpSpec.of(op, {"x": lies.type}, given)
+        spec = OpSpec.create(op, {"x": lies.type}, given)
         try:
             choice = self.schedule.backend.choose(spec, COPYING)
         except (UnsupportedOpError, LimitError):
@@ -215,10 +215,10 @@ class _Laying:
         return True
 
 
-def _lies(entry: ScheduledOp, found: Mapping[str, Tensor]) -> dict[str, Layout]:
-    """Return the layouts of those operands of `entry`, and of its result, that are in `found`."""
+def _lies(entry: ScheduledOp, tensors: Mapping[str, Tensor]) -> dict[str, Layout]:
+    """Return the layouts of those operands of `entry`, and of its result, that are in `tensors`."""
     names = {**entry.task.operands, "out": entry.task.output}
-    return {operand: found[name].layout for operand, name in names.items() if name in found}
+    return {operand: tensors[name].layout for operand, name in names.items() if name in tensors}
 
 
 def _with(schedule: Schedule, entry: ScheduledOp, lies: Mapping[str, Layout]) -> ScheduledOp | None:
@@ -231,7 +231,7 @@ def _with(schedule: Schedule, entry: ScheduledOp, lies: Mapping[str, Layout]) ->
         return None
     if "full" in spec.extents.values() and (spec.extents.keys() | {"out"}) & lies.keys():
         return None  # what lies as the result does is to do so still
-    changed = spec.lying({**spec.layouts, **{k: one.name for k, one in lies.items()}})
+    changed = spec.with_layouts({**spec.layouts, **{k: one.name for k, one in lies.items()}})
     here = changed.hinted
     if why_not_spec(kernel, here) or why_not_here(kernel, here, offers):
         return None

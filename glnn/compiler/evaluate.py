@@ -93,7 +93,7 @@ def _op_spec(
     op: Operator, operands: Mapping[str, NDArray[Any]], epilogue: Epilogue | None
 ) -> OpSpec:
     types = {name: TensorType.of(array) for name, array in operands.items()}
-    return OpSpec.of(op, types, {}, epilogue)
+    return OpSpec.create(op, types, {}, epilogue)
 
 
 def _chosen(spec: OpSpec, backend: Backend, kernel: str | None = None) -> Choice:
@@ -120,7 +120,7 @@ def _schedule(
     for name in inputs:
         rows = taken[name].name if isinstance(taken[name], RowMajor) else "R"
         schedule.add_input(name, spec.types[name], layouts.get(name, rows))
-    fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
+    fixed = {name: Weight.from_array(operands[name]) for name in operands if name not in inputs}
     name, epilogue = kernel.name, spec.epilogue
     schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, name, epilogue=epilogue))
     schedule.finish(["result"])
@@ -132,7 +132,7 @@ def _prepare_stages(
 ) -> tuple[Launch, Store]:
     """Return what `prepare` does, for a kernel that is made of stages."""
     backend = schedule.backend
-    made = emit_schedule(schedule, Arena.of(schedule, ["result"]), Weights(backend))
+    made = emit_schedule(schedule, Arena.plan(schedule, ["result"]), Weights(backend))
     resources = Resources(backend.device, made.programs, made.weights, backend.available)
     buffers = BufferSet(made.executable, resources)
     buffers.bind()
@@ -156,7 +156,7 @@ def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     lies = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
     type = TensorType.of(array)
     store = backend.allocate(array.shape, layout, dtype=type.dtype)
-    reorder = OpSpec.of(Reorder(lies, layout.name), {"x": array.shape}, {"x": lies})
+    reorder = OpSpec.create(Reorder(lies, layout.name), {"x": array.shape}, {"x": lies})
     choice: Choice | None = None
     plain = array.dtype == np.float32 and array.ndim == 2 and array.size >= _WORTH_A_KERNEL
     packs = lies == "R" and isinstance(layout, RowMajor)  # the host adds no more than padding

@@ -68,8 +68,8 @@ def pool_pays(case: Case) -> bool:
     spec = case.spec
     assert isinstance(spec.op, PooledConv2d)
     given = dict(spec.operands), dict(spec.given)
-    alone = OpSpec.of(spec.op.convolution, *given, spec.epilogue)
-    return spec.fits(case.kernel) and case.kernel.like(case.ask(alone, None))
+    alone = OpSpec.create(spec.op.convolution, *given, spec.epilogue)
+    return spec.fits(case.kernel) and case.kernel.shares_declaration(case.ask(alone, None))
 
 
 def perceptron_pays(case: Case) -> bool:
@@ -105,7 +105,7 @@ def prologue_pays(case: Case) -> bool:
         return False
     inner = _multiplied(case)
     for one in (case, inner):
-        if not one.kernel.like(case.ask(_without_prologue(one.spec), None)):
+        if not one.kernel.shares_declaration(case.ask(_without_prologue(one.spec), None)):
             return False
     flops, x = spec.prologue.expr.flops, prod(spec.shape("x"))
     alone = of.launch + 8 * x / of.bytes + flops * x / of.others
@@ -121,7 +121,7 @@ def _multiplied(case: Case) -> Case:
     """Return the case that computes the prologue: `case` itself, or a stage of its kernel."""
     for stage, operands, _ in stages_of(case.spec, case.kernel):
         if prologue_of(stage.op) is not None:
-            own = OpSpec.of(stage.op, operands, {})
+            own = OpSpec.create(stage.op, operands, {})
             return _multiplied(replace(case, spec=own, kernel=case.ask(own, stage.kernel)))
     return case
 
@@ -132,7 +132,7 @@ def _without_prologue(spec: OpSpec) -> OpSpec:
     beside = spec.op.beside
     types = {name: one for name, one in spec.operands if name not in beside}
     layouts = {name: lies for name, lies in spec.given if name not in beside}
-    return OpSpec.of(replace(spec.op, prologue=None), types, layouts, spec.epilogue)
+    return OpSpec.create(replace(spec.op, prologue=None), types, layouts, spec.epilogue)
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types
     kernels: those asked for, by the name of the op.
     """
     spec, asked = (
-        OpSpec.of(operator, types, {}).hinted,
+        OpSpec.create(operator, types, {}).hinted,
         names_of(kernels.get(operator.name, "")),
     )
     joining = JOININGS[operator.name]
@@ -197,8 +197,8 @@ def _holds(rule: Rule | None, backend: Backend, spec: OpSpec, choice: Choice) ->
     if rule is None or backend.device is None or not isinstance(choice, Kernel):
         return True
 
-    def ask(other: OpSpec, name: str | None) -> Kernel:
-        taken = backend.choose(other, name)
+    def ask(spec: OpSpec, name: str | None) -> Kernel:
+        taken = backend.choose(spec, name)
         assert isinstance(taken, Kernel)
         return taken
 

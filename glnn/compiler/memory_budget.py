@@ -95,7 +95,7 @@ class Budget:
     rest: int
 
     @classmethod
-    def of(cls, need: int, decisions: Sequence[Open], floors: Sequence[int]) -> Budget:
+    def from_need(cls, need: int, decisions: Sequence[Open], floors: Sequence[int]) -> Budget:
         """Return the budget of a plan that needs `need` bytes as it was decided."""
         estimate = cls(decisions, floors, 0).need({})
         return cls(decisions, floors, need - estimate)
@@ -372,7 +372,7 @@ class Outline:
         return self.peak - self.held
 
     @classmethod
-    def of(
+    def create(
         cls,
         graph: Graph,
         backend: Backend,
@@ -396,14 +396,14 @@ class Outline:
         outline_options = OutlineOptions(
             backend, kernels, without, keep, weights, precision, count, states
         )
-        made = cls._of(graph, shapes, outline_options)
+        made = cls._build(graph, shapes, outline_options)
         if available is not None and made.need > available:
             # What is updated at once is there at once, few kernels pool, no output needs a copy.
             outline_options = replace(
                 outline_options,
                 without=outline_options.without | {Pass.GROUP, Pass.POOLED, Pass.ROWS},
             )
-            made = cls._of(graph, shapes, outline_options)
+            made = cls._build(graph, shapes, outline_options)
             if made.need > available:
                 made = cls._fitted(made, graph, shapes, outline_options, available)
             made = replace(made, tight=True)
@@ -433,7 +433,9 @@ class Outline:
         keys, budget = made._budget()
 
         def decide(selection: Selection) -> Outline:
-            return cls._of(graph, shapes, outline_options.with_selection(keys, budget, selection))
+            return cls._build(
+                graph, shapes, outline_options.with_selection(keys, budget, selection)
+            )
 
         return fitted(budget, decide, available)
 
@@ -450,7 +452,7 @@ class Outline:
                 keys.append((within, decision.task.output))
                 others -= set(decision.entries)
             floors.append(4 * outline.arena.floor(others))
-        return keys, Budget.of(self.need, decisions, floors)
+        return keys, Budget.from_need(self.need, decisions, floors)
 
     @property
     def most(self) -> int:
@@ -479,7 +481,7 @@ class Outline:
         return [(one, some) for one, some in options if len(some) > 1]
 
     @classmethod
-    def _of(
+    def _build(
         cls,
         graph: Graph,
         shapes: Mapping[str, Shape],
@@ -536,14 +538,14 @@ class Outline:
                 body_types = op.body_types(op.positional(dict(entry.spec.operands)))
                 given = ({k: one.shape for k, one in some.items()} for some in body_types)
                 bodies[entry.task.output] = tuple(
-                    cls._of(
+                    cls._build(
                         one, own_shapes, outline_options, f"{within}{entry.task.name}/{one.name}/"
                     )
                     for one, own_shapes in zip(op.bodies, given, strict=True)
                 )
                 kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
         share, least = backend.shares and not outline_options.keep, SMALL if there else 0
-        arena = Arena.of(schedule, kept, share=share, least=least)
+        arena = Arena.plan(schedule, kept, share=share, least=least)
         hinted = schedule.hinted  # what people are told, and memory, are of the sizes at hand
         steps = with_turns(Step.all_of(hinted, arena), there, schedule, arena)
         blocks = tuple(4 * size for size in arena.sizes)

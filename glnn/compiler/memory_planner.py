@@ -40,7 +40,7 @@ class Arena:
         return max(alive, default=0)
 
     @classmethod
-    def of(
+    def plan(
         cls, schedule: Schedule, live_out: Sequence[str], *, share: bool = True, least: int = 0
     ) -> Arena:
         """The blocks for `schedule`, in which the tensors `live_out` must be there at the end.

@@ -407,7 +407,7 @@ def find_hosted(
     late = _late_nodes(graph, types, shape_inputs)
     first = expand_composites(_head(graph, late) if late else graph, types, shape_inputs)
     shapes = {name: type.shape for name, type in types.items()}
-    hosted = backend.perform(lambda: Outline.of(first, backend, shapes).hosted)
+    hosted = backend.perform(lambda: Outline.create(first, backend, shapes).hosted)
     return (*hosted, *_hosted(_ready(graph, late, shape_inputs or ())))
 
 
@@ -423,10 +423,12 @@ def _why(graph: Graph, late: Sequence[Node]) -> str:
 
 
 def _late_nodes(
-    graph: Graph, given: Mapping[str, TensorType], shape_inputs: Mapping[str, Array] | None = None
+    graph: Graph,
+    input_types: Mapping[str, TensorType],
+    shape_inputs: Mapping[str, Array] | None = None,
 ) -> list[Node]:
-    """The nodes that no plan can have before others have run, for inputs of types `given`."""
-    types, known = graph.propagate_constants(given, shape_inputs)
+    """The nodes that no plan can have before others have run, for inputs of types `input_types`."""
+    types, known = graph.propagate_constants(input_types, shape_inputs)
     late: list[Node] = []
     made: set[Value] = set()
     for node in graph.nodes:
@@ -436,19 +438,19 @@ def _late_nodes(
     return late
 
 
-def _has_late_sizes(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
+def _has_late_sizes(node: Node, types: Types, constants: Mapping[Value, Array]) -> bool:
     """Return True where sizes of `node`, or in a body of it, are known only once it has run."""
     if any(types[value].symbols for value in node.outputs):
         return True
     if not isinstance(op := node.operator, Control):
         return False
-    given = op.body_types([None if value is None else types[value] for value in node.inputs])
+    body_types = op.body_types([None if value is None else types[value] for value in node.inputs])
     numbers = op.body_constants(
-        [None if value is None else known.get(value) for value in node.inputs]
+        [None if value is None else constants.get(value) for value in node.inputs]
     )
     return any(
         _late_nodes(expand_subgraphs(body, kinds, arrays), kinds, arrays)
-        for body, kinds, arrays in zip(op.bodies, given, numbers, strict=True)
+        for body, kinds, arrays in zip(op.bodies, body_types, numbers, strict=True)
     )
 
 
@@ -482,14 +484,14 @@ def _ready(
     return [node for node in ready if not (by_numbers and _planned_next(graph, node, known))]
 
 
-def _planned_next(graph: Graph, node: Node, known: frozenset[str]) -> bool:
+def _planned_next(graph: Graph, node: Node, constant_names: frozenset[str]) -> bool:
     """Return True where the sizes of the node's results are known once its operands' values are."""
     operator = node.operator
     if isinstance(operator, Control) or not operator.shape_inputs:
         return False
     named = operator.named(node.inputs)
     values = [named[name] for name in operator.shape_inputs if name in named]
-    return any(graph.changes(value) and value.name not in known for value in values)
+    return any(graph.changes(value) and value.name not in constant_names for value in values)
 
 
 def _head(graph: Graph, late: Sequence[Node]) -> Graph:
@@ -528,25 +530,25 @@ def _follows_from_sizes(value: Value) -> bool:
 
 
 def _of_any_size(
-    graph: Graph, late: Sequence[Node], given: Sequence[Value]
+    graph: Graph, late: Sequence[Node], inputs: Sequence[Value]
 ) -> tuple[Graph, list[Node], tuple[Value, ...]]:
-    """Return the rest of `graph` without SymInts, with its late nodes, and the values in `given`.
+    """Return the rest of `graph` without SymInts, with its late nodes, and the values in `inputs`.
 
-    given: the outputs of the first part, its inputs. Raises UnsupportedOpError where something else
-    than types holds SymInts, as a body that was built for these sizes.
+    inputs: the outputs of the first part, its inputs. Raises UnsupportedOpError where something
+    else than types holds SymInts, as a body that was built for these sizes.
     """
-    rest = replace(_tail(graph, late, ()), inputs=tuple(given), outputs=graph.outputs)
-    change = _WithoutSizes(graph, given)
-    return change(rest), [change(node) for node in late], change(tuple(given))
+    rest = replace(_tail(graph, late, ()), inputs=tuple(inputs), outputs=graph.outputs)
+    change = _WithoutSizes(graph, inputs)
+    return change(rest), [change(node) for node in late], change(tuple(inputs))
 
 
 class _WithoutSizes(Substitution):
     """Makes sizes that are SymInts unknown again, and inputs of the constants made of these."""
 
-    def __init__(self, graph: Graph, given: Iterable[Value]) -> None:
+    def __init__(self, graph: Graph, inputs: Iterable[Value]) -> None:
         super().__init__(self._refused)
         self._name = graph.name
-        self._given = frozenset(filter(_follows_from_sizes, given))
+        self._inputs = frozenset(filter(_follows_from_sizes, inputs))
 
     def _refused(self, size: SymInt) -> int:
         raise UnsupportedOpError(f"{self._name} was taken apart for the size {size.hint}")
@@ -557,6 +559,6 @@ class _WithoutSizes(Substitution):
             return replace(value, dims=dims)
         if isinstance(value, Value) and value.kind is Kind.VARIABLE:
             return value
-        if isinstance(value, Value) and value in self._given:
+        if isinstance(value, Value) and value in self._inputs:
             return Value(value.name, self(value.type))
         return super()._made(value)

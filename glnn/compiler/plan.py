@@ -144,12 +144,12 @@ class Plan(Runner):
     ) -> None:
         self.graph, self.backend, self._sizes = graph, backend, domain.sizes
         self._weights = Weights(backend) if weights is None else weights
-        held = StateSpecs.of(states, updates or {}, graph, backend)
+        held = StateSpecs.bind(states, updates or {}, graph, backend)
         shapes = {**shapes, **held.shapes(graph)}
         made = Spans()
 
         def find_hosted(available: int | None) -> Outline:
-            return Outline.of(
+            return Outline.create(
                 graph,
                 backend,
                 shapes,
@@ -198,7 +198,7 @@ class Plan(Runner):
                 resources,
                 domain.sizes,
                 fixed=fixed,
-                taken=taken,
+                nbytes=taken,
                 lock=None if states is None else states.lock,
             )
 

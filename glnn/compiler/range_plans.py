@@ -83,7 +83,7 @@ class OpenSizes:
     trace: ShapeEnv
 
     @classmethod
-    def of(
+    def create(
         cls,
         graph: Graph,
         shapes: Mapping[str, Shape],
@@ -181,7 +181,7 @@ class RangePlans(Generic[P]):
         inputs whose numbers decide sizes. make: makes the plan for types and numbers with SymInts.
         """
         exhausted = self._specialized >= MOST_SPECIALIZED
-        sizes = None if exhausted else OpenSizes.of(graph, shapes, shape_inputs)
+        sizes = None if exhausted else OpenSizes.create(graph, shapes, shape_inputs)
         if sizes is None:
             return None
         try:

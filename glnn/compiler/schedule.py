@@ -296,7 +296,7 @@ class Schedule:
         self.tensors[task.output] = Tensor(spec.results[0], layouts["out"], memory)
         task = replace(task, operands=operands)
         known = (*operands, "out") if "out" in spec.layouts else operands
-        layouts_of = spec.lying({name: layouts[name].name for name in known})
+        layouts_of = spec.with_layouts({name: layouts[name].name for name in known})
         self.entries.append(ScheduledOp(task, choice, layouts_of, layouts))
 
     def _add_host(self, task: Task, spec: OpSpec, moved_to_host: bool = False) -> None:
@@ -323,7 +323,7 @@ class Schedule:
         copy, op = self.free(f"{name} as {layout.name}"), Identity()
         self.tensors[copy] = Tensor(tensor.type, layout, copy)
         moved = Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via)
-        spec = OpSpec.of(op, {"x": tensor.type}, {"x": tensor.layout.name})
+        spec = OpSpec.create(op, {"x": tensor.type}, {"x": tensor.layout.name})
         layouts = {"x": tensor.layout, "out": layout}
         self.entries.append(ScheduledOp(moved, NumpyKernel(), spec, layouts, host=True))
         return copy
@@ -412,7 +412,7 @@ class Schedule:
         if isinstance(task.op, Contraction):  # which take what is turned as it lies
             own = (name for name in task.operands if name in types and name not in extents)
             layouts |= {name: self.layouts_of(task.operands[name]).unpacked.name for name in own}
-        return OpSpec.of(task.op, types, layouts, task.epilogue)
+        return OpSpec.create(task.op, types, layouts, task.epilogue)
 
     def _has_kernels(self, spec: OpSpec) -> bool:
         """Return True where a kernel exists for the operator on operands of these types."""
@@ -548,10 +548,10 @@ class Schedule:
             ops = (op, *ops)
             yield name, ops
 
-    def _seen(self, name: str, layout: Layout, there: str) -> str:
-        """The name of `name` in a layout in which it is the memory of the tensor `there`."""
+    def _seen(self, name: str, layout: Layout, existing: str) -> str:
+        """The name of `name` in a layout in which it is the memory of the tensor `existing`."""
         seen = self.free(f"{name} as {layout.name}")
-        self.tensors[seen] = Tensor(self.tensors[name].type, layout, self.tensors[there].memory)
+        self.tensors[seen] = Tensor(self.tensors[name].type, layout, self.tensors[existing].memory)
         return seen
 
     def _as_vector(self, name: str, task: Task) -> str:

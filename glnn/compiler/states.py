@@ -100,12 +100,12 @@ class State:
         store.put(array)
         store.wrote()  # the host's array is not needed any more
 
-    def copy_from(self, other: State) -> None:
-        """Take the content of `other`, of the same type, on the device."""
-        if other._backend.device is None:  # in place the host may change its arrays
-            self.set(np.array(other.get()))
+    def copy_from(self, source: State) -> None:
+        """Take the content of `source`, of the same type, on the device."""
+        if source._backend.device is None:  # in place the host may change its arrays
+            self.set(np.array(source.get()))
         else:
-            self._backend.copy(other._stores[other.current], self._stores[self.current])
+            self._backend.copy(source._stores[source.current], self._stores[self.current])
 
     def get(self) -> Array:
         """The content as the host has it, on a backend without a device."""
@@ -298,7 +298,7 @@ class StateSpecs:
     places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def bind(
         cls, states: States | None, updates: Mapping[str, str], graph: Graph, backend: Backend
     ) -> StateSpecs:
         """Return `states` bound to `graph`. Raises ModelError or ShapeError unless they fit."""
@@ -334,11 +334,11 @@ class StateSpecs:
                 raise ModelError(f"output {name!r} is a state: it is read by States.read")
 
 
-def _takes(given: TensorType, type: TensorType) -> bool:
-    """Return True where a state of type `given` fits an input of `type`."""
-    if given.dtype is not type.dtype or len(given.dims) != len(type.dims):
+def _takes(declared: TensorType, type: TensorType) -> bool:
+    """Return True where a state of `type` fits an input of type `declared`."""
+    if declared.dtype is not type.dtype or len(declared.dims) != len(type.dims):
         return False
-    pairs = zip(given.dims, type.dims, strict=True)
+    pairs = zip(declared.dims, type.dims, strict=True)
     return all(isinstance(dim, str) or dim == size for dim, size in pairs)
 
 

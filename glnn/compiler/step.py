@@ -65,10 +65,10 @@ class Step:
     def all_of(cls, schedule: Schedule, arena: Arena) -> tuple[Step, ...]:
         """Return the steps of all entries of `schedule`."""
         earlier: set[WeightKey] = set()
-        return tuple(cls.of(schedule, arena, entry, earlier) for entry in schedule.entries)
+        return tuple(cls.describe(schedule, arena, entry, earlier) for entry in schedule.entries)
 
     @classmethod
-    def of(
+    def describe(
         cls, schedule: Schedule, arena: Arena, entry: ScheduledOp, earlier: set[WeightKey]
     ) -> Step:
         """Return the step of `entry`. earlier: parameters of earlier steps; those of `entry` are
@@ -159,7 +159,7 @@ def _wide(backend: Backend, entry: ScheduledOp, small: Mapping[str, TensorType])
         return 0
     spec, types = entry.spec, {name: TensorType(one.dims) for name, one in small.items()}
     operands = {**dict(spec.operands), **types}
-    wide = OpSpec.of(spec.op, operands, spec.layouts, spec.epilogue)
+    wide = OpSpec.create(spec.op, operands, spec.layouts, spec.epilogue)
     copies = backend.copies(entry.choice, wide)
     sizes = {name: _bytes(backend, entry.layouts[name], one) for name, one in types.items()}
     return sum(copies.get(name, nbytes) for name, nbytes in sizes.items())

@@ -52,7 +52,7 @@ def unpacked(op: Operator, operands: Mapping[str, Tensor]) -> Mapping[str, Tenso
 
 def reorder(type: TensorType, source: Layout, target: Layout) -> OpSpec:
     """The spec of moving a tensor from one layout to another."""
-    return OpSpec.of(Reorder(source.name, target.name), {"x": type}, {"x": source.name})
+    return OpSpec.create(Reorder(source.name, target.name), {"x": type}, {"x": source.name})
 
 
 def can_reorder(backend: Backend, type: TensorType, lies: Layout, target: Layout) -> bool:

@@ -187,7 +187,7 @@ class Weight:
     """Whether it is of one run's sizes, so that it goes with the plans that hold it."""
 
     @classmethod
-    def of(cls, array: Array) -> Weight:
+    def from_array(cls, array: Array) -> Weight:
         """`array`, which never changes."""
         value = Value("constant", TensorType.of(array), Kind.CONSTANT, array)
         return cls(Leaf(value), value.type)
@@ -301,7 +301,7 @@ class Ready:
     """The revisions of its variables before it was read."""
 
     @classmethod
-    def of(cls, key: Key, pack: bool) -> Ready:
+    def read(cls, key: Key, pack: bool) -> Ready:
         """Read the array of `key`, and pack its words if `pack`. Raises what `Weight.read` does."""
         weight, layout, _ = key
         revisions = [variable.revision for variable in weight.variables]
@@ -360,7 +360,7 @@ class Weights:
             yield
             return
         sized_keys = [(key, 4 * key[1].words(key[0].type)) for key in keys if key not in self._kept]
-        with Ahead(sized_keys, partial(Ready.of, pack=True), None) as self._ahead:
+        with Ahead(sized_keys, partial(Ready.read, pack=True), None) as self._ahead:
             try:
                 yield
             finally:
@@ -379,7 +379,7 @@ class Weights:
             kept = self._kept.get(key)
             if kept is None:
                 ready = None if self._ahead is None else self._ahead.take(key)
-                ready = ready or Ready.of(key, pack=self._backend.packs)
+                ready = ready or Ready.read(key, pack=self._backend.packs)
                 variables, revisions, array = weight.variables, ready.revisions, ready.array
                 with self.uploaded.of(weight.name, array.nbytes):
                     store = self._backend.keep(array, layout, ready.words)

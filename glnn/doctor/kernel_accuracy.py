@@ -504,7 +504,7 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[OpSpec]:
         own = {name: one for name, one in operands.items() if name in op.names(len(operands))}
         types = {n: o if isinstance(o, TensorType) else TensorType(o) for n, o in own.items()}
         narrow = [name for name, one in types.items() if one.dtype.narrow]
-        bare.append(OpSpec.of(op, types, dict.fromkeys(narrow, PACKED.name)))
+        bare.append(OpSpec.create(op, types, dict.fromkeys(narrow, PACKED.name)))
     yield from bare
     for spec in bare if full else bare[:1]:
         yield from _in_every_layout(kernel, spec)
@@ -524,7 +524,7 @@ def _with_epilogue(spec: OpSpec, epilogue: Epilogue) -> OpSpec | None:
     try:
         extra = {name: TensorType(s) for name, s in epilogue.shapes(spec.output).items()}
         types = {**dict(spec.operands), **extra}
-        return OpSpec.of(spec.op, types, spec.layouts, epilogue)
+        return OpSpec.create(spec.op, types, spec.layouts, epilogue)
     except (ShapeError, IndexError):
         return None
 
@@ -534,7 +534,7 @@ def _in_every_layout(kernel: Kernel, spec: OpSpec) -> Iterator[OpSpec]:
     for name in spec.own:
         texts = kernel.layouts.get(name, ())
         for text in texts if len(texts) > 1 and name not in spec.op.parameters else ():
-            yield spec.lying({**spec.layouts, name: text})
+            yield spec.with_layouts({**spec.layouts, name: text})
 
 
 def _other_sizes(spec: OpSpec, counts: Sequence[int]) -> Iterator[OpSpec]:

@@ -353,7 +353,7 @@ class BackendContest:
 
 
 def _by_numpy(op: Operator, operands: Mapping[str, Array]) -> None:
-    OpSpec.of(op, {name: array.shape for name, array in operands.items()}, {}).compute(operands)
+    OpSpec.create(op, {name: array.shape for name, array in operands.items()}, {}).compute(operands)
 
 
 def _on_device_seconds(
@@ -475,7 +475,7 @@ def waiting(least: float = 0.1) -> float:
 
 def _launching(backend: GlBackend) -> LaunchTimes:
     """Measure the smallest launch, alone and in a chain."""
-    spec = OpSpec.of(Pointwise(call("relu", Arg(0))), {"x0": (FEW,)}, {})
+    spec = OpSpec.create(Pointwise(call("relu", Arg(0))), {"x0": (FEW,)}, {})
     choice = backend.choose(spec)
     while backend.examine([(choice, spec)]):
         choice = backend.choose(spec)

@@ -26,16 +26,16 @@ HALVES = {"r32f": "r16f", "rgba32f": "rgba16f"}
 
 
 def textures(
-    kernel: Kernel, epilogue: Epilogue | None, halves: Iterable[str] = ()
+    kernel: Kernel, epilogue: Epilogue | None, fp16_operands: Iterable[str] = ()
 ) -> dict[str, str]:
     """Return the texel format of each operand that `kernel` reads through a texture.
 
-    halves: the operands that are float16.
+    fp16_operands: the operands that are float16.
     """
     found = dict(kernel.textures)
     if epilogue is not None and kernel.epilogue is not None and kernel.backend == "feedback":
         found |= dict.fromkeys(epilogue.names, TEXELS[kernel.epilogue.form])
-    return found | {name: HALVES[found[name]] for name in halves if name in found}
+    return found | {name: HALVES[found[name]] for name in fp16_operands if name in found}
 
 
 def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
@@ -78,23 +78,23 @@ def why_not_bound(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str | N
         return None
     count = len(extents)
     if kernel.backend == "feedback":
-        units, taken = device.max_vertex_texture_image_units, len(kernel.textures)
-        if taken + count <= units:
+        units, used = device.max_vertex_texture_image_units, len(kernel.textures)
+        if used + count <= units:
             return None
-        return f"its epilogue has {count} operands, of {units} vertex textures {taken} are taken"
+        return f"its epilogue has {count} operands, of {units} vertex textures {used} are taken"
     blocks = device.max_compute_shader_storage_blocks
-    taken = _taken(kernel, spec.shapes)
-    if taken + before > blocks:
-        return f"its prologue has {before} operands, of {blocks} storage blocks {taken} are taken"
+    used = _first_free_binding(kernel, spec.shapes)
+    if used + before > blocks:
+        return f"its prologue has {before} operands, of {blocks} storage blocks {used} are taken"
     if epilogue is None:
         return None
-    bound = _buffers(epilogue, taken + before, blocks, spec.fp16_operands)
+    bound = _buffers(epilogue, used + before, blocks, spec.fp16_operands)
     if bound.in_place is not None and kernel.in_place in spec.shapes:
         return f"its epilogue reads {bound.in_place} where {kernel.in_place} lies"
     if len(bound.places) + (bound.in_place is not None) == count:
         return None
-    taken += before
-    return f"its epilogue has {count} operands, of {blocks} storage blocks {taken} are taken"
+    used += before
+    return f"its epilogue has {count} operands, of {blocks} storage blocks {used} are taken"
 
 
 def bind(kernel: Kernel, spec: OpSpec, device: Capabilities, samplers: Mapping[str, str]) -> Bound:
@@ -107,12 +107,12 @@ def bind(kernel: Kernel, spec: OpSpec, device: Capabilities, samplers: Mapping[s
     if kernel.backend == "feedback":
         names = () if epilogue is None else epilogue.names
         return Bound(samplers={name: samplers[name] for name in names})
-    taken = _taken(kernel, spec.shapes)
-    before = {name: taken + i for i, name in enumerate(names_of(spec.prologue))}
+    used = _first_free_binding(kernel, spec.shapes)
+    before = {name: used + i for i, name in enumerate(names_of(spec.prologue))}
     if epilogue is None:
         return Bound(before)
     blocks = device.max_compute_shader_storage_blocks
-    bound = _buffers(epilogue, taken + len(before), blocks, spec.fp16_operands)
+    bound = _buffers(epilogue, used + len(before), blocks, spec.fp16_operands)
     return replace(bound, places={**before, **bound.places})
 
 
@@ -131,25 +131,25 @@ def written(
     return found
 
 
-def _taken(kernel: Kernel, operands: Iterable[str]) -> int:
+def _first_free_binding(kernel: Kernel, operands: Iterable[str]) -> int:
     """Return the first binding after those of the op's own operands."""
     return max(kernel.places(operands).values(), default=-1) + 1
 
 
-def _buffers(epilogue: Epilogue, taken: int, blocks: int, halves: Container[str]) -> Bound:
+def _buffers(epilogue: Epilogue, used: int, blocks: int, fp16_operands: Container[str]) -> Bound:
     """Assign the epilogue's operands to the storage-buffer bindings that are left.
 
     Where one too few is left, the last full-size operand with numbers of the result's width is put
     into the result's memory.
     """
-    names, left, in_place = list(epilogue.names), max(blocks - taken, 0), None
+    names, left, in_place = list(epilogue.names), max(blocks - used, 0), None
     if len(names) > left:
-        half = "out" in halves
+        half = "out" in fp16_operands
         full = [n for n, e in epilogue.named_extents.items() if e == "full"]
-        full = [name for name in full if (name in halves) is half]
+        full = [name for name in full if (name in fp16_operands) is half]
         if full:
             in_place = full[-1]
             names.remove(in_place)
-    places = {name: taken + i for i, name in enumerate(names[:left])}
-    stored = frozenset(name for name in epilogue.names if name in halves)
+    places = {name: used + i for i, name in enumerate(names[:left])}
+    stored = frozenset(name for name in epilogue.names if name in fp16_operands)
     return Bound(places, in_place, halves=stored)

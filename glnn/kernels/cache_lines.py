@@ -75,7 +75,7 @@ class Reads:
         return floats / FLOATS
 
     @classmethod
-    def of(cls, kernel: Kernel) -> Reads | None:
+    def from_kernel(cls, kernel: Kernel) -> Reads | None:
         """Return the access pattern of a matmul kernel with its default parameters.
 
         Returns None where it does not read its operands directly, once for each result: where it
@@ -84,13 +84,13 @@ class Reads:
         values = kernel.defaults
         if kernel.op != "matmul" or kernel.backend != "compute" or kernel.stages:
             return None
-        if kernel.launch.shared_bytes.of(values) or len(kernel.launch.workgroup) != 2:
+        if kernel.launch.shared_bytes.evaluate(values) or len(kernel.launch.workgroup) != 2:
             return None
         found: dict[str, Side] = {}
         for name, sizes in SIDES.items():
             for axis, along in enumerate(kernel.launch.grid[:2]):
                 if len(along) == 1 and along[0].size in sizes and name in kernel.bindings:
-                    rows = along[0].covered.of(values)
+                    rows = along[0].covered.evaluate(values)
                     found[name] = Side(kernel.wants(name)[0], rows, axis)
         return cls(**found) if len(found) == len(SIDES) else None
 

@@ -32,7 +32,7 @@ def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     if kernel.backend == "feedback":
         if not device.feedback:
             return "transform feedback needs OpenGL ES 3.0"
-        captured = kernel.launch.captures.of(kernel.defaults)
+        captured = kernel.launch.captures.evaluate(kernel.defaults)
         most = device.max_transform_feedback_interleaved_components
         if captured > most:
             return f"{captured} components captured, the device allows {most}"
@@ -50,7 +50,7 @@ def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
         return f"a workgroup of {prod(local)} invocations, the device allows {most}"
     if any(a > b for a, b in zip(local, device.max_compute_work_group_size, strict=True)):
         return f"a workgroup of {local}, the device allows {device.max_compute_work_group_size}"
-    shared = kernel.launch.shared_bytes.of(kernel.defaults)
+    shared = kernel.launch.shared_bytes.evaluate(kernel.defaults)
     if shared > device.max_compute_shared_memory_size:
         most = device.max_compute_shared_memory_size
         return f"{shared} bytes of shared memory, the device has {most}"

@@ -118,32 +118,32 @@ def host_seconds(spec: OpSpec) -> float:
     return calls + cost.flops / HOST.others + cost.bytes / HOST.bytes
 
 
-def seconds_whole(spec: OpSpec, of: Pace) -> float:
+def seconds_whole(spec: OpSpec, pace: Pace) -> float:
     """Return the predicted seconds of a kernel that computes `spec` without stages."""
-    return of.seconds(spec.op, {name: spec.types[name] for name in spec.own})
+    return pace.seconds(spec.op, {name: spec.types[name] for name in spec.own})
 
 
-def seconds(spec: OpSpec, kernel: Kernel, of: Pace) -> float:
+def seconds(spec: OpSpec, kernel: Kernel, pace: Pace) -> float:
     """Return the predicted seconds of `spec` by `kernel`, summed over its stages if any."""
     if not kernel.stages:
-        return seconds_whole(spec, of)
-    return sum(of.seconds(stage.op, operands) for stage, operands, _ in stages_of(spec, kernel))
+        return seconds_whole(spec, pace)
+    return sum(pace.seconds(stage.op, operands) for stage, operands, _ in stages_of(spec, kernel))
 
 
-def predicted(spec: OpSpec, kernel: Kernel, of: Pace) -> Prediction:
+def predicted(spec: OpSpec, kernel: Kernel, pace: Pace) -> Prediction:
     """Return the predicted time and memory of `spec` by `kernel`."""
     fixed = [name for name in spec.op.parameters if name in spec.types]
     if not kernel.stages:
         layouts = spec.chosen_layouts(kernel)
         words = sum(layouts[name].words(spec.types[name]) for name in fixed)
         alone = _bytes(spec.results[0]), frozenset(spec.shapes)
-        return Prediction(seconds_whole(spec, of), 4 * words, (alone,))
+        return Prediction(seconds_whole(spec, pace), 4 * words, (alone,))
     lowered, stages = spec.lowered(kernel), list(stages_of(spec, kernel))
     derived = [made for made in lowered.derived.values() if made.source in fixed]
     read = {name for stage in lowered.stages for name in stage.operands.values()}
     weights = sum(_bytes(TensorType(d.shape, spec.types[d.source].dtype)) for d in derived)
     weights += sum(_bytes(spec.types[name]) for name in fixed if name in read)
-    time = sum(of.seconds(stage.op, operands) for stage, operands, _ in stages)
+    time = sum(pace.seconds(stage.op, operands) for stage, operands, _ in stages)
     return Prediction(time, weights, _alive(spec, stages))
 
 

@@ -128,9 +128,9 @@ class Kernel:
                 self._check_parameters(name, values)
         self._check_launch()
 
-    def _check_place(self, operand: Operand, known: Iterable[str]) -> None:
+    def _check_place(self, operand: Operand, allowed: Iterable[str]) -> None:
         """Raise DeclarationError unless a shader can find `operand`; stages find theirs."""
-        places = () if self.stages else tuple(known)
+        places = () if self.stages else tuple(allowed)
         if len(operand.places) != bool(places) or not set(operand.places) <= set(places):
             wanted, given = " or ".join(places), " and ".join(operand.places)
             raise DeclarationError(f"expected {wanted or 'a layout alone'}, got {given or 'none'}")
@@ -218,7 +218,7 @@ class Kernel:
         """Return True for a kernel of the documents' folder, which runs only if named."""
         return self.declaration.parents[1].name == DOCUMENTS
 
-    def like(self, other: Kernel) -> bool:
+    def shares_declaration(self, other: Kernel) -> bool:
         """Return True where `other`, of another op perhaps, comes from the same declaration."""
         return (self.declaration, self.name) == (other.declaration, other.name)
 
@@ -251,9 +251,9 @@ class Kernel:
         one = self.operands.get(name) or self.operands.get(name.rstrip("0123456789") + MANY)
         return one is not None and one.subviews
 
-    def check_names(self, key: str, names: Iterable[str], known: Container[str]) -> None:
+    def check_names(self, key: str, names: Iterable[str], valid: Container[str]) -> None:
         """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""
-        if unknown := [name for name in names if name not in known]:
+        if unknown := [name for name in names if name not in valid]:
             with _said(self.declaration, self.name):
                 raise DeclarationError(f"{self.op} has no {sorted(unknown)[0]}", key)
 

@@ -40,7 +40,7 @@ def places(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class Lying:
+class OperandLayouts:
     """The operands of an operator and of its epilogue, with the layouts that are known."""
 
     op: Operator
@@ -63,14 +63,16 @@ class Lying:
         """Return the layout of each operand and of `out` when `kernel` runs."""
         known = {name: self.accepted(name, kernel) for name in kernel.layouts}
         known |= {name: (text,) for name, text in self.op.fixed_layouts().items()}
-        out = (self.taken("out", known["out"]).name,)
+        out = (self.layout_for("out", known["out"]).name,)
         for name, extent in self.extents.items():
             known[name] = out if extent == "full" else ("R",)
-        return {name: self.taken(name, known[name]) for name in (*self.own, *self.extents, "out")}
+        return {
+            name: self.layout_for(name, known[name]) for name in (*self.own, *self.extents, "out")
+        }
 
-    def taken(self, name: str, wanted: Iterable[str]) -> Layout:
-        """Return the layout of `name` for a kernel that accepts `wanted`: unchanged if accepted."""
-        shape, texts = self.shapes[name], tuple(wanted)
+    def layout_for(self, name: str, accepted: Iterable[str]) -> Layout:
+        """Return the layout of `name` for a kernel that accepts these: unchanged if it can be."""
+        shape, texts = self.shapes[name], tuple(accepted)
         if texts == (ANY,):
             return self._common(name).at(shape)
         lies = parse(self.layouts.get(name, texts[0])).at(shape)

@@ -152,7 +152,7 @@ class Quantity:
         """The names of the parameters in the expression."""
         return {factor for term in self.terms for factor in term if isinstance(factor, str)}
 
-    def of(self, parameters: Mapping[str, int]) -> int:
+    def evaluate(self, parameters: Mapping[str, int]) -> int:
         """Evaluate the expression with these values of the `parameters`."""
         return sum(prod(parameters[f] if isinstance(f, str) else f for f in t) for t in self.terms)
 
@@ -181,7 +181,7 @@ class Along:
 
     def invocations(self, sizes: Mapping[str, int], parameters: Mapping[str, int]) -> int:
         """Return the number of invocations that cover the size."""
-        return -(-sizes[self.size] // self.covered.of(parameters))
+        return -(-sizes[self.size] // self.covered.evaluate(parameters))
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Launch:
             for quantity in quantities:
                 if unknown := sorted(quantity.names - set(parameters)):
                     raise DeclarationError(f"{unknown[0]} is not one of {tuple(parameters)}", key)
-                if key in every and quantity.of(parameters) < 1:
+                if key in every and quantity.evaluate(parameters) < 1:
                     raise DeclarationError("expected at least 1 everywhere", key)
 
     @property
@@ -221,7 +221,7 @@ class Launch:
 
     def local_size(self, parameters: Mapping[str, int]) -> tuple[int, int, int]:
         """Return the invocations of a workgroup along x, y and z."""
-        x, y, z, *_ = (*(q.of(parameters) for q in self.workgroup), 1, 1, 1)
+        x, y, z, *_ = (*(q.evaluate(parameters) for q in self.workgroup), 1, 1, 1)
         return x, y, z
 
     def groups(
@@ -239,7 +239,7 @@ class Launch:
         known, found = {**parameters, **sizes}, 0
         for i, (axis, local) in enumerate(zip(self.grid, self.local_size(parameters))):
             rest = prod(one.invocations(known, parameters) for one in axis) % local
-            if rest or any(known[one.size] % one.covered.of(parameters) for one in axis):
+            if rest or any(known[one.size] % one.covered.evaluate(parameters) for one in axis):
                 found |= 1 << i
         return found
 
@@ -252,7 +252,7 @@ class Launch:
         """
         known = {**parameters, **sizes}
         axes = [along for axis in self.grid for along in axis]
-        wanted = prod(known[along.size] / along.covered.of(known) for along in axes)
+        wanted = prod(known[along.size] / along.covered.evaluate(known) for along in axes)
         turns = -(-prod(self.groups(sizes, parameters)) // processors)
         return wanted / max(turns * processors * prod(self.local_size(parameters)), 1)
 
@@ -502,10 +502,10 @@ def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `common` updated with `own`: tables by entry, operands by key."""
+def _merged(common: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `common` updated with `variant`: tables by entry, operands by key."""
     found = dict(common)
-    for key, value in own.items():
+    for key, value in variant.items():
         before = found.get(key)
         if isinstance(value, Mapping) and isinstance(before, Mapping):
             inner = key == "operands"

@@ -18,7 +18,7 @@ from glnn.kernels.codegen.expression import scalars, scalars_before
 from glnn.kernels.codegen.generated import Generated, Uniform
 from glnn.kernels.codegen.generators import GENERATORS
 from glnn.kernels.kernel import MANY, Kernel
-from glnn.kernels.layout_match import Lying, places
+from glnn.kernels.layout_match import OperandLayouts, places
 from glnn.kernels.manifest import ANY, Operand, Quantity
 from glnn.kernels.reference import computed, cost_of, results_of
 from glnn.kernels.split import Batches, Split
@@ -32,7 +32,7 @@ def expanded(
     operands: Sequence[str],
     reads: Mapping[str, str | int],
     *,
-    apart: bool = False,
+    separate_launches: bool = False,
 ) -> Kernel:
     """Return `kernel` with `operands` in the place of those declared together, as `x*`.
 
@@ -50,7 +50,7 @@ def expanded(
         names = [n for n in operands if n.startswith(stem) and n[len(stem) :].isdigit()]
         for i, name in enumerate(names):
             first = operand.binding
-            binding = first if first is None or apart else first + i
+            binding = first if first is None or separate_launches else first + i
             found[name] = replace(_fetched(operand, reads.get(name)), binding=binding)
     return replace(kernel, operands=found)
 
@@ -80,7 +80,7 @@ class OpSpec:
     """The pointwise function that is applied to the first result before it is stored."""
 
     @classmethod
-    def of(
+    def create(
         cls,
         op: Operator,
         operands: Operands,
@@ -143,21 +143,21 @@ class OpSpec:
         rounded = self.results[0].dtype is DType.float16
         return _op_spec(found.op, found.operands, found.given, found.epilogue, rounded)
 
-    def lying(self, layouts: Mapping[str, str]) -> OpSpec:
+    def with_layouts(self, layouts: Mapping[str, str]) -> OpSpec:
         """Return this spec with its operands in other layouts."""
-        return self._of(self.types, layouts)
+        return self._with(self.types, layouts)
 
     def stored(self, names: Container[str], dtype: DType = DType.float16) -> OpSpec:
         """Return this spec with the operands in `names`, `out` perhaps, stored as `dtype`."""
         given = self.types.items()
         types = {n: TensorType(one.dims, dtype) if n in names else one for n, one in given}
-        return self._of(types, self.layouts)
+        return self._with(types, self.layouts)
 
-    def _of(self, types: Mapping[str, TensorType], layouts: Mapping[str, str]) -> OpSpec:
+    def _with(self, types: Mapping[str, TensorType], layouts: Mapping[str, str]) -> OpSpec:
         """Return this spec with other types of operands, and of `out` where `types` has it."""
         operands = {name: types[name] for name in self.shapes}
         rounded = types.get("out", self.results[0]).dtype is DType.float16
-        return OpSpec.of(self.op, operands, layouts, self.epilogue, rounded=rounded)
+        return OpSpec.create(self.op, operands, layouts, self.epilogue, rounded=rounded)
 
     def resized(self, shapes: Shapes) -> OpSpec:
         """Return this spec with operands of other shapes; the epilogue's operands follow."""
@@ -168,7 +168,7 @@ class OpSpec:
             types |= {n: TensorType(s, self.types[n].dtype) for n, s in extra}
         after = {**types, "out": out}
         lie = {n: resized(t, self.shape(n), after[n].shape) for n, t in self.layouts.items()}
-        return self._of(types, lie)
+        return self._with(types, lie)
 
     def of_samples(self, count: int) -> OpSpec:
         """Return this spec with `count` samples along the batch dimension."""
@@ -297,8 +297,8 @@ class OpSpec:
         made = self.generated(kernel)
         if made is None:
             return kernel
-        apart = any(launch.operand for launch in made.launches)
-        return expanded(kernel, tuple(self.shapes), made.reads, apart=apart)
+        separate_launches = any(launch.operand for launch in made.launches)
+        return expanded(kernel, tuple(self.shapes), made.reads, separate_launches=separate_launches)
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """Return the parts in which `kernel` computes this; None where one dispatch suffices."""
@@ -318,7 +318,7 @@ class OpSpec:
             counts = found.counts if found else ()
             own = self.defines(kernel)  # which all parts must have: they run one program
             return found if all(some(n).defines(kernel) == own for n in counts) else None
-        return Split.of(kernel, self.op, self.types, device, self.extents)
+        return Split.plan(kernel, self.op, self.types, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """Return the layout of each operand and of `out` for `kernel`, whole or split."""
@@ -333,10 +333,10 @@ class OpSpec:
         return found
 
     @cached_property
-    def lies(self) -> Lying:
+    def lies(self) -> OperandLayouts:
         """The operands' layouts, and the matching of them with the layouts that kernels accept."""
         shapes = {name: one.shape for name, one in self.types.items()}
-        return Lying(self.op, self.own, shapes, self.layouts, self.extents)
+        return OperandLayouts(self.op, self.own, shapes, self.layouts, self.extents)
 
     @property
     def first_layout(self) -> str:
@@ -414,28 +414,31 @@ class OpSpecAtHand(OpSpec):
 def _op_spec(
     op: Operator,
     operands: tuple[tuple[str, TensorType], ...],
-    given: tuple[tuple[str, str], ...],
+    layouts: tuple[tuple[str, str], ...],
     epilogue: Epilogue | None,
     rounded: bool,
 ) -> OpSpec:
-    """Implement `OpSpec.of`, cached: equal arguments share one spec and what it memoizes."""
+    """Implement `OpSpec.create`, cached: equal arguments share one spec and what it memoizes."""
     names, types = epilogue.names if epilogue else (), dict(operands)
-    asked = {name: one for name, one in operands if name not in names}
-    op.check_operands(asked)
-    own = {name: asked[name] for name in op.names(len(asked)) if name in asked}  # in their order
-    results = results_of(op, own, rounded)
+    op_operands = {name: one for name, one in operands if name not in names}
+    op.check_operands(op_operands)
+    ordered = {
+        name: op_operands[name] for name in op.names(len(op_operands)) if name in op_operands
+    }  # in their order
+    results = results_of(op, ordered, rounded)
     extra = {name: types[name] for name in names if name in types}
     if epilogue:
         epilogue.check(op.name, {n: one.shape for n, one in extra.items()}, results[0].shape)
-    return OpSpec(op, tuple({**own, **extra}.items()), results, given, epilogue)
+    return OpSpec(op, tuple({**ordered, **extra}.items()), results, layouts, epilogue)
 
 
 @lru_cache(maxsize=1024)
 def _generated(
-    spec: OpSpec, generator: str, backend: str, wanted: tuple[tuple[str, ...], ...]
+    spec: OpSpec, generator: str, backend: str, accepted: tuple[tuple[str, ...], ...]
 ) -> Generated:
-    """Run the named generator on `spec`. wanted: the layouts accepted for each of its types."""
+    """Run the named generator on `spec`. accepted: the layouts accepted for each of its types."""
     layouts = {
-        name: spec.lies.taken(name, texts) for name, texts in zip(spec.types, wanted, strict=True)
+        name: spec.lies.layout_for(name, texts)
+        for name, texts in zip(spec.types, accepted, strict=True)
     }
     return GENERATORS[generator].make(spec.op, spec.types, layouts, backend)

@@ -127,9 +127,9 @@ def _finish(
     if rank == 2:
         turned = []
 
-    def finish(first: Array, own: Sequence[Array | None], *operands: Array) -> Array:
+    def finish(first: Array, operands_before: Sequence[Array | None], *operands: Array) -> Array:
         if first.size > BLOCK_SIZE:  # which are better changed in their place
-            fresh = first.flags.owndata and all(first is not array for array in own)
+            fresh = first.flags.owndata and all(first is not array for array in operands_before)
             return epilogue.evaluate(first, *operands, in_place=fresh)
         given = list(operands)
         for i in turned:

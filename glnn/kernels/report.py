@@ -75,7 +75,7 @@ class Example:
         """
         if not kernel.generate:
             name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
-            defines = {**kernel.defaults, **kernel.requires.least, **_lying(kernel)}
+            defines = {**kernel.defaults, **kernel.requires.least, **_layout_macros(kernel)}
             yield cls(name, kernel, defines, texts)
             if kernel.prologue is not None and not kernel.stages:
                 own = {**written(kernel, None, Bound()), **_prepared(kernel)}
@@ -89,7 +89,7 @@ class Example:
             return
         for name, (op, types) in GENERATORS[kernel.generate].examples().items():
             narrow = (name for name, one in types.items() if one.dtype.narrow)
-            spec = OpSpec.of(op, types, dict.fromkeys(narrow, "packed"))
+            spec = OpSpec.create(op, types, dict.fromkeys(narrow, "packed"))
             try:
                 adapted, made = spec.adapted(kernel), spec.generated(kernel)
             except UnsupportedOpError:
@@ -103,7 +103,7 @@ class Example:
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
 
 
-def _lying(kernel: Kernel) -> dict[str, int]:
+def _layout_macros(kernel: Kernel) -> dict[str, int]:
     """Return the macros by which operands are in the first of the layouts that `kernel` accepts."""
     several = ((n, texts) for n, texts in kernel.layouts.items() if len(texts) > 1)
     apart = ((n, texts) for n, texts in several if not all(parse(t).in_rows for t in texts))
@@ -187,12 +187,12 @@ def _said(kernel: Kernel, seen: Iterable[Seen]) -> list[Seen]:
     return [one for one in seen if (one.backend, one.op, one.kernel) == called]
 
 
-def _origin(kernel: Kernel, found: Kernel, device: Device) -> str:
-    """Return the origin of the parameters of `found`, for people."""
+def _origin(kernel: Kernel, fitted: Kernel, device: Device) -> str:
+    """Return the origin of the parameters of `fitted`, for people."""
     name = architecture(device.capabilities)
-    if found.defaults == kernel.defaults and name not in kernel.architectures.parameters:
+    if fitted.defaults == kernel.defaults and name not in kernel.architectures.parameters:
         return "any device"
-    return str(name) if found == kernel.for_architecture(name) else "within the limits"
+    return str(name) if fitted == kernel.for_architecture(name) else "within the limits"
 
 
 def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:

@@ -55,30 +55,30 @@ def _check_stages(kernel: Kernel, spec: OpSpec, ask: Ask) -> None:
 def _stage_lies(
     stage: Stage,
     operands: dict[str, TensorType],
-    given: dict[str, str],
+    computed_layouts: dict[str, str],
     spec: OpSpec,
     lies: Mapping[str, str],
     ask: Ask,
 ) -> str:
     """Return the layout of the result of `stage`, a stage of `spec`. Raises as `ask` does.
 
-    operands: the operands' types. given: the layouts of those that are computed. lies: the layouts
-    of all tensors known so far.
+    operands: the operands' types. computed_layouts: the layouts of those that are computed. lies:
+    the layouts of all tensors known so far.
     """
     epilogue = spec.epilogue if stage.finishes else None
     names = epilogue.names if epilogue else ()
     operands = {**operands, **{name: spec.types[name] for name in names}}
-    given = {**given, **{name: lies[name] for name in names if name in lies}}
-    own = OpSpec.of(stage.op, operands, given, epilogue)
+    computed_layouts = {**computed_layouts, **{name: lies[name] for name in names if name in lies}}
+    own = OpSpec.create(stage.op, operands, computed_layouts, epilogue)
     try:
         return own.chosen_layouts(ask(own, stage.kernel))["out"].name
     except (UnsupportedOpError, LimitError) as error:
         raise type(error)(f"{stage.name}: {error}") from None
 
 
-def names_of(asked: str) -> tuple[str, ...]:
-    """Split the comma-separated kernel names in `asked`."""
-    return tuple(name.strip() for name in asked.split(",") if name.strip())
+def names_of(names: str) -> tuple[str, ...]:
+    """Split the comma-separated kernel names in `names`."""
+    return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
 def choose(
@@ -101,7 +101,7 @@ def choose(
     kernels = kernels_for(op, backend)
     if spec.is_open and ask is not None:
         at_hand = ask(spec.hinted, name)
-        if found := _held(at_hand, spec, device, verdicts, ask):
+        if found := _generalize(at_hand, spec, device, verdicts, ask):
             return found
     if name is None:
         kernels = tuple(k for k in kernels if not k.document)
@@ -128,12 +128,12 @@ def choose(
                 kind.setdefault(str(refusal), []).append(kernel.name)
             if not isinstance(refusal, LimitError):
                 break  # other parameters change sizes alone
-    why = _listed(too_large or reasons) or "it has no kernel for it"
+    why = _join_reasons(too_large or reasons) or "it has no kernel for it"
     error = LimitError if too_large else UnsupportedOpError
     raise error(f"{op} on {dict(spec.shapes)} cannot run on {backend}: {why}")
 
 
-def _held(
+def _generalize(
     kernel: Kernel,
     spec: OpSpec,
     device: Capabilities,
@@ -155,11 +155,14 @@ def _held(
     return kernel if _refusal(kernel, spec, device, verdicts, ask) is None else None
 
 
-def why_chosen(kernel: Kernel, spec: OpSpec, asked: str | None, tuned: Tuned) -> str:
-    """Describe the kernel that `choose` gave for `spec`, and why. asked: its `name` argument."""
+def why_chosen(kernel: Kernel, spec: OpSpec, requested: str | None, tuned: Tuned) -> str:
+    """Describe the kernel that `choose` gave for `spec`, and why.
+
+    requested: its `name` argument.
+    """
     found = tuned.find(kernel.backend, spec)
     why = f"first of those that can, priority {kernel.priority}"
-    if asked is not None:
+    if requested is not None:
         why = "asked for"
     elif found is not None and found.kernel == kernel.name:
         why = "tuned"
@@ -253,17 +256,17 @@ def _sizes(spec: OpSpec, kernel: Kernel) -> dict[str, int]:
     return {**spec.meant_sizes, "accepts_layout": int(spec.fits(kernel))}
 
 
-def _fast(kernels: Iterable[Kernel], spec: OpSpec, of: Pace) -> list[Kernel]:
+def _fast(kernels: Iterable[Kernel], spec: OpSpec, rates: Pace) -> list[Kernel]:
     """Return the `kernels` that are predicted to beat a kernel without stages, fastest first."""
     able = [kernel for kernel in kernels if why_not_spec(kernel, spec) is None]
     if not able:
         return []
-    most = GAIN * seconds_whole(spec, of)
-    times = {kernel: seconds(spec, kernel, of) for kernel in able}
+    most = GAIN * seconds_whole(spec, rates)
+    times = {kernel: seconds(spec, kernel, rates) for kernel in able}
     return sorted((k for k in able if times[k] < most), key=lambda kernel: times[kernel])
 
 
-def _listed(reasons: Mapping[str, list[str]]) -> str:
+def _join_reasons(reasons: Mapping[str, list[str]]) -> str:
     """Join the reasons into one text, each after the names of the kernels that it rules out."""
     return "; ".join(
         f"{' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}: {reason}"

@@ -28,7 +28,7 @@ class Stored:
     dtype: DType
 
     @classmethod
-    def of(cls, op: Operator, name: str, layout: str, type: TensorType) -> Stored:
+    def create(cls, op: Operator, name: str, layout: str, type: TensorType) -> Stored:
         """Return the storage of the operand `name` of `op`, of this `type`, in the named layout."""
         packed = name in op.bytes and type.dtype is DType.int8
         return cls(narrowed(parse(layout)) if packed else parse(layout), type.dtype)
@@ -66,7 +66,7 @@ class Split(ABC):
         """Yield the parts in the order of the result."""
 
     @staticmethod
-    def of(
+    def plan(
         kernel: Kernel,
         op: Operator,
         types: Mapping[str, TensorType],
@@ -93,7 +93,7 @@ class Split(ABC):
         if kernel.textures or not set(kernel.launch.sizes) <= set(counted):
             return None
         most = device.max_shader_storage_block_size // 4
-        each = [(n, Stored.of(op, n, text, types[n])) for n in takes for text in takes[n]]
+        each = [(n, Stored.create(op, n, text, types[n])) for n in takes for text in takes[n]]
         given = dict(reversed(each))  # as is wanted the most, though it may lie otherwise by now
         limits = {name: _dispatched(kernel, name, counted, device) for name in ("m", "n", "batch")}
         small = all(one.words(*shapes[name]) <= most for name, one in each)
@@ -171,7 +171,7 @@ class Tiles(Split):
 
 
 def _stack(
-    given: dict[str, Stored],
+    storage: dict[str, Stored],
     sizes: dict[str, int],
     limits: dict[str, int],
     most: int,
@@ -181,20 +181,20 @@ def _stack(
     """Return the split of a batched product; None where a single matrix is too large already."""
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
     matrices = {
-        "x": given["x"].words(m, k),
-        "weight": given["weight"].words(1, n, k),
-        "out": given["out"].words(m, n),
+        "x": storage["x"].words(m, k),
+        "weight": storage["weight"].words(1, n, k),
+        "out": storage["out"].words(m, n),
     }
     if m > limits["m"] or n > limits["n"]:
         return None
     unit = lcm(*(align // gcd(align, floats) for floats in matrices.values()))
     fit = min(limits["batch"], *(most // max(floats, 1) for floats in matrices.values()))
     count = _share(batch, fit, unit)
-    return Stack(given["weight"].layout, batch, count, n, matrices, extents) if count else None
+    return Stack(storage["weight"].layout, batch, count, n, matrices, extents) if count else None
 
 
 def _tiles(
-    given: dict[str, Stored],
+    storage: dict[str, Stored],
     sizes: dict[str, int],
     limits: dict[str, int],
     most: int,
@@ -203,8 +203,8 @@ def _tiles(
 ) -> Tiles | None:
     """Return the split of a single product. extents: those of the epilogue's operands."""
     m, n, k = (sizes[name] for name in ("m", "n", "k"))
-    stored = given["weight"]
-    x_row, out_row = (max(given[o].words(1, row), 1) for o, row in (("x", k), ("out", n)))
+    stored = storage["weight"]
+    x_row, out_row = (max(storage[o].words(1, row), 1) for o, row in (("x", k), ("out", n)))
     if stored.words(n, k) <= most and n <= min(limits["n"], most):
         columns = n
     else:
@@ -230,7 +230,7 @@ def _dispatched(kernel: Kernel, size: str, sizes: dict[str, int], device: Capabi
     local = kernel.launch.local_size(kernel.defaults)
     for axis, along in enumerate(kernel.launch.grid[: kernel.launch.bounded]):
         others = prod(a.invocations(sizes, kernel.defaults) for a in along if a.size != size)
-        for covered in (a.covered.of(kernel.defaults) for a in along if a.size == size):
+        for covered in (a.covered.evaluate(kernel.defaults) for a in along if a.size == size):
             limit = device.max_compute_work_group_count[axis] * local[axis]
             most = min(most, limit // max(others, 1) * covered)
     return most
@@ -298,7 +298,7 @@ class Batches(Split):
         whole = {name: layouts[name].words(one) for name, one in types.items() if name in layouts}
         n = shapes["out"][0]
         nbytes = {
-            name: _apart(layouts[name], types[name])
+            name: _sample_bytes(layouts[name], types[name])
             for name in (*inputs, "out")
             if shapes[name][0] == n
         }
@@ -331,7 +331,7 @@ class Batches(Split):
             yield Part(ranges, dict(self.sizes(count)))
 
 
-def _apart(layout: Layout, type: TensorType) -> int:
+def _sample_bytes(layout: Layout, type: TensorType) -> int:
     """Return the bytes from one sample to the next; 0 where samples are not contiguous."""
     size = layout.number(type.dtype).itemsize
     if isinstance(layout, RowMajor):

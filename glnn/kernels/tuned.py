@@ -34,7 +34,9 @@ class TunedChoice:
     source: str
 
     @classmethod
-    def of(cls, kernel: Kernel, seconds: float, default_seconds: float | None) -> TunedChoice:
+    def from_kernel(
+        cls, kernel: Kernel, seconds: float, default_seconds: float | None
+    ) -> TunedChoice:
         """Return the choice of `kernel` with its default parameters."""
         return cls(kernel.name, kernel.defaults, seconds, default_seconds, fingerprint(kernel))
 

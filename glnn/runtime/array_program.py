@@ -68,7 +68,7 @@ class ArrayProgram:
         ]
 
     @classmethod
-    def of(cls, data: Any, words: Sequence[NDArray[np.uint32]]) -> ArrayProgram:
+    def from_data(cls, data: Any, words: Sequence[NDArray[np.uint32]]) -> ArrayProgram:
         """Return what `data` gave. words: of each constant. Raises anything where it gave none."""
         constants, calls, results, nbytes = data
         return cls(
@@ -142,11 +142,11 @@ class ArrayProgram:
         if at >= 0 and self.needs[at]:
             return f"v{at}"
         name = f"k{at}" if at >= 0 else f"c{~at}"
-        scope[name] = self.known[at]
+        scope[name] = self.constant_results[at]
         return name
 
     @cached_property
-    def known(self) -> Sequence[Array | None]:
+    def constant_results(self) -> Sequence[Array | None]:
         """The results of calls that need no sizes, None for the others, then the constants."""
         found: list[Any] = [None] * len(self.calls) + [*self.constants[::-1]]
         for i, one in enumerate(self.calls):
@@ -162,9 +162,9 @@ class ArrayProgram:
 NO_ARRAYS = ArrayProgram()
 
 
-def _constant(known: tuple[str, list[int]], words: NDArray[np.uint32]) -> Array:
+def _constant(declared: tuple[str, list[int]], words: NDArray[np.uint32]) -> Array:
     """Return an array of its own. Raises FormatError where `words` are not those of one."""
-    dtype, shape = known
+    dtype, shape = declared
     kind = np.dtype(dtype)
     nbytes = kind.itemsize * prod(shape)
     if kind.kind not in KINDS or not 0 <= nbytes <= words.nbytes < nbytes + 4:

@@ -163,14 +163,14 @@ class ShapeRange:
         within = all(one.low <= sizes.get(one.name, -1) <= one.high for one in self.symbols)
         return within and all(one.holds(sizes) for one in self.guards)
 
-    def includes(self, other: ShapeRange) -> bool:
-        """Return True where it is for all that the narrower `other` is for."""
-        if (self.shapes, self.guards) != (other.shapes, other.guards):
+    def includes(self, narrower: ShapeRange) -> bool:
+        """Return True where it is for all that `narrower` is for."""
+        if (self.shapes, self.guards) != (narrower.shapes, narrower.guards):
             return False
         bare = [
-            tuple(replace(one, low=0, high=0) for one in each.symbols) for each in (self, other)
+            tuple(replace(one, low=0, high=0) for one in each.symbols) for each in (self, narrower)
         ]
-        pairs = zip(self.symbols, other.symbols, strict=False)
+        pairs = zip(self.symbols, narrower.symbols, strict=False)
         return bare[0] == bare[1] and all(a.low <= b.low and b.high <= a.high for a, b in pairs)
 
     def data(self) -> list[Any]:
@@ -179,7 +179,7 @@ class ShapeRange:
         return [self.shapes, *domain]
 
     @classmethod
-    def of(cls, data: Any) -> ShapeRange:
+    def from_data(cls, data: Any) -> ShapeRange:
         """Return what `data` gave; any exception where it is none."""
         shapes, symbols, guards = data
         return cls(
@@ -475,7 +475,7 @@ class Executable:
         return [*(one.name for one in self.io.inputs), *changing]
 
     @classmethod
-    def of(
+    def from_data(
         cls, data: Mapping[str, Any], constants: Sequence[NDArray[np.uint32]] = ()
     ) -> Executable:
         """Return what `data` gave, from JSON of which nothing is known. Raises FormatError.
@@ -505,7 +505,7 @@ class Executable:
                 {one.name: one for one in slots},
                 {str(name): str(one) for name, one in data["aliases"].items()},
                 int(data["nbytes"]),
-                sized=ArrayProgram.of(data["sized"], constants),
+                sized=ArrayProgram.from_data(data["sized"], constants),
             )
             _ = made._numbers, made._guarded
             if any(one.is_number is not False for one in made.symbols):

@@ -100,7 +100,7 @@ class BackendChoice:
                 raise ValueError(f"{name}: expected seconds above 0, got {seconds!r}")
 
     @classmethod
-    def of(cls, seconds: Mapping[str, float], why: Mapping[str, str]) -> BackendChoice:
+    def from_seconds(cls, seconds: Mapping[str, float], why: Mapping[str, str]) -> BackendChoice:
         """Choose by the times of one run on each backend; `seconds` must not be empty.
 
         Takes the first of BACKENDS among those that are as fast as the fastest within TIE.

@@ -53,10 +53,10 @@ class Request:
         batches = {array.shape[:1] for array in self.feeds.values()}
         return not self.out and len(batches) == 1 and () not in batches
 
-    def joins(self, other: Request) -> bool:
+    def joins(self, request: Request) -> bool:
         """Return True where one run does both: samples of the same shapes, the same outputs."""
-        alike = all(a.shape[1:] == other.feeds[k].shape[1:] for k, a in self.feeds.items())
-        return alike and self.outputs == other.outputs and self.joinable and other.joinable
+        alike = all(a.shape[1:] == request.feeds[k].shape[1:] for k, a in self.feeds.items())
+        return alike and self.outputs == request.outputs and self.joinable and request.joinable
 
 
 @dataclass(frozen=True)

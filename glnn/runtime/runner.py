@@ -220,8 +220,8 @@ class Runner:
 
     performer: the backend or device that it runs on. resources: what its BufferSets share. sizes:
     of the symbols; it is bound to these at once. fixed: gives an output that no command computes,
-    as a new array. taken: bytes of device memory that it takes for these sizes, states aside. lock:
-    held by a run on a backend without a device; None is one of its own.
+    as a new array. nbytes: bytes of device memory that it takes for these sizes, states aside.
+    lock: held by a run on a backend without a device; None is one of its own.
 
     Only inside `performer.perform` can one be made. Raises DeviceError where GL meets an error, as
     where memory runs out, LimitError where a texture is too large.
@@ -235,7 +235,7 @@ class Runner:
         sizes: tuple[int, ...],
         *,
         fixed: Callable[[str, BufferSet], Array],
-        taken: int,
+        nbytes: int,
         lock: AbstractContextManager[object, bool | None] | None = None,
     ) -> None:
         self.executable, self._performer, self._resources = executable, performer, resources
@@ -256,7 +256,7 @@ class Runner:
         self._latest = BufferSet(executable, resources)
         self._latest.bind(sizes)
         self._sets = [self._latest]
-        self._taken = taken - self._nbytes
+        self._taken = nbytes - self._nbytes
         own = ref(self)  # no circle: whoever drops it gets its device memory back at once
 
         def available() -> int | None:
@@ -382,7 +382,7 @@ class Runner:
             if outputs == () and self._performer.device is not None:
                 self.begin(feeds, outputs, out)  # and wait for nothing
                 return {}
-            return self._begun(feeds, outputs, out).results()
+            return self._begin_run(feeds, outputs, out).results()
 
     def begin(
         self,
@@ -394,13 +394,13 @@ class Runner:
 
         Where as many are under way as there is room for, the first of them is waited for.
         """
-        run = self._begun(feeds, outputs, out)
+        run = self._begin_run(feeds, outputs, out)
         run.fence = self._performer.fence()
         self._runs.append(run)
         run.under_way = self._runs
         return run
 
-    def _begun(
+    def _begin_run(
         self,
         feeds: Mapping[str, Array],
         outputs: tuple[str, ...] | None,
@@ -471,10 +471,10 @@ class Runner:
         """Ask for the outputs `names` of the run in `buffers`, and return what waits for them."""
         computed = [name for name in names if name not in self._fixed]
 
-        def found(name: str) -> Array:
+        def result(name: str) -> Array:
             return self._array(self._outputs.get(name) or self._inner(name), buffers, out.get(name))
 
-        return InFlightRun(buffers, names, computed, found)
+        return InFlightRun(buffers, names, computed, result)
 
     def _array(self, output: Output, buffers: BufferSet, out: Array | None) -> Array:
         """Return an output as the run in `buffers` left it, in `out` or in a new array."""

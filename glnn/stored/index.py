@@ -69,7 +69,7 @@ class FileStamp:
             raise ValueError(f"a file is known by a path and numbers, got {self.path!r:.200}")
 
     @classmethod
-    def of(cls, path: str, status: os.stat_result) -> FileStamp:
+    def from_status(cls, path: str, status: os.stat_result) -> FileStamp:
         """Return the stamp of the file at `path`, from the result of os.stat."""
         times = status.st_mtime_ns, status.st_ctime_ns
         return cls(path, status.st_dev, status.st_ino, status.st_size, *times)
@@ -77,7 +77,7 @@ class FileStamp:
     def unchanged(self) -> bool:
         """Return True where such a file is there now."""
         try:
-            return FileStamp.of(self.path, os.stat(self.path)) == self
+            return FileStamp.from_status(self.path, os.stat(self.path)) == self
         except (OSError, ValueError):
             return False
 
@@ -86,7 +86,7 @@ def stamp_files(read: Iterable[OpenedFile]) -> tuple[FileStamp, ...] | None:
     """Return stamps of the files that were read; None where a change could go unseen."""
     found: dict[str, FileStamp] = {}
     for noted in read:
-        one = FileStamp.of(noted.path, noted.known)
+        one = FileStamp.from_status(noted.path, noted.known)
         young = max(one.modified, one.changed) > noted.at - YOUNG
         if young or found.setdefault(noted.path, one) != one:
             return None
@@ -120,7 +120,7 @@ class GlnnFiles:
     """Shaders, the user's kernels, what tuning found."""
 
     @classmethod
-    def of(cls, settings: Settings) -> GlnnFiles:
+    def from_settings(cls, settings: Settings) -> GlnnFiles:
         """Return the files that there are now."""
         others = list(_files(shaders_folder(), None))
         if settings.kernels is not None:
@@ -305,7 +305,7 @@ class Index:
         }
 
     @classmethod
-    def of(cls, data: Any) -> Index:
+    def from_data(cls, data: Any) -> Index:
         """Return the index that JSON holds. Raises ValueError where it is no index."""
         try:
             if data["form"] != FORM:
@@ -328,7 +328,7 @@ def _info(data: Any) -> TensorInfo:
 
 def _stored_plan(data: Any) -> StoredPlan:
     return StoredPlan(
-        ShapeRange.of(data["range"]),
+        ShapeRange.from_data(data["range"]),
         bool(data["small"]),
         str(data["part"]),
         tuple(StoredWeight(entry, tuple(pieces)) for entry, pieces in data["weights"]),

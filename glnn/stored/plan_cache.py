@@ -119,7 +119,7 @@ def make_runner(
         resources,
         tuple(shapes[one.input][one.axis] for one in executable.symbols),
         fixed=lambda name, buffers: np.array(fixed[name]),
-        taken=executable.nbytes,
+        nbytes=executable.nbytes,
     )
 
 
@@ -156,7 +156,7 @@ class CachePlace:
         return f"plans/{self.key}"
 
     @classmethod
-    def of(cls, source: object, options: Options, device: Device | None) -> CachePlace | None:
+    def find(cls, source: object, options: Options, device: Device | None) -> CachePlace | None:
         """Return the place of the model that `source` names; None where nothing is to be stored.
 
         device: None opens, or shares, what `options` ask for; None where that cannot be had, too.
@@ -185,7 +185,7 @@ class CachePlace:
         try:
             if not entry.check(INDEX):
                 raise DamagedError("a checksum is wrong")
-            return Index.of(json.loads(bytes(entry.part(INDEX)))), entry
+            return Index.from_data(json.loads(bytes(entry.part(INDEX)))), entry
         except Exception as error:  # whatever a file may say
             LOG.debug("%s: not used: %s", self.name, error)
             self.disk.remove(self.name)
@@ -197,7 +197,7 @@ def _open_and_stat(
 ) -> tuple[Device, GlnnFiles]:
     """Open the device and stat glnn's files, both at once, as both take long."""
     found: list[GlnnFiles] = []
-    looking = Thread(target=lambda: found.append(GlnnFiles.of(settings)), daemon=True)
+    looking = Thread(target=lambda: found.append(GlnnFiles.from_settings(settings)), daemon=True)
     try:
         looking.start()
     except RuntimeError:  # there may be no threads to be had
@@ -421,9 +421,9 @@ class PlanWriter:
         return StoredWeight(entry, pieces)
 
 
-def _same(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> bool:
+def _same(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> bool:
     """Return True where these words are equal; most that are not differ at the beginning."""
-    return np.array_equal(one[:64], other[:64]) and np.array_equal(one, other)
+    return np.array_equal(first[:64], second[:64]) and np.array_equal(first, second)
 
 
 def _interrupted() -> bool:
@@ -493,7 +493,7 @@ class StoredModel:
         entries = {name: disk.map(name) for name in {one.entry for one in stored.weights}}
         contents = [_content(entries[one.entry], one) for one in stored.weights]
         own = stored.weights[: len(data["weights"])]  # behind them the constants
-        plan = Executable.of(data, [content for _, content in contents[len(own) :]])
+        plan = Executable.from_data(data, [content for _, content in contents[len(own) :]])
         if plan.range != stored.range:
             raise DamagedError("a plan is of other shapes")
         fixed = {one.name: one.array(bytes(entry.part(one.part))) for one in stored.fixed}
@@ -568,7 +568,7 @@ class PlanCache:
 
     def find(self, source: object, options: Options) -> StoredModel | None:
         """Return what was stored of the model that `source` names or is; None if nothing was."""
-        place = CachePlace.of(source, options, None)
+        place = CachePlace.find(source, options, None)
         if place is None:
             return None
         found = place.index()
@@ -593,7 +593,7 @@ class PlanCache:
         files = stamp_files(read)
         place = self._empty.pop(options, None)
         if place is None or place.device is not device:
-            place = CachePlace.of(source, options, device)
+            place = CachePlace.find(source, options, device)
         if place is None or not place.fresh or files is None:
             return None
         return PlanWriter(place, Index(info, backend, files))

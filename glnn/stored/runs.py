@@ -44,7 +44,7 @@ class StoredRuns:
             self._stored = None
             self._plans.clear()
 
-    def _other(self) -> Executing:
+    def _fallback(self) -> Executing:
         found = self._otherwise()
         if self._stored is not None:
             self.give_up()
@@ -53,7 +53,7 @@ class StoredRuns:
     @property
     def device(self) -> Device | None:
         """See `Executing`."""
-        return self._other().device if self._stored is None else self._on.device
+        return self._fallback().device if self._stored is None else self._on.device
 
     def run(
         self,
@@ -74,23 +74,23 @@ class StoredRuns:
             return self._by_plan(feeds, lambda plan: plan.begin(feeds, names, out)) or nothing
 
         found = run_within(self._on, inside, begin) if self._usable() else None
-        return self._other().run(feeds, names, out) if found is None else found
+        return self._fallback().run(feeds, names, out) if found is None else found
 
     def perform(self, work: Callable[[], T]) -> T:
         """See `Executing`."""
-        return (self._on if self._usable() else self._other()).perform(work)
+        return (self._on if self._usable() else self._fallback()).perform(work)
 
     def begin(
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Run:
         """See `Executing`."""
         begun = self._by_plan(feeds, lambda plan: plan.begin(feeds, outputs, out))
-        return self._other().begin(feeds, outputs, out) if begun is None else begun
+        return self._fallback().begin(feeds, outputs, out) if begun is None else begun
 
     def settle(self) -> None:
         """See `Executing`."""
         if self._stored is None:
-            self._other().settle()
+            self._fallback().settle()
 
     @property
     def restored(self) -> bool:

@@ -114,7 +114,7 @@ def problem_of(
 ) -> OpSpec:
     """The problem of `op` on these arrays."""
     types = {name: TensorType.of(array) for name, array in operands.items()}
-    return OpSpec.of(op, types, layouts, epilogue, rounded=rounded)
+    return OpSpec.create(op, types, layouts, epilogue, rounded=rounded)
 
 
 def run_kernel(
@@ -151,7 +151,7 @@ def run_kernel(
     backend.device.check_always(f"{op.name} by {choice.name}")
     used = layout.words(made)
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
-    each = choice.launch.captures.of(choice.defaults)  # the last vertex captures as many
+    each = choice.launch.captures.evaluate(choice.defaults)  # the last vertex captures as many
     end = -(-used // each) * each if choice.backend == "feedback" else used
     guard = memory[end:].view(np.uint32)
     assert (guard == np.uint32(0x7FC0BEEF)).all(), "the kernel wrote past its result"
@@ -179,11 +179,11 @@ def _run_stages(
         type = TensorType.of(operands[name])
         # No kernel moves halves: the host packs their rows.
         schedule.add_input(name, type, "R4" if type.dtype is DType.float16 else "R")
-    fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
+    fixed = {name: Weight.from_array(operands[name]) for name in operands if name not in inputs}
     task = Task("whole", op, inputs, fixed, "result", "whole", choice.name, epilogue=epilogue)
     schedule.add(task)
     _see(backend, [(entry.choice, entry.spec) for entry in schedule.entries])
-    arena = Arena.of(schedule, ["result"])
+    arena = Arena.plan(schedule, ["result"])
     room = replace(arena, sizes=tuple(n + GUARD for n in arena.sizes))
     made = emit_schedule(schedule, room, Weights(backend))
     resources = Resources(backend.device, made.programs, made.weights, backend.available)

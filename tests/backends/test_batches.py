@@ -85,7 +85,7 @@ def test_in_parts(small, rng, op, shapes, epilogue) -> None:
     operands: dict[str, Any] = {name: rng(shape) for name, shape in shapes.items()}
     whole = max(np.prod(shape) for shape in shapes.values())
     assert 4 * whole > 1 << 15, "one block would hold it"
-    spec = OpSpec.of(op, shapes, {}, epilogue)
+    spec = OpSpec.create(op, shapes, {}, epilogue)
     expected = spec.compute({name: a.astype(np.float64) for name, a in operands.items()})
     assert error(evaluate(op, operands, small, epilogue=epilogue), expected) <= 1e-5
 

@@ -56,7 +56,7 @@ def test_images(backend: GlBackend, rng, channels) -> None:
     kernel, layout = IMAGES[backend.name]
     given = {f"x{i}": rng((2, c, 3, 5)) for i, c in enumerate(channels)}
     layouts = dict.fromkeys(given, layout)
-    spec = OpSpec.of(Concat(), {name: x.shape for name, x in given.items()}, layouts)
+    spec = OpSpec.create(Concat(), {name: x.shape for name, x in given.items()}, layouts)
     if kernel == "feedback_grouped" and any(c % 4 for c in channels):
         with pytest.raises(UnsupportedOpError, match="whole groups of four"):
             run(backend, Concat(), given, kernel, layouts=layouts)
@@ -77,7 +77,7 @@ def test_the_layer_takes_any_count(opened, rng, backend_name, count) -> None:
 
 
 def test_a_vertex_shader_has_sixteen_textures(opened) -> None:
-    spec = OpSpec.of(Concat(), {f"x{i}": (1, 2, 3) for i in range(17)}, {})
+    spec = OpSpec.create(Concat(), {f"x{i}": (1, 2, 3) for i in range(17)}, {})
     assert "at most 16 operands" in str(opened("feedback").why_not(spec))
     assert opened("compute").why_not(spec) is None
 
@@ -88,7 +88,7 @@ def test_a_verdict_covers_the_launches_of_all_operands(opened) -> None:
     many = 1 << 19  # numbers, in whole groups
 
     def cut(*sizes: int) -> int:
-        spec = OpSpec.of(Concat(0), {f"x{i}": (size,) for i, size in enumerate(sizes)}, {})
+        spec = OpSpec.create(Concat(0), {f"x{i}": (size,) for i, size in enumerate(sizes)}, {})
         kernel = backend.choose(spec)
         assert kernel.name == "pieces"
         return backend.cut_axes(kernel, spec)

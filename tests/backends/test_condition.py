@@ -50,7 +50,7 @@ def examined(backend, monkeypatch, tmp_path) -> GlBackend:
 @pytest.mark.parametrize("name", SMALL)
 def test_no_kernel_is_refused_for_terms_that_cancel(examined, name) -> None:
     op, shapes = SMALL[name]
-    assert examined_problems(examined, [OpSpec.of(op, shapes, {})]) == []
+    assert examined_problems(examined, [OpSpec.create(op, shapes, {})]) == []
 
 
 @pytest.mark.parametrize("op", sorted(PROBLEMS))
@@ -62,7 +62,7 @@ def test_no_kernel_is_refused_at_small_shapes(examined, op) -> None:
 @pytest.mark.parametrize("seed", range(9))
 def test_the_condition_is_that_of_the_terms(seed) -> None:
     """Of a product of one result, the norm of its terms over the result, in float64."""
-    spec = OpSpec.of(Matmul(), {"x": (1, 96), "weight": (1, 96)}, {})
+    spec = OpSpec.create(Matmul(), {"x": (1, 96), "weight": (1, 96)}, {})
     for one in [ReferenceCase.of(spec, spoiled=False, whole=True, seed=seed)]:
         terms = one.operands["x"].astype("f8") * one.operands["weight"]
         expected = max(1.0, np.sqrt(np.square(terms).sum()) / abs(terms.sum()))
@@ -101,7 +101,7 @@ def _first_lost(numbers: np.ndarray) -> None:
 @pytest.mark.parametrize("name", ["pool", "ceil", "padded", "convolution", "product", "mean"])
 def test_kernels_that_are_wrong_at_small_sizes_are_found(examined, monkeypatch, name, change):
     op, shapes = SMALL[name]
-    spec = OpSpec.of(op, shapes, {})
+    spec = OpSpec.create(op, shapes, {})
     chosen = examined.choose(spec)
     if chosen.stages:
         pytest.skip("its stages are examined")
@@ -131,7 +131,7 @@ def test_a_kernel_that_is_wrong_once_is_looked_at_again(examined, rng, monkeypat
         looks += 1
         numbers *= np.float32(1.01 if looks == 2 else 1)
 
-    spec = OpSpec.of(*SMALL["pool"], {})
+    spec = OpSpec.create(*SMALL["pool"], {})
     chosen = examined.choose(spec)
     _changed(monkeypatch, once)
     assert not examined.examine([(chosen, spec)]) and looks > 2
@@ -175,7 +175,7 @@ def test_a_reference_of_float32_that_is_off_refuses_nothing(examined, monkeypatc
         return replace(known, result=known.result * np.float32(1.01)) if known.quick else known
 
     monkeypatch.setattr(ReferenceCase, "of", classmethod(off))
-    spec = OpSpec.of(op, shapes, {})
+    spec = OpSpec.create(op, shapes, {})
     assert not examined.examine([(examined.choose(spec), spec)])
     assert exact.count(True) == exact.count(False) > 0
 
@@ -195,6 +195,6 @@ def test_less_than_what_is_allowed_is_seen(examined, monkeypatch) -> None:
 
     monkeypatch.setattr(ReferenceCase, "of", classmethod(noted))
     _changed(monkeypatch, off)
-    spec = OpSpec.of(Matmul(), {"x": (5, 96), "weight": (7, 96)}, {})
+    spec = OpSpec.create(Matmul(), {"x": (5, 96), "weight": (7, 96)}, {})
     examined.examine([(examined.choose(spec), spec)])
     assert True in exact

@@ -39,7 +39,7 @@ def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
         stores[name].set(array)
     out = Buffer((13, 9), parse("R4"))
     shapes = {name: array.shape for name, array in arrays.items()}
-    spec = OpSpec.of(Matmul(), shapes, {}, finish(bias=True, activation="relu"))
+    spec = OpSpec.create(Matmul(), shapes, {}, finish(bias=True, activation="relu"))
     backend.prepare(kernel, spec, stores, out)()
     expected = oracle.matmul(arrays["x"], arrays["weight"], arrays["e1"], function="relu")
     assert oracle.error(out.pull(), expected) < 1e-5

@@ -64,7 +64,7 @@ def test_several_functions_and_operands(opened, rng, name, op, kernel) -> None:
         plain = oracle.conv2d(*operands.values())
     given = {**operands, "e1": rng((7,)), "e2": rng((7,)), "e3": rng((1,))}
     shapes = {key: array.shape for key, array in given.items()}
-    if reason := backend.why_not(OpSpec.of(made, shapes, {}, SEVERAL), kernel):
+    if reason := backend.why_not(OpSpec.create(made, shapes, {}, SEVERAL), kernel):
         assert "its epilogue has 3 operands, of 4 storage blocks" in reason
         with pytest.raises(UnsupportedOpError, match="storage blocks"):
             evaluate(made, given, backend, kernel, SEVERAL)
@@ -78,7 +78,7 @@ def test_a_function_that_is_added_by_one_row(opened, rng, monkeypatch, name) -> 
     """It needs nothing else; kernels that do not use it are the programs that they were."""
     backend = name if name == "cpu" else opened(name)
     shapes = {"x": (5, 7), "weight": (3, 7)}
-    biased = OpSpec.of(Matmul(), {**shapes, "e1": (3,)}, {}, BIASED)
+    biased = OpSpec.create(Matmul(), {**shapes, "e1": (3,)}, {}, BIASED)
     kernel = next(k for k in kernels_for("matmul", "compute") if k.name == "blocked")
     before = fingerprint(kernel)
     row = Function("quartic", 1, lambda x: x**4 - x, "a * a * (a * a) - a")
@@ -90,7 +90,7 @@ def test_a_function_that_is_added_by_one_row(opened, rng, monkeypatch, name) -> 
     assert oracle.error(got, plain**4 - plain) <= TOLERANCE
     if not isinstance(backend, str):
         offers = backend.device.capabilities
-        made = OpSpec.of(Matmul(), shapes, {}, quartic)
+        made = OpSpec.create(Matmul(), shapes, {}, quartic)
         other = Function("quartic", 1, row.numpy, "a * a * a * a - a")
 
         def key(spec: OpSpec) -> str:
@@ -128,4 +128,4 @@ def test_one_operand_may_lie_in_the_results_memory(opened, rng) -> None:
     three = epilogue.then(SUMMED)
     shapes = {**{key: array.shape for key, array in given.items()}, "e3": (9, 7)}
     says = "its epilogue has 3 operands, of 4 storage blocks 3 are taken"
-    assert says in (backend.why_not(OpSpec.of(Matmul(), shapes, {}, three), "blocked") or "")
+    assert says in (backend.why_not(OpSpec.create(Matmul(), shapes, {}, three), "blocked") or "")

@@ -144,7 +144,7 @@ def looks(monkeypatch) -> list[bool]:
 
 def test_launches_that_grow_are_seen_once(examined, looks) -> None:
     """The largest comes first, and it covers the others."""
-    specs = [OpSpec.of(SIGMOID, {"x0": (rows, 64)}, {}) for rows in (64, 640, 128)]
+    specs = [OpSpec.create(SIGMOID, {"x0": (rows, 64)}, {}) for rows in (64, 640, 128)]
     assert not examined.examine([(examined.choose(one), one) for one in specs])
     assert looks == [True, False]
 
@@ -159,7 +159,7 @@ def test_sums_of_several_lengths_are_seen_in_one_large_launch(examined, looks) -
     """Each length is seen with few results; how large a launch may be depends on the program."""
     name = "cross_rm_rm" if examined.name == "compute" else "feedback"
     shapes = [{"x": (rows, k), "weight": (64, k)} for rows, k in ((320, 512), (640, 128), (64, 96))]
-    specs = [OpSpec.of(Matmul(), one, {}) for one in shapes]
+    specs = [OpSpec.create(Matmul(), one, {}) for one in shapes]
     assert not examined.examine([(examined.choose(one, name), one) for one in specs])
     assert looks == [True, False, True]
     assert len(examined.verdicts.found) == 2
@@ -168,7 +168,7 @@ def test_sums_of_several_lengths_are_seen_in_one_large_launch(examined, looks) -
 def test_depthwise_convolutions_of_any_channels_are_one_program(examined) -> None:
     name = "depthwise" if examined.name == "compute" else "feedback_depthwise"
     for c in (32, 64):
-        spec = OpSpec.of(Conv2d(groups=c), {"x": (1, c, 9, 9), "weight": (c, 1, 3, 3)}, {})
+        spec = OpSpec.create(Conv2d(groups=c), {"x": (1, c, 9, 9), "weight": (c, 1, 3, 3)}, {})
         assert not examined.examine([(examined.choose(spec, name), spec)])
     assert len(examined.verdicts.found) == 1
 
@@ -214,7 +214,7 @@ def test_what_is_always_wrong_is_not_used(examined, rng, monkeypatch) -> None:
 def test_another_kernel_stands_in(examined, rng, monkeypatch) -> None:
     op, operands, expected = gemm(rng)
     shapes = {name: array.shape for name, array in operands.items()}
-    first = examined.choose(OpSpec.of(op, shapes, {}))
+    first = examined.choose(OpSpec.create(op, shapes, {}))
     compile = examined.compile
 
     def wrong(source: Source) -> Program:
@@ -227,7 +227,7 @@ def test_another_kernel_stands_in(examined, rng, monkeypatch) -> None:
     monkeypatch.setattr(examined, "compile", wrong)
     monkeypatch.setattr(examined.device, "programs", {})
     assert error(evaluate(op, operands, examined), expected) <= 1e-5
-    assert "are wrong" in str(examined.why_not(OpSpec.of(op, shapes, {}), first.name))
+    assert "are wrong" in str(examined.why_not(OpSpec.create(op, shapes, {}), first.name))
 
 
 @pytest.mark.parametrize("kernel", SHADERS, ids=[f"{k.op}-{k.name}" for k in SHADERS])
@@ -243,7 +243,7 @@ def test_what_is_right_is_used(opened, kernel, monkeypatch, tmp_path) -> None:
         pytest.skip(reason)
     seen = 0
     for op, shapes, *rest in PROBLEMS[kernel.op]:
-        spec = OpSpec.of(op, shapes, {}, *rest)
+        spec = OpSpec.create(op, shapes, {}, *rest)
         one = taken(kernel, spec)
         if one and why_not_device(one, offers) is None:  # with the bindings of its operands
             backend.examine([(one, spec)])
@@ -285,7 +285,7 @@ def test_the_sign_of_packed_bytes_is_among_what_is_seen(examined, monkeypatch) -
     monkeypatch.setattr(examined, "compile", losing)
     monkeypatch.setattr(examined.device, "programs", {})
     bytes = TensorType((5,), DType.int8)
-    spec = OpSpec.of(Pointwise(Arg(0)), {"x0": bytes}, {"x0": "packed"})
+    spec = OpSpec.create(Pointwise(Arg(0)), {"x0": bytes}, {"x0": "packed"})
     assert examined.examine([(examined.choose(spec), spec)])
     with pytest.raises(UnsupportedOpError, match="are wrong"):
         examined.choose(spec)
@@ -419,7 +419,7 @@ def test_a_driver_that_does_nothing(examined, rng, monkeypatch, name) -> None:
     monkeypatch.setattr(Program, "dispatch", lambda *_: None)
     monkeypatch.setattr(Program, "capture", lambda *_: None)
     for op, shapes, *rest in PROBLEMS[name]:
-        spec = OpSpec.of(op, shapes, {}, *rest)
+        spec = OpSpec.create(op, shapes, {}, *rest)
         if op.samples:
             one = {k: (1, *shapes[k][1:]) if k in spec.along else shapes[k] for k in shapes}
             spec = spec.resized(one)
@@ -506,7 +506,7 @@ def test_the_last_of_each_draw_is_lost(examined, rng, monkeypatch) -> None:
 def test_a_context_that_is_reset_while_a_kernel_is_seen(examined, rng, monkeypatch) -> None:
     op, operands, _ = gemm(rng)
     shapes = {name: array.shape for name, array in operands.items()}
-    chosen = examined.choose(OpSpec.of(op, shapes, {}))
+    chosen = examined.choose(OpSpec.create(op, shapes, {}))
 
     def reset(*_):
         monkeypatch.setattr(examined.device, "lost", "reset")
@@ -516,7 +516,7 @@ def test_a_context_that_is_reset_while_a_kernel_is_seen(examined, rng, monkeypat
     monkeypatch.setattr(Program, "capture", reset)
     with pytest.raises(DeviceError, match="reset"):
         evaluate(op, operands, examined)
-    assert examined.choose(OpSpec.of(op, shapes, {})).name != chosen.name
+    assert examined.choose(OpSpec.create(op, shapes, {})).name != chosen.name
 
 
 def test_trust_leaves_it_out(examined, backend, rng, monkeypatch, lossy) -> None:

@@ -108,7 +108,7 @@ FAULTS = [
 @pytest.mark.parametrize("spoil", FAULTS, ids=lambda f: f.__name__.strip("_"))
 def test_what_is_wrong_with_a_large_result_is_found(examined, monkeypatch, spoil) -> None:
     """Launches in parts are right: that is what is made of it from then on."""
-    spec = OpSpec.of(SIGMOID, {"x0": (ROWS, COLUMNS)}, {})
+    spec = OpSpec.create(SIGMOID, {"x0": (ROWS, COLUMNS)}, {})
     chosen = examined.choose(spec)
     key = verdict_key(chosen, spec, examined.device.capabilities)
     assert not examined.examine([(chosen, spec)])
@@ -125,7 +125,7 @@ def test_where_large_results_begin_to_be_wrong(examined, monkeypatch, first) -> 
     def spoil(numbers: np.ndarray) -> None:
         numbers[first:] = -7
 
-    spec = OpSpec.of(SIGMOID, {"x0": (ROWS, COLUMNS)}, {})
+    spec = OpSpec.create(SIGMOID, {"x0": (ROWS, COLUMNS)}, {})
     chosen = examined.choose(spec)
     _spoiled(monkeypatch, spoil)
     assert not examined.examine([(chosen, spec)])
@@ -139,7 +139,7 @@ def test_a_stack_of_large_matrices(examined, rng, monkeypatch) -> None:
     """Of each matrix few rows are known: what is wrong in one of them is found."""
     if examined.name == "feedback" and examined.device.capabilities.software == "softpipe":
         pytest.skip("its draws of more than 4,096 vertices are wrong before, too")
-    spec = OpSpec.of(Matmul(), {"x": (36 * 2000, 20), "weight": (36, 64, 20)}, {})
+    spec = OpSpec.create(Matmul(), {"x": (36 * 2000, 20), "weight": (36, 64, 20)}, {})
     chosen = examined.choose(spec)
     key = verdict_key(chosen, spec, examined.device.capabilities)
     assert not examined.examine([(chosen, spec)])
@@ -158,7 +158,7 @@ def test_winograd_of_many_images(examined, monkeypatch) -> None:
     if examined.name == "feedback":
         pytest.skip("it has kernels of its own, of the same op")
     op = WinogradInput(4, (1, 1, 1, 1))
-    spec = OpSpec.of(op, {"x": (40, 8, 56, 56)}, {"x": "nhwC4c"})
+    spec = OpSpec.create(op, {"x": (40, 8, 56, 56)}, {"x": "nhwC4c"})
     chosen = examined.choose(spec)
     reference = WinogradInput.compute
     images: list[int] = []
@@ -184,7 +184,7 @@ def test_little_is_read_and_little_memory_taken(examined, monkeypatch, rows) -> 
         return read_into(self, buffer, size, **more)
 
     monkeypatch.setattr(moderngl.Buffer, "read_into", counted)
-    spec = OpSpec.of(SIGMOID, {"x0": (rows, COLUMNS)}, {})
+    spec = OpSpec.create(SIGMOID, {"x0": (rows, COLUMNS)}, {})
     chosen = examined.choose(spec)
     tracemalloc.start()
     try:

@@ -84,7 +84,7 @@ def test_who_takes_none_says_so(opened, name, op) -> None:
             {"x": (1, 8, 9, 9), "weight": TensorType((8, 8, 3, 3), DType.int8)},
         ),
     }
-    spec = OpSpec.of(*of[op], {})
+    spec = OpSpec.create(*of[op], {})
     without = [k.name for k in kernels_for(op, name) if not k.int8_operands and not k.generate]
     assert without
     reasons = [backend.why_not(spec, kernel) for kernel in without]

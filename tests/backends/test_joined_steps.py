@@ -122,7 +122,7 @@ def test_results_agree(opened, name, block) -> None:
         assert oracle.error(result(plan, x), expected) <= 1e-5
     blocks = backend.device.capabilities.max_compute_shader_storage_blocks
     known = spared if blocks > 4 else FOUR[block]
-    product = OpSpec.of(Matmul(), {"x": (64, 64), "weight": (64, 64)}, {})
+    product = OpSpec.create(Matmul(), {"x": (64, 64), "weight": (64, 64)}, {})
     if name == "compute" and backend.choose(product).name == "fetched":
         known = TEXELS[block]
     fewer = {"compute": known, "feedback": 0}[name]

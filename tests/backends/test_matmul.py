@@ -86,7 +86,7 @@ def test_products_in_float16(opened, rng, kernel, dtype) -> None:
 @pytest.mark.parametrize("name", ["compute", "feedback"])
 def test_what_takes_no_halves_is_refused(opened, name) -> None:
     backend = opened(name)
-    halves = OpSpec.of(Matmul(), {"x": (3, 5), "weight": TensorType((7, 5), DType.float16)}, {})
+    halves = OpSpec.create(Matmul(), {"x": (3, 5), "weight": TensorType((7, 5), DType.float16)}, {})
     assert "weight" in backend.choose(halves).fp16_operands
     document = {"compute": "scalar_nn", "feedback": "cronin_ab"}[name]
     with pytest.raises(UnsupportedOpError, match=f"{document}.*it takes no float16 as weight"):
@@ -101,7 +101,7 @@ def test_batches(opened, rng, name, kernel, batch, m, n, k) -> None:
     operands = {"x": x, "weight": weight, "e1": bias, "e2": c}
     epilogue = EPILOGUES[2][0]
     shapes = {key: v.shape for key, v in operands.items()}
-    reason = backend.why_not(OpSpec.of(Matmul(), shapes, {}, epilogue), kernel)
+    reason = backend.why_not(OpSpec.create(Matmul(), shapes, {}, epilogue), kernel)
     if reason is not None:
         known = ("no stack of them", "invocations", "texture buffers")
         assert any(words in reason for words in known)
@@ -160,8 +160,8 @@ def test_empty_operands(opened, backend_name) -> None:
 
 def test_few_results_of_a_long_sum_are_split_along_k(opened) -> None:
     backend = opened("compute")
-    small = backend.choose(OpSpec.of(Matmul(), {"x": (100, 400), "weight": (120, 400)}, {}))
-    large = backend.choose(OpSpec.of(Matmul(), {"x": (1000, 400), "weight": (1200, 400)}, {}))
+    small = backend.choose(OpSpec.create(Matmul(), {"x": (100, 400), "weight": (120, 400)}, {}))
+    large = backend.choose(OpSpec.create(Matmul(), {"x": (1000, 400), "weight": (1200, 400)}, {}))
     if architecture(backend.device.capabilities) == "llvmpipe":  # shared memory is slow there
         assert small.name == large.name and small.name in ("blocked", "fetched")
         return
@@ -216,7 +216,7 @@ def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kerne
     operands = {"x": rng((m, k)), "weight": rng((n, k)), "e1": rng((n,)), "e2": rng((m, n))}
     epilogue = EPILOGUES[2][0]
     shapes = {key: v.shape for key, v in operands.items()}
-    reason = small_blocks.why_not(OpSpec.of(Matmul(), shapes, {}, epilogue), kernel)
+    reason = small_blocks.why_not(OpSpec.create(Matmul(), shapes, {}, epilogue), kernel)
     if reason is not None:
         known = ("a storage block has 16384", "shared", "invocations", "texture buffers")
         assert any(words in reason for words in known)
@@ -245,10 +245,10 @@ def test_the_default_splits_what_a_storage_block_does_not_hold(small_blocks, rng
 
 def test_a_row_that_exceeds_a_storage_block_is_refused_before_gl_is_asked(small_blocks) -> None:
     shapes = {"x": (2, 4097), "weight": (1, 4097)}
-    reason = small_blocks.why_not(OpSpec.of(Matmul(), shapes, {}), "blocked")
+    reason = small_blocks.why_not(OpSpec.create(Matmul(), shapes, {}), "blocked")
     assert reason is not None and "a storage block has" in reason
     with pytest.raises(LimitError):
-        small_blocks.choose(OpSpec.of(Matmul(), shapes, {}), "blocked")
+        small_blocks.choose(OpSpec.create(Matmul(), shapes, {}), "blocked")
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])
@@ -262,7 +262,7 @@ def test_large_operands_are_reordered_on_the_device(
     a, b = rng((257, 301)), rng((301, 259))  # large enough for it
     if kernel and (
         reason := backend.why_not(
-            OpSpec.of(Matmul(), {"x": a.shape, "weight": b.T.shape}, {}), kernel
+            OpSpec.create(Matmul(), {"x": a.shape, "weight": b.T.shape}, {}), kernel
         )
     ):
         pytest.skip(reason)
@@ -286,14 +286,14 @@ def test_a_verdict_covers_the_last_part_of_a_split(small_blocks) -> None:
     """Which is cut short along axes along which the first parts may be whole groups."""
     backend, offers = small_blocks, small_blocks.device.capabilities
     shapes = {"x": (257, 64), "weight": (64, 64)}
-    spec, more = OpSpec.of(Matmul(), shapes, {}), 0
+    spec, more = OpSpec.create(Matmul(), shapes, {}), 0
     for kernel in kernels_for("matmul", "compute"):
         split = spec.split(kernel, offers)
         if split is None or backend.why_not(spec, kernel.name) is not None:
             continue
         parts = [part.sizes for part in split.parts(shapes)]
         alone = [
-            backend.cut_axes(kernel, OpSpec.of(Matmul(), {"x": (m, 64), "weight": (n, 64)}, {}))
+            backend.cut_axes(kernel, OpSpec.create(Matmul(), {"x": (m, 64), "weight": (n, 64)}, {}))
             for m, n in ((part["m"], part["n"]) for part in parts)
         ]
         assert backend.cut_axes(kernel, spec) == reduce(or_, alone)
@@ -366,7 +366,7 @@ def test_the_feedback_kernel_that_is_taken(opened) -> None:
     backend = opened("feedback")
 
     def taken(m: int, n: int, k: int) -> str:
-        return backend.choose(OpSpec.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})).name
+        return backend.choose(OpSpec.create(Matmul(), {"x": (m, k), "weight": (n, k)}, {})).name
 
     assert taken(1, 4096, 25088) == "feedback_split"
     assert taken(1, 10, 84) == "feedback"
@@ -387,7 +387,7 @@ def small_textures(opened) -> Iterator[GlBackend]:
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 def test_operands_larger_than_a_texture_lie_in_layers(small_textures, rng) -> None:
     x, weight = rng((1, 4100)), rng((4100, 4100))  # 2049 x 2050 texels
-    spec = OpSpec.of(Matmul(), {"x": x.shape, "weight": weight.shape}, {})
+    spec = OpSpec.create(Matmul(), {"x": x.shape, "weight": weight.shape}, {})
     choice = small_textures.choose(spec, "feedback")
     assert small_textures.reads(choice, spec) == {
         "x": "sampler2D",

@@ -33,7 +33,11 @@ def several() -> list[Kernel]:
     for kernel in library():
         lists = kernel.layouts.get("weight", ()), kernel.layouts.get("x", ())
         if kernel.op in ("matmul", "matmul_parts") and not kernel.stages and len(lists[0]) > 1:
-            key = kernel.path, tuple(kernel.bindings), kernel.launch.captures.of(kernel.defaults)
+            key = (
+                kernel.path,
+                tuple(kernel.bindings),
+                kernel.launch.captures.evaluate(kernel.defaults),
+            )
             found.setdefault(key, kernel)
     return list(found.values())
 
@@ -81,7 +85,7 @@ def test_stacks_of_any_layout(opened, rng, kernel, weight) -> None:
     backend = opened(kernel.backend)
     for batch, m, n, k in STACKS:
         x, stack = rng((batch * m, k)), rng((batch, n, k))
-        spec = OpSpec.of(Matmul(), {"x": x.shape, "weight": stack.shape}, {"weight": weight})
+        spec = OpSpec.create(Matmul(), {"x": x.shape, "weight": stack.shape}, {"weight": weight})
         if taken(kernel, spec) is None:
             pytest.skip("no stack of them")
         if backend.why_not(spec, kernel.name):
@@ -172,8 +176,8 @@ def test_a_layers_training_is_right(opened, rng, name, batch, inner, outer) -> N
 def test_what_would_reorder_changing_weights_is_not_preferred(opened) -> None:
     """Weights in columns are not given to the kernel of few rows, which wants them in rows."""
     backend, shapes = opened("compute"), {"x": (2, 784), "weight": (512, 784)}
-    rows = backend.choose(OpSpec.of(Matmul(), shapes, {"x": "R", "weight": "R"}))
+    rows = backend.choose(OpSpec.create(Matmul(), shapes, {"x": "R", "weight": "R"}))
     assert rows.name in ("matvec", "matvec_fetched")  # as the device suits
-    columns = backend.choose(OpSpec.of(Matmul(), shapes, {"x": "R", "weight": "C"}))
+    columns = backend.choose(OpSpec.create(Matmul(), shapes, {"x": "R", "weight": "C"}))
     assert "C" in columns.layouts["weight"]
-    assert backend.choose(OpSpec.of(Matmul(), shapes, {"x": "R"})).name == rows.name
+    assert backend.choose(OpSpec.create(Matmul(), shapes, {"x": "R"})).name == rows.name

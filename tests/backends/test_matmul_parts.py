@@ -67,7 +67,7 @@ def test_every_kernel_is_tried() -> None:
 
 
 def test_a_transposed_operand_takes_one_number_a_vertex(opened) -> None:
-    spec = OpSpec.of(MatmulParts(4, TRANSPOSED), {"x": (3, 8), "weight": (5, 8)}, {})
+    spec = OpSpec.create(MatmulParts(4, TRANSPOSED), {"x": (3, 8), "weight": (5, 8)}, {})
     with pytest.raises(UnsupportedOpError, match="cronin_atb: WIDTH is 2, it needs 1"):
         opened("feedback").choose(spec, "cronin_atb")
 

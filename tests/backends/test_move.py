@@ -97,7 +97,7 @@ def test_any_dtype_exactly(backend: GlBackend, dtype) -> None:
 
 def test_what_turns_matrices_goes_by_tiles(opened) -> None:
     def kernel(op: Transpose, *shape: int) -> str:
-        return opened("compute").choose(OpSpec.of(op, {"x": shape}, {})).name
+        return opened("compute").choose(OpSpec.create(op, {"x": shape}, {})).name
 
     assert kernel(Transpose((1, 0)), 64, 64) == "tiles"
     assert kernel(Transpose((1, 0)), 64, 3) == "words"

@@ -113,7 +113,7 @@ def test_a_kernel_is_added_changed_and_removed_while_python_runs(
     assert reload() == (found(),) and right() == "scalar"
     assert reload() == ()
     before, was = found(), fingerprint(found())
-    choice = TunedChoice.of(before, 1.0, None)
+    choice = TunedChoice.from_kernel(before, 1.0, None)
     assert choice.made(found()) is not None
     write(mine, WRONG, first)
     assert fingerprint(found()) == was  # until it is read again

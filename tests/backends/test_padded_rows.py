@@ -24,10 +24,10 @@ OPS = [
 def test_padded_rows_are_taken_as_they_come(backend, rng, asked) -> None:
     op, shapes, *rest = asked
     epilogue = rest[0] if rest else None
-    spec = OpSpec.of(op, shapes, {}, epilogue)
+    spec = OpSpec.create(op, shapes, {}, epilogue)
     operands = numbers(rng, spec)
     given = dict.fromkeys((n for n in spec.own if n not in op.parameters), "R4")
-    spec = spec.lying(given)
+    spec = spec.with_layouts(given)
     expected, ran = spec.compute(precise(operands)), []
     for kernel in kernels_for(op.name, backend.name):
         if kernel.stages or backend.why_not(spec, kernel.name):

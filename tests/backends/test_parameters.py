@@ -45,7 +45,7 @@ def computed(backend: GlBackend, rng, kernel: Kernel, turn: int) -> int:
     ran, specs = 0, PROBLEMS[kernel.op]
     for place in range(len(specs)):
         op, shapes, *rest = specs[(turn + place) % len(specs)]
-        spec = OpSpec.of(op, shapes, {}, *rest)
+        spec = OpSpec.create(op, shapes, {}, *rest)
         if (one := taken(kernel, spec)) is None:
             continue
         operands = numbers(rng, spec)

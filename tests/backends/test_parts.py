@@ -44,7 +44,7 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
         type(backend), "part", lambda self, k, p: max(prod(self.launch_size(k, p)) * 2 // 5, 1)
     )
     for op, shapes, *rest in PROBLEMS[kernel.op]:
-        spec = OpSpec.of(op, shapes, {}, *rest)
+        spec = OpSpec.create(op, shapes, {}, *rest)
         one = taken(kernel, spec)
         if one is None or why_not_device(one, offers) is not None:  # with its operands' bindings
             continue
@@ -108,20 +108,20 @@ def test_what_would_take_long_goes_in_parts(backend, rng, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "1e-4")  # 0.4 million operations at the slowest pace
     op, operands = Matmul(), {"x": rng((150, 64)), "weight": rng((200, 64))}
     shapes = {name: array.shape for name, array in operands.items()}
-    kernel = other.choose(OpSpec.of(op, shapes, {}))
-    spec = OpSpec.of(op, shapes, {})
+    kernel = other.choose(OpSpec.create(op, shapes, {}))
+    spec = OpSpec.create(op, shapes, {})
     whole = prod(other.launch_size(kernel, spec))
     sizes = _launches(other, monkeypatch)
     got = run_kernel(other, op, operands, kernel)
     assert len(sizes) > 3 and max(sizes) < whole and sum(sizes) == whole
     assert error(got, operands["x"].astype("f8") @ operands["weight"].T) <= 1e-5
-    assert other.part(kernel, OpSpec.of(op, {"x": (3, 8), "weight": (5, 8)}, {})) is None
+    assert other.part(kernel, OpSpec.create(op, {"x": (3, 8), "weight": (5, 8)}, {})) is None
 
 
 def test_a_pace_that_was_measured_tells_how_long_it_takes(backend, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "1e-4")
     op, shapes = Matmul(), {"x": (150, 64), "weight": (200, 64)}
-    kernel, spec = other.choose(OpSpec.of(op, shapes, {})), OpSpec.of(op, shapes, {})
+    kernel, spec = other.choose(OpSpec.create(op, shapes, {})), OpSpec.create(op, shapes, {})
     assert other.part(kernel, spec) is not None
     monkeypatch.setattr(other.verdicts, "find", lambda *_: Verdict(pace=1e12))
     assert other.part(kernel, spec) is None
@@ -143,5 +143,7 @@ def test_a_launch_that_is_no_time(text) -> None:
 def test_a_launch_of_any_length(backend, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "0")
     op, shapes = Pointwise(call("sigmoid", Arg(0))), {"x0": (1000, 1000)}
-    spec = OpSpec.of(op, shapes, {})
-    assert not other.watched and other.part(other.choose(OpSpec.of(op, shapes, {})), spec) is None
+    spec = OpSpec.create(op, shapes, {})
+    assert (
+        not other.watched and other.part(other.choose(OpSpec.create(op, shapes, {})), spec) is None
+    )

@@ -113,7 +113,7 @@ def test_any_number_of_lanes(opened, rng, lanes) -> None:
         op = Perceptron(widths, (*GATE, GATE[0])[: len(widths)])
         given, correct = operands(rng, op, *shape)
         types = {name: array.shape for name, array in given.items()}
-        got = run_kernel(backend, op, given, OpSpec.of(op, types, {}).adapted(choice))
+        got = run_kernel(backend, op, given, OpSpec.create(op, types, {}).adapted(choice))
         assert oracle.error(got, correct) <= TOLERANCE
 
 
@@ -138,7 +138,7 @@ def test_more_hidden_numbers_than_there_is_room_for(opened, rng, widths, room) -
 )
 def test_operands_must_fit(shapes) -> None:
     with pytest.raises(ShapeError, match="perceptron: "):
-        OpSpec.of(Perceptron((5, 7), GATE), shapes, {})
+        OpSpec.create(Perceptron((5, 7), GATE), shapes, {})
 
 
 def test_its_functions_are_of_one_sum() -> None:

@@ -98,7 +98,7 @@ def test_as_many_operands_as_the_device_binds(backend: GlBackend) -> None:
         op = Pointwise(call("add", total, Arg(most)))
         many = {f"x{i}": (2, 2) for i in range(offers.max_compute_shader_storage_blocks)}
         with pytest.raises(GlnnError, match="storage blocks, the device has") as caught:
-            backend.choose(OpSpec.of(op, many, {}))
+            backend.choose(OpSpec.create(op, many, {}))
         assert str(most + 2) in str(caught.value)
 
 
@@ -153,7 +153,7 @@ def test_documented_biases(opened, kernel, shape, wide) -> None:
 )
 def test_documented_kernels_take_few_problems(opened, kernel, shapes, says) -> None:
     op = Pointwise(SUM if len(shapes) > 1 else call("relu", Arg(0)))
-    spec = OpSpec.of(op, {f"x{i}": shape for i, shape in enumerate(shapes)}, {})
+    spec = OpSpec.create(op, {f"x{i}": shape for i, shape in enumerate(shapes)}, {})
     assert says in str(opened("compute").why_not(spec, kernel))
     assert opened("compute").choose(spec).name == "compute"  # the others are for the asking
 
@@ -161,7 +161,7 @@ def test_documented_kernels_take_few_problems(opened, kernel, shapes, says) -> N
 @pytest.mark.parametrize("captures", [4, 32])
 def test_a_declaration_that_is_wrong_about_what_a_vertex_captures(opened, captures) -> None:
     backend, op, x = opened("feedback"), Pointwise(call("relu", Arg(0))), numbers((9, 12))
-    choice = backend.choose(OpSpec.of(op, {"x0": x.shape}, {}))
+    choice = backend.choose(OpSpec.create(op, {"x0": x.shape}, {}))
     with pytest.raises(
         ShaderError, match=f"feedback.toml: launch.captures: .* 16 floats, not {captures}"
     ):
@@ -172,7 +172,7 @@ def test_a_declaration_that_is_wrong_about_what_a_vertex_captures(opened, captur
 
 def test_an_operand_that_is_set_anew_is_read_anew(backend: GlBackend) -> None:
     """Also where it is a vertex attribute, which nobody copies."""
-    spec = OpSpec.of(Pointwise(SUM), {"x0": (5, 7), "x1": (5, 7)}, {})
+    spec = OpSpec.create(Pointwise(SUM), {"x0": (5, 7), "x1": (5, 7)}, {})
     choice = backend.choose(spec)
     layouts = backend.layouts(choice, spec)
     stores = {name: backend.allocate((5, 7), layouts[name]) for name in ("x0", "x1")}
@@ -191,7 +191,7 @@ def test_an_operand_that_is_set_anew_is_read_anew(backend: GlBackend) -> None:
 def test_it_takes_the_layout_that_comes(backend: GlBackend, layout) -> None:
     types = {"x0": (1, 3, 2, 2), "x1": (3, 1, 1), "x2": (1, 3, 2, 2)}
     op = Pointwise(call("add", call("mul", Arg(0), Arg(1)), Arg(2)))
-    spec = OpSpec.of(op, types, {"x2": layout})
+    spec = OpSpec.create(op, types, {"x2": layout})
     found = backend.layouts(backend.choose(spec), spec)
     assert {name: chosen.name for name, chosen in found.items()} == {
         **dict.fromkeys(("x0", "x2", "out"), layout),

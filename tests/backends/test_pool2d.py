@@ -103,5 +103,5 @@ def test_a_nan_spoils_its_channel_only(opened, rng, name, kernel, mode) -> None:
 
 @pytest.mark.parametrize(("name", "kernel"), WHOLE)
 def test_other_windows_are_refused(opened, name, kernel) -> None:
-    reason = opened(name).why_not(OpSpec.of(Pool2d(), {"x": (1, 1, 4, 4)}, {}), kernel)
+    reason = opened(name).why_not(OpSpec.create(Pool2d(), {"x": (1, 1, 4, 4)}, {}), kernel)
     assert reason is not None and "WHOLE is 0, it needs 1" in reason

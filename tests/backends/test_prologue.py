@@ -104,7 +104,7 @@ def test_convolutions(opened, rng, kernel, shape, which) -> None:
 
 
 def spec(op: Matmul | Conv2d, operands: dict[str, Array]) -> OpSpec:
-    return OpSpec.of(op, {name: array.shape for name, array in operands.items()}, {})
+    return OpSpec.create(op, {name: array.shape for name, array in operands.items()}, {})
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_beside_an_epilogue_and_float16(opened, rng, kernel) -> None:
     operands = {"x": x, "weight": weight, "p1": rng((3, 11)), "e1": rng((7,))}
     op = Matmul(SCALED)
     types = {"x": (9, 11), "weight": (7, 11), "p1": (3, 11), "e1": (7,)}
-    if backend.why_not(OpSpec.of(op, types, {}, BIASED), kernel):
+    if backend.why_not(OpSpec.create(op, types, {}, BIASED), kernel):
         assert backend.device.capabilities.max_compute_shader_storage_blocks == 4
         with pytest.raises(UnsupportedOpError, match="storage blocks"):
             evaluate(op, operands, backend, kernel, BIASED)
@@ -187,7 +187,7 @@ def test_feedback_takes_none(opened, rng) -> None:
 )
 def test_operands_must_fit(op, shapes, says) -> None:
     with pytest.raises(ShapeError) as error:
-        OpSpec.of(op, {"x": (6, 7), "weight": (5, 7), **shapes}, {})
+        OpSpec.create(op, {"x": (6, 7), "weight": (5, 7), **shapes}, {})
     assert says in str(error.value)
 
 

@@ -152,7 +152,7 @@ def test_launches_read_little(h, b, t, waves) -> None:
 def test_a_launch_has_its_share_of_the_work(opened) -> None:
     backend, shapes = opened("compute"), {"x": (1, 257, 1, 1, 8), "weight": (1, 1, 8, 8)}
     op = Recurrence((PLAIN[0],))
-    spec = OpSpec.of(op, {**shapes, "state": (1, 1, 2, 1, 4)}, {})
+    spec = OpSpec.create(op, {**shapes, "state": (1, 1, 2, 1, 4)}, {})
     assert backend.launches(DATAFLOW, spec) == 2
 
 

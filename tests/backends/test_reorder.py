@@ -54,4 +54,6 @@ def test_matrices_stay(backend, rng, source, target, shape) -> None:
 
 def test_layouts_that_no_kernel_joins_are_refused(backend) -> None:
     with pytest.raises(UnsupportedOpError, match="reorder"):
-        backend.choose(OpSpec.of(Reorder("nChw4c", "nChw8c"), {"x": (1, 8, 2, 2)}, {"x": "nChw4c"}))
+        backend.choose(
+            OpSpec.create(Reorder("nChw4c", "nChw8c"), {"x": (1, 8, 2, 2)}, {"x": "nChw4c"})
+        )

@@ -174,4 +174,4 @@ def test_weights_of_bytes(opened, rng, name, kernel) -> None:
 )
 def test_operands_must_fit(shapes) -> None:
     with pytest.raises(ShapeError, match="separable_conv2d: "):
-        OpSpec.of(SeparableConv2d(), shapes, {})
+        OpSpec.create(SeparableConv2d(), shapes, {})

@@ -120,9 +120,9 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ShapeError, match=r"x must have 72 rows, got shape \(36, 3\)"):
         op.shape_of({"x": (36, 3)})
     with pytest.raises(ShapeError, match=r"e1 must have shape \(3,\), got \(4,\)"):
-        OpSpec.of(op, {"x": (72, 3), "e1": (4,)}, {}, finish(bias=True))
+        OpSpec.create(op, {"x": (72, 3), "e1": (4,)}, {}, finish(bias=True))
     with pytest.raises(ShapeError, match=r"e1 must have shape \(1, 3, 5, 4\), got nothing"):
-        OpSpec.of(op, {"x": (72, 3)}, {}, finish(full=True))
+        OpSpec.create(op, {"x": (72, 3)}, {}, finish(full=True))
     with pytest.raises(ShapeError, match=r"into must have shape \(1, 3, 5, 4\), got"):
         op.shape_of({"x": (72, 3), "into": (1, 3, 5, 5)})
     with pytest.raises(ShapeError, match=r"part \(1, 2\) is beyond the 2 tiles"):

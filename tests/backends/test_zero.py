@@ -24,7 +24,7 @@ def test_the_padding_is_zero_too(opened, name, kernel, layout, shape) -> None:
     backend, op = opened(name), Zero(shape, layout)
     run(backend, op, {}, kernel)  # with a guard zone behind it
     backend.activate()
-    spec = OpSpec.of(op, {}, {})
+    spec = OpSpec.create(op, {}, {})
     choice = backend.choose(spec, kernel)
     assert backend.layouts(choice, spec)["out"].name == layout
     out = Buffer(shape, parse(layout))

@@ -188,7 +188,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if spec.op.name == "matmul":
             (kernel,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
             kernel = kernel.with_parameters(TM=2)
-        return Tuning(spec, TunedChoice.of(kernel, 1e-3, 2e-3))
+        return Tuning(spec, TunedChoice.from_kernel(kernel, 1e-3, 2e-3))
 
     monkeypatch.setattr(import_module("glnn.cli.tune"), "search", found)
     return called

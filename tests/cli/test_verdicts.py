@@ -31,12 +31,12 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Device() as device:
         offers = device.capabilities
         verdicts = Verdicts.load(tmp_path, offers, glnn.__version__)
-        spec = OpSpec.of(Matmul(), {"x": (3, 5), "weight": (7, 5)}, {})
+        spec = OpSpec.create(Matmul(), {"x": (3, 5), "weight": (7, 5)}, {})
         for kernel in kernels_for("matmul", "compute"):
             if kernel.name in said:
                 verdicts.keep({verdict_key(kernel, spec, offers): said[kernel.name]})
         (one, *_) = kernels_for("pointwise", "feedback")
-        activation = OpSpec.of(Pointwise(call("relu", Arg(0))), {"x0": (3, 5)}, {})
+        activation = OpSpec.create(Pointwise(call("relu", Arg(0))), {"x0": (3, 5)}, {})
         one = activation.adapted(one)
         verdicts.keep({verdict_key(one, activation, offers): Verdict(wrong=WRONG)})
 

@@ -89,9 +89,9 @@ def test_a_kernel_that_is_wrong_in_some_sizes(own, cached, rng, monkeypatch) -> 
 
     op, x = LocalResponseNorm(5, 0.5), rng((2, 37, 5, 7))
     backend = Compute(own)
-    spec = OpSpec.of(op, {"x": x.shape}, {})
+    spec = OpSpec.create(op, {"x": x.shape}, {})
     assert backend.choose(spec).name == "nhwc"
-    other = OpSpec.of(LocalResponseNorm(3, 2.0), {"x": (1, 4, 2, 2)}, {})  # another program
+    other = OpSpec.create(LocalResponseNorm(3, 2.0), {"x": (1, 4, 2, 2)}, {})  # another program
     with pytest.raises(UnsupportedOpError, match=r"planar: its results on .* are wrong"):
         backend.choose(other, "planar")
     expected = op.compute({"x": x.astype(np.float64)})
@@ -113,8 +113,8 @@ def test_a_function_that_is_wrong_for_some_values(own, cached, rng, monkeypatch)
     for expr in (call("tanh", Arg(0)), gelu, call("gelu_tanh", Arg(0))):
         shapes = {f"x{i}": (3, 5) for i in range(expr.arity)}
         with pytest.raises(UnsupportedOpError, match="tanh of float32 is wrong"):
-            backend.choose(OpSpec.of(Pointwise(expr), shapes, {}))
-    assert backend.choose(OpSpec.of(Pointwise(call("sigmoid", Arg(0))), {"x0": (3, 5)}, {}))
+            backend.choose(OpSpec.create(Pointwise(expr), shapes, {}))
+    assert backend.choose(OpSpec.create(Pointwise(call("sigmoid", Arg(0))), {"x0": (3, 5)}, {}))
 
     x = np.linspace(-4, 4, 77, dtype=np.float32).reshape(7, 11)
     net = Model.sequential([Linear(11, 11), Tanh()], (11,))
@@ -153,7 +153,7 @@ def test_a_mended_driver_is_believed_again(own, cached, monkeypatch) -> None:
     with monkeypatch.context() as context:
         _replaced(context, "functions/tanh.glsl", "(1.0 - decay)", "(0.9 - decay)")
         assert not examine_device(own, Scope(("compute",), None, ("tanh",))).ok
-    spec = OpSpec.of(Pointwise(call("tanh", Arg(0))), {"x0": (3, 5)}, {})
+    spec = OpSpec.create(Pointwise(call("tanh", Arg(0))), {"x0": (3, 5)}, {})
     assert Compute(own).why_not(spec)
     assert examine_device(own, Scope(("compute",), None, ("tanh",))).ok
     assert Compute(own).why_not(spec) is None

@@ -42,11 +42,11 @@ def test_what_is_only_moved_is_the_same_memory() -> None:
 def test_a_weight_is_packed_from_where_it_lies(layout) -> None:
     moved = made(Transpose((1, 0)), made(Reshape((12, 63)), leaf(ARRAY)))
     weight = Weight(moved, TensorType((63, 12)))
-    ready = Ready.of((weight, parse(layout), False), pack=True)
+    ready = Ready.read((weight, parse(layout), False), pack=True)
     assert np.shares_memory(ready.array, ARRAY)
     expected = parse(layout).pack(np.ascontiguousarray(ARRAY.reshape(12, 63).T))
     assert ready.words is not None and np.array_equal(ready.words.view(np.float32), expected)
-    array = Ready.of((weight, parse(layout), False), pack=False).array
+    array = Ready.read((weight, parse(layout), False), pack=False).array
     assert array.flags.c_contiguous and np.array_equal(array, ARRAY.reshape(12, 63).T)
 
 

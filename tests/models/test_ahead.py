@@ -35,7 +35,7 @@ def opened(model: Model, backend: str, device: Device, precision: str) -> Infere
 def test_results_are_the_same(device, monkeypatch, backend, precision) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 10, 8), dtype=np.float32)
     threads: set[str] = set()
-    of = Ready.of.__func__
+    of = Ready.read.__func__
 
     def noted(cls, key, pack):
         threads.add(threading.current_thread().name)

@@ -112,14 +112,14 @@ def test_a_board_of_512_mib_has_room(
 ) -> None:
     """A sixteenth of it at the most: the system and the program need the rest."""
     model = build()
-    found = Outline.of(model.graph, board, {"x": (1, 3, 224, 224)})
+    found = Outline.create(model.graph, board, {"x": (1, 3, 224, 224)})
     assert found.peak <= 32 << 20
     assert 3.9 * parameters <= found.parameters
 
 
 def test_boards_walk_along_rows_of_windows(board: Compute) -> None:
     """The other kernels of convolutions channel by channel take more registers."""
-    found = Outline.of(mobilenet_v2().graph, board, {"x": (1, 3, 224, 224)})
+    found = Outline.create(mobilenet_v2().graph, board, {"x": (1, 3, 224, 224)})
     boards = ("Midgard", "Bifrost", "V3D")
     walks = architecture(board.device.capabilities) in boards
     assert ("depthwise_rows_small" in {step.kernel for step in found.steps}) == walks

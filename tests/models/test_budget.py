@@ -62,7 +62,7 @@ MODELS = {"chain": chain, "residual": residual}
 
 def outline(model: Model, compute: Backend, batch: int, **more) -> Outline:
     shapes = {info.name: info.with_batch(batch) for info in model.inputs}
-    return Outline.of(model.graph, compute, shapes, **more)
+    return Outline.create(model.graph, compute, shapes, **more)
 
 
 IMPLICIT = {"implicit", "implicit_fetched"}

@@ -232,9 +232,9 @@ def test_where_memory_is_short_they_are_updated_one_by_one(compute) -> None:
     states = together(step, compute)
     shapes = {value.name: value.type.shape for value in step.graph.inputs}
     held = planned(step, states).outline
-    known = StateSpecs.of(states, step.updates, step.graph, compute)
-    free = Outline.of(step.graph, compute, shapes, states=known)
-    short = Outline.of(step.graph, compute, shapes, states=known, available=0)
+    known = StateSpecs.bind(states, step.updates, step.graph, compute)
+    free = Outline.create(step.graph, compute, shapes, states=known)
+    short = Outline.create(step.graph, compute, shapes, states=known, available=0)
     assert len(free.steps) == len(held.steps) < len(short.steps)
     assert not any(one.joins for one in short.steps)
 

@@ -280,7 +280,7 @@ def plan(device):
     resources = Resources(device, (), (), lambda: None)
     fixed = {"c": np.array([7])}
     return Runner(executable, OnDevice(device), resources, (),
-                  fixed=lambda name, buffers: fixed[name].copy(), taken=64)
+                  fixed=lambda name, buffers: fixed[name].copy(), nbytes=64)
 
 class Stored:
     backend = "compute"

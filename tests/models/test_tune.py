@@ -57,7 +57,7 @@ def quick(monkeypatch) -> None:
 
 
 def spec(m: int, n: int, k: int) -> OpSpec:
-    return OpSpec.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
+    return OpSpec.create(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
 
 
 def test_the_fastest_right_candidate_is_taken(backend) -> None:
@@ -91,7 +91,7 @@ def test_a_wrong_result_is_never_ranked(backend, tmp_path, monkeypatch) -> None:
 def test_all_combinations(backend, monkeypatch) -> None:
     offered = tuple(k for k in kernels_for("pointwise", "compute") if k.generate)
     monkeypatch.setattr(SEARCH, "kernels_for", lambda op, backend: offered)
-    wanted = OpSpec.of(RELU, {"x0": (5, 7)}, {})
+    wanted = OpSpec.create(RELU, {"x0": (5, 7)}, {})
     values = [len(v) for v in offered[0].tune.values()]
     found = tune(backend, wanted, exhaustive=True)
     assert len(found.tried) + len(found.refused) == np.prod(values)
@@ -120,7 +120,7 @@ def test_only_hopeful_kernels_are_varied(backend, monkeypatch) -> None:
 
 def test_far_slower_kernels_are_known_by_smaller_products_with_many_results() -> None:
     (blocked,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
-    best = TunedChoice.of(blocked, 1.0, None)
+    best = TunedChoice.from_kernel(blocked, 1.0, None)
     tried = {"slow A=1": 9.0, "slow A=2": 8.5, "mixed A=1": 9.0, "mixed A=2": 2.0, "best": 1.0}
 
     def tuned(m: int, n: int, k: int) -> Tuning:
@@ -129,7 +129,7 @@ def test_far_slower_kernels_are_known_by_smaller_products_with_many_results() ->
     assert far_slower(spec(512, 512, 512), [tuned(256, 256, 256)]) == {"slow", "gone"}
     for known in (tuned(1024, 256, 256), tuned(64, 64, 64), tuned(256, 256, 300)):
         assert far_slower(spec(512, 512, 512), [known]) == set()
-    relu = OpSpec.of(RELU, {"x0": (512, 512)}, {})
+    relu = OpSpec.create(RELU, {"x0": (512, 512)}, {})
     assert far_slower(relu, [tuned(256, 256, 256)]) == set()
 
 
@@ -150,7 +150,7 @@ def test_a_tuned_choice_gives_the_same_result(backend, tmp_path, rng) -> None:
     assert found.best.seconds < inf
 
 
-CONVOLUTION = OpSpec.of(
+CONVOLUTION = OpSpec.create(
     Conv2d(padding=(1, 1, 1, 1)),
     {"x": (1, 5, 9, 9), "weight": (6, 5, 3, 3), "e1": (6,)},
     {},
@@ -172,7 +172,7 @@ def winograd_wins(monkeypatch) -> None:
 
 
 def channels_last(spec: OpSpec) -> OpSpec:
-    return spec.lying({"x": "nhwC4c"})
+    return spec.with_layouts({"x": "nhwC4c"})
 
 
 @pytest.mark.parametrize("place", [lambda p: p, channels_last], ids=["planar", "channels last"])
@@ -181,7 +181,7 @@ def test_convolutions_are_tuned_those_of_stages_too(backend, monkeypatch, place)
     found = tune(backend, place(CONVOLUTION))
     tried = {name.split()[0] for name in found.tried}
     lies = "R" if place(CONVOLUTION).first_layout == "R" else "nhwC4c"
-    default = backend.choose(CONVOLUTION.lying({"x": lies}))
+    default = backend.choose(CONVOLUTION.with_layouts({"x": lies}))
     assert default.name in tried and found.best.default_seconds is not None
     if lies == "nhwC4c":
         assert tried >= {"implicit"} | STAGED - {"pointwise", "pointwise_few"}
@@ -201,10 +201,10 @@ def test_a_kernel_of_stages_may_win_and_a_plan_takes_it(
     monkeypatch.setattr(SEARCH, "choose", lambda *_: direct)  # so that both layouts are tuned
     (direct,) = (k for k in kernels_for("conv2d", "compute") if k.name == "direct_nhwc")
     (layer,) = {
-        p.lying({"x": "R"}) for p in before.outline.schedule.problems if p.op.name == "conv2d"
+        p.with_layouts({"x": "R"}) for p in before.outline.schedule.specs if p.op.name == "conv2d"
     }
     for layout in ("R", "nhwC4c"):
-        wanted = layer.lying({"x": layout})
+        wanted = layer.with_layouts({"x": layout})
         found = tune(backend, wanted)
         assert (found.best.kernel, found.best.seconds) == ("winograd_2", 0.1)
         backend.tuned.keep(backend.name, wanted, found.best)
@@ -228,18 +228,18 @@ def test_problems_of_stages_come_before_the_whole(backend) -> None:
     model = Model.sequential([Layer(8, 32, 1)], (8, 5, 5))
     plan = Plan(model.graph, backend, {"input": (2, 8, 5, 5)})
     assert {step.via for step in plan.steps} == {"pointwise"}
-    problems = plan.outline.schedule.problems
+    problems = plan.outline.schedule.specs
     assert [found.op.name for found in problems] == ["reorder", "matmul", "conv2d"]
     assert problems[-1].shapes == {"x": (2, 8, 5, 5), "weight": (32, 8, 1, 1), "e1": (32,)}
     forced = Plan(model.graph, backend, {"input": (2, 8, 5, 5)}, {"conv2d": "pointwise"})
-    assert [found.op.name for found in forced.outline.schedule.problems] == ["reorder", "matmul"]
+    assert [found.op.name for found in forced.outline.schedule.specs] == ["reorder", "matmul"]
 
 
 @pytest.mark.parametrize(
     "wanted",
     [
-        OpSpec.of(WinogradOutput((1, 5, 7), 4), {"x": (36 * 4, 6)}, {"x": "R"}),
-        OpSpec.of(WinogradInput(4, (1, 1, 1, 1)), {"x": (1, 6, 5, 7)}, {"x": "nhwC4c"}),
+        OpSpec.create(WinogradOutput((1, 5, 7), 4), {"x": (36 * 4, 6)}, {"x": "R"}),
+        OpSpec.create(WinogradInput(4, (1, 1, 1, 1)), {"x": (1, 6, 5, 7)}, {"x": "nhwC4c"}),
     ],
     ids=lambda wanted: wanted.op.name,
 )

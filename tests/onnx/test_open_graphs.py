@@ -67,7 +67,7 @@ def planned(monkeypatch) -> list[object]:
     from glnn.compiler.memory_budget import Outline
 
     found: list[object] = []
-    of = Outline.of.__func__  # type: ignore[attr-defined]
+    of = Outline.create.__func__  # type: ignore[attr-defined]
 
     def counted(cls, *arguments, **named):
         found.append(arguments[2])

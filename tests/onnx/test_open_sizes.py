@@ -288,7 +288,7 @@ GROWING = """growing (float[64, 3] t, int64 n, float[1, 3] w) => (float[M, 3] ro
 def plans_of(model: bytes, backend: str, feeds: dict[str, Any], monkeypatch: Any) -> int:
     """How many plans a new session makes whole for a run, whose results are right."""
     made: list[str] = []
-    of = Outline.of.__func__  # type: ignore[attr-defined]
+    of = Outline.create.__func__  # type: ignore[attr-defined]
 
     def counted(cls: type[Outline], graph: Any, *args: Any, **options: Any) -> Outline:
         made.append(graph.name)

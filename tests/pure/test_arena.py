@@ -81,7 +81,7 @@ def needed(schedule: Schedule, kept: list[str]) -> dict[str, set[int]]:
 @given(schedules())
 def test_no_tensor_is_overwritten_while_it_is_needed(drawn) -> None:
     schedule, kept = drawn
-    arena, times = Arena.of(schedule, kept), needed(schedule, kept)
+    arena, times = Arena.plan(schedule, kept), needed(schedule, kept)
     assert set(arena.block) == set(times)
     for one in times:
         for other in times:
@@ -92,7 +92,7 @@ def test_no_tensor_is_overwritten_while_it_is_needed(drawn) -> None:
 @given(schedules())
 def test_what_the_host_touches_has_blocks_of_its_own(drawn) -> None:
     schedule, kept = drawn
-    arena = Arena.of(schedule, kept)
+    arena = Arena.plan(schedule, kept)
     touched = [name for name in schedule.tensors if name in kept or name.startswith("input")]
     for memory in {schedule.tensors[name].memory for name in touched}:
         assert [m for m, b in arena.block.items() if b == arena.block[memory]] == [memory]
@@ -102,7 +102,7 @@ def test_what_the_host_touches_has_blocks_of_its_own(drawn) -> None:
 @given(schedules())
 def test_every_tensor_fits_and_the_total_is_no_more_than_the_sum(drawn) -> None:
     schedule, kept = drawn
-    shared, apart = Arena.of(schedule, kept), Arena.of(schedule, kept, share=False)
+    shared, apart = Arena.plan(schedule, kept), Arena.plan(schedule, kept, share=False)
     for tensor in schedule.tensors.values():
         assert prod(tensor.shape) <= shared.sizes[shared.block[tensor.memory]]
     memories = {tensor.memory for tensor in schedule.tensors.values()}
@@ -114,7 +114,7 @@ def test_every_tensor_fits_and_the_total_is_no_more_than_the_sum(drawn) -> None:
 @given(schedules())
 def test_what_is_not_overwritten_is_there_at_the_end(drawn) -> None:
     schedule, kept = drawn
-    arena = Arena.of(schedule, kept)
+    arena = Arena.plan(schedule, kept)
     last: dict[int, str] = {}
     for entry in schedule.entries:
         memory = schedule.tensors[entry.task.output].memory
@@ -131,7 +131,7 @@ def chain(sizes: list[int]) -> tuple[Arena, list[int]]:
         weight = {"weight": parameter(after, before)}
         schedule.add(Task(str(i + 1), Matmul(), {"x": str(i)}, weight, str(i + 1), str(i + 1)))
     floats = [tensor.layout.size(tensor.shape) for tensor in schedule.tensors.values()]
-    return Arena.of(schedule, [str(len(sizes) - 1)]), floats[1:-1]
+    return Arena.plan(schedule, [str(len(sizes) - 1)]), floats[1:-1]
 
 
 @given(st.integers(1, 50), st.integers(4, 12))
@@ -162,7 +162,7 @@ def test_a_view_keeps_what_it_shows() -> None:
         first = "x0" if op is RELU else "x"
         operands = {"x0": "view", "x1": "view"} if name == "d" else {first: source}
         schedule.add(Task(name, op, operands, {}, name, name))
-    arena = Arena.of(schedule, ["d"])
+    arena = Arena.plan(schedule, ["d"])
     assert schedule.tensors["view"].memory == "a"
     assert arena.block["a"] not in (arena.block["b"], arena.block["c"])
 
@@ -174,4 +174,4 @@ def test_what_is_updated_in_place_is_one_memory() -> None:
     gather = Im2row((1, 1))
     schedule.add(Task("rows", gather, {"x": "x", "into": "zeros"}, {}, "rows", "layer"))
     assert schedule.tensors["rows"].memory == "zeros"
-    assert set(Arena.of(schedule, ["rows"]).block) == {"x", "zeros"}
+    assert set(Arena.plan(schedule, ["rows"]).block) == {"x", "zeros"}

@@ -85,7 +85,7 @@ def test_any_budget(seed: int) -> None:
         )
         for _ in range(draw.choice([1, 2, 3, 4]))
     ]
-    budget = Budget.of(1000, decisions, [draw.randrange(50) for _ in range(arenas)])
+    budget = Budget.from_need(1000, decisions, [draw.randrange(50) for _ in range(arenas)])
     assert budget.need({}) == 1000
     ways = [
         dict(enumerate(way)) for way in product(*(range(len(d.options)) for d in budget.decisions))

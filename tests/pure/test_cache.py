@@ -10,11 +10,11 @@ from glnn.kernels.cache_lines import CACHE_LINES, FLOATS, Reads, Side, workgroup
 from glnn.layout import parse
 
 KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}
-DIRECT = [name for name, kernel in KERNELS.items() if Reads.of(kernel)]
+DIRECT = [name for name, kernel in KERNELS.items() if Reads.from_kernel(kernel)]
 
 
 def reads(name: str) -> Reads:
-    found = Reads.of(KERNELS[name])
+    found = Reads.from_kernel(KERNELS[name])
     assert found is not None
     return found
 
@@ -80,5 +80,5 @@ def test_what_the_model_is_not_for() -> None:
     assert {"blocked", "scalar_nn", "morton_4_2", "cacheblocked_nt_1x4x4"} <= set(DIRECT)
     shared, texture, rows = "tiled", "blocked_texture", "cheng_v3_w4"
     assert not {shared, texture, rows, "matvec", "split_k", "cheng_v2"} & set(DIRECT)
-    assert all(Reads.of(kernel) is None for kernel in kernels_for("conv2d", "compute"))
-    assert all(Reads.of(kernel) is None for kernel in kernels_for("matmul", "feedback"))
+    assert all(Reads.from_kernel(kernel) is None for kernel in kernels_for("conv2d", "compute"))
+    assert all(Reads.from_kernel(kernel) is None for kernel in kernels_for("matmul", "feedback"))

@@ -99,7 +99,7 @@ def test_an_epilogue_takes_the_place_of_no_operand(monkeypatch: pytest.MonkeyPat
     operands = {"x": x, "weight": weight, "e1": bias}
     epilogue = Epilogue(call("relu", call("add", Arg(0), Arg(1))), ("channel",))
     op = Conv2d(padding=(1, 1, 1, 1))
-    spec = OpSpec.of(op, {k: v.shape for k, v in operands.items()}, {}, epilogue)
+    spec = OpSpec.create(op, {k: v.shape for k, v in operands.items()}, {}, epilogue)
     before = {name: array.copy() for name, array in operands.items()}
     found = spec.compute(operands)
     expected = np.maximum(summed(x, weight, op) + bias[:, None, None], 0)

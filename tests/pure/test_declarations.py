@@ -262,7 +262,7 @@ def test_a_kernel_may_be_for_another_op_too(tmp_path) -> None:
     declaration.write_text(f"{VARIANTS}aliases.more = {differs}\n")
     more, one, other = read_folder(tmp_path)
     assert [(k.op, k.name) for k in (more, other)] == [("more", "other"), ("op", "other")]
-    assert more.like(other) and not more.like(one)
+    assert more.shares_declaration(other) and not more.shares_declaration(one)
     assert (more.path, more.operands, more.launch) == (other.path, other.operands, other.launch)
     assert (more.tune, other.tune) == ({"TM": (1,), "TN": (1,)}, {"TM": (8,), "TN": (1,)})
     assert more.requires.ranges == {**other.requires.ranges, "POOL": Range(1)}

@@ -39,7 +39,7 @@ DEVICE = Capabilities("es", (3, 2), "Somebody", "Some GPU", "OpenGL ES 3.2", "3.
     ],
 )
 def test_the_fastest_is_taken(seconds: dict[str, float], taken: str) -> None:
-    assert BackendChoice.of(seconds, {}).backend == taken
+    assert BackendChoice.from_seconds(seconds, {}).backend == taken
 
 
 def test_what_people_are_told_of_a_choice() -> None:

@@ -56,7 +56,7 @@ def test_a_declaration_is_read(folder) -> None:
     assert (kernel.op, kernel.name, kernel.backend) == ("op", "k", "compute")
     assert kernel.defaults == {"WG_X": 8, "TM": 2}
     assert kernel.launch.local_size(kernel.defaults) == (8, 1, 1)
-    assert kernel.launch.shared_bytes.of(kernel.defaults) == 8 * 4 + 2 * 8
+    assert kernel.launch.shared_bytes.evaluate(kernel.defaults) == 8 * 4 + 2 * 8
     # 100 rows, 8 an invocation: 13 invocations, 2 workgroups of 8; then 3 x 5.
     assert kernel.launch.groups({"m": 100, "n": 3, "k": 5}, kernel.defaults) == (2, 15, 1)
     assert kernel.with_parameters(WG_X=4).launch.groups(
@@ -164,7 +164,7 @@ def test_what_is_exported_for_a_board_is_what_it_admits(tmp_path) -> None:
 
 
 def spec(m: int = 64, n: int = 64, k: int = 64) -> OpSpec:
-    return OpSpec.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
+    return OpSpec.create(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
 
 
 def test_the_choice_follows_size_and_device() -> None:
@@ -178,7 +178,7 @@ def test_the_choice_follows_size_and_device() -> None:
     assert choose("compute", spec(256, 256, 256), nvidia).name == "tiled_smallest"
     for few in ((192, 256, 256), (512, 191, 256), (63, 1024, 256), (256, 256, 127)):
         assert choose("compute", spec(*few), nvidia).name.startswith("split_k"), few
-    stack = OpSpec.of(Matmul(), {"x": (2 * 192, 256), "weight": (2, 192, 256)}, {})
+    stack = OpSpec.create(Matmul(), {"x": (2 * 192, 256), "weight": (2, 192, 256)}, {})
     assert choose("compute", stack, nvidia).name == "blocked_stack"
     assert choose("compute", spec(1024, 1024), nvidia).name == "tiled_narrow_many"
     assert choose("compute", spec(1024, 1024, 32), nvidia).name == "blocked"
@@ -224,7 +224,7 @@ NVIDIA = replace(
 )
 def test_nvidia_splits_long_sums_of_few_results(x, weight, stride, taken) -> None:
     shapes, op = {"x": x, "weight": weight}, Conv2d((stride,) * 2, (1, 1, 1, 1))
-    chosen = choose("compute", OpSpec.of(op, shapes, {"x": "nhwC4c"}), NVIDIA)
+    chosen = choose("compute", OpSpec.create(op, shapes, {"x": "nhwC4c"}), NVIDIA)
     assert taken in (chosen.name, chosen.stages)
 
 
@@ -255,7 +255,7 @@ def test_nvidia_has_kernels_for_groups_first_layers_and_few_results(
 ) -> None:
     sides = tuple(side // 2 for side in weight[2:]) * 2
     op, lies = Conv2d((stride,) * 2, sides, groups=groups), "R" if groups == 1 else "nhwC4c"
-    made = OpSpec.of(op, {"x": x, "weight": weight}, {"x": lies})
+    made = OpSpec.create(op, {"x": x, "weight": weight}, {"x": lies})
     assert choose("compute", made, NVIDIA).name == taken
 
 
@@ -290,43 +290,43 @@ def test_boards_have_kernels_of_their_own(renderer: str) -> None:
     board = replace(DEVICE, renderer=renderer)
     operands = {"x": (1024, 64), "weight": (1024, 64)}
     before = Prologue(call("relu", Arg(0)), ())
-    behind = OpSpec.of(Matmul(prologue=before), operands, {})
+    behind = OpSpec.create(Matmul(prologue=before), operands, {})
     few, mali = choose("compute", spec(49, 160, 960), board), renderer.startswith("Mali")
     assert few.path.stem == "split_k" and few.defaults["WG_X"] * few.defaults["WG_K"] == 64
     more = choose("compute", spec(196, 384, 64), board)
     blocked = "blocked_lying" if renderer == "V3D 7.1" else "blocked"
     assert more.name == ("split_k" if renderer == "Adreno" else blocked)
     assert choose("compute", behind, board).name == ("blocked_prologue" if mali else blocked)
-    both = OpSpec.of(Matmul(prologue=before), operands, {"x": "R4", "weight": "R4"})
+    both = OpSpec.create(Matmul(prologue=before), operands, {"x": "R4", "weight": "R4"})
     lying = "blocked_lying_prologue" if renderer == "Mali-T860" else "blocked_lying"
     assert choose("compute", both, board).name == lying
     large = "depthwise_walked" if renderer == "Mali-T860" else "depthwise_rows"
     for side, name in ((3, "depthwise_rows_small"), (5, large)):
         operands = {"x": (1, 96, 56, 56), "weight": (96, 1, side, side)}
-        apart = OpSpec.of(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
+        apart = OpSpec.create(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
         assert choose("compute", apart, board).name == name
-    joined = OpSpec.of(replace(apart.op, prologue=before), operands, {"x": "nhwC4c"})
+    joined = OpSpec.create(replace(apart.op, prologue=before), operands, {"x": "nhwC4c"})
     walked = "depthwise_walked" if renderer == "Mali-T860" else "depthwise"
     assert choose("compute", joined, board).name == walked
     operands = {"x": (1, 64, 28, 28), "weight": (64, 4, 3, 3)}
-    groups = OpSpec.of(Conv2d(padding=(1, 1, 1, 1), groups=16), operands, {"x": "nhwC4c"})
-    wide = OpSpec.of(Conv2d(dilation=(2, 2), groups=16), operands, {"x": "nhwC4c"})
+    groups = OpSpec.create(Conv2d(padding=(1, 1, 1, 1), groups=16), operands, {"x": "nhwC4c"})
+    wide = OpSpec.create(Conv2d(dilation=(2, 2), groups=16), operands, {"x": "nhwC4c"})
     small = {"Mali-T860": "implicit", "Adreno": "grouped_last"}.get(renderer, "grouped_last_small")
     assert choose("compute", groups, board).name == small
     large = "grouped_last" if renderer == "Adreno" else "implicit"
     assert choose("compute", wide, board).name == large
     operands = {"x": (1, 3, 57, 57), "weight": (9, 3, 3, 3)}
-    first = OpSpec.of(Conv2d((2, 2), (1, 1, 1, 1)), operands, {"x": "R"})
+    first = OpSpec.create(Conv2d((2, 2), (1, 1, 1, 1)), operands, {"x": "R"})
     last = "direct_last_small" if renderer == "Mali-T860" else "direct_last"
     assert choose("compute", first, board).name == last
 
 
 def test_reasons_are_listed() -> None:
-    grouped = OpSpec.of(Conv2d(groups=2), {"x": (1, 4, 5, 5), "weight": (4, 2, 3, 3)}, {})
+    grouped = OpSpec.create(Conv2d(groups=2), {"x": (1, 4, 5, 5), "weight": (4, 2, 3, 3)}, {})
     assert choose("compute", grouped, DEVICE).name == "grouped"
     with pytest.raises(UnsupportedOpError, match="direct: GROUPS is 2, it needs 1"):
         choose("compute", grouped, DEVICE, "direct")
-    wide = OpSpec.of(Conv2d(dilation=(1, 2)), {"x": (1, 4, 9, 9), "weight": (4, 4, 3, 5)}, {})
+    wide = OpSpec.create(Conv2d(dilation=(1, 2)), {"x": (1, 4, 9, 9), "weight": (4, 4, 3, 5)}, {})
     with pytest.raises(UnsupportedOpError, match="direct_tiled: WINDOW is 9, it needs 0 to 7"):
         choose("compute", wide, DEVICE, "direct_tiled")
     with pytest.raises(LimitError, match="a storage block has 134217728"):

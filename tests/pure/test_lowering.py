@@ -78,7 +78,7 @@ def computed(spec: OpSpec, operands: dict[str, np.ndarray], kernel: Any) -> np.n
         epilogue = spec.epilogue if stage.finishes else None
         given |= {name: known[name] for name in (epilogue.names if epilogue else ())}
         shapes = {operand: array.shape for operand, array in given.items()}
-        made = OpSpec.of(stage.op, shapes, {}, epilogue)
+        made = OpSpec.create(stage.op, shapes, {}, epilogue)
         known[stage.name] = made.compute(given)
         assert known[stage.name].shape == made.output
     assert sum(stage.finishes for stage in lowered.stages) == 1
@@ -115,7 +115,7 @@ def test_the_stages_are_the_convolution(kernel, shape, o, attributes) -> None:
     for name, shape in epilogue.shapes(out).items():
         operands[name] = generator.standard_normal(shape)
     shapes = {name: array.shape for name, array in operands.items()}
-    spec = OpSpec.of(op, shapes, {}, epilogue)
+    spec = OpSpec.create(op, shapes, {}, epilogue)
     got, expected = computed(spec, operands, kernel), spec.compute(operands)
     assert oracle.error(got, expected) < 1e-13
 
@@ -131,7 +131,7 @@ def test_the_stages_are_the_product(kernel, m, n, k, function) -> None:
     shapes = {"x": (m, k), "weight": (n, k), "e1": (n,), "e2": (m, n)}
     operands = {name: generator.standard_normal(shape) for name, shape in shapes.items()}
     expected = oracle.matmul(*operands.values(), alpha=-1.5, beta=0.25, function=function)
-    spec = OpSpec.of(Matmul(), shapes, {}, epilogue)
+    spec = OpSpec.create(Matmul(), shapes, {}, epilogue)
     assert oracle.error(computed(spec, operands, kernel), expected) < 1e-13
 
 

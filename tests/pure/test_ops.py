@@ -250,7 +250,7 @@ def test_concat(rng, count) -> None:
 
 def test_costs_count_a_multiply_add_as_two() -> None:
     shapes = {"x": (100, 400), "weight": (120, 400), "e1": (120,)}
-    linear = OpSpec.of(Matmul(), shapes, {}, BIASED).cost
+    linear = OpSpec.create(Matmul(), shapes, {}, BIASED).cost
     assert linear.flops == 100 * 120 * (2 * 400 + 1)
     assert linear.bytes == 4 * (100 * 400 + 120 * 400 + 120 + 100 * 120)
     conv = Conv2d(padding=(2, 2, 2, 2)).cost_of({"x": (1, 1, 28, 28), "weight": (6, 1, 5, 5)})
@@ -499,7 +499,7 @@ def test_the_cost_of_an_expression() -> None:
 def test_the_cost_of_an_epilogue() -> None:
     op, shapes = Conv2d(groups=2), {**SHAPES, "e1": (6,), "e2": (2, 6, 8, 6)}
     epilogue = finish(bias=True, full=True, activation="relu")
-    cost = OpSpec.of(op, shapes, {}, epilogue).cost
+    cost = OpSpec.create(op, shapes, {}, epilogue).cost
     assert cost.flops == 576 * 27
     assert cost.bytes == op.cost_of(SHAPES).bytes + 4 * (6 + 576)
 

@@ -52,7 +52,7 @@ def launch(**values: object) -> dict[str, object]:
 
 
 def spec(*shape: int) -> OpSpec:
-    return OpSpec.of(RELU, {"x0": shape}, {})
+    return OpSpec.create(RELU, {"x0": shape}, {})
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
 def test_why_a_kernel_refuses_a_problem(op, shapes, name, backend, reason) -> None:
     named: dict[str, Shape] = dict(zip((*op.inputs, *op.parameters), shapes, strict=False))
     with pytest.raises(UnsupportedOpError) as caught:
-        choose(backend, OpSpec.of(op, named, {}), DEVICE, name)
+        choose(backend, OpSpec.create(op, named, {}), DEVICE, name)
     assert f"{name}: " in str(caught.value) and reason in str(caught.value)
 
 
@@ -226,7 +226,7 @@ def finished(*extents: Extent) -> OpSpec:
     for i, extent in enumerate(extents, 1):
         epilogue = epilogue.then(Epilogue(call("add", Arg(0), Arg(1)), (extent,)))
         own[f"e{i}"] = shapes[extent]
-    return OpSpec.of(Conv2d(), own, {}, epilogue)
+    return OpSpec.create(Conv2d(), own, {}, epilogue)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_an_epilogue_that_a_kernel_does_not_take(name, extent) -> None:
     with pytest.raises(UnsupportedOpError, match=f"{name}: its epilogue takes no operand of"):
         choose("compute", finished(extent), DEVICE, name)
     assert extent in choose("compute", finished(extent), DEVICE).epilogue.extents
-    relu = OpSpec.of(Pool2d(), {"x": (1, 1, 4, 4)}, {}, Epilogue(call("relu", Arg(0))))
+    relu = OpSpec.create(Pool2d(), {"x": (1, 1, 4, 4)}, {}, Epilogue(call("relu", Arg(0))))
     with pytest.raises(UnsupportedOpError, match="window and nhwc: it takes no epilogue"):
         choose("compute", relu, DEVICE)
 
@@ -274,16 +274,16 @@ def test_where_an_epilogues_operands_lie() -> None:
 
 def test_what_an_epilogue_asks_of_its_operands() -> None:
     with pytest.raises(ShapeError, match=r"conv2d: e1 must have shape \(4,\), got \(1, 4, 3, 3\)"):
-        OpSpec.of(Conv2d(), {**SHAPES, "e1": FULL}, {}, BIASED)
+        OpSpec.create(Conv2d(), {**SHAPES, "e1": FULL}, {}, BIASED)
     with pytest.raises(ShapeError, match=r"conv2d: e1 must have shape \(4,\), got nothing"):
-        OpSpec.of(Conv2d(), SHAPES, {}, BIASED)
+        OpSpec.create(Conv2d(), SHAPES, {}, BIASED)
     with pytest.raises(ShapeError, match="expected operands"):
-        OpSpec.of(Conv2d(), {**SHAPES, "e1": CHANNEL}, {})
+        OpSpec.create(Conv2d(), {**SHAPES, "e1": CHANNEL}, {})
 
 
 def test_a_stage_that_cannot_run_is_named() -> None:
     device = replace(DEVICE, max_compute_work_group_count=(100, 100, 100))
-    made = OpSpec.of(Conv2d(), {"x": (1, 4, 50, 50), "weight": (4, 4, 3, 3)}, {})
+    made = OpSpec.create(Conv2d(), {"x": (1, 4, 50, 50), "weight": (4, 4, 3, 3)}, {})
     assert choose("compute", made, device, "winograd_4").stages == "winograd"  # 144 tiles
     assert choose("compute", made, device, "winograd_2").defaults["PARTS"] == 2  # of 576 tiles
     device = replace(DEVICE, max_compute_work_group_count=(8, 8, 100))
@@ -323,7 +323,7 @@ def test_an_unknown_kernel_is_named_beside_the_known(offer) -> None:
     with pytest.raises(UnsupportedOpError, match=r"no kernel 'x' for pointwise; it has one, two"):
         choose("compute", spec(2, 2), DEVICE, "x")
     with pytest.raises(ShapeError, match="expected operands"):
-        OpSpec.of(RELU, {"y": (2, 2)}, {})
+        OpSpec.create(RELU, {"y": (2, 2)}, {})
 
 
 def tiles(name: str, side: int, rate: int, **values: object) -> Kernel:
@@ -362,14 +362,14 @@ def test_the_share_of_processors_with_work_is_counted_from_the_grid() -> None:
 def test_tiles_that_leave_few_processors_idle_are_chosen(offer, m, n, processors, chosen) -> None:
     device = replace(DEVICE, multiprocessors=processors)
     offer(tiles("small", 32, 40), tiles("large", 64, 50), tiles("other", 32, 90, priority=-1))
-    product = OpSpec.of(Matmul(), {"x": (m, 8), "weight": (n, 8)}, {})
+    product = OpSpec.create(Matmul(), {"x": (m, 8), "weight": (n, 8)}, {})
     assert choose("compute", product, device).name == chosen
 
 
 def test_a_rate_counts_among_kernels_of_one_priority_only(offer) -> None:
     device = replace(DEVICE, multiprocessors=8)
     offer(tiles("large", 64, 50), tiles("small", 32, 40), tiles("first", 64, 0, priority=1))
-    product = OpSpec.of(Matmul(), {"x": (129, 8), "weight": (256, 8)}, {})
+    product = OpSpec.create(Matmul(), {"x": (129, 8), "weight": (256, 8)}, {})
     assert choose("compute", product, device).name == "first"
 
 
@@ -494,6 +494,6 @@ def test_stacks_of_small_matrices_share_workgroups(sizes, weight, name) -> None:
     batch, m, n, k = sizes
     stack = (batch, n, k) if batch > 1 else (n, k)
     layouts = {} if weight is None else {"x": "R", "weight": weight}
-    found = OpSpec.of(Matmul(), {"x": (batch * m, k), "weight": stack}, layouts)
+    found = OpSpec.create(Matmul(), {"x": (batch * m, k), "weight": stack}, layouts)
     nvidia = replace(DEVICE, vendor="NVIDIA", max_compute_work_group_count=(65535, 65535, 65535))
     assert choose("compute", found, nvidia).name == name

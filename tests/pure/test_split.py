@@ -47,7 +47,7 @@ def test_parts(name, small, m, n, k, alignment, most) -> None:
     )
     kernel = KERNELS[name]
     shapes = {"x": (m, k), "weight": (n, k), "e1": (n,)}
-    spec = OpSpec.of(Matmul(), typed(kernel, shapes, small), {}, BIASED)
+    spec = OpSpec.create(Matmul(), typed(kernel, shapes, small), {}, BIASED)
     split = spec.split(kernel, device)
     layouts = spec.chosen_layouts(kernel, split)
     sizes = {o: layouts[o].words(spec.types[o]) for o in layouts}
@@ -87,7 +87,7 @@ def counts(kernel: Kernel, **sizes: int) -> tuple[int, int, int]:
 def test_workgroups_bound_the_parts_too(name) -> None:
     least = DEVICE.with_minimum()
     for m in (9_000_000, 2_200_000):  # x is larger than a storage block, or only the groups many
-        spec = OpSpec.of(Matmul(), {"x": (m, 1), "weight": (1, 1)}, {})
+        spec = OpSpec.create(Matmul(), {"x": (m, 1), "weight": (1, 1)}, {})
         kernel = fitted(KERNELS[name], least)
         assert kernel is not None and why_not_here(kernel, spec, least) is None
         split = spec.split(kernel, least)
@@ -113,7 +113,7 @@ def test_parts_of_a_stack(name, small, batch, m, n, k, alignment, most) -> None:
     )
     kernel = KERNELS[name]
     shapes = {"x": (batch * m, k), "weight": (batch, n, k), "e1": (n,)}
-    spec = OpSpec.of(Matmul(), typed(kernel, shapes, small), {}, BIASED)
+    spec = OpSpec.create(Matmul(), typed(kernel, shapes, small), {}, BIASED)
     split = spec.split(kernel, device)
     layouts = spec.chosen_layouts(kernel, split)
     sizes = {o: layouts[o].words(spec.types[o]) for o in layouts}
@@ -133,7 +133,7 @@ def test_parts_of_a_stack(name, small, batch, m, n, k, alignment, most) -> None:
 
 def test_a_product_of_a_stack_that_is_too_large_is_refused() -> None:
     shapes = {"x": (4, 1 << 24), "weight": (2, 2, 1 << 24)}
-    spec = OpSpec.of(Matmul(), shapes, {})
+    spec = OpSpec.create(Matmul(), shapes, {})
     assert (
         spec.split(KERNELS["blocked"], replace(DEVICE, max_shader_storage_block_size=1 << 16))
         is None

@@ -19,21 +19,21 @@ from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
 from tests.pure.test_kernels import DEVICE
 
 KERNELS = {kernel.name: kernel for kernel in kernels_for("matmul", "compute")}
-CHOICE = TunedChoice.of(KERNELS["tiled"].with_parameters(TM=8), 1e-3, 2e-3)
+CHOICE = TunedChoice.from_kernel(KERNELS["tiled"].with_parameters(TM=8), 1e-3, 2e-3)
 
 
 def spec(m: int, n: int, k: int) -> OpSpec:
-    return OpSpec.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
+    return OpSpec.create(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
 
 
 def test_a_class_covers_the_sizes_near_it() -> None:
     assert problem_class(spec(1000, 64, 1)) == problem_class(spec(1024, 90, 1))
     assert problem_class(spec(1000, 64, 1)) != problem_class(spec(1000, 64, 2))
     assert problem_class(spec(1000, 64, 1)) != problem_class(spec(1000, 100, 1))
-    chained = OpSpec.of(Matmul(), {"x": (4, 4), "weight": (4, 4)}, {"x": "R 2 4 R"})
+    chained = OpSpec.create(Matmul(), {"x": (4, 4), "weight": (4, 4)}, {"x": "R 2 4 R"})
     assert problem_class(chained) != problem_class(spec(4, 4, 4))
     shapes = {"x": (4, 4), "weight": (4, 4), "e1": (4,)}
-    finished = OpSpec.of(Matmul(), shapes, {}, BIASED)
+    finished = OpSpec.create(Matmul(), shapes, {}, BIASED)
     assert problem_class(finished) == problem_class(spec(4, 4, 4))
 
 
@@ -127,7 +127,7 @@ def test_without_a_folder_choices_last_as_long_as_the_process(tmp_path, monkeypa
 def test_the_values_of_architectures_may_be_kept(tmp_path) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
     familiar = KERNELS["blocked"].with_parameters(TM=6)
-    tuned.keep("compute", spec(64, 64, 64), TunedChoice.of(familiar, 1.0, None))
+    tuned.keep("compute", spec(64, 64, 64), TunedChoice.from_kernel(familiar, 1.0, None))
     found = choose("compute", spec(64, 64, 64), DEVICE, tuned=tuned)
     assert (found.name, found.defaults) == ("blocked", familiar.defaults)
 
@@ -174,7 +174,7 @@ def test_what_was_tuned_comes_before_the_default(tmp_path) -> None:
     [
         replace(CHOICE, kernel="gone"),
         replace(CHOICE, source="what it was before"),
-        TunedChoice.of(KERNELS["cheng_v2"], 1.0, None),
+        TunedChoice.from_kernel(KERNELS["cheng_v2"], 1.0, None),
         *(
             replace(CHOICE, parameters={**CHOICE.parameters, **changes})
             for changes in (

@@ -14,7 +14,7 @@ from glnn.types import TensorType
 
 def test_members_of_a_shared_declaration_that_nothing_sets_are_left_alone() -> None:
     """ANGLE: of `uniform int x_row, y_row;` both are active where one is read."""
-    spec = OpSpec.of(Softmax(), {"x": TensorType((3, 5))}, {})
+    spec = OpSpec.create(Softmax(), {"x": TensorType((3, 5))}, {})
     kernel = next(k for k in declared() if k.op == "softmax" and not k.stages)
     known = spec.uniforms(kernel)
     name = next(iter(known))

@@ -131,7 +131,7 @@ def test_whatever_json_says(twice: Twice, stored: dict[Path, bytes]) -> None:
     listed = model._index.plans[0]
     plan = json.loads(bytes(model._entry.part(listed.part)))
     index = json.loads(bytes(model._entry.part("index")))
-    for data, parsed in ((plan, Executable.of), (index, Index.of)):
+    for data, parsed in ((plan, Executable.from_data), (index, Index.from_data)):
         assert parsed(data) is not None
         places, draw = list(_places(data)), random.Random(1)
         for at in draw.sample(places, min(len(places), 400)):
@@ -302,15 +302,15 @@ def test_expressions_are_computed_at_once(
     plan = json.loads(bytes(model._entry.part(listed.part)))
     plan["symbols"] = [["n", "x", 0, 2, 7, False]]
     plan["expressions"] = [[[["n"], 1]]]
-    assert Executable.of(plan).numbers((5,)) == (5,)
+    assert Executable.from_data(plan).numbers((5,)) == (5,)
     with pytest.raises(FormatError):
-        Executable.of({**plan, "expressions": [expr]})
+        Executable.from_data({**plan, "expressions": [expr]})
     with pytest.raises(FormatError):
-        Executable.of({**plan, "guards": [[expr, "<", True]]})
+        Executable.from_data({**plan, "guards": [[expr, "<", True]]})
     shapes, symbols, _ = listed.range.data()
     if expr != [[["m"], 1]]:  # which no sizes are looked up for
         with pytest.raises((ValueError, TypeError)):
-            ShapeRange.of([shapes, symbols, [[expr, "<", True]]])
+            ShapeRange.from_data([shapes, symbols, [[expr, "<", True]]])
 
 
 def test_a_plan_of_odd_sizes_is_made_anew(twice: Twice, old: Old, tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_plan_of_odd_sizes_is_made_anew(twice: Twice, old: Old, tmp_path: Path
     feeds, other = ({"x": numbers(3, (4, width))} for width in (9, 11))
     expected = own.cold(other)
     for odd in ([[["W"], 1 << 40]], [[["W"], -1]], [[[[[[[], 1]], [[["W"], 1], [[], -9]]]], 1]]):
-        of = Executable.of
+        of = Executable.from_data
 
         def changed(data: Any, odd: Any = odd, of: Any = of) -> Executable:
             sizes = [one if len(one[0][0]) == 1 else odd for one in data["expressions"]]

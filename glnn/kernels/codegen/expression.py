@@ -60,7 +60,7 @@ def lines(
     written: list[str] = []
     left = iter(types)
 
-    def named(part: Expr, given: tuple[tuple[str, DType], ...]) -> tuple[str, DType]:
+    def named(part: Expr, operands: tuple[tuple[str, DType], ...]) -> tuple[str, DType]:
         dtype = next(left)
         if isinstance(part, Arg):
             return arguments[part.index], dtype
@@ -70,8 +70,8 @@ def lines(
         if not isinstance(part, Call):
             assert isinstance(part, Constant)
             return _literal(part.value), dtype
-        names = dict(zip("abcd", (name for name, _ in given), strict=False))
-        kind, alike = given[-1][1].kind, len({*given}) < len(given)
+        names = dict(zip("abcd", (name for name, _ in operands), strict=False))
+        kind, alike = operands[-1][1].kind, len({*operands}) < len(operands)
         form = part.row.same if alike and kind == "float" else None
         form = part.row.forms[kind] if form is None else form
         value = _ARGUMENT.sub(lambda found: names[found[0]], form)
@@ -144,12 +144,12 @@ def function_fingerprint(name: str) -> str:
     """Return a hash of the function `name`: its GLSL, its file, and the functions of its body."""
     row = FUNCTIONS[name]
     if row.body is None:
-        return _own(row)
-    return _hashed(_own(row), *map(function_fingerprint, _used(row.body)))
+        return _row_hash(row)
+    return _hashed(_row_hash(row), *map(function_fingerprint, _used(row.body)))
 
 
 @cache
-def _own(row: Function) -> str:
+def _row_hash(row: Function) -> str:
     """Return a hash of the function's row in the table, without the functions that it calls."""
     forms = repr(sorted(row.forms.items())) + (row.same or "")
     file = "" if row.source is None else expanded(_folder() / f"{row.source}.glsl")

@@ -177,7 +177,7 @@ def strides(layout: Layout, shape: Shape) -> Strides:
     return tuple(step for steps in found.values() for step in steps if step is not None)
 
 
-def bits(value: float | int | bool, of: TensorType) -> int:
+def bits(value: float | int | bool, type: TensorType) -> int:
     """Return the word, as int32, that holds `value` in a tensor of this type."""
-    word = np.asarray(value).astype(of.dtype.numpy).astype(of.dtype.word)
+    word = np.asarray(value).astype(type.dtype.numpy).astype(type.dtype.word)
     return int(word.view(np.int32))

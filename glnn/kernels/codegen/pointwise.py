@@ -58,7 +58,7 @@ class Geometry:
     """Each operand's strides along these dimensions."""
 
     @classmethod
-    def of(cls, shapes: Mapping[str, Shape], layouts: Mapping[str, Layout]) -> Geometry:
+    def create(cls, shapes: Mapping[str, Shape], layouts: Mapping[str, Layout]) -> Geometry:
         """Return the geometry of operands whose shapes broadcast to that of the result `out`.
 
         Raises UnsupportedOpError where an operand's layout has no strides along the result's.
@@ -301,7 +301,7 @@ def generate(
     if strip is not None:
         shapes |= {"target": shapes["out"]}
         layouts = {**layouts, "out": strip.whole, "target": strip}
-    geometry = Geometry.of(shapes, layouts)
+    geometry = Geometry.create(shapes, layouts)
     reads = {name: geometry.read(name) for name in types if name != "out"}
     reads |= {k: AMONG.get(read, read) for k, read in reads.items() if layouts[k].first}
     few = any(row.source in LONG for row in op.expr.expanded.functions)
@@ -335,7 +335,7 @@ def generate(
             "RANK": len(geometry.places) if placed else 0,
             "ZEROS": int(zeros),
             "STRIP": int(strip is not None),
-            **_asked(types),
+            **_specialization_macros(types),
             **({"VECTORS": vectors} if backend == "feedback" else {}),
         },
         values,
@@ -343,7 +343,7 @@ def generate(
     )
 
 
-def _asked(types: Mapping[str, TensorType]) -> dict[str, int]:
+def _specialization_macros(types: Mapping[str, TensorType]) -> dict[str, int]:
     """Return the macros that specialized kernels' declarations test.
 
     FLOATS: 1 where all tensors are float32. COLUMNS: 1 where, besides, a matrix is combined with a
@@ -406,5 +406,5 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
     }
 
 
-def _type(given: Shape | TensorType) -> TensorType:
-    return given if isinstance(given, TensorType) else TensorType(given)
+def _type(shape: Shape | TensorType) -> TensorType:
+    return shape if isinstance(shape, TensorType) else TensorType(shape)

@@ -29,16 +29,16 @@ from glnn.symint import divides, same
 from glnn.types import MOST, DType, Shape, TensorType
 
 
-def strides(shape: Shape, own: Shape, layout: Layout) -> list[int]:
+def strides(shape: Shape, operand_shape: Shape, layout: Layout) -> list[int]:
     """Return the stride along each axis of `shape` in numbers, 0 where the operand broadcasts.
 
-    own: the shape of an operand in `layout` that broadcasts to `shape`. Raises UnsupportedOpError
-    unless the layout is row major.
+    operand_shape: the shape of an operand in `layout` that broadcasts to `shape`. Raises
+    UnsupportedOpError unless the layout is row major.
     """
     if not isinstance(layout, RowMajor):
         raise UnsupportedOpError(f"it takes rows, not what lies in {layout.name}")
-    found = [0] * (len(shape) - len(own))
-    return found + [0 if same(dim.extent, 1) else dim.stride for dim in layout.dims(own)]
+    found = [0] * (len(shape) - len(operand_shape))
+    return found + [0 if same(dim.extent, 1) else dim.stride for dim in layout.dims(operand_shape)]
 
 
 def collapsed(
@@ -55,14 +55,17 @@ def collapsed(
         if same(shape[axis], 1):
             continue
         even = bool(sizes) and all(
-            same(kept[name][-1], own[axis] * shape[axis]) for name, own in steps.items()
+            same(kept[name][-1], operand_shape[axis] * shape[axis])
+            for name, operand_shape in steps.items()
         )
         sizes[-1:] = [sizes[-1] * shape[axis]] if even else [*sizes[-1:], shape[axis]]
-        for name, own in steps.items():
-            kept[name][-1:] = [own[axis]] if even else [*kept[name][-1:], own[axis]]
+        for name, operand_shape in steps.items():
+            kept[name][-1:] = (
+                [operand_shape[axis]] if even else [*kept[name][-1:], operand_shape[axis]]
+            )
     if not sizes:
         return (1,), dict.fromkeys(steps, (0,))
-    return tuple(sizes), {name: tuple(own) for name, own in kept.items()}
+    return tuple(sizes), {name: tuple(operand_shape) for name, operand_shape in kept.items()}
 
 
 KINDS: Mapping[Kind, int] = {"sum": 0, "mean": 0, "prod": 1, "max": 2, "min": 3}
@@ -82,7 +85,7 @@ NEIGHBOURS = 4  # results that lie so many side by side are worth walking side b
 
 
 @dataclass(frozen=True)
-class Walk:
+class ReductionLoops:
     """Strides of the loops over the operands, along the kept and along the reduced axes."""
 
     kept: tuple[int, ...]
@@ -93,7 +96,9 @@ class Walk:
     """Each operand's strides along the kept and along the reduced axes."""
 
     @classmethod
-    def of(cls, op: Reduce, types: Mapping[str, TensorType], layouts: Mapping[str, Layout]) -> Walk:
+    def create(
+        cls, op: Reduce, types: Mapping[str, TensorType], layouts: Mapping[str, Layout]
+    ) -> ReductionLoops:
         """Return the loops of `op`. Raises UnsupportedOpError unless operands are row major."""
         shape = types["x0"].shape
         axes = axes_of("reduce", op.axes, len(shape))
@@ -115,7 +120,7 @@ class Walk:
     @property
     def spread(self) -> tuple[int, ...]:
         """Each operand's stride between the numbers that neighbouring lanes read."""
-        return tuple(own[not self.columns][-1] for own in self.steps.values())
+        return tuple(operand_shape[not self.columns][-1] for operand_shape in self.steps.values())
 
     @property
     def wide(self) -> bool:
@@ -123,8 +128,8 @@ class Walk:
         size = (self.kept if self.columns else self.walked)[-1]
         if not divides(4, size) or not same(self.spread[0], 1):
             return False
-        for apart, own in zip(self.spread, self.steps.values(), strict=True):
-            fast, slow = own if self.columns else own[::-1]
+        for apart, operand_shape in zip(self.spread, self.steps.values(), strict=True):
+            fast, slow = operand_shape if self.columns else operand_shape[::-1]
             whole = all(divides(4, step) for step in (*fast[:-1], *slow))
             if not same(apart, 0) and not (same(apart, 1) and whole):
                 return False
@@ -137,8 +142,8 @@ class Walk:
         return {
             "kept": self.kept,
             "reduced": self.walked,
-            "kept_strides": tuple(step for own in both for step in own[0]),
-            "reduced_strides": tuple(step for own in both for step in own[1]),
+            "kept_strides": tuple(step for operand_shape in both for step in operand_shape[0]),
+            "reduced_strides": tuple(step for operand_shape in both for step in operand_shape[1]),
             "spread": self.spread,
         }
 
@@ -152,7 +157,7 @@ def generate_reduce(
     on_gpu(types)
     arg = isinstance(op, ArgReduce)
     values = op if isinstance(op, Reduce) else op.values
-    walk = Walk.of(values, types, layouts)
+    walk = ReductionLoops.create(values, types, layouts)
     names, output, extent = list(walk.steps), types["out"].shape, prod(walk.walked)
     dtypes = [types[name].dtype for name in names]
     number = types_on_gpu(values.prologue, dtypes)[-1]
@@ -213,8 +218,8 @@ def reduce_examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
         "last_place": (ArgReduce("min", 0, last=True), [(6, 9)]),
     }
     found: dict[str, tuple[Operator, dict[str, TensorType]]] = {
-        name: (op, {f"x{i}": TensorType(shape) for i, shape in enumerate(own)})
-        for name, (op, own) in shapes.items()
+        name: (op, {f"x{i}": TensorType(shape) for i, shape in enumerate(operand_shape)})
+        for name, (op, operand_shape) in shapes.items()
     }
     for dtype in (DType.int32, DType.int8, DType.bool):
         found[dtype.value] = Reduce("sum", (-1,)), {"x0": TensorType((6, 8), dtype)}
