@@ -34,7 +34,7 @@ ORDER = (
     ("runtime",),
     ("stored",),
     ("layers", "kernels"),
-    ("onnx", "backends"),
+    ("onnx", "backends", "validation"),
     ("compiler",),
     ("data",),
     ("images",),

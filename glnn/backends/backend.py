@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol
@@ -11,16 +11,14 @@ from typing import Any, ClassVar, Protocol
 from numpy.typing import NDArray
 
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.gl import Buffer, Device, Fence
+from glnn.gl import Device, Fence
 from glnn.gl.command_encoder import BlockPart
 from glnn.graph.operator import Operator
 from glnn.kernels.cost_model import Prediction
-from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
-from glnn.kernels.verdicts import Launched, LaunchSize, Verdicts
 from glnn.layout import Layout
 from glnn.runtime.store import Store, T
-from glnn.types import Array, DType, Shape
+from glnn.types import DType, Shape
 
 Operand = Store | BlockPart
 """An allocated tensor, or the part of a memory block that the tensor will have."""
@@ -179,26 +177,12 @@ class Backend(ABC):
         set in each run: it saves host time where launches are small.
         """
 
-    def examine(self, choices: Iterable[tuple[Choice, OpSpec]]) -> bool:
-        """Compare kernels' results with NumPy's for such specs, where no verdict is known.
-
-        Returns True where some are wrong: they will not be chosen again, so choose anew.
-        """
-        return False
-
     def measures(self, choice: Choice, spec: OpSpec) -> tuple[int, ...]:
         """Return the launch size by which `choice` computes `spec`, and the depth of its sums.
 
         A verdict on these covers all smaller ones. Empty where no comparison is needed.
         """
         return ()
-
-    def right(self, choices: Iterable[tuple[Choice, OpSpec]]) -> bool:
-        """Return True where all kernels are right for these specs, though chosen for others.
-
-        Kernels without a verdict are compared with NumPy.
-        """
-        return True
 
     def why_not(self, spec: OpSpec, kernel: str | None = None) -> str | None:
         """Return why `spec` cannot be computed here; None where it can."""
@@ -277,64 +261,3 @@ class Backend(ABC):
     def fence(self) -> Fence | None:
         """Return a fence behind all submitted work; None where calls are synchronous."""
         return None
-
-
-class ExaminedBackend(Backend):
-    """A backend whose kernels can be tried in launches of any size on its device.
-
-    verdicts: the outcomes of comparisons so far.
-    """
-
-    device: Device
-    verdicts: Verdicts
-
-    @property
-    @abstractmethod
-    def watched(self) -> bool:
-        """Return True where the duration of a launch is limited."""
-
-    @abstractmethod
-    def launch_size(self, kernel: Kernel, spec: OpSpec) -> LaunchSize:
-        """Return the largest launch by which `kernel` computes `spec`, if not made in parts."""
-
-    @abstractmethod
-    def cut_axes(self, kernel: Kernel, spec: OpSpec) -> int:
-        """Return a bit for each axis along which that launch's last group has less to do."""
-
-    def launched(self, kernel: Kernel, spec: OpSpec) -> Launched:
-        """Return the launch size and cut axes of `spec`, in the form of `Verdict.right`."""
-        key = "launched", kernel, self.device.capabilities
-        if key not in spec.memo:
-            spec.memo[key] = (
-                *self.launch_size(kernel, spec),
-                self.cut_axes(kernel, spec),
-            )
-        found: Launched = spec.memo[key]
-        return found
-
-    @abstractmethod
-    def part(self, kernel: Kernel, spec: OpSpec) -> int | None:
-        """Return the largest allowed launch of `kernel`; None where it is not limited.
-
-        Larger launches either gave wrong results or would take too long.
-        """
-
-    def right_until(self, kernel: Kernel, spec: OpSpec, first: int) -> int:
-        """Return the launch size with right results, where floats from `first` on are wrong.
-
-        Returns 0 where unknown.
-        """
-        return 0
-
-    @abstractmethod
-    def allocate(
-        self,
-        shape: Shape,
-        layout: Layout,
-        memory: Memory | None = None,
-        dtype: DType = DType.float32,
-        offset: int | None = None,
-    ) -> Buffer: ...
-
-    @abstractmethod
-    def keep(self, array: Array, layout: Layout, words: Array | None = None) -> Buffer: ...

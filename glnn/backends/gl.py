@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Transfer
-from glnn.backends.examination import SLOWEST, examine
 from glnn.backends.launch import bound, in_levels
 from glnn.backends.programs import Programs
 from glnn.errors import DeviceError
@@ -31,9 +30,8 @@ from glnn.kernels.library import declared, revision
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import alternatives, choose, suits, why_chosen, why_not
 from glnn.kernels.tuned import Tuned
-from glnn.kernels.verdicts import Verdicts, work
+from glnn.kernels.verdicts import SLOWEST, Verdicts, work
 from glnn.layout import Layout
-from glnn.progress_bar import report_work
 from glnn.runtime.store import Store, T
 from glnn.settings import Settings
 from glnn.symint import greatest
@@ -66,7 +64,8 @@ class GlBackend(Programs):
         offers, cache = device.capabilities, settings.cache
         self.tuned = Tuned.load(cache, offers, VERSION)
         self.verdicts = Verdicts.load(cache, offers, VERSION)
-        self._trusts = settings.trust
+        self.trusts_kernels = settings.trust
+        """True where kernels are used without a comparison with NumPy."""
         self._choices: dict[tuple[OpSpec, str | None], Kernel] = {}
         self._chosen = (0, 0, revision())  # the revisions of what choices depend on
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], DataTexture]]
@@ -120,25 +119,10 @@ class GlBackend(Programs):
         of = pace(architecture(offers))
         return [Alternative(k, predicted(spec.hinted, k, of)) for k in (choice, *others)]
 
-    def examine(self, choices: Iterable[tuple[Choice, OpSpec]]) -> bool:
-        if self._trusts:
-            return False
-        pairs = [(one, spec) for one, spec in choices if isinstance(one, Kernel)]
-        pairs.sort(key=lambda pair: -prod(self.launched(*pair)[:3]))  # they cover smaller ones
-        with report_work("examining", total=len(pairs)) as work:
-            return examine(self, work.counted(pairs))
-
     def measures(self, choice: Choice, spec: OpSpec) -> tuple[int, ...]:
         assert isinstance(choice, Kernel)
         depth = spec.op.depth(spec.own)
-        return () if self._trusts else (*self.launch_size(choice, spec), depth)
-
-    def right(self, choices: Iterable[tuple[Choice, OpSpec]]) -> bool:
-        pairs, offers = list(choices), self.device.capabilities
-        if self.examine(pairs):
-            return False
-        seen = [self.verdicts.find(k, one, offers) for k, one in pairs if isinstance(k, Kernel)]
-        return all(one.wrong is None and one.part is None for one in seen)
+        return () if self.trusts_kernels else (*self.launch_size(choice, spec), depth)
 
     @property
     def watched(self) -> bool:

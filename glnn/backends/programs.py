@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 
-from glnn.backends.backend import ExaminedBackend
+from glnn.backends.backend import Backend
 from glnn.gl import Device, Program, Source
 from glnn.gl.command_encoder import Fetched
 from glnn.kernels.architecture import architecture
@@ -16,7 +17,7 @@ from glnn.kernels.codegen.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.source import assemble
-from glnn.kernels.verdicts import program_key
+from glnn.kernels.verdicts import Launched, LaunchSize, Verdicts, program_key
 from glnn.trace_spans import Span, duration
 
 LOG = logging.getLogger(__name__)
@@ -28,10 +29,14 @@ MOST_APART = 512  # programs of a device: every new size makes some
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a spec
 
 
-class Programs(ExaminedBackend):
-    """A backend whose kernels are programs of `device`."""
+class Programs(Backend):
+    """A backend whose kernels are programs of `device`, which can be tried in launches of any size.
+
+    verdicts: the outcomes of comparisons with NumPy so far (`glnn.validation`).
+    """
 
     device: Device
+    verdicts: Verdicts
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -117,3 +122,41 @@ class Programs(ExaminedBackend):
             **dict.fromkeys(PLACES, 0),
         }
         return {name: value for name, value in known.items() if name in program.uniforms}
+
+    @property
+    @abstractmethod
+    def watched(self) -> bool:
+        """Return True where the duration of a launch is limited."""
+
+    @abstractmethod
+    def launch_size(self, kernel: Kernel, spec: OpSpec) -> LaunchSize:
+        """Return the largest launch by which `kernel` computes `spec`, if not made in parts."""
+
+    @abstractmethod
+    def cut_axes(self, kernel: Kernel, spec: OpSpec) -> int:
+        """Return a bit for each axis along which that launch's last group has less to do."""
+
+    def launched(self, kernel: Kernel, spec: OpSpec) -> Launched:
+        """Return the launch size and cut axes of `spec`, in the form of `Verdict.right`."""
+        key = "launched", kernel, self.device.capabilities
+        if key not in spec.memo:
+            spec.memo[key] = (
+                *self.launch_size(kernel, spec),
+                self.cut_axes(kernel, spec),
+            )
+        found: Launched = spec.memo[key]
+        return found
+
+    @abstractmethod
+    def part(self, kernel: Kernel, spec: OpSpec) -> int | None:
+        """Return the largest allowed launch of `kernel`; None where it is not limited.
+
+        Larger launches either gave wrong results or would take too long.
+        """
+
+    def right_until(self, kernel: Kernel, spec: OpSpec, first: int) -> int:
+        """Return the launch size with right results, where floats from `first` on are wrong.
+
+        Returns 0 where unknown.
+        """
+        return 0

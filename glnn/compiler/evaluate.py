@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends import Backend, Choice, Launch, opened
+from glnn.backends.gl import GlBackend
 from glnn.compiler.emit import emit_schedule
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
@@ -26,6 +27,7 @@ from glnn.layout.layout import RowMajor
 from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.runtime.store import Store
 from glnn.types import TensorType
+from glnn.validation.examination import examine_choices
 
 _WORTH_A_KERNEL = 1 << 16  # elements: below, the CPU has packed them before a kernel begins
 
@@ -102,7 +104,7 @@ def _chosen(spec: OpSpec, backend: Backend, kernel: str | None = None) -> Choice
         choice = backend.choose(spec, kernel)
         if isinstance(choice, Kernel) and choice.stages:
             return choice
-        if not backend.examine([(choice, spec)]):
+        if not (isinstance(backend, GlBackend) and examine_choices(backend, [(choice, spec)])):
             return choice
 
 

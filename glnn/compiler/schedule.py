@@ -11,6 +11,7 @@ from typing import Any
 
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
+from glnn.backends.gl import GlBackend
 from glnn.compiler.fusion_cost_model import device_reorders, stays
 from glnn.compiler.task import (
     KernelChoice,
@@ -50,6 +51,7 @@ from glnn.layout.layout import (
 )
 from glnn.symint import Substitution, divides, hint, same
 from glnn.types import DType, Shape, TensorType
+from glnn.validation.examination import are_right, examine_choices
 
 COLUMNS = parse("C")
 
@@ -92,16 +94,14 @@ class Schedule:
         self.hosts: frozenset[str] = frozenset()
 
     def examine(self) -> bool:
-        """See whether its kernels are right here; whether some are not, so that it is made anew."""
-        return self.backend.examine(
-            (entry.choice, entry.spec) for entry in self.hinted.entries if not entry.host
-        )
+        """Compare its kernels with NumPy; return True where some are wrong, to be made anew."""
+        pairs = ((entry.choice, entry.spec) for entry in self.hinted.entries if not entry.host)
+        return isinstance(self.backend, GlBackend) and examine_choices(self.backend, pairs)
 
     def right(self, change: Substitution) -> bool:
         """Return True where its kernels are right here for the sizes that `change` puts in."""
-        return self.backend.right(
-            (one.choice, one.spec.at(change)) for one in self.entries if not one.host
-        )
+        pairs = ((one.choice, one.spec.at(change)) for one in self.entries if not one.host)
+        return not isinstance(self.backend, GlBackend) or are_right(self.backend, pairs)
 
     @property
     def measures(self) -> Sequence[Any]:

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from glnn.backends.examination import Fault, Trial, examine, wrong_again
 from glnn.backends.gl import GlBackend
 from glnn.compiler import evaluate
 from glnn.errors import (
@@ -73,6 +72,7 @@ from glnn.kernels.verdicts import (
 )
 from glnn.layout.layout import PACKED
 from glnn.types import Array, DType, Shape, TensorType
+from glnn.validation.examination import Fault, Trial, examine, wrong_again
 
 RELU, TANH = (Epilogue(call(name, Arg(0))) for name in ("relu", "tanh"))
 SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))

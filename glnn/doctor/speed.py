@@ -37,6 +37,7 @@ from glnn.session import InferenceSession
 from glnn.settings import Settings
 from glnn.trace_spans import duration
 from glnn.types import TensorType
+from glnn.validation.examination import examine_choices
 
 GPU_BACKENDS = ("compute", "feedback")
 MATMUL, CONV, LENET = "matmul", "conv2d", "lenet"
@@ -477,7 +478,7 @@ def _launching(backend: GlBackend) -> LaunchTimes:
     """Measure the smallest launch, alone and in a chain."""
     spec = OpSpec.create(Pointwise(call("relu", Arg(0))), {"x0": (FEW,)}, {})
     choice = backend.choose(spec)
-    while backend.examine([(choice, spec)]):
+    while examine_choices(backend, [(choice, spec)]):
         choice = backend.choose(spec)
     layouts = backend.layouts(choice, spec)
     ends = [backend.allocate((FEW,), layouts[name]) for name in ("x0", "out")]

@@ -84,6 +84,7 @@ def _of(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:
 
 
 FORM = 4  # of the file; one of another form is not used
+SLOWEST = 4e9  # units of `work` a second: what a board does that nothing is known of
 ROUNDED = 2e-3  # the error of what is rounded to float16, or to the next one
 WORDS = 4  # of a key at least: backend, op, kernel, fingerprint
 FUNCTION = "function"  # in the place of the op, where a verdict is on a scalar function

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from glnn.backends.examination_operands import ReferenceCase
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch
 from glnn.compiler import evaluate
@@ -20,6 +19,8 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reduce
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict, Verdicts
+from glnn.validation.examination import examine_choices
+from glnn.validation.reference_case import ReferenceCase
 from tests.backends.harness import BACKENDS
 from tests.oracle import error
 from tests.shape_sweep import examined_problems, small_problems
@@ -106,7 +107,7 @@ def test_kernels_that_are_wrong_at_small_sizes_are_found(examined, monkeypatch, 
     if chosen.stages:
         pytest.skip("its stages are examined")
     _changed(monkeypatch, change)
-    assert examined.examine([(chosen, spec)])
+    assert examine_choices(examined, [(chosen, spec)])
     assert "are wrong, off by" in str(examined.why_not(spec, chosen.name))
 
 
@@ -134,7 +135,7 @@ def test_a_kernel_that_is_wrong_once_is_looked_at_again(examined, rng, monkeypat
     spec = OpSpec.create(*SMALL["pool"], {})
     chosen = examined.choose(spec)
     _changed(monkeypatch, once)
-    assert not examined.examine([(chosen, spec)]) and looks > 2
+    assert not examine_choices(examined, [(chosen, spec)]) and looks > 2
 
 
 def test_verdicts_of_a_former_format_are_discarded(examined, tmp_path, recwarn) -> None:
@@ -176,7 +177,7 @@ def test_a_reference_of_float32_that_is_off_refuses_nothing(examined, monkeypatc
 
     monkeypatch.setattr(ReferenceCase, "of", classmethod(off))
     spec = OpSpec.create(op, shapes, {})
-    assert not examined.examine([(examined.choose(spec), spec)])
+    assert not examine_choices(examined, [(examined.choose(spec), spec)])
     assert exact.count(True) == exact.count(False) > 0
 
 
@@ -196,5 +197,5 @@ def test_less_than_what_is_allowed_is_seen(examined, monkeypatch) -> None:
     monkeypatch.setattr(ReferenceCase, "of", classmethod(noted))
     _changed(monkeypatch, off)
     spec = OpSpec.create(Matmul(), {"x": (5, 96), "weight": (7, 96)}, {})
-    examined.examine([(examined.choose(spec), spec)])
+    examine_choices(examined, [(examined.choose(spec), spec)])
     assert True in exact

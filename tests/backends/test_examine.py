@@ -11,8 +11,6 @@ from onnx import helper
 
 import glnn.ops
 from glnn import InferenceSession
-from glnn.backends import open_backend
-from glnn.backends.examination import Trial
 from glnn.backends.gl import GlBackend
 from glnn.compiler import evaluate
 from glnn.doctor.kernel_accuracy import PROBLEMS
@@ -37,6 +35,7 @@ from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict, Verdicts
 from glnn.types import DType, TensorType
+from glnn.validation.examination import Trial, examine_choices
 from tests.backends.harness import BACKENDS, taken
 from tests.oracle import error
 from tests.specs import numbers
@@ -145,7 +144,7 @@ def looks(monkeypatch) -> list[bool]:
 def test_launches_that_grow_are_seen_once(examined, looks) -> None:
     """The largest comes first, and it covers the others."""
     specs = [OpSpec.create(SIGMOID, {"x0": (rows, 64)}, {}) for rows in (64, 640, 128)]
-    assert not examined.examine([(examined.choose(one), one) for one in specs])
+    assert not examine_choices(examined, [(examined.choose(one), one) for one in specs])
     assert looks == [True, False]
 
 
@@ -160,7 +159,7 @@ def test_sums_of_several_lengths_are_seen_in_one_large_launch(examined, looks) -
     name = "cross_rm_rm" if examined.name == "compute" else "feedback"
     shapes = [{"x": (rows, k), "weight": (64, k)} for rows, k in ((320, 512), (640, 128), (64, 96))]
     specs = [OpSpec.create(Matmul(), one, {}) for one in shapes]
-    assert not examined.examine([(examined.choose(one, name), one) for one in specs])
+    assert not examine_choices(examined, [(examined.choose(one, name), one) for one in specs])
     assert looks == [True, False, True]
     assert len(examined.verdicts.found) == 2
 
@@ -169,7 +168,7 @@ def test_depthwise_convolutions_of_any_channels_are_one_program(examined) -> Non
     name = "depthwise" if examined.name == "compute" else "feedback_depthwise"
     for c in (32, 64):
         spec = OpSpec.create(Conv2d(groups=c), {"x": (1, c, 9, 9), "weight": (c, 1, 3, 3)}, {})
-        assert not examined.examine([(examined.choose(spec, name), spec)])
+        assert not examine_choices(examined, [(examined.choose(spec, name), spec)])
     assert len(examined.verdicts.found) == 1
 
 
@@ -246,7 +245,7 @@ def test_what_is_right_is_used(opened, kernel, monkeypatch, tmp_path) -> None:
         spec = OpSpec.create(op, shapes, {}, *rest)
         one = taken(kernel, spec)
         if one and why_not_device(one, offers) is None:  # with the bindings of its operands
-            backend.examine([(one, spec)])
+            examine_choices(backend, [(one, spec)])
             seen += 1
     assert seen and len(backend.verdicts.found) >= 1
     parts = {"in launches of 4096 at most"} if offers.software == "softpipe" else set()
@@ -286,7 +285,7 @@ def test_the_sign_of_packed_bytes_is_among_what_is_seen(examined, monkeypatch) -
     monkeypatch.setattr(examined.device, "programs", {})
     bytes = TensorType((5,), DType.int8)
     spec = OpSpec.create(Pointwise(Arg(0)), {"x0": bytes}, {"x0": "packed"})
-    assert examined.examine([(examined.choose(spec), spec)])
+    assert examine_choices(examined, [(examined.choose(spec), spec)])
     with pytest.raises(UnsupportedOpError, match="are wrong"):
         examined.choose(spec)
 
@@ -529,7 +528,6 @@ def test_trust_leaves_it_out(examined, backend, rng, monkeypatch, lossy) -> None
 
 
 def test_a_backend_without_a_device_needs_no_verdicts(rng) -> None:
-    assert not open_backend("cpu").examine([])
     np.testing.assert_allclose(
         glnn.ops.matmul(np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32), backend="cpu"),
         np.eye(3),

@@ -12,7 +12,6 @@ import moderngl
 import numpy as np
 import pytest
 
-from glnn.backends.examination_operands import MOST, STRETCHES
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch
 from glnn.gl import Buffer
@@ -24,6 +23,8 @@ from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import verdict_key
 from glnn.layout import parse
 from glnn.types import DType
+from glnn.validation.examination import examine_choices
+from glnn.validation.reference_case import MOST, STRETCHES
 from tests.backends.harness import BACKENDS
 
 pytestmark = pytest.mark.usefixtures("by_methods")
@@ -111,10 +112,10 @@ def test_what_is_wrong_with_a_large_result_is_found(examined, monkeypatch, spoil
     spec = OpSpec.create(SIGMOID, {"x0": (ROWS, COLUMNS)}, {})
     chosen = examined.choose(spec)
     key = verdict_key(chosen, spec, examined.device.capabilities)
-    assert not examined.examine([(chosen, spec)])
+    assert not examine_choices(examined, [(chosen, spec)])
     assert examined.verdicts.found.pop(key).part is None, "it is right before"
     _spoiled(monkeypatch, spoil)
-    assert not examined.examine([(chosen, spec)])
+    assert not examine_choices(examined, [(chosen, spec)])
     assert examined.verdicts.found[key].part is not None
 
 
@@ -128,7 +129,7 @@ def test_where_large_results_begin_to_be_wrong(examined, monkeypatch, first) -> 
     spec = OpSpec.create(SIGMOID, {"x0": (ROWS, COLUMNS)}, {})
     chosen = examined.choose(spec)
     _spoiled(monkeypatch, spoil)
-    assert not examined.examine([(chosen, spec)])
+    assert not examine_choices(examined, [(chosen, spec)])
     verdict = examined.verdicts.found[verdict_key(chosen, spec, examined.device.capabilities)]
     size = max(examined.launch_size(chosen, spec))
     known = first * size // SIZE if examined.name == "feedback" else size // 2
@@ -142,7 +143,7 @@ def test_a_stack_of_large_matrices(examined, rng, monkeypatch) -> None:
     spec = OpSpec.create(Matmul(), {"x": (36 * 2000, 20), "weight": (36, 64, 20)}, {})
     chosen = examined.choose(spec)
     key = verdict_key(chosen, spec, examined.device.capabilities)
-    assert not examined.examine([(chosen, spec)])
+    assert not examine_choices(examined, [(chosen, spec)])
     assert examined.verdicts.found.pop(key).part is None, "it is right before"
 
     def spoil(numbers: np.ndarray) -> None:
@@ -150,7 +151,7 @@ def test_a_stack_of_large_matrices(examined, rng, monkeypatch) -> None:
         rows[20] = rows[19].copy()
 
     _spoiled(monkeypatch, spoil)
-    assert not examined.examine([(chosen, spec)])
+    assert not examine_choices(examined, [(chosen, spec)])
     assert examined.verdicts.found[key].part is not None
 
 
@@ -168,7 +169,7 @@ def test_winograd_of_many_images(examined, monkeypatch) -> None:
         return reference(self, operands)
 
     monkeypatch.setattr(WinogradInput, "compute", computed)
-    assert not examined.examine([(chosen, spec)])
+    assert not examine_choices(examined, [(chosen, spec)])
     assert 0 < max(images) <= 7, "NumPy computed more than few"
 
 
@@ -188,7 +189,7 @@ def test_little_is_read_and_little_memory_taken(examined, monkeypatch, rows) -> 
     chosen = examined.choose(spec)
     tracemalloc.start()
     try:
-        assert not examined.examine([(chosen, spec)])
+        assert not examine_choices(examined, [(chosen, spec)])
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -39,6 +39,7 @@ from glnn.kernels.verdicts import (
 from glnn.layers import Linear, Tanh
 from glnn.model import Model
 from glnn.session import InferenceSession
+from glnn.validation.examination import examine_choices
 
 NORM = Scope(("compute",), ("local_response_norm",))
 ODD = "if (n == 3 && channel == 36) squares += 5.0;"  # a size that first uses need not have
@@ -141,8 +142,8 @@ def test_what_was_right_is_not_looked_at_again(own, cached, rng, monkeypatch) ->
     def unasked(*_):
         raise AssertionError("it was looked at again")
 
-    monkeypatch.setattr("glnn.backends.examination.Trial", unasked)
-    assert not backend.examine([(form.kernel, form.spec)])
+    monkeypatch.setattr("glnn.validation.examination.Trial", unasked)
+    assert not examine_choices(backend, [(form.kernel, form.spec)])
     (kept,) = Certificates.load(
         cached, own.capabilities, backend.verdicts.file.version
     ).found.values()

@@ -193,7 +193,7 @@ def test_a_reset_at_a_function_ends_what_is_looked_at(cached, monkeypatch) -> No
 
 @errors
 @pytest.mark.parametrize(
-    "place", ["glnn.doctor.kernel_accuracy.examine", "glnn.backends.examination.Trial"]
+    "place", ["glnn.doctor.kernel_accuracy.examine", "glnn.validation.examination.Trial"]
 )
 def test_a_reset_at_a_kernel_says_nothing_of_it(cached, monkeypatch, place, error) -> None:
     """Whatever is raised then: a limit, a shader that is refused, a fault of glnn's own."""

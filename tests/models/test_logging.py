@@ -63,7 +63,7 @@ def test_a_session(session: InferenceSession, caplog) -> None:
     if name in GL:
         assert any(" matmul/" in line for line in logged(caplog, "backends.programs"))
         assert any(line.startswith("matmul of {") for line in logged(caplog, "backends.gl"))
-        seen = logged(caplog, "backends.examination", logging.INFO)
+        seen = logged(caplog, "validation.examination", logging.INFO)
         assert any(line.startswith("examined matmul/") for line in seen)
     layer = session.model.nodes[0].layer
     layer.bias = np.zeros(2, np.float32)

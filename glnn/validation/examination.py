@@ -14,11 +14,35 @@ from functools import partial
 from itertools import chain
 from math import prod
 from time import perf_counter
+from typing import Protocol
 
 import numpy as np
 
-from glnn.backends.backend import Choice, ExaminedBackend
-from glnn.backends.examination_operands import (
+from glnn.gl import Buffer, Device, SharedMemory
+from glnn.gl.buffer import gather, repeat
+from glnn.gl.transfer import Part
+from glnn.graph.error import quotient, squares
+from glnn.graph.operator import upper
+from glnn.kernels.capability_check import why_not_here, why_not_spec
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.op_spec import OpSpec
+from glnn.kernels.verdicts import (
+    SLOWEST,
+    Launched,
+    LaunchSize,
+    Verdict,
+    Verdicts,
+    allowed,
+    program_key,
+    sizes_key,
+    verdict_key,
+    within,
+    work,
+)
+from glnn.layout import Layout
+from glnn.progress_bar import report_work
+from glnn.types import Array, DType, Shape
+from glnn.validation.reference_case import (
     MOST,
     PERIOD,
     Pattern,
@@ -30,28 +54,7 @@ from glnn.backends.examination_operands import (
     places,
     spoilable,
 )
-from glnn.gl import Buffer
-from glnn.gl.buffer import gather, repeat
-from glnn.gl.transfer import Part
-from glnn.graph.error import quotient, squares
-from glnn.graph.operator import upper
-from glnn.kernels.capability_check import why_not_here, why_not_spec
-from glnn.kernels.kernel import Kernel
-from glnn.kernels.op_spec import OpSpec
-from glnn.kernels.verdicts import (
-    Launched,
-    Verdict,
-    allowed,
-    program_key,
-    sizes_key,
-    verdict_key,
-    within,
-    work,
-)
-from glnn.layout import Layout
-from glnn.types import Array, DType, Shape
 
-SLOWEST = 4e9  # units of `work` a second: what a board does that nothing is known of
 SHORTEST = 5e-3  # seconds that tell of a kernel's pace
 FAR = 1e-3  # of the greatest result: what is off by more is where a launch begins to be wrong
 SURE = 0.5  # of the error that is allowed: up to here a result of float32 is enough to see it
@@ -59,6 +62,52 @@ PIECE = 1 << 20  # results compared at once
 POISON = np.full(1 << 10, np.nan, np.float32)
 Piece = tuple[int, Array, Array]
 """The first position of a piece of the result's memory, the actual and the expected numbers."""
+
+
+class ExaminedBackend(Protocol):
+    """The part of a GL backend that an examination needs: see `glnn.backends.gl.GlBackend`."""
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def verdicts(self) -> Verdicts: ...
+
+    @property
+    def trusts_kernels(self) -> bool: ...
+
+    @property
+    def watched(self) -> bool: ...
+
+    def launch_size(self, kernel: Kernel, spec: OpSpec) -> LaunchSize: ...
+
+    def launched(self, kernel: Kernel, spec: OpSpec) -> Launched: ...
+
+    def part(self, kernel: Kernel, spec: OpSpec) -> int | None: ...
+
+    def right_until(self, kernel: Kernel, spec: OpSpec, first: int) -> int: ...
+
+    def layouts(self, choice: Kernel, spec: OpSpec) -> Mapping[str, Layout]: ...
+
+    def capacity(self, floats: int) -> int: ...
+
+    def memory(self, floats: int) -> SharedMemory: ...
+
+    def allocate(
+        self,
+        shape: Shape,
+        layout: Layout,
+        memory: SharedMemory | None = None,
+        dtype: DType = DType.float32,
+    ) -> Buffer: ...
+
+    def keep(self, array: Array, layout: Layout) -> Buffer: ...
+
+    def prepare(
+        self, choice: Kernel, spec: OpSpec, operands: Mapping[str, Buffer], out: Buffer
+    ) -> Callable[[], None]: ...
+
+    def finish(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -285,8 +334,34 @@ WRITTEN = 1.0  # seconds after which what was found is written: a process may be
 CONFIRMED = 1 << 16  # numbers of a spec of which all samples may differ then
 
 
+def examine_choices(backend: ExaminedBackend, choices: Iterable[tuple[object, OpSpec]]) -> bool:
+    """Compare the kernels of a plan with NumPy where no verdict is known, the largest first.
+
+    Returns True where some are wrong: they are not chosen again, so that others must be chosen.
+    What is no kernel, and all where kernels are trusted, is not compared.
+    """
+    if backend.trusts_kernels:
+        return False
+    pairs = [(one, spec) for one, spec in choices if isinstance(one, Kernel)]
+    pairs.sort(key=lambda pair: -prod(backend.launched(*pair)[:3]))  # they cover smaller ones
+    with report_work("examining", total=len(pairs)) as work:
+        return examine(backend, work.counted(pairs))
+
+
+def are_right(backend: ExaminedBackend, choices: Iterable[tuple[object, OpSpec]]) -> bool:
+    """Return True where all kernels are right for these specs, though chosen for others.
+
+    Kernels without a verdict are compared with NumPy.
+    """
+    pairs, offers = list(choices), backend.device.capabilities
+    if examine_choices(backend, pairs):
+        return False
+    seen = [backend.verdicts.find(k, one, offers) for k, one in pairs if isinstance(k, Kernel)]
+    return all(one.wrong is None and one.part is None for one in seen)
+
+
 def examine(
-    backend: ExaminedBackend, choices: Iterable[tuple[Choice, OpSpec]], tell: Tell | None = None
+    backend: ExaminedBackend, choices: Iterable[tuple[Kernel, OpSpec]], tell: Tell | None = None
 ) -> bool:
     """Compare kernels with NumPy where no verdict covers launches as large as these specs'.
 
@@ -298,7 +373,6 @@ def examine(
     wide = dict[str, Verdict]()
     try:
         for kernel, spec in choices:
-            assert isinstance(kernel, Kernel)
             launch = backend.launched(kernel, spec)
             known = verdicts.find(kernel, spec, offers)
             if known.covers(launch):

@@ -1,0 +1,1 @@
+"""Kernels held against NumPy: operands, reference results, bounds, and what was found."""
