@@ -33,9 +33,9 @@ from benchmarks.tables import table
 from glnn.cli.screen import Screen, number, progress
 from glnn.data import digits
 from glnn.errors import GlnnError
-from glnn.graph.error import relative_error
 from glnn.layers import Linear, Sigmoid
 from glnn.profiling import time_work
+from glnn.validation.comparison import relative_error
 
 Array = NDArray[np.float32]
 Work = Callable[[], Array]

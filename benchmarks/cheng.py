@@ -26,7 +26,6 @@ from glnn.cli.screen import Screen, number
 from glnn.compiler import evaluate
 from glnn.errors import GlnnError
 from glnn.gl import Buffer, Program, Source
-from glnn.graph.error import relative_error
 from glnn.graph.operators import Matmul
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.op_spec import OpSpec
@@ -34,6 +33,7 @@ from glnn.kernels.selector import why_not
 from glnn.layout import parse
 from glnn.profiling import time_work
 from glnn.types import DType, TensorType
+from glnn.validation.comparison import relative_error
 
 Array = NDArray[Any]
 Rows = list[dict[str, Any]]

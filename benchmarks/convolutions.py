@@ -40,10 +40,10 @@ from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
-from glnn.graph.error import relative_error
 from glnn.graph.operators import Conv2d
 from glnn.kernels.op_spec import OpSpec
 from glnn.tuning import describe
+from glnn.validation.comparison import relative_error
 
 Array = NDArray[np.float32]
 Peer = Callable[["Case", Array, Array], "tuple[float, Array]"]

@@ -21,7 +21,7 @@ from benchmarks.command import run
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
-from glnn.graph.error import relative_error
+from glnn.validation.comparison import relative_error
 
 WRONG = 1e-4
 """A relative error above it is no rounding."""

@@ -37,7 +37,7 @@ from glnn.cli.screen import Screen, number
 from glnn.errors import GlnnError
 from glnn.gl.egl import EglContext
 from glnn.gl.window import WindowContext
-from glnn.graph.error import relative_error
+from glnn.validation.comparison import relative_error
 
 SOURCE = Path(__file__).with_name("gl_calls.c")
 MOST = 768  # functions

@@ -34,7 +34,7 @@ from benchmarks.record import machine
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
-from glnn.graph.error import relative_error
+from glnn.validation.comparison import relative_error
 
 Array = NDArray[np.float32]
 Feeds = Sequence[Mapping[str, Array]]

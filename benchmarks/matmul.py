@@ -41,9 +41,9 @@ from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, Table, progress
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import gemm
-from glnn.graph.error import relative_error
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
+from glnn.validation.comparison import relative_error
 
 Array = NDArray[np.float32]
 Peer = Callable[[Array, Array, Array | None], "tuple[float, Array]"]

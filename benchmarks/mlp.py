@@ -34,9 +34,9 @@ from benchmarks.roofline import peak_gflops
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import DeviceError, GlnnError
-from glnn.graph.error import relative_error
 from glnn.layers import Linear, ReLU
 from glnn.profiling import time_work
+from glnn.validation.comparison import relative_error
 
 if sys.version_info >= (3, 11):
     import tomllib

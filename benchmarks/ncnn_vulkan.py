@@ -36,7 +36,7 @@ from benchmarks.trees import HERE, against_option, few_rounds_option
 from glnn.backends import open_backend
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
-from glnn.graph.error import relative_error
+from glnn.validation.comparison import relative_error
 
 NAMES = ("squeezenet1_1", "mobilenet_v2", "resnet18", "resnet50", "vgg16")
 REFERENCE = "onnxruntime"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks import network_process
 from benchmarks.network_process import Asked
 from benchmarks.zoo import Network
-from glnn.graph.error import relative_error
+from glnn.validation.comparison import relative_error
 
 Row = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,8 +18,8 @@ from benchmarks.peers import Contender, installed
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number
 from glnn.errors import DeviceError
-from glnn.graph.error import relative_error
 from glnn.profiling import Profile, profile
+from glnn.validation.comparison import relative_error
 
 Array = NDArray[np.float32]
 Row = dict[str, Any]

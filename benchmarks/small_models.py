@@ -38,8 +38,8 @@ from benchmarks.record import machine
 from glnn.backends import NAMES, open_backend
 from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.errors import GlnnError
-from glnn.graph.error import relative_error
 from glnn.session import InferenceSession
+from glnn.validation.comparison import relative_error
 
 Array = NDArray[Any]
 RUNTIME = "onnxruntime"

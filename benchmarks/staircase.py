@@ -21,7 +21,7 @@ from benchmarks.networks import Row, layers_of, measure
 from benchmarks.peers import clblast_peer
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number
-from glnn.graph.error import relative_error
+from glnn.validation.comparison import relative_error
 
 Array = NDArray[np.float32]
 Times = dict[str, float]

@@ -16,13 +16,13 @@ from glnn.backends.gl import GlBackend
 from glnn.compiler import prepare
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import Epilogue
-from glnn.graph.error import relative_error
 from glnn.graph.operator import Operator
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import allowed
 from glnn.profiling import time_work
 from glnn.types import TensorType
+from glnn.validation.comparison import relative_error
 
 Array = NDArray[Any]
 TOLERANCE = 1e-5

@@ -35,7 +35,7 @@ from benchmarks.record import machine
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number
 from glnn.errors import GlnnError
-from glnn.graph.error import relative_error
+from glnn.validation.comparison import relative_error
 
 Row = dict[str, Any]
 ROUNDS, DEPTH, SHOWN = 3, 2, 64

@@ -16,13 +16,13 @@ from benchmarks.timing import CHECKED, TOLERANCE, exact
 from glnn.backends.gl import GlBackend
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import Epilogue
-from glnn.graph.error import relative_error
 from glnn.graph.operator import Operator
 from glnn.kernels import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
 from glnn.profiling import time_work
 from glnn.types import DType, TensorType
+from glnn.validation.comparison import relative_error
 
 RUNS = 3  # of each workgroup
 WARM_SECONDS = 0.03  # of each: the device is kept busy by those before

@@ -13,14 +13,11 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import inf, prod
 
-import numpy as np
-
 from glnn.backends import Launch
 from glnn.backends.gl import GlBackend
 from glnn.compiler import prepare
 from glnn.errors import GlnnError, UnsupportedOpError
 from glnn.gl import Buffer
-from glnn.graph.error import relative_error
 from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import fitted
 from glnn.kernels.kernel import Kernel
@@ -31,8 +28,9 @@ from glnn.layout import Layout
 from glnn.profiling.timing import time_work
 from glnn.runtime.store import Store
 from glnn.types import DType
+from glnn.validation.comparison import relative_error
+from glnn.validation.reference_case import ReferenceCase
 
-EXACT = 1 << 32  # flops: above, the reference is float32, as float64 takes the CPU too long
 VARIED = 3  # kernels whose parameters are varied
 GAIN = 0.99  # of the best time so far: what is not below is no gain
 HOPELESS = 2.5  # times the best: not measured any closer
@@ -149,21 +147,8 @@ class _Search:
         self._declared = {
             k.name: k for k in kernels_for(spec.op.name, backend.name) if not k.document
         }
-        generator = np.random.default_rng(0)
-        self._operands = {
-            name: np.asarray(
-                generator.random(one.shape, dtype=np.float32) - np.float32(0.5),
-                np.float16 if name in spec.fp16_operands else np.float32,
-            )
-            for name, one in spec.operands
-            if name not in spec.int8_operands
-        }
-        for name in spec.int8_operands:
-            self._operands[name] = generator.integers(-127, 128, spec.shape(name), np.int8)
-        kind = np.float64 if spec.op.flops(spec.shapes) <= EXACT else np.float32
-        self._expected = spec.compute(
-            {name: array.astype(kind) for name, array in self._operands.items()}
-        )
+        self._case = ReferenceCase.create(spec, special_values=False, whole=True)
+        self._operands = self._case.operands
         self._stores: dict[tuple[str, Layout], Buffer] = {}
         self.tried: dict[str, tuple[Kernel, float]] = {}
         self.refused: dict[str, str] = {}
@@ -245,7 +230,7 @@ class _Search:
     def _measure(self, kernel: Kernel) -> float:
         work, out = self._prepare(kernel)
         work()
-        error = relative_error(out.pull(), self._expected)
+        error = relative_error(out.pull(), self._case.result)
         if not error <= kernel.tolerance:
             raise GlnnError(f"its result is off by {error:.1e}")
         # A result that was read back may stay on the host: another is timed.

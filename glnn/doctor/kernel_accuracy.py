@@ -20,7 +20,6 @@ from glnn.errors import (
     raised,
 )
 from glnn.graph.epilogue import BIASED, Epilogue, Prologue
-from glnn.graph.error import relative_error
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operands, Operator, Shapes
 from glnn.graph.operators import (
@@ -72,6 +71,7 @@ from glnn.kernels.verdicts import (
 )
 from glnn.layout.layout import PACKED
 from glnn.types import Array, DType, Shape, TensorType
+from glnn.validation.comparison import relative_error
 from glnn.validation.examination import Fault, Trial, examine, wrong_again
 
 RELU, TANH = (Epilogue(call(name, Arg(0))) for name in ("relu", "tanh"))
@@ -662,7 +662,7 @@ class KernelDoctor:
         if verdict.part is not None:
             result.part = min(verdict.part, result.part or verdict.part)
         for other in form.others(backend):
-            trial = Trial(backend, kernel, other, spoiled=False, whole=True)
+            trial = Trial(backend, kernel, other, special_values=False, whole=True)
             trial.look(verdict.part, verdict.pace)
             result.problems += 1
             fault = trial.fault

@@ -17,7 +17,7 @@ from glnn import data
 from glnn.backends import open_backend
 from glnn.backends.backend import Transfer
 from glnn.backends.gl import GlBackend
-from glnn.compiler import prepare
+from glnn.compiler import Executor, prepare
 from glnn.disk_cache import DiskCache
 from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.scratch_program import PIECE, Words, count_from
@@ -33,7 +33,6 @@ from glnn.layout import parse
 from glnn.model import Model, load
 from glnn.process import processors
 from glnn.profiling import time_work
-from glnn.session import InferenceSession
 from glnn.settings import Settings
 from glnn.trace_spans import duration
 from glnn.types import TensorType
@@ -330,7 +329,7 @@ class BackendContest:
         whole: dict[str, float] = {}
         if in_all:
             runs = {
-                name: partial(_session_seconds, self._device, name, model, operands["x"])
+                name: partial(_run_seconds, self._device, name, model, operands["x"])
                 for name in (*names, "cpu")
             }
             whole = self._times(f"{what} {size}, in all", runs)
@@ -368,15 +367,13 @@ def _on_device_seconds(
     return None
 
 
-def _session_seconds(device: Device, name: str, model: Any, x: Array) -> float | None:
-    """Return the seconds of a session's run with `x` on the backend `name`; None where it cannot
-    run.
-    """
+def _run_seconds(device: Device, name: str, model: Model, x: Array) -> float | None:
+    """Return the seconds of a run from host arrays to host arrays; None where it cannot run."""
     with suppress(UnsupportedOpError, LimitError):
-        session = InferenceSession(model, backend=name, device=None if name == "cpu" else device)
-        feeds = {session.get_inputs()[0].name: x}
-        session.run(None, feeds)  # plans, compiles
-        return median_seconds(partial(session.run, None, feeds), 0)
+        executor = Executor(model.graph, name, device=None if name == "cpu" else device)
+        feeds = {model.graph.inputs[0].name: x}
+        executor.run(feeds)  # plans, compiles
+        return median_seconds(partial(executor.run, feeds), 0)
     return None
 
 

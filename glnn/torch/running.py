@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from glnn.errors import GlnnError, first_line
-from glnn.graph.error import relative_error
 from glnn.process import process_lock
 from glnn.session import InferenceSession
 from glnn.torch.captured_graph import (
@@ -24,6 +23,7 @@ from glnn.torch.captured_graph import (
 )
 from glnn.torch.exporting import ExportedGraph, export, input_name, output_name
 from glnn.types import Array
+from glnn.validation.comparison import relative_error
 
 Mark = tuple[int, int, bytes]
 SAMPLES = 64  # numbers of a weight that are looked at in each call

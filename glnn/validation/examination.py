@@ -21,7 +21,6 @@ import numpy as np
 from glnn.gl import Buffer, Device, SharedMemory
 from glnn.gl.buffer import gather, repeat
 from glnn.gl.transfer import Part
-from glnn.graph.error import quotient, squares
 from glnn.graph.operator import upper
 from glnn.kernels.capability_check import why_not_here, why_not_spec
 from glnn.kernels.kernel import Kernel
@@ -42,6 +41,7 @@ from glnn.kernels.verdicts import (
 from glnn.layout import Layout
 from glnn.progress_bar import report_work
 from glnn.types import Array, DType, Shape
+from glnn.validation.comparison import quotient, squares
 from glnn.validation.reference_case import (
     MOST,
     PERIOD,
@@ -52,7 +52,7 @@ from glnn.validation.reference_case import (
     greatest,
     measured,
     places,
-    spoilable,
+    special_value_operands,
 )
 
 SHORTEST = 5e-3  # seconds that tell of a kernel's pace
@@ -139,8 +139,8 @@ Tell = Callable[[Kernel, OpSpec, Fault], None]
 class Trial:
     """A kernel prepared to compute a spec whose result is known.
 
-    spoiled: True to put special values among the operands. whole: True to have all samples differ,
-    for small specs. seeds: seeds of the random operands; of several the one with the least
+    special_values: True to put special values among the operands. whole: True to have all samples
+    differ, for small specs. seeds: seeds of the random operands; of several the one with the least
     cancellation in its results is taken.
     """
 
@@ -153,63 +153,69 @@ class Trial:
         kernel: Kernel,
         spec: OpSpec,
         *,
-        spoiled: bool,
+        special_values: bool,
         whole: bool = False,
         seeds: Sequence[int] = (0,),
     ) -> None:
         self._backend, self._kernel, self._op_spec = backend, kernel, spec
         self._key = verdict_key(kernel, spec, backend.device.capabilities)
         self.size = prod(backend.launch_size(kernel, spec))
-        known, self._tolerance = self._taken(spoiled, whole, seeds)
+        case, self._tolerance = self._best_case(special_values, whole, seeds)
         layouts = backend.layouts(kernel, spec)
         self._memory = backend.memory(backend.capacity(layouts["out"].size(spec.output)))
         dtype = spec.results[0].dtype
         self._out = backend.allocate(spec.output, layouts["out"], self._memory, dtype)
         self._updated: Callable[[], None] | None = None
         self._stores = {
-            name: self._placed(name, array, self._pattern(name, layouts[name], array.shape, known))
-            for name, array in known.operands.items()
+            name: self._placed(name, array, self._pattern(name, layouts[name], array.shape, case))
+            for name, array in case.operands.items()
         }
-        self._lies = self._pattern("out", layouts["out"], known.result.shape, known)
-        self._expect(known)
+        self._lies = self._pattern("out", layouts["out"], case.result.shape, case)
+        self._expect(case)
 
-    def _expect(self, known: ReferenceCase) -> None:
-        """Set `known` as the expected result."""
-        self._known = known
-        self._expected = self._lies.packed(known.result)
-        self._greatest = greatest(known.result)
+    def _expect(self, case: ReferenceCase) -> None:
+        """Set `case` as the expected result."""
+        self._case = case
+        self._expected = self._lies.packed(case.result)
+        self._greatest = greatest(case.result)
 
-    def _taken(
-        self, spoiled: bool, whole: bool, seeds: Sequence[int]
+    def _best_case(
+        self, special_values: bool, whole: bool, seeds: Sequence[int]
     ) -> tuple[ReferenceCase, Tolerance | None]:
-        """Compute the known result of the best seed; of several seeds, its tolerance, too."""
+        """Compute the reference case of the best seed; of several seeds, its tolerance, too."""
         self._whole, self._seed = whole, seeds[0]
         if len(seeds) == 1:
-            return self._one(spoiled, quick=True), None
+            return self._one(special_values, quick=True), None
         made = [
-            ReferenceCase.of(self._op_spec, spoiled=spoiled, whole=whole, seed=seed)
+            ReferenceCase.create(
+                self._op_spec, special_values=special_values, whole=whole, seed=seed
+            )
             for seed in seeds
         ]
-        both = [(known, known.tolerance()) for known in made]
+        both = [(case, case.tolerance()) for case in made]
         return min(both, key=lambda each: each[1].condition)
 
-    def _one(self, spoiled: bool, *, quick: bool) -> ReferenceCase:
-        """Compute the known result of the first seed."""
-        return ReferenceCase.of(
-            self._op_spec, spoiled=spoiled, whole=self._whole, seed=self._seed, quick=quick
+    def _one(self, special_values: bool, *, quick: bool) -> ReferenceCase:
+        """Compute the reference case of the first seed."""
+        return ReferenceCase.create(
+            self._op_spec,
+            special_values=special_values,
+            whole=self._whole,
+            seed=self._seed,
+            quick=quick,
         )
 
     def _compared(self, tolerance: Tolerance) -> Array | None:
         """Return the mask of the numbers compared in a period of the result; None for all."""
-        own = self._lies.own
+        mask = self._lies.element_mask
         if tolerance.open is None:
-            return own
+            return mask
         shut: Array = self._lies.packed((~tolerance.open).astype(np.float32)) != 0
-        return shut if own is None else own & shut
+        return shut if mask is None else mask & shut
 
-    def _pattern(self, name: str, layout: Layout, few: Shape, known: ReferenceCase) -> Pattern:
+    def _pattern(self, name: str, layout: Layout, few: Shape, case: ReferenceCase) -> Pattern:
         """Return the memory pattern of the tensor `name`, made of one of the shape `few`."""
-        return Pattern(layout, self._op_spec.shape(name), few, known.stacks.get(name, 1))
+        return Pattern(layout, self._op_spec.shape(name), few, case.stacks.get(name, 1))
 
     def _placed(self, name: str, array: Array, lies: Pattern) -> Buffer:
         """Allocate and fill an operand from `array`, all of it or few samples."""
@@ -249,11 +255,11 @@ class Trial:
         self.fault = None
         looked, most = places(self._lies.size), allowed(self._kernel, self._op_spec)
         pieces, error = self._judged(looked, self._tolerance or Tolerance())
-        if self._known.quick and not error <= SURE * most:
-            self._expect(self._one(self._known.spoiled, quick=False))
+        if self._case.quick and not error <= SURE * most:
+            self._expect(self._one(self._case.special_values, quick=False))
             pieces, error = self._judged(looked, Tolerance())
         if not error <= most and self._tolerance is None:
-            self._tolerance = self._known.tolerance()
+            self._tolerance = self._case.tolerance()
             pieces, error = self._judged(looked, self._tolerance)
         if error <= most:
             return error, None
@@ -374,10 +380,10 @@ def examine(
     try:
         for kernel, spec in choices:
             launch = backend.launched(kernel, spec)
-            known = verdicts.find(kernel, spec, offers)
-            if known.covers(launch):
+            earlier = verdicts.find(kernel, spec, offers)
+            if earlier.covers(launch):
                 continue
-            found = _verdict(backend, kernel, spec, launch, known, wide, tell)
+            found = _verdict(backend, kernel, spec, launch, earlier, wide, tell)
             name = f"{kernel.op}/{kernel.name}"
             LOG.info("examined %s in a launch of %s: %s", name, launch[:3], found.outcome)
             # One that is wrong is so at these sizes: others are looked at by themselves.
@@ -400,32 +406,32 @@ def _verdict(
     kernel: Kernel,
     spec: OpSpec,
     launch: Launched,
-    known: Verdict,
+    earlier: Verdict,
     wide: dict[str, Verdict],
     tell: Tell | None,
 ) -> Verdict:
-    """Return the verdict on `kernel`, extending `known`. Raises what preparing it raises.
+    """Return the verdict on `kernel`, extending `earlier`. Raises what preparing it raises.
 
     wide: the launches, by program, whose results were right, for sums of any depth.
     """
     program = program_key(kernel, spec, backend.device.capabilities)
-    where, part = backend.device.capabilities.renderer, known.part
+    where, part = backend.device.capabilities.renderer, earlier.part
     covered = not backend.watched and wide.get(program, Verdict()).covers(launch)
     wrong = f"its results on {where} are wrong, off by"
     try:
         trial: Trial | None = None
-        for seen, spoiled in _seen(backend, kernel, spec, launch, known):
-            if covered and part is None and (trial or known.right):
+        for seen, special_values in _specs_to_try(backend, kernel, spec, launch, earlier):
+            if covered and part is None and (trial or earlier.right):
                 break  # sums of this length were seen
             trial = None  # its memory is free for the next
-            trial = Trial(backend, kernel, seen, spoiled=spoiled)
-            error, right = trial.look(part, known.pace)
+            trial = Trial(backend, kernel, seen, special_values=special_values)
+            error, right = trial.look(part, earlier.pace)
             if right is not None:
                 fault = trial.fault
                 trial = None
-                again = wrong_again(backend, kernel, seen, spoiled, part, known.pace)
-                trial = Trial(backend, kernel, seen, spoiled=spoiled)
-                error, right = trial.look(part, known.pace)
+                again = wrong_again(backend, kernel, seen, special_values, part, earlier.pace)
+                trial = Trial(backend, kernel, seen, special_values=special_values)
+                error, right = trial.look(part, earlier.pace)
                 if not again:  # by chance, as its terms cancel, or in some few numbers
                     right = None
                 elif tell and fault:
@@ -435,10 +441,10 @@ def _verdict(
                 if most <= LEAST_PART:
                     return Verdict(wrong=f"{wrong} {error:.1e}")
                 part = max(min(right or most, most // 2), LEAST_PART)
-                error, right = trial.look(part, known.pace)
+                error, right = trial.look(part, earlier.pace)
             sent = trial.sent
             if backend.watched and trial.size > 1:  # in parts another program may compute it
-                error, right = trial.look(max(sent // 2, 1), known.pace)
+                error, right = trial.look(max(sent // 2, 1), earlier.pace)
                 if right is not None:
                     return Verdict(wrong=f"{wrong} {error:.1e} in launches of {max(sent // 2, 1)}")
         pace = None
@@ -453,14 +459,14 @@ def _verdict(
         raise
     if part is None:
         wide[program] = wide.get(program, Verdict()).and_right(launch)
-    return Verdict(known.right, part, pace).and_right(launch)
+    return Verdict(earlier.right, part, pace).and_right(launch)
 
 
 def wrong_again(
     backend: ExaminedBackend,
     kernel: Kernel,
     spec: OpSpec,
-    spoiled: bool,
+    special_values: bool,
     part: int | None,
     pace: float | None,
 ) -> bool:
@@ -479,40 +485,42 @@ def wrong_again(
         if fault is None and verdict_key(kernel, more, offers) == verdict_key(kernel, spec, offers):
             looks.append(more)
     for look in looks:
-        trial = Trial(backend, kernel, look, spoiled=spoiled, whole=small, seeds=SEEDS)
+        trial = Trial(
+            backend, kernel, look, special_values=special_values, whole=small, seeds=SEEDS
+        )
         if trial.look(part, pace)[1] is not None:
             return True
     return False
 
 
-def _seen(
-    backend: ExaminedBackend, kernel: Kernel, spec: OpSpec, launch: Launched, known: Verdict
+def _specs_to_try(
+    backend: ExaminedBackend, kernel: Kernel, spec: OpSpec, launch: Launched, earlier: Verdict
 ) -> Iterator[tuple[OpSpec, bool]]:
     """Yield the specs to try `kernel` on, each with True for special values in the operands.
 
-    First few results of full-depth sums, with special values, where `known` has no right launch;
+    First few results of full-depth sums, with special values, where `earlier` has no right launch;
     then a launch as large as `launch`, of short sums, without special values.
     """
     offers = backend.device.capabilities
     program = program_key(kernel, spec, offers)
 
-    def fits(other: OpSpec) -> bool:
-        """Return True where the same program can compute `other` here."""
-        fault = why_not_spec(kernel, other) or why_not_here(kernel, other, offers)
-        return fault is None and program_key(kernel, other, offers) == program
+    def fits(candidate: OpSpec) -> bool:
+        """Return True where the same program can compute `candidate` here."""
+        fault = why_not_spec(kernel, candidate) or why_not_here(kernel, candidate, offers)
+        return fault is None and program_key(kernel, candidate, offers) == program
 
-    def enough(other: OpSpec) -> bool:
+    def enough(candidate: OpSpec) -> bool:
         """Return True where it does so in a launch at least as large as `launch`."""
-        return fits(other) and within(launch, backend.launched(kernel, other))
+        return fits(candidate) and within(launch, backend.launched(kernel, candidate))
 
-    whole, own = spec.op.whole_problem(spec.own)
-    if whole is not spec.op and enough(one := replace(spec, op=whole).resized(own)):
+    whole, shapes = spec.op.whole_problem(spec.own)
+    if whole is not spec.op and enough(one := replace(spec, op=whole).resized(shapes)):
         spec = one
     op, shapes = spec.op, spec.own
     depth = op.depth(shapes)
     large = spec.resized(op.of_depth(shapes, min(depth, SHORT)))
     large = large if large is spec or enough(large) else spec
-    if known.right:
+    if earlier.right:
         yield large, False
         return
     few: dict[str, Shape] = dict(shapes)
@@ -520,6 +528,8 @@ def _seen(
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.sample_operands(shapes)}
     deep = [op.of_depth(few, one, few=True) for one in (upper(depth), depth)]
     small = next(filter(fits, map(spec.resized, chain(map(op.shrink, deep), deep))), spec)
-    if spoilable(spec) or (op.has_depth and small != large):  # else it would tell nothing more
+    if special_value_operands(spec) or (
+        op.has_depth and small != large
+    ):  # else it would tell nothing more
         yield small, True
     yield large, False

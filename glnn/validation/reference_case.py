@@ -13,13 +13,13 @@ import numpy as np
 from glnn.gl import Buffer, Device
 from glnn.gl.buffer import CHUNK, repeat
 from glnn.gl.transfer import Part
-from glnn.graph.error import ULP, nudged
 from glnn.graph.operator import Operator, SampleSubset
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.reference import computed
 from glnn.layout import Layout
 from glnn.layout.layout import PACKED
 from glnn.types import Array, DType, Shape, TensorType
+from glnn.validation.comparison import ULP, nudged
 
 PERIOD, FEWER = 7, 3  # samples that differ: primes, so that what is off by a power of two is seen
 EXACT = 1 << 28  # flops: above, the reference is float32, as float64 takes the CPU too long
@@ -51,43 +51,46 @@ class ReferenceCase:
     """True where NumPy computed it in float64; False for float32, where float64 takes too long."""
     quick: bool
     """True where it is float32 though float64 would not take too long."""
-    spoiled: bool
+    special_values: bool
     """True where NaN, infinities and the ends of exp are among the operands."""
 
     @classmethod
-    def of(
-        cls, spec: OpSpec, *, spoiled: bool, whole: bool, seed: int = 0, quick: bool = False
+    def create(
+        cls, spec: OpSpec, *, special_values: bool, whole: bool, seed: int = 0, quick: bool = False
     ) -> ReferenceCase:
         """Draw operands for `spec` and compute the result by NumPy.
 
-        spoiled: True to put special values among the operands. whole: True to have all samples
-        differ. seed: seed of the random operands. quick: True to compute in float32.
+        special_values: True to put special values among the operands. whole: True to have all
+        samples differ. seed: seed of the random operands. quick: True to compute in float32.
         """
-        few = None if whole else _few(spec, spoiled)
+        few = None if whole else _few(spec, special_values)
         op, shapes, stacks = spec.op, spec.own, dict[str, int]()
         if few is not None:
             op, shapes, stacks = few.op, few.shapes, dict(few.stacks)
         taken = dict(shapes)
         if spec.epilogue is not None:
             taken |= spec.epilogue.shapes(op.shape_of(shapes))
-        tried = (cls._of(spec, op, taken, stacks, spoiled, reach, seed, quick) for reach in REACHES)
+        tried = (
+            cls._draw(spec, op, taken, stacks, special_values, reach, seed, quick)
+            for reach in REACHES
+        )
         first = next(tried)
         return next((one for one in chain([first], tried) if _varies(one.result)), first)
 
     @classmethod
-    def _of(
+    def _draw(
         cls,
         spec: OpSpec,
         op: Operator,
         shapes: Mapping[str, Shape],
         stacks: Mapping[str, int],
-        spoiled: bool,
+        special_values: bool,
         reach: int,
         seed: int,
         quick: bool,
     ) -> ReferenceCase:
         """Draw operands of these shapes and compute `op`, the spec's or that of few samples."""
-        operands = _operands(spec, shapes, spoiled, reach, seed)
+        operands = _operands(spec, shapes, special_values, reach, seed)
         types = {name: TensorType.of(operands[name]) for name in spec.own}
         cost = op.cost_of(types)
         exact = cost.flops <= EXACT
@@ -100,7 +103,7 @@ class ReferenceCase:
         dtype = spec.results[0].dtype.numpy
         with np.errstate(all="ignore"):
             result = computed(op, precise, spec.epilogue)[0].astype(dtype, copy=False)
-        return cls(spec, op, operands, result, stacks, exact and not quick, quick, spoiled)
+        return cls(spec, op, operands, result, stacks, exact and not quick, quick, special_values)
 
     def tolerance(self) -> Tolerance:
         """Estimate how far a right kernel's results may be off, at several times the result's cost.
@@ -112,7 +115,7 @@ class ReferenceCase:
             return Tolerance(1.0, None)
         expected = measured(self.result)
         unsure = np.zeros(self.result.shape, bool)
-        if self.spoiled and self.exact:
+        if self.special_values and self.exact:
             dtype = self.spec.results[0].dtype.numpy
             with np.errstate(all="ignore"):
                 rounded = computed(self.op, self.operands, self.spec.epilogue)[0].astype(dtype)
@@ -121,7 +124,7 @@ class ReferenceCase:
         few = self.result.size < SOME_RESULTS
         if self.exact or few:
             draws = 8 if self.result.size < FEW_RESULTS else 2
-            draws = draws if self.exact and (self.spoiled or few) else 1
+            draws = draws if self.exact and (self.special_values or few) else 1
             condition = _condition(self.spec, self.op, self.operands, expected, unsure, draws)
         return Tolerance(condition, unsure if unsure.any() else None)
 
@@ -187,10 +190,10 @@ def _varies(result: Array) -> bool:
     return result.size < 2 or bool((few != first).any() or (result != first).any())
 
 
-def _few(spec: OpSpec, spoiled: bool) -> SampleSubset | None:
+def _few(spec: OpSpec, special_values: bool) -> SampleSubset | None:
     """Return `spec` with few samples; None where it has no more.
 
-    spoiled: see `ReferenceCase.of`.
+    special_values: see `ReferenceCase.create`.
     """
     for count in (PERIOD, FEWER):
         few = spec.op.reduce_samples(spec.own, count)
@@ -200,21 +203,21 @@ def _few(spec: OpSpec, spoiled: bool) -> SampleSubset | None:
         stacks = {**few.stacks, **dict.fromkeys(full, few.stacks["out"])}
         cost = few.op.cost_of(few.shapes)
         much = cost.flops > EXACT or cost.bytes > LARGE
-        apart = spoiled and not stacks.keys().isdisjoint(spoilable(spec))
+        apart = special_values and not stacks.keys().isdisjoint(special_value_operands(spec))
         if apart or not much or count == FEWER:  # a special value needs a sample of its own
             less = few.op.shape_of(few.shapes)[0] < spec.output[0]
             return replace(few, stacks=stacks) if less else None
     return None
 
 
-def spoilable(spec: OpSpec) -> list[str]:
+def special_value_operands(spec: OpSpec) -> list[str]:
     """Return the names of the operands that may contain special values."""
     names = (*spec.op.nan_operands, *spec.extents)
     return [n for n in names if n in spec.shapes and spec.types[n].dtype.kind == "float"]
 
 
 def _operands(
-    spec: OpSpec, shapes: Mapping[str, Shape], spoiled: bool, reach: int, seed: int
+    spec: OpSpec, shapes: Mapping[str, Shape], special_values: bool, reach: int, seed: int
 ) -> dict[str, Array]:
     """Draw random operands of these shapes: floats up to `reach`, integers up to 100 times it."""
     generator, stream, at = np.random.default_rng(2026 + seed), _stream(seed), 0
@@ -235,8 +238,8 @@ def _operands(
             own, at = stream.part(start, size), at + size
             numbers = own.reshape(shape) * np.float32(reach)
         made = spec.op.trial(name, np.asarray(numbers, kind.numpy), spec.shapes)
-        if spoiled and name in spoilable(spec):
-            _spoil(made, 1 + seed)
+        if special_values and name in special_value_operands(spec):
+            _insert_special_values(made, 1 + seed)
         found[name] = made
     return found
 
@@ -271,7 +274,7 @@ def _stream(seed: int) -> Stream:
     return Stream(seed)
 
 
-def _spoil(array: Array, seed: int) -> None:
+def _insert_special_values(array: Array, seed: int) -> None:
     """Put one special value into each sample but the first; half of a single one's stay."""
     generator = np.random.default_rng(seed)
     if array.ndim > 1 and len(array) > 1 and array.size:
@@ -370,12 +373,12 @@ class Pattern:
         return runs[:, samples].reshape(self.shape)
 
     @cached_property
-    def own(self) -> Array | None:
+    def element_mask(self) -> Array | None:
         """The mask of the elements in a period, False for padding; None where there is none."""
         if self.layout.size(self.shape) == prod(self.shape):
             return None
-        own = self.packed(np.ones(self.few, np.float32)) != 0
-        return None if own.all() else own
+        mask = self.packed(np.ones(self.few, np.float32)) != 0
+        return None if mask.all() else mask
 
     def at(self, packed: Array, first: int, last: int) -> Array:
         """Return the numbers from `first` up to `last` of memory with these periods."""

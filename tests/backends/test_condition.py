@@ -64,7 +64,7 @@ def test_no_kernel_is_refused_at_small_shapes(examined, op) -> None:
 def test_the_condition_is_that_of_the_terms(seed) -> None:
     """Of a product of one result, the norm of its terms over the result, in float64."""
     spec = OpSpec.create(Matmul(), {"x": (1, 96), "weight": (1, 96)}, {})
-    for one in [ReferenceCase.of(spec, spoiled=False, whole=True, seed=seed)]:
+    for one in [ReferenceCase.create(spec, special_values=False, whole=True, seed=seed)]:
         terms = one.operands["x"].astype("f8") * one.operands["weight"]
         expected = max(1.0, np.sqrt(np.square(terms).sum()) / abs(terms.sum()))
         assert expected / 4 <= one.tolerance().condition <= 4 * expected
@@ -167,7 +167,7 @@ def test_processes_that_keep_verdicts_at_once_lose_none(examined) -> None:
 def test_a_reference_of_float32_that_is_off_refuses_nothing(examined, monkeypatch, name) -> None:
     """Where it does not tell for sure that a kernel is right, float64 decides."""
     op, shapes = SMALL[name]
-    made = ReferenceCase.of.__func__
+    made = ReferenceCase.create.__func__
     exact: list[bool] = []
 
     def off(cls, *args, **named) -> ReferenceCase:
@@ -175,7 +175,7 @@ def test_a_reference_of_float32_that_is_off_refuses_nothing(examined, monkeypatc
         exact.append(known.exact)
         return replace(known, result=known.result * np.float32(1.01)) if known.quick else known
 
-    monkeypatch.setattr(ReferenceCase, "of", classmethod(off))
+    monkeypatch.setattr(ReferenceCase, "create", classmethod(off))
     spec = OpSpec.create(op, shapes, {})
     assert not examine_choices(examined, [(examined.choose(spec), spec)])
     assert exact.count(True) == exact.count(False) > 0
@@ -184,7 +184,7 @@ def test_a_reference_of_float32_that_is_off_refuses_nothing(examined, monkeypatc
 def test_less_than_what_is_allowed_is_seen(examined, monkeypatch) -> None:
     """float32 alone does not let a kernel pass that is off by more than half of that."""
     exact: list[bool] = []
-    made = ReferenceCase.of.__func__
+    made = ReferenceCase.create.__func__
 
     def noted(cls, *args, **named) -> ReferenceCase:
         known = made(cls, *args, **named)
@@ -194,7 +194,7 @@ def test_less_than_what_is_allowed_is_seen(examined, monkeypatch) -> None:
     def off(numbers: np.ndarray) -> None:
         numbers *= np.float32(1 + 8e-6)
 
-    monkeypatch.setattr(ReferenceCase, "of", classmethod(noted))
+    monkeypatch.setattr(ReferenceCase, "create", classmethod(noted))
     _changed(monkeypatch, off)
     spec = OpSpec.create(Matmul(), {"x": (5, 96), "weight": (7, 96)}, {})
     examine_choices(examined, [(examined.choose(spec), spec)])

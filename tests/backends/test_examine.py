@@ -134,7 +134,7 @@ def looks(monkeypatch) -> list[bool]:
     look = Trial.look
 
     def looked(self, *asked):
-        found.append(self._known.spoiled)
+        found.append(self._case.special_values)
         return look(self, *asked)
 
     monkeypatch.setattr(Trial, "look", looked)

@@ -69,12 +69,12 @@ def _positive(value) -> bool:
 def test_bytes_that_come_back_otherwise_are_no_measure(device, monkeypatch) -> None:
     fetch = Buffer.fetch
 
-    def spoiled(self, out=None):
+    def special_values(self, out=None):
         found = fetch(self, out)
         found[-1] += 1
         return found
 
-    monkeypatch.setattr(Buffer, "fetch", spoiled)
+    monkeypatch.setattr(Buffer, "fetch", special_values)
     with pytest.raises(DeviceError, match="4096 bytes came back otherwise"):
         device.perform(lambda: speed._transfer(speed.open_backend("feedback", device), 4096))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.graph.error import quotient, relative_error, squares
+from glnn.validation.comparison import quotient, relative_error, squares
 
 
 def in_parts(got: np.ndarray, expected: np.ndarray) -> float:

@@ -119,7 +119,11 @@ def test_how_samples_over_and_over_lie(name, shape, few, dtype) -> None:
             [lies.at(packed, i, min(i + 7, lies.size)) for i in range(0, lies.size, 7)]
         )
         np.testing.assert_array_equal(got[own[: lies.size]], stored[own])
-        seen = np.ones(lies.size, bool) if lies.own is None else lies.at(lies.own, 0, lies.size)
+        seen = (
+            np.ones(lies.size, bool)
+            if lies.element_mask is None
+            else lies.at(lies.element_mask, 0, lies.size)
+        )
         np.testing.assert_array_equal(seen, own[: lies.size])
         order = parse(name).pack(np.arange(np.prod(want), dtype=np.int32).reshape(want))
         for number in np.flatnonzero(own)[:: max(lies.size // 40, 1)]:

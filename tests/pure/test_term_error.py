@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from glnn.profiling.verify import term_error
+from glnn.validation.comparison import term_error
 
 Array = np.ndarray
 ALLOWED = 1e-5

@@ -16,7 +16,7 @@ nn = torch.nn
 
 from glnn import InferenceSession, Model, load  # noqa: E402
 from glnn.errors import ModelError  # noqa: E402
-from glnn.graph.error import relative_error  # noqa: E402
+from glnn.validation.comparison import relative_error  # noqa: E402
 
 BACKENDS = ("compute", "feedback")
 COMPUTE = BACKENDS[:1]

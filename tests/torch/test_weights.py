@@ -17,7 +17,7 @@ nn = torch.nn
 import glnn  # noqa: E402
 from glnn import Model, layers  # noqa: E402
 from glnn.errors import ModelError  # noqa: E402
-from glnn.graph.error import relative_error  # noqa: E402
+from glnn.validation.comparison import relative_error  # noqa: E402
 
 FILES = ("w.safetensors", "w.npz", "w.pt", "w.pth")
 

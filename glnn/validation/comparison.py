@@ -1,0 +1,143 @@
+"""Comparison of results with expected ones: errors relative to results, and to their terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from zlib import crc32
+
+import numpy as np
+
+from glnn.types import Array
+
+ULP = 2.0**-23
+"""The relative distance of neighbouring float32 numbers."""
+DRAWS = 2  # of moved operands, each of them the other way, too
+TINY = 2.0**-40  # of an operand: a move that shows slopes in float64, and no step but at a step
+FAR = 8 * ULP  # of an operand: a move beyond what float32 rounds it by
+SHARE = 2.0**-8  # of the change by FAR: by TINY a step changes as much, all else 2**-20 of it
+WILD = 16  # times what slopes explain, or what other results have
+ROUNDED = 2.0**-10  # of the greatest number: what float32 is off by at most, where it is no fault
+Compute = Callable[[Mapping[str, Array]], Array]
+"""Returns an operator's result of operands by name, computed in the precision that they have."""
+
+
+def relative_error(got: Array, expected: Array) -> float:
+    """|got - expected| / |expected| over the finite elements; inf where the others differ."""
+    return quotient(*squares(got, expected))
+
+
+def squares(got: Array, expected: Array) -> tuple[float, float]:
+    """|got - expected|^2 and |expected|^2 over the finite elements; inf where the others differ.
+
+    So that those of parts of a result may be added up: see `quotient`.
+    """
+    got, expected = _subtracted(got), _subtracted(expected)
+    with np.errstate(all="ignore"):
+        away = np.subtract(got, expected).reshape(-1)
+        distance, norm = float(np.vdot(away, away)), float(np.vdot(expected, expected))
+    if np.isfinite(distance) and np.isfinite(norm):  # so are all elements
+        return distance, norm
+    finite = np.isfinite(expected)
+    if not finite.all():
+        if not np.array_equal(got[~finite], expected[~finite], equal_nan=True):
+            return float("inf"), 0.0
+        return squares(np.where(finite, got, 0), np.where(finite, expected, 0))
+    wide = expected.astype(np.float64)
+    away = got.astype(np.float64) - wide
+    distance = float(np.vdot(away, away))
+    return distance if np.isfinite(distance) else float("inf"), float(np.vdot(wide, wide))
+
+
+def quotient(distance: float, norm: float) -> float:
+    """The relative error of a result whose `squares` these are."""
+    return float(np.sqrt(distance / norm if norm else distance))
+
+
+def _subtracted(array: Array) -> Array:
+    """Convert to numbers whose differences and squares are right: bytes would wrap, bools have
+    none.
+    """
+    return array.astype(np.float64) if array.dtype.kind in "biu" else array
+
+
+def nudged(array: Array, draw: int, name: str) -> Array:
+    """Return `array`, as float32 at least, with each float off by up to two ulps of that.
+
+    draw, name: what the random numbers depend on. Equal ones are off alike, those of several
+    operands where `name` is empty.
+    """
+    if array.dtype.kind != "f":
+        return array
+    mixed = array.astype(np.float32).view(np.uint32) ^ np.uint32(crc32(f"{draw} {name}".encode()))
+    with np.errstate(over="ignore"):  # which NumPy warns of where an array is one number
+        for factor in (0x7FEB352D, 0x846CA68B):
+            mixed ^= mixed >> np.uint32(16)
+            mixed *= np.uint32(factor)
+    mixed ^= mixed >> np.uint32(16)
+    factors = 1 + (mixed.astype(np.float64) / 2**31 - 1) * (2 * ULP)
+    with np.errstate(all="ignore"):
+        return np.asarray(array * factors, np.promote_types(array.dtype, np.float32))
+
+
+def term_error(compute: Compute, operands: Mapping[str, Array], got: Array) -> float:
+    """Return |got - expected| over |expected|, or over the norm of the terms where that is more.
+
+    operands, got: in float64. A term's magnitude is the slope by the operands, or what rounding in
+    float32 adds, in ulps. A change that does not shrink with the move of the operands is a step
+    (of Floor, Mod, a comparison) and no term. A result at a step must be right, unless NumPy in
+    float32 has another one near some step; one there, or some ulps away from a step or a kink, may
+    be anything between those that were seen in float64.
+    """
+    with np.errstate(all="ignore"):
+        expected = compute(operands)
+        error = relative_error(got, expected)
+        if expected.dtype.kind != "f" or not np.isfinite(error):
+            return error
+        rounding = np.abs(_finite(compute(_single(operands)) - expected))
+        least, most, tiny, far = (np.zeros(expected.shape) for _ in range(4))
+        for draw, side in product(range(DRAWS), (1, -1)):
+            change, more = (
+                _finite(compute(_perturb(operands, draw, side * scale)) - expected)
+                for scale in (TINY, FAR)
+            )
+            least = np.minimum(least, np.minimum(change, more))
+            most = np.maximum(most, np.maximum(change, more))
+            tiny, far = np.maximum(tiny, np.abs(change)), np.maximum(far, np.abs(more))
+        sizes, slopes = np.abs(_finite(expected)), np.minimum(tiny / TINY, far / FAR)
+        at_step = tiny > SHARE * np.maximum(np.maximum(far, rounding), ULP * sizes)
+        near_step = ~at_step & (far > WILD * FAR * np.maximum(slopes, sizes))
+        smooth = ~(at_step | near_step)
+        unsure = near_step
+        if (rounding > SHARE * far)[~smooth].any():  # the places of steps are rounded themselves
+            unsure = ~smooth
+        away = _finite(got - expected)
+        away -= np.where(unsure, np.clip(away, least, most), 0.0)
+        greatest = max(float(np.abs(_finite(one)).max(initial=0.0)) for one in operands.values())
+        greatest = max(greatest, float(sizes.max(initial=0.0)))
+        noise = np.where(rounding <= ROUNDED * greatest, rounding / ULP, 0.0)
+        terms = np.where(smooth, np.maximum(slopes, noise), 0.0)
+        usual = float(np.median(terms[smooth])) if smooth.any() else 0.0
+        usual = max(usual, float(sizes.max(initial=0.0)))
+        terms[terms > WILD * np.maximum(slopes, usual)] = 0.0  # a step that only float32 crosses
+        norm = max(float(np.linalg.norm(sizes)), float(np.linalg.norm(terms)))
+        return float(np.linalg.norm(away)) / (norm or 1.0)
+
+
+def _perturb(operands: Mapping[str, Array], draw: int, scale: float) -> dict[str, Array]:
+    """Return `operands`, each float off by `scale` of it, this way or that; equal ones alike."""
+    found = dict(operands)
+    for name, array in operands.items():
+        if array.dtype.kind == "f":
+            found[name] = array * (1 + scale * np.sign((nudged(array, draw, name) - array) * array))
+    return found
+
+
+def _single(operands: Mapping[str, Array]) -> dict[str, Array]:
+    """Return `operands`, those of floats in float32."""
+    return {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in operands.items()}
+
+
+def _finite(array: Array) -> Array:
+    """Return `array` with zeros in the place of NaN and infinities."""
+    return np.where(np.isfinite(array), array, 0.0)
