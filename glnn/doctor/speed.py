@@ -90,7 +90,7 @@ class BackendComparison:
     on_device: Mapping[str, float]
     """Seconds with all operands in place, by backend; `numpy` is NumPy in this process."""
     in_all: Mapping[str, float]
-    """Seconds of a session's run, from arrays in the host to arrays there; `cpu` is NumPy, too."""
+    """Seconds of a run, from arrays in the host to arrays there; `cpu` is NumPy, too."""
     left_out: tuple[str, ...] = ()
     """Backends whose runs would have taken too long."""
 

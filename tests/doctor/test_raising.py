@@ -82,7 +82,7 @@ LOOKING = {
 }
 """What is called as a kernel is looked at."""
 MEASURES = ("speed._launching", "speed._transfer", "speed._compiling", "speed._room")
-MEASURES += ("speed._on_device_seconds", "speed._by_numpy", "speed._session_seconds")
+MEASURES += ("speed._on_device_seconds", "speed._by_numpy", "speed._run_seconds")
 
 errors = pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 
