@@ -330,10 +330,10 @@ def test_a_kernel_of_stages_has_no_shader(tmp_path) -> None:
 
 def test_arithmetic_of_quantities() -> None:
     sizes = {"A": 3, "B": 5}
-    assert Quantity.read(7).of({}) == 7
-    assert Quantity.read("B").of(sizes) == 5
-    assert Quantity.read("2 * A * B").of(sizes) == 30
-    assert Quantity.read("A*4 + B").of(sizes) == 17
+    assert Quantity.read(7).evaluate({}) == 7
+    assert Quantity.read("B").evaluate(sizes) == 5
+    assert Quantity.read("2 * A * B").evaluate(sizes) == 30
+    assert Quantity.read("A*4 + B").evaluate(sizes) == 17
     assert Quantity.read("4 * A + B + 2").names == {"A", "B"}
 
 
