@@ -174,7 +174,7 @@ def rounds(device: Device) -> bool:
     out.push(device).bind_to_storage_buffer(1)
     made.dispatch((1, 1, 1))
     device.barrier()
-    out.wrote()
+    out.mark_written()
     return float(out.pull()[0]) != 2**-12
 
 

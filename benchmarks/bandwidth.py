@@ -127,7 +127,7 @@ def copies(backend: GlBackend, floats: int, repeat: int) -> dict[str, float]:
         seconds = time_work(backend, work, repeat).seconds
         found[name] = SETS * 8 * floats / seconds / 1e9
         for source, out in pairs:
-            out.wrote()
+            out.mark_written()
             if not np.array_equal(out.pull(), source.pull()):
                 raise GlnnError(f"a copy by {name} is wrong, no time is given")
     return found
@@ -154,7 +154,7 @@ def _by_shader(floats: int, backend: GlBackend, source: Buffer, out: Buffer) -> 
     made = Source("copy", text, origin)
     if backend.name == "feedback":
         program = Program.feedback(device, made, ("result",))
-        array = program.vertices({"x": (source.push(device), 4)})
+        array = program.vertex_array({"x": (source.push(device), 4)})
         return partial(program.capture, array, floats // 4, 1, out.push(device))
     program = Program.compute(device, made)
 

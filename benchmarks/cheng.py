@@ -119,7 +119,7 @@ def conversion(backend: GlBackend, count: int) -> float:
         device.barrier()
 
     backend.perform(lambda: work(checked))
-    checked.wrote()
+    checked.mark_written()
     got = backend.perform(checked.pull).view(np.float16)
     if not np.abs(got - given).max() <= 2**-11:
         raise GlnnError("the conversion to float16 is wrong, no time is given")

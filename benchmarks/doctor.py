@@ -36,7 +36,7 @@ def main(gpu: str | None, part: tuple[str, ...], full: bool, as_json: bool) -> N
     lines: dict[str, list[str]] = {}
     if "limits" in parts:
         limits = probe_limits(device, full, lambda what: say(f"limits: {what}"))
-        device = device.renewed() if device.lost else device
+        device = device.reopen() if device.lost else device
         found["limits"], lines["limits"] = limits.to_json(), limits.lines()
     if "speed" in parts:
         speed = measure_speed(device, full, lambda what: say(f"speed: {what}"))

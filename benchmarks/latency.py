@@ -138,7 +138,7 @@ def gpu_ns(backend: GlBackend, order: Order) -> tuple[float, bool]:
 
     backend.perform(warm)
     timing = time_work(backend, work, REPEAT, warm=0.0)
-    place.wrote()
+    place.mark_written()
     ended = int(backend.perform(place.pull)[0])
     lines.release()
     if ended != int(order[launches * LOADS % len(order)]) * words:

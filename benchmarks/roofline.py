@@ -49,7 +49,7 @@ def worker(
 ) -> Callable[[], None]:
     """What runs the program `made` on so many times four numbers of `source`."""
     if made.stride:
-        array = made.vertices({"x": (source.push(device), 4)})
+        array = made.vertex_array({"x": (source.push(device), 4)})
         return partial(made.capture, array, quads, 1, out.push(device))
 
     def work() -> None:
@@ -93,7 +93,7 @@ def intensities(
         program = arithmetic.program(device, steps, backend)
         checked = arithmetic.room(numbers)  # a result that was read may stay on the host
         worker(device, program, source, checked, numbers // 4)()
-        checked.wrote()
+        checked.mark_written()
         arithmetic.check(checked, steps)
         checked.release()
         time, by_timer = seconds(device, worker(device, program, source, out, numbers // 4))

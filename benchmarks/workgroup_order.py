@@ -72,7 +72,7 @@ def tickets(device: Device, size: int, workgroup: int, by: str) -> Grid:
     program.dispatch((size, size, 1))
     device.barrier()
     device.finish()
-    order.wrote()
+    order.mark_written()
     return order.pull().reshape(size, size).astype(np.float64)
 
 

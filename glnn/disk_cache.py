@@ -364,7 +364,7 @@ class DiskCache:
             raise ValueError(f"most: expected at least 0 bytes, got {self.most}")
 
     @classmethod
-    def of(cls, settings: Settings) -> DiskCache:
+    def from_settings(cls, settings: Settings) -> DiskCache:
         """Return the cache that `GLNN_CACHE` and `GLNN_CACHE_SIZE` ask for."""
         return cls(settings.cache if settings.cache_size else None, settings.cache_size)
 

@@ -28,7 +28,7 @@ class Spans(list[Span]):
     """A list of spans, in the order in which they ended."""
 
     @contextmanager
-    def of(self, name: str, nbytes: int = 0) -> Iterator[None]:
+    def record(self, name: str, nbytes: int = 0) -> Iterator[None]:
         """Record a span for the code inside the context, unless it fails."""
         start = perf_counter()
         yield

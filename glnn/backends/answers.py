@@ -54,7 +54,7 @@ class Answers:
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Answers:
         """Load the answers that this `version` of glnn stored for `device` in `folder`."""
-        file = DeviceFile.of(folder, "fastest", FORM, device, version)
+        file = DeviceFile.for_device(folder, "fastest", FORM, device, version)
         return cls(file, file.read(_answer))
 
     @staticmethod
@@ -70,7 +70,7 @@ class Answers:
     def keep(self, key: str, choice: BackendChoice, model: str, shapes: str) -> None:
         """Remember `choice`, and write the file where that is possible."""
         if self.file.path is not None:
-            self.found = self.file.again(_answer)  # another process may have kept something
+            self.found = self.file.reread(_answer)  # another process may have kept something
         self.found[key] = Answer(choice, model, shapes, int(time()))
         latest = sorted(self.found, key=lambda name: self.found[name].at)[-MOST:]
         self.found = {name: self.found[name] for name in latest}

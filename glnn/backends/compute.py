@@ -19,8 +19,8 @@ from glnn.gl.command_encoder import (
     BlockPart,
     BufferPart,
     CommandEncoder,
-    Fetched,
     Place,
+    TextureOperand,
     place,
 )
 from glnn.graph.operators.concat import MOST_INPUTS
@@ -58,7 +58,7 @@ class ComputeLaunch(GlLaunch):
         backend: TextureSource,
         program: Program,
         dispatches: Sequence[Dispatch],
-        textures: Sequence[Fetched],
+        textures: Sequence[TextureOperand],
         in_place: BufferPart | None,
         out: BufferPart,
     ) -> None:
@@ -88,11 +88,11 @@ class ComputeLaunch(GlLaunch):
             encoder.copy(out, given)
         encoder.textures(self._textures)
         reads = list(filter(None, (one.read for one in self._textures)))
-        encoder.uses([*self._bound, *reads], [place(out)])
+        encoder.declare_accesses([*self._bound, *reads], [place(out)])
         for dispatch in self._dispatches:
             if dispatch.after:
                 sending.next(encoder)
-                encoder.uses([*self._bound, *reads], [place(out)])
+                encoder.declare_accesses([*self._bound, *reads], [place(out)])
             for part, binding, first, nbytes in dispatch.buffers:
                 encoder.bind_range(part, binding, first, nbytes)
             encoder.uniforms(self._program, dispatch.uniforms)

@@ -12,7 +12,13 @@ from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch, Sending, TextureSource
 from glnn.errors import ShaderError
 from glnn.gl import Buffer, Device, Program, Source
-from glnn.gl.command_encoder import BlockPart, BufferPart, Capture, CommandEncoder, Fetched
+from glnn.gl.command_encoder import (
+    BlockPart,
+    BufferPart,
+    CommandEncoder,
+    FeedbackDraw,
+    TextureOperand,
+)
 from glnn.gl.probe import refuses_mapped_captures
 from glnn.kernels.binding import bind
 from glnn.kernels.codegen.generated import Uniform
@@ -47,7 +53,7 @@ class FeedbackLaunch(GlLaunch):
         self,
         backend: TextureSource,
         program: Program,
-        textures: Sequence[Fetched],
+        textures: Sequence[TextureOperand],
         uniforms: Mapping[str, Uniform],
         attributes: Attributes,
         draws: Sequence[Draw],
@@ -66,7 +72,7 @@ class FeedbackLaunch(GlLaunch):
         encoder.textures(self._textures)
         for draw, uniforms in self._draws:
             encoder.uniforms(self._program, uniforms)
-            capture = Capture(draw.vertices, draw.instances, draw.first, draw.offset)
+            capture = FeedbackDraw(draw.vertices, draw.instances, draw.first, draw.offset)
             encoder.capture(self._program, self._attributes, capture, self.out)
             if len(self._draws) > 1:
                 encoder.flush()

@@ -17,9 +17,9 @@ from glnn.backends.launch import bound, in_levels
 from glnn.backends.programs import Programs
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, DataTexture, Device, Fence, SharedMemory
-from glnn.gl.buffer import LEAST, MEMORIES
+from glnn.gl.buffer import MEMORIES, MIN_WORDS
 from glnn.gl.command_buffer import TextureView
-from glnn.gl.command_encoder import BufferPart, Fetched
+from glnn.gl.command_encoder import BufferPart, TextureOperand
 from glnn.gl.probe import moves_mapped_buffers
 from glnn.kernels.architecture import PATIENT, architecture
 from glnn.kernels.binding import textures
@@ -71,7 +71,7 @@ class GlBackend(Programs):
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], DataTexture]]
         self._textures = WeakKeyDictionary()
         longest = 0.0 if architecture(offers) in PATIENT else LONGEST
-        if device.low:
+        if device.low_priority:
             longest = LONGEST_LOW
         self._longest = longest if settings.launch is None else settings.launch
 
@@ -155,7 +155,7 @@ class GlBackend(Programs):
         return spec.chosen_layouts(choice)
 
     def capacity(self, floats: int) -> int:
-        return max(floats, LEAST)
+        return max(floats, MIN_WORDS)
 
     def _samplers(self, kernel: Kernel, spec: OpSpec) -> dict[str, str]:
         """Return the sampler type of each operand that `kernel` fetches. Raises LimitError."""
@@ -188,15 +188,15 @@ class GlBackend(Programs):
 
     def fetched(
         self, spec: OpSpec, kernel: Kernel, buffers: Mapping[str, BufferPart]
-    ) -> dict[str, Fetched]:
+    ) -> dict[str, TextureOperand]:
         """Return the textures by which `kernel` reads operands of `spec` in `buffers`."""
         texels = textures(kernel, spec.epilogue, spec.fp16_operands)
-        found: dict[str, Fetched] = {}
+        found: dict[str, TextureOperand] = {}
         for name, sampler in self._samplers(kernel, spec).items():
             buffer = buffers[name]
             fixed = name in spec.op.parameters and not buffer.shared
             changes = not (fixed or buffer.fixed)
-            found[name] = Fetched(buffer, texels[name], sampler, changes)
+            found[name] = TextureOperand(buffer, texels[name], sampler, changes)
             if buffer.fixed and found[name].copied and isinstance(buffer, Buffer):
                 view = TextureView(0, buffer.first, buffer.words, texels[name], sampler)
                 self.texture(buffer, view)  # at once: then the buffer goes before the next comes
@@ -239,9 +239,9 @@ class GlBackend(Programs):
     def memory_kind(self, floats: int, way: Transfer | None = None) -> str:
         offers = self.device.capabilities
         if way is not None and offers.buffer_storage and not moves_mapped_buffers(self.device):
-            if offers.own_memory and 4 * floats >= STAGED[way]:
+            if offers.dedicated_memory and 4 * floats >= STAGED[way]:
                 return "staged"
-            if (way is Transfer.TO_HOST or not offers.own_memory) and self.mappable():
+            if (way is Transfer.TO_HOST or not offers.dedicated_memory) and self.mappable():
                 return "mapped"
         return "shared"
 
@@ -262,7 +262,7 @@ class GlBackend(Programs):
         buffer.set(array)
         buffer.push(self.device, words)
         if 4 * buffer.words > SMALL:
-            buffer.wrote()  # the host's array is not needed any more
+            buffer.mark_written()  # the host's array is not needed any more
         buffer.fixed = True
         return buffer
 
@@ -275,7 +275,7 @@ class GlBackend(Programs):
             if texture.copied:
                 store.release()
         if 4 * store.words > SMALL:
-            store.wrote()
+            store.mark_written()
 
     def upload(self, store: Store) -> None:
         if isinstance(store, Buffer):

@@ -37,7 +37,7 @@ class Sending:
     """Schedule of flushes between launches, and between the dispatches of a launch."""
 
     def __init__(self, device: Device) -> None:
-        self._batches = _batches(architecture(device.capabilities), device.low)
+        self._batches = _batches(architecture(device.capabilities), device.low_priority)
         self._left = next(self._batches)
 
     def next(self, encoder: CommandEncoder) -> None:
@@ -70,10 +70,10 @@ class GlLaunch(ABC):
     def __call__(self) -> None:
         self._commands()
         if isinstance(self.out, Buffer):
-            self.out.wrote()
+            self.out.mark_written()
 
 
-class Shown:
+class LaunchResources:
     """The textures and vertex arrays of commands on allocated buffers."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ def bound(backend: TextureSource, launches: Iterable[Launch]) -> BoundCommands:
     encoder = CommandEncoder()
     host = encode(encoder, launches, backend.device)
     commands = encoder.finish()
-    device, programs, shown = backend.device, tuple(encoder.programs), Shown()
+    device, programs, shown = backend.device, tuple(encoder.programs), LaunchResources()
     parts = [part for part in encoder.parts.values() if isinstance(part, Buffer)]
 
     def buffer(place: int) -> Any:
@@ -95,7 +95,7 @@ def bound(backend: TextureSource, launches: Iterable[Launch]) -> BoundCommands:
     shown.textures = [backend.texture(parts[view.buffer], view) for view in commands.textures]
     for one in commands.arrays:
         attributes = {name: (buffer(place), floats) for name, place, floats in one.attributes}
-        shown.arrays.append(programs[one.program].vertices(attributes))
+        shown.arrays.append(programs[one.program].vertex_array(attributes))
     made = BoundCommands(device, commands, programs, buffer, shown)
     made.bind((), host)
     return made

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from glnn.backends.backend import Backend
 from glnn.gl import Device, Program, Source
-from glnn.gl.command_encoder import Fetched
+from glnn.gl.command_encoder import TextureOperand
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import written
 from glnn.kernels.codegen.expression import Bound
@@ -47,7 +47,7 @@ class Programs(Backend):
         kernel: Kernel,
         spec: OpSpec,
         defines: Mapping[str, int],
-        fetched: Mapping[str, Fetched],
+        fetched: Mapping[str, TextureOperand],
         bound: Bound,
         own: bool = False,
     ) -> Program:
@@ -89,7 +89,7 @@ class Programs(Backend):
         kernel: Kernel,
         spec: OpSpec,
         defines: Mapping[str, int],
-        fetched: Mapping[str, Fetched],
+        fetched: Mapping[str, TextureOperand],
         bound: Bound,
     ) -> Source:
         header = self.device.capabilities.header(self.name, kernel.texture_buffers)

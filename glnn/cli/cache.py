@@ -15,7 +15,7 @@ from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.disk_cache import DiskCache
 from glnn.errors import GlnnError, printable
-from glnn.gl.device_file import KeptFile, kept_files
+from glnn.gl.device_file import TableFile, table_files
 from glnn.settings import Settings
 
 AGAIN = "made again by itself"
@@ -120,7 +120,7 @@ def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
     if gone and not yes:
         _ask(f"Remove {entries} entries, {size(nbytes)}, of {names} from {settings.cache}?")
     DiskCache(settings.cache).clear(kinds or None)
-    for file in kept_files(settings.cache):
+    for file in table_files(settings.cache):
         if CALLED.get(file.table, file.table) in kinds:
             _unlink(file)
     if as_json:
@@ -137,7 +137,7 @@ def _ask(question: str) -> None:
     click.confirm(printable(question), abort=True, err=True)
 
 
-def _unlink(file: KeptFile) -> None:
+def _unlink(file: TableFile) -> None:
     try:
         file.path.unlink(missing_ok=True)
     except OSError as error:
@@ -161,7 +161,7 @@ def _rows(settings: Settings) -> list[CacheRow]:
             one.written,
             FOUND,
         )
-        for one in kept_files(settings.cache)
+        for one in table_files(settings.cache)
     ]
     together: dict[tuple[str, str], list[CacheRow]] = {}
     for row in single:

@@ -113,7 +113,7 @@ def _report(device: Device, scope: Scope, speed: bool, shown: bool) -> Report:
             probe = partial(probe_limits, device, full=scope.full, progress=begin_limit)
             limits = checks.run("limits", probe, None)
             if device.lost is not None:
-                device = checks.run("a new context after a reset", device.renewed, device)
+                device = checks.run("a new context after a reset", device.reopen, device)
         # With the limits that hold:
         machine = checks.run("the machine", partial(describe_machine, device), None)
         seen = examine_device(device, scope, advance)

@@ -25,7 +25,7 @@ from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import ScheduledOp, Tensor
 from glnn.compiler.weights import ArrayWriter, Key, Weight, Weights
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.gl.buffer import LEAST
+from glnn.gl.buffer import MIN_WORDS
 from glnn.gl.command_encoder import BlockPart, CommandEncoder
 from glnn.gl.program import Program
 from glnn.graph.epilogue import Epilogue
@@ -239,7 +239,7 @@ class _Emitter:
         sized = self._place_sized()
         blocks = self._blocks()
         for i in range(len(blocks)):
-            self.encoder.buffer(BlockPart(i, LEAST))
+            self.encoder.buffer(BlockPart(i, MIN_WORDS))
         launches = self._launches()
         order = launches
         states = () if self.outline is None else self.outline.carried
@@ -295,15 +295,15 @@ class _Emitter:
         """Return the blocks of memory, each with what its tensors take."""
         if not self.on_device:
             return ()
-        buffers_ref = {} if self.outline is None else ways(self.outline)
+        transfers = {} if self.outline is None else ways(self.outline)
         found = []
         for i, words in enumerate(self.arena.words(self.schedule)):
-            most = max(map(hint, words), default=LEAST)
-            kind = self.backend.memory_kind(max(most, self.arena.sizes[i]), buffers_ref.get(i))
+            most = max(map(hint, words), default=MIN_WORDS)
+            kind = self.backend.memory_kind(max(most, self.arena.sizes[i]), transfers.get(i))
             sizes = tuple(dict.fromkeys(self.encoder.sizes.size(words)))
             if all(isinstance(one, int) for one in sizes):
                 sizes = (max(most, self.arena.sizes[i]),)
-            found.append(Block(sizes, kind, i in buffers_ref))
+            found.append(Block(sizes, kind, i in transfers))
         there = (one for one in self._sized.values() if one.block is not None)
         return (*found, *(Block((one.words,), "shared", True) for one in there))
 
@@ -417,8 +417,8 @@ class _Emitter:
         make = Preparation(hinted.op, given, hinted.results[0], hinted.epilogue)
         types = make.types
         if not make.any_sizes:
-            buffers_ref = {name: widened(spec.types[name]) for name in spec.own}
-            types = tuple(spec.op.positional(buffers_ref))
+            operand_types = {name: widened(spec.types[name]) for name in spec.own}
+            types = tuple(spec.op.positional(operand_types))
         shapes: list[Shape | None] = []
         for name in order:
             weight_keys = sizes.size(spec.types[name].shape)
@@ -599,23 +599,23 @@ class ControlStep(EntryStep):
 
     def _body(self, place: int, buffers: BufferSet, change: Substitution) -> Body:
         outline, emitted = self.bodies[place]
-        buffers_ref = buffers.nested.get((self, place))
-        if buffers_ref is None:
+        body_buffers = buffers.nested.get((self, place))
+        if body_buffers is None:
             resources = Resources(
                 self.backend.device, emitted.programs, emitted.weights, self.backend.available
             )
-            buffers_ref = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
-            buffers_ref.bind(buffers.sizes)
+            body_buffers = buffers.nested[self, place] = BufferSet(emitted.executable, resources)
+            body_buffers.bind(buffers.sizes)
             resources.looks = True
-        buffers_ref.bind(buffers.sizes)
+        body_buffers.bind(buffers.sizes)
         results: list[Callable[[], Store]] = []
         for value in outline.graph.outputs:
             if value.name in outline.outputs:
-                results.append(partial(buffers_ref.computed, outline.outputs[value.name]))
+                results.append(partial(body_buffers.computed, outline.outputs[value.name]))
             else:
                 results.append(self._store(outline.constants[value], change))
-        inputs = tuple(buffers_ref.store(value.name) for value in outline.graph.inputs)
-        return Body(inputs, buffers_ref.perform, tuple(results))
+        inputs = tuple(body_buffers.store(value.name) for value in outline.graph.inputs)
+        return Body(inputs, body_buffers.perform, tuple(results))
 
     def _store(self, weight: Weight, change: Substitution) -> Callable[[], Store]:
         """Gives the store of `weight` in row major, for the sizes that `change` puts in."""

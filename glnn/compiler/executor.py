@@ -603,7 +603,7 @@ class Executor:
             lost = self.backend.device
             if lost is not None and lost.lost is not None:
                 device, gpu, limits = self._asked
-                fresh = None if device is None else lost.renewed()
+                fresh = None if device is None else lost.reopen()
                 renewed = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
                 LOG.warning("%s; renewed: %s", lost.lost, renewed.device)
                 self._plans.clear()

@@ -213,7 +213,7 @@ def device_reorders(backend: Backend, tensor: Tensor) -> bool:
     Only of devices with memory of their own: what others write number by number takes as long as
     NumPy does, on llvmpipe longer, and memory that they share with the host is short.
     """
-    if backend.device is None or not backend.device.capabilities.own_memory:
+    if backend.device is None or not backend.device.capabilities.dedicated_memory:
         return False
     if tensor.layout.in_rows or tensor.type.dtype is not DType.float32:
         return False

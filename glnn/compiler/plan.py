@@ -148,7 +148,7 @@ class Plan(Runner):
         shapes = {**shapes, **held.shapes(graph)}
         made = Spans()
 
-        def find_hosted(available: int | None) -> Outline:
+        def make_outline(available: int | None) -> Outline:
             return Outline.create(
                 graph,
                 backend,
@@ -177,7 +177,7 @@ class Plan(Runner):
             return plan._constant(name, buffers)
 
         def make() -> None:
-            self.outline, self._emitted = self._make(find_hosted, io, domain, states, made)
+            self.outline, self._emitted = self._make(make_outline, io, domain, states, made)
             taken = self.outline.nbytes
             if states is not None:
                 taken -= sum(states[one.name].nbytes for one in self.outline.carried)
@@ -202,7 +202,7 @@ class Plan(Runner):
                 lock=None if states is None else states.lock,
             )
 
-        with made.of("plan"), report_work("planning", f"{graph.name} on {backend.name}"):
+        with made.record("plan"), report_work("planning", f"{graph.name} on {backend.name}"):
             backend.perform(make)
         self.made: tuple[Span, ...] = tuple(made)
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
@@ -222,7 +222,7 @@ class Plan(Runner):
 
     def _make(
         self,
-        find_hosted: Callable[[int | None], Outline],
+        make_outline: Callable[[int | None], Outline],
         io: Callable[[Outline], IOSpec],
         domain: SizeRange,
         states: States | None,
@@ -235,16 +235,16 @@ class Plan(Runner):
         """
         while True:
             available = (states or self.backend).available()
-            with made.of("outline"):
-                outline = find_hosted(available)
+            with made.record("outline"):
+                outline = make_outline(available)
             check(outline, available)
             if self.backend.device is None:
                 check_host(outline, self._weights)
             with self._weights.ahead(weight_keys(outline)):
-                with made.of("examine"):
+                with made.record("examine"):
                     again = outline.examine()
                 if not again:
-                    with made.of("prepare"):
+                    with made.record("prepare"):
                         return outline, emit(outline, self._weights, io(outline), domain)
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
@@ -301,7 +301,7 @@ class Plan(Runner):
         if isinstance(launch, EntryStep):
             return buffers.host(launch)
         assert isinstance(launch, GlLaunch) and device is not None
-        encoder = self._emitted.encoder.again()
+        encoder = self._emitted.encoder.fork()
         encoder.step(launch.name)
         launch.record(encoder, Sending(device))
         return buffers.alone(encoder.finish())

@@ -98,7 +98,7 @@ class State:
         """Take `array`, which nobody changes any more. Only inside `perform`, as what follows."""
         store = self._stores[self.current]
         store.put(array)
-        store.wrote()  # the host's array is not needed any more
+        store.mark_written()  # the host's array is not needed any more
 
     def copy_from(self, source: State) -> None:
         """Take the content of `source`, of the same type, on the device."""

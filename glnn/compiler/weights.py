@@ -381,7 +381,7 @@ class Weights:
                 ready = None if self._ahead is None else self._ahead.take(key)
                 ready = ready or Ready.read(key, pack=self._backend.packs)
                 variables, revisions, array = weight.variables, ready.revisions, ready.array
-                with self.uploaded.of(weight.name, array.nbytes):
+                with self.uploaded.record(weight.name, array.nbytes):
                     store = self._backend.keep(array, layout, ready.words)
                 LOG.debug("uploaded %s as %s, %d bytes", weight.name, layout.name, array.nbytes)
                 kept = self._kept[key] = DeviceWeight(

@@ -94,7 +94,7 @@ class Certificates:
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Certificates:
         """Load the certificates of `device` from `folder` that this `version` of glnn wrote."""
-        file = DeviceFile.of(folder, TABLE, FORM, device, version)
+        file = DeviceFile.for_device(folder, TABLE, FORM, device, version)
         return cls(file, file.read(_certificate))
 
     def keep(self, *given: Certificate) -> None:

@@ -321,7 +321,7 @@ def run(
             x.push(device).bind_to_storage_buffer(0)
             out.push(device).bind_to_storage_buffer(1)
         else:
-            array = program.vertices({"x": (x.push(device), 4)})
+            array = program.vertex_array({"x": (x.push(device), 4)})
         for first in range(0, count, MOST):
             part, told = min(MOST, count - first), {"which": which, "first": first}
             program.set({name: told[name] for name in told if name in program.uniforms})
@@ -330,7 +330,7 @@ def run(
             else:
                 program.capture(array, part, 1, out.push(device), first, first * program.stride)
         device.barrier()
-        out.wrote()
+        out.mark_written()
         found.append(out.pull()[: len(rows)].copy())
     return found
 

@@ -244,12 +244,12 @@ def probe_limits(
     full: up to what the driver states, else to 256 MiB of memory and two million workgroups.
     progress: called with what is tried next. The device's capabilities are lowered to what holds,
     those of devices that open later as well. Where the driver resets the context for a try,
-    `device` is lost, and the rest is tried on `device.renewed()`, where that opens. A limit whose
+    `device` is lost, and the rest is tried on `device.reopen()`, where that opens. A limit whose
     search raises an exception is left without a verdict.
     """
     folder, start, checks = Settings.from_environment().cache, perf_counter(), Checks()
     kept = LimitOverrides.load(folder, device.capabilities)
-    before, found = dict(kept.found), list[LimitFinding]()
+    before, found = dict(kept.limits), list[LimitFinding]()
     for probe in probes():
         offers = device.capabilities
         there = offers.compute if probe.compute else offers.feedback
@@ -259,7 +259,7 @@ def probe_limits(
         search = _LimitSearch(device, probe, full)
         finding = checks.run(f"the limit of {probe.what}", search.finding, None)
         if device.lost is not None:
-            again = checks.run("a new context after a reset", device.renewed, None)
+            again = checks.run("a new context after a reset", device.reopen, None)
             if again is None:
                 break
             device = again
@@ -275,7 +275,7 @@ def _lower(
     device: Device, broken: LimitOverrides, finding: LimitFinding, offers: Capabilities
 ) -> None:
     """Keep a limit that does not hold, and have `device` take what does."""
-    broken.keep({finding.limit: _broken_limit(finding, offers)})
+    broken.add({finding.limit: _broken_limit(finding, offers)})
     device.capabilities = broken.lowered(device.capabilities)
 
 
@@ -376,13 +376,13 @@ class _LimitSearch:
             raise
         except GlnnError as error:
             if device.lost is not None:
-                self._device = device.renewed()
+                self._device = device.reopen()
             return _explain(error)
         except MemoryError:
             raise NoRoomError("there is not enough memory to try it") from None
         except Exception as error:  # a driver may fail at anything: what raises is not had
             if device.lost is not None:
-                self._device = device.renewed()
+                self._device = device.reopen()
             return raised(error)
 
     def _run_probe(self, number: int) -> str | None:

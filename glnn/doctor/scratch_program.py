@@ -122,7 +122,7 @@ class ScratchSpace:
         """
         each = program.stride // 4
         found = np.empty(vertices * each, np.uint32)
-        out, array = self.memory(min(vertices, DRAWN) * each), program.vertices()
+        out, array = self.memory(min(vertices, DRAWN) * each), program.vertex_array()
         for first in range(0, vertices, DRAWN):
             count = min(DRAWN, vertices - first)
             out.copy.write(np.full(count * each, POISON, np.uint32))

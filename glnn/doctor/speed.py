@@ -422,7 +422,7 @@ def measure_speed(
     offers = device.capabilities
     return Speed(
         software=offers.software,
-        own_memory=offers.own_memory,
+        own_memory=offers.dedicated_memory,
         processors=processors(),
         launches=launches,
         transfers=tuple(moved),
@@ -431,7 +431,7 @@ def measure_speed(
         room=room,
         seconds=perf_counter() - start,
         waiting=others,
-        keeps=DiskCache.of(Settings.from_environment()).keeps,
+        keeps=DiskCache.from_settings(Settings.from_environment()).keeps,
         failed=tuple(checks.failed),
     )
 
@@ -515,7 +515,7 @@ def _transfer(backend: GlBackend, nbytes: int) -> TransferTimes:
         device.wait()
 
     def down() -> None:
-        taken.wrote()
+        taken.mark_written()
         taken.fetch(found)
 
     found = np.empty(words, np.float32)
@@ -543,7 +543,7 @@ def _compiling(backend: GlBackend) -> CompileTimes:
         out.copy.bind_to_storage_buffer(0)
         program.dispatch((1, 1, 1))
     else:
-        program.capture(program.vertices(), FEW, 1, out.copy)
+        program.capture(program.vertex_array(), FEW, 1, out.copy)
     backend.finish()
     return CompileTimes(backend.name, compiled - start, perf_counter() - begin)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import moderngl
 
 
-LEAST = 4  # floats: GL has no empty buffers, and kernels read whole vec4
+MIN_WORDS = 4  # floats: GL has no empty buffers, and kernels read whole vec4
 
 
 class SharedMemory:
@@ -40,7 +40,7 @@ class SharedMemory:
 
     def __init__(self, floats: int, device: Device) -> None:
         self.device = device
-        self.size = max(floats, LEAST)
+        self.size = max(floats, MIN_WORDS)
         self.nbytes = 4 * self.size
         device.activate()
         self.copy = self._allocated()
@@ -144,12 +144,14 @@ class Buffer:
         self._used = layout.size(shape)
         self.words = -(-self._used * self._number.itemsize // 4)
         """The words of its memory that the array takes."""
-        self.size = max(self.words, capacity or 0, LEAST)
+        self.size = max(self.words, capacity or 0, MIN_WORDS)
         self.nbytes = 4 * self.size
         self.pushes = 0
         self.pulls = 0
         self._count = prod(shape)
-        self._cuts = parts_in_words(self._count, self._number.itemsize)  # in which it is copied
+        self._copy_parts = parts_in_words(
+            self._count, self._number.itemsize
+        )  # in which it is copied
         self._dense = layout.name in ("R", "packed")  # padding is behind the last number only
         self.shared = memory is not None
         self.fixed = False
@@ -158,8 +160,10 @@ class Buffer:
         self._copy: moderngl.Buffer | None = None
         self._memory = memory
         self._view: NDArray[Any] | None = None  # of mapped memory, where it lies there as here
-        self._due = 0  # the stretch of the device's work after which the host sees its content
-        self._arrivals: list[Fence] = []  # behind each part that is on its way to the host
+        self._due_segment = (
+            0  # the segment of the device's work after which the host sees its content
+        )
+        self._download_fences: list[Fence] = []  # behind each part that is on its way to the host
         self._part = (0, -1) if offset is None else (4 * offset, self.nbytes)
         if memory is not None:
             if memory.size < (offset or 0) + self.size:
@@ -219,11 +223,6 @@ class Buffer:
         return self._part
 
     @property
-    def copied(self) -> int | None:
-        """GL's name of the copy on its device, where there is one."""
-        return None if self._copy is None else self._copy.glo
-
-    @property
     def first(self) -> int:
         """The byte of the copy on its device that it begins at."""
         return self._part[0]
@@ -245,7 +244,7 @@ class Buffer:
     def _write(self, device: Device, copy: moderngl.Buffer) -> None:
         if self._used and self._host is not None:
             if self._memory is not None and self._memory.host is not None:
-                self._place(self._memory, self._memory.host, self._host)
+                self._write_to_host_memory(self._memory, self._memory.host, self._host)
             elif self._dense:
                 copy.write(np.ascontiguousarray(self._host, self._number), offset=self.first)
             else:
@@ -254,9 +253,11 @@ class Buffer:
             self.pushes += 1
         self._host_newer = False
 
-    def _place(self, memory: SharedMemory, words: NDArray[np.uint32], array: NDArray[Any]) -> None:
+    def _write_to_host_memory(
+        self, memory: SharedMemory, words: NDArray[np.uint32], array: NDArray[Any]
+    ) -> None:
         """Write `array` to `memory`, which the host sees as `words`."""
-        view, cuts = self._view, self._cuts
+        view, cuts = self._view, self._copy_parts
         if view is None:
             self.layout.fill(words[: self.words].view(self._number), array)
         elif len(cuts) == 1 or not memory.device.timeline.idle:
@@ -267,39 +268,39 @@ class Buffer:
             threaded_copy(view, array)
         memory.to_device(0, self.words)
 
-    def copy_from(self, other: Buffer, device: Device) -> None:
-        """Take the content of `other`, a buffer of the same layout and shape, on the device."""
-        target, source = self.push(device), other.push(device)
-        if self._used and (target is not source or self.first != other.first):
+    def copy_from(self, origin: Buffer, device: Device) -> None:
+        """Take the content of `origin`, a buffer of the same layout and shape, on the device."""
+        target, source = self.push(device), origin.push(device)
+        if self._used and (target is not source or self.first != origin.first):
             copy = device.context.copy_buffer
             size = 4 * self.words
-            copy(target, source, size, read_offset=other.first, write_offset=self.first)
+            copy(target, source, size, read_offset=origin.first, write_offset=self.first)
             device.check(f"copy {4 * self.words} bytes")
-        self.wrote()
+        self.mark_written()
 
-    def copy_row(self, row: int, other: Buffer, device: Device) -> None:
-        """Take the content of `other` as place `row` along the first dimension, on the device.
+    def copy_row(self, row: int, origin: Buffer, device: Device) -> None:
+        """Take the content of `origin` as place `row` along the first dimension, on the device.
 
         Both are row major. What is padded within goes by way of the host.
         """
-        target, count = self.push(device), other._count
+        target, count = self.push(device), origin._count
         start = self.first + 4 * row * self.layout.dims(self.shape)[0].stride
-        if count and (other._dense):
-            source, copy = other.push(device), device.context.copy_buffer
-            copy(target, source, 4 * count, read_offset=other.first, write_offset=start)
+        if count and (origin._dense):
+            source, copy = origin.push(device), device.context.copy_buffer
+            copy(target, source, 4 * count, read_offset=origin.first, write_offset=start)
         elif count:
-            target.write(np.ascontiguousarray(other.pull(), self._number), offset=start)
+            target.write(np.ascontiguousarray(origin.pull(), self._number), offset=start)
         device.check(f"copy {4 * count} bytes")
-        self.wrote()
+        self.mark_written()
 
-    def wrote(self) -> None:
+    def mark_written(self) -> None:
         """Note that a kernel wrote the device's copy: the host's is stale now."""
         self._device_newer = True
         self._host_newer = False
         self._host = None
-        self._due = 0
+        self._due_segment = 0
 
-    def ask(self) -> None:
+    def start_download(self) -> None:
         """Have what a kernel wrote on its way to the host. Only inside `Device.perform`.
 
         `fetch` waits for that, and need not wait where the device is known to be done.
@@ -307,12 +308,14 @@ class Buffer:
         memory, device = self._memory, self._device
         if memory is None or memory.host is None or device is None or device.closed:
             return
-        if self._device_newer and not self._due:
-            for fence in self._arrivals:
+        if self._device_newer and not self._due_segment:
+            for fence in self._download_fences:
                 fence.drop()
-            self._arrivals = memory.to_host(self._cuts if self._dense else [(0, self.words)])
-            fences = self._arrivals
-            self._due = fences[-1].stretch if fences else device.timeline.now
+            self._download_fences = memory.to_host(
+                self._copy_parts if self._dense else [(0, self.words)]
+            )
+            fences = self._download_fences
+            self._due_segment = fences[-1].segment if fences else device.timeline.current
 
     def pull(self) -> NDArray[Any]:
         """The array, fetched from the device only if that has a newer one.
@@ -350,8 +353,8 @@ class Buffer:
             )
         words = None if self._memory is None else self._memory.host
         if words is not None:
-            return self._arrived(device, words, out)
-        flat = self._mapped(device, copy)
+            return self._finish_download(device, words, out)
+        flat = self._read_by_gl(device, copy)
         if out is None and self._dense and flat.dtype == self.dtype.numpy:
             return flat[: self._count].reshape(self.shape)
         found = np.empty(self.shape, self.dtype.numpy) if out is None else out
@@ -361,14 +364,14 @@ class Buffer:
             found[...] = self.layout.unpack(flat, self.shape)
         return found
 
-    def _arrived(
+    def _finish_download(
         self, device: Device, words: NDArray[np.uint32], out: NDArray[Any] | None
     ) -> NDArray[Any]:
         """Wait for the copy to host-visible memory, `words`, and return its content in `out` or a
         new array.
         """
-        self.ask()
-        arrivals, self._arrivals = self._arrivals, []
+        self.start_download()
+        arrivals, self._download_fences = self._download_fences, []
         self.pulls += 1
         view = self._view
         found = np.empty(self.shape, self.dtype.numpy) if out is None else out
@@ -381,7 +384,7 @@ class Buffer:
             return found
         for fence in arrivals:
             fence.wait()
-        if device.timeline.done < self._due:
+        if device.timeline.completed < self._due_segment:
             device.wait()
         if view is None:
             flat = words[: self.words].view(self._number)[: self._used]
@@ -390,7 +393,7 @@ class Buffer:
             threaded_copy(found, view)
         return found
 
-    def _mapped(self, device: Device, copy: moderngl.Buffer) -> NDArray[Any]:
+    def _read_by_gl(self, device: Device, copy: moderngl.Buffer) -> NDArray[Any]:
         """The device's words, copied by GL."""
         flat = np.empty(self._used, self._number)
         if self._used:
@@ -455,5 +458,5 @@ def gather(device: Device, buffer: Buffer, places: Sequence[Part]) -> NDArray[An
         copy(target, source, taken, read_offset=start, write_offset=at)
         at += taken
     device.check(f"copy {at} bytes")
-    found.wrote()
+    found.mark_written()
     return found.pull()

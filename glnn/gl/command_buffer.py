@@ -94,7 +94,7 @@ class CommandBuffer:
             for kind, argument in zip(kinds or (), arguments, strict=True):
                 _expect(getattr(limits, kind)(argument), f"{name} of {argument!r:.200}")
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
         return {
             "programs": self.programs,
@@ -105,7 +105,7 @@ class CommandBuffer:
         }
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> CommandBuffer:
+    def from_json(cls, data: Mapping[str, Any]) -> CommandBuffer:
         """Return the command buffer that `data` came from. Raises anything where there is none."""
         return cls(
             tuple(data["programs"]),
@@ -291,7 +291,7 @@ class _SizedUniforms:
             elif name == "uniforms" and not open_sets.isdisjoint(arguments[1:]):
                 program, first, last = arguments
                 use = self._use(program, sets[first], sets[last])
-                calls[place] = programs[program].resume, (use,)
+                calls[place] = programs[program].apply_uniforms, (use,)
             else:
                 continue
             self.places.add(place)
@@ -307,21 +307,21 @@ class _SizedUniforms:
     def _made(self, program: Program, name: str, value: Any) -> GlCall:
         make = maker(value)
         if make is None:
-            return program.writing(name, value)
+            return program.uniform_call(name, value)
         values = value if isinstance(value, tuple) else (value,)
-        memory = program.memory(name, len(values))
+        memory = program.uniform_memory(name, len(values))
         self._makers.append((program, name, make))
         for i, one in enumerate(values):
             if isinstance(one, SizeIndex):
                 self._numbers.append((memory, i, one.index))
             else:
                 memory[i] = one
-        return program.writing_from(name, memory)
+        return program.uniform_call_from(name, memory)
 
     def _use(self, number: int, first: Mapping[str, Any], last: Mapping[str, Any]) -> UniformUse:
         """Return what sets `first` of a program, before commands behind which `last` is set."""
         program = self._programs[number]
-        use = UniformUse(last if depends(last) else program.known(last), [], [], [])
+        use = UniformUse(last if depends(last) else program.intern_uniforms(last), [], [], [])
         for name, value in first.items():
             if name in program.uniforms:
                 call = self._call(number, name, value)
@@ -337,7 +337,7 @@ class _SizedUniforms:
         """Have the calls write what follows from these numbers of the table of expressions."""
         if self._makers and not self._fits(numbers):
             for program, name, make in self._makers:  # raises what is wrong with that uniform
-                program.writing(name, make(numbers))
+                program.uniform_call(name, make(numbers))
             unsigned = any(memory._type_ is c_uint for memory, _, _ in self._numbers)
             self._least = 0 if unsigned else -(1 << 31)
         for memory, i, place in self._numbers:
@@ -350,7 +350,7 @@ class _SizedUniforms:
         return self._least is not None and self._least <= min(numbers) <= max(numbers) < 1 << 31
 
 
-class _Changes:
+class _ReboundCalls:
     """The calls that another binding changes, with all that their arguments need but the numbers.
 
     Most of them bind a range of bytes, dispatch or capture: those take a third of a microsecond
@@ -384,7 +384,7 @@ class _Changes:
 
     def add_dispatch(self, call: int, program: Program, groups: Sequence[Size]) -> bool:
         """Add the call of that place; return False where it takes more than numbers of groups."""
-        run, arguments = program.dispatching((0, 0, 0))
+        run, arguments = program.dispatch_call((0, 0, 0))
         if program.stride or arguments != (0, 0, 0):
             return False
         x, y, z = map(self._place, groups)
@@ -398,7 +398,7 @@ class _Changes:
 
         most: the vertices that there are. ends: vertices, instances, first, offset.
         """
-        draw, arguments = program.capturing(array, 0, 0, out)
+        draw, arguments = program.capture_call(array, 0, 0, out)
         targets, kind = arguments[:2]
         if not isinstance(targets, list):
             return False
@@ -469,7 +469,7 @@ class BoundCommands:
         self._calls: list[GlCall] = [(_unbound, ())] * len(self._written)
         self._sized = _SizedUniforms(self._written, commands.uniforms, programs, self._calls)
         self._open = [i for i, one in enumerate(self._written) if self._is_open(i, one)]
-        self._changes: _Changes | None = None
+        self._changes: _ReboundCalls | None = None
         self.checked = False
         """Whether it ran with GL asked for errors behind each step; never with GLNN_DEBUG."""
         self._bound_anew = False
@@ -514,9 +514,9 @@ class BoundCommands:
             self._calls[i] = make(self, *arguments)
         self._bound_anew = True
 
-    def _changes_of_open(self) -> _Changes:
+    def _changes_of_open(self) -> _ReboundCalls:
         """Return the calls that depend on sizes, of the buffers that are bound now."""
-        found = _Changes(len(self._numbers), self._device)
+        found = _ReboundCalls(len(self._numbers), self._device)
         for i in self._open:
             name, *arguments = self._written[i]
             known = False
@@ -555,7 +555,7 @@ class BoundCommands:
                 self._bound_anew = False
         except BaseException:
             for program in self._programs:
-                program.forget()
+                program.invalidate_uniforms()
             raise
 
     def _run_checked(self) -> None:
@@ -584,7 +584,7 @@ class BoundCommands:
         return shown.copy_from, (self.buffer(view.buffer), view.first, words)
 
     def _texture(self, unit: int, texture: int) -> GlCall:
-        return self._shown.textures[texture].binding(unit)
+        return self._shown.textures[texture].bind_call(unit)
 
     def _bind(self, buffer: int, binding: int, first: int, nbytes: int) -> GlCall:
         found = self.buffer(buffer)
@@ -600,23 +600,23 @@ class BoundCommands:
     def _uniforms(self, program: int, first: int, last: int) -> GlCall:
         used, sets = self._programs[program], self._commands.uniforms
         known: Any = sets[first], sets[last]  # of numbers alone
-        begin, end = map(used.known, known)
+        begin, end = map(used.intern_uniforms, known)
         every = used.changes({}, begin)
-        return used.resume, (UniformUse(end, used.changes(end, begin), every, every),)
+        return used.apply_uniforms, (UniformUse(end, used.changes(end, begin), every, every),)
 
     def _uniform(self, program: int, name: str, value: UniformValue) -> GlCall:
         found: Any = value
-        return self._programs[program].writing(name, found)
+        return self._programs[program].uniform_call(name, found)
 
     def _use(self, program: int) -> GlCall:
-        return self._programs[program].using()
+        return self._programs[program].use_call()
 
     def _dispatch(self, program: int, x: int, y: int, z: int) -> GlCall:
         if self._programs[program].stride:
             raise FormatError("a vertex shader cannot be dispatched")
         if min(x, y, z) < 0:
             raise FormatError(f"there are no {(x, y, z)} workgroups")
-        return self._programs[program].dispatching((x, y, z))
+        return self._programs[program].dispatch_call((x, y, z))
 
     def _capture(
         self, array: int, vertices: int, instances: int, first: int, to: int, out: int
@@ -628,7 +628,7 @@ class BoundCommands:
         for _, buffer, floats in inputs.attributes:  # else GL reads what lies behind it
             self._fits(self.buffer(buffer), 4 * floats * first, 4 * floats * vertices)
         draw = vertices, instances, self.buffer(out), first, to
-        return program.capturing(self._shown.arrays[array], *draw)
+        return program.capture_call(self._shown.arrays[array], *draw)
 
     def _flush(self) -> GlCall:
         return self._device.flush, ()

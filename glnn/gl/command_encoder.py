@@ -114,7 +114,7 @@ def place(part: BufferPart) -> Place:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class TextureOperand:
     """An operand that a shader fetches from a texture."""
 
     buffer: BufferPart
@@ -142,7 +142,7 @@ class Fetched:
 
 
 @dataclass(frozen=True)
-class Capture:
+class FeedbackDraw:
     """A transform feedback draw."""
 
     vertices: int
@@ -186,7 +186,7 @@ class CommandEncoder:
     _commands: list[Command] = field(default_factory=list)
     _textures: list[TextureView] = field(default_factory=list)
     _texture_numbers: dict[tuple[TextureView, int], int] = field(default_factory=dict)
-    _copies: list[Fetched | None] = field(default_factory=list)
+    _copies: list[TextureOperand | None] = field(default_factory=list)
     """Operands with a texture of their own, kept alive since their `id` is a key."""
     _arrays: dict[VertexInput, int] = field(default_factory=dict)
     _sets: list[Mapping[str, UniformValue]] = field(default_factory=list)
@@ -216,7 +216,7 @@ class CommandEncoder:
         self._units.clear()
         self._current = None
 
-    def uses(self, reads: Sequence[Place], writes: Sequence[Place] = ()) -> None:
+    def declare_accesses(self, reads: Sequence[Place], writes: Sequence[Place] = ()) -> None:
         """Say what the next command reads and writes; a barrier comes first where it must wait.
 
         writes: by a compute shader. GL itself keeps what transform feedback captures in order.
@@ -239,16 +239,18 @@ class CommandEncoder:
     def copy(self, target: BufferPart, source: BufferPart) -> None:
         """Copy the tensor in `source` to `target`."""
         nbytes = 4 * source.words
-        self.uses([(one.key, one.first, one.first + nbytes) for one in (source, target)])
+        self.declare_accesses(
+            [(one.key, one.first, one.first + nbytes) for one in (source, target)]
+        )
         ends = self.buffer(target), target.first, self.buffer(source), source.first, nbytes
         self._commands.append(("copy", *self.sizes.size(ends)))
 
-    def textures(self, views: Sequence[Fetched]) -> None:
+    def textures(self, views: Sequence[TextureOperand]) -> None:
         """Refresh textures that are copies, and bind all to units from 0 on."""
         numbers = [self._texture(one) for one in views]
         for one, number in zip(views, numbers, strict=True):
             if one.changes and one.copied:
-                self.uses([(one.buffer.key, one.buffer.first, END)])
+                self.declare_accesses([(one.buffer.key, one.buffer.first, END)])
                 self._commands.append(("refresh", number))
                 self._units.pop(0, None)  # the copy goes by way of unit 0
         for unit, number in enumerate(numbers):  # only now, for that reason
@@ -256,7 +258,7 @@ class CommandEncoder:
                 self._units[unit] = number
                 self._commands.append(("texture", unit, number))
 
-    def _texture(self, one: Fetched) -> int:
+    def _texture(self, one: TextureOperand) -> int:
         size = self.sizes.size
         words = size(one.buffer.words)
         part = self.buffer(one.buffer), size(one.buffer.first), words
@@ -316,7 +318,7 @@ class CommandEncoder:
         self,
         program: Program,
         attributes: Mapping[str, tuple[BufferPart, int]],
-        draw: Capture,
+        draw: FeedbackDraw,
         out: BufferPart,
     ) -> None:
         """Run a vertex shader. attributes: the buffer, and the floats that a vertex takes."""
@@ -352,7 +354,7 @@ class CommandEncoder:
             tuple(self._commands),
         )
 
-    def again(self) -> CommandEncoder:
+    def fork(self) -> CommandEncoder:
         """Return an encoder for other commands, with the same numbers of programs and buffers."""
         made = CommandEncoder(self.sizes, dict(self.parts), dict(self.programs))
         made._numbers, made._sets = dict(self._numbers), list(self._sets)

@@ -46,9 +46,9 @@ class WorkItem:
     answer: AnswerQueue = field(default_factory=SimpleQueue)
     """Gets what it gives, or raises."""
 
-    def give(self, found: Any, error: BaseException | None = None) -> None:
+    def resolve(self, result: Any, error: BaseException | None = None) -> None:
         """Tell who asked."""
-        self.answer.put((found, error))
+        self.answer.put((result, error))
 
 
 WorkQueue = SimpleQueue[WorkItem | Callable[[], object]]
@@ -166,10 +166,10 @@ def _begin(task: WorkItem, in_flight: deque[tuple[WorkItem, Any]]) -> bool:
     try:
         found = task.work()
     except BaseException as error:  # whatever it is, the caller gets it
-        task.give(None, error)
+        task.resolve(None, error)
         return False
     if task.end is None:
-        task.give(found)
+        task.resolve(found)
         return False
     in_flight.append((task, found))
     return True
@@ -185,13 +185,13 @@ def _more_queued(tasks: WorkQueue, first: PendingWork) -> bool:
     return False
 
 
-def _finish(task: WorkItem, begun: Any) -> None:
-    """AnswerQueue `task`, whose work is under way as `begun`."""
+def _finish(task: WorkItem, pending: Any) -> None:
+    """AnswerQueue `task`, whose work is under way as `pending`."""
     assert task.end is not None
     try:
-        task.give(task.end(begun))
+        task.resolve(task.end(pending))
     except BaseException as error:
-        task.give(None, error)
+        task.resolve(None, error)
 
 
 class _FinishedWork:
@@ -384,7 +384,7 @@ class SharedContext:
         KEEPING.leave()
         return self._worker.overlap(
             lambda: self._work_there(begin, ready),
-            lambda begun: self._work_there(lambda: end(begun), ready),
+            lambda pending: self._work_there(lambda: end(pending), ready),
         )
 
     @property

@@ -19,7 +19,7 @@ from glnn.gl.device_selection import (
     DeviceOptions,
     check_gpu,
     check_limits,
-    elsewhere,
+    preserve_current_context,
 )
 from glnn.gl.limit_overrides import LimitOverrides
 from glnn.gl.program_binaries import ProgramBinaries
@@ -58,29 +58,29 @@ MAX_WAIT = 1.0  # seconds of one wait, so that Ctrl-C is seen
 
 
 class Timeline:
-    """The commands of a context, in stretches: fences end them, and waits for all.
+    """The commands of a context, in segments: fences end them, and waits for all.
 
-    how: one of WAITS, in which fences are waited for.
+    wait_mode: one of WAITS, in which fences are waited for.
     """
 
-    def __init__(self, how: str = BLOCK) -> None:
-        self.how = how
-        self.now = 1
-        """The stretch that commands given now belong to."""
-        self.done = 0
-        """The last stretch known to be over."""
+    def __init__(self, wait_mode: str = BLOCK) -> None:
+        self.wait_mode = wait_mode
+        self.current = 1
+        """The segment that commands given now belong to."""
+        self.completed = 0
+        """The last segment known to be over."""
         self._functions: tuple[Any, Any, Any] | None = None
 
     @property
     def idle(self) -> bool:
-        """Return True where all stretches that were ended are known to be over."""
-        return self.done + 1 == self.now
+        """Return True where all segments that were ended are known to be over."""
+        return self.completed + 1 == self.current
 
     def end(self, *, over: bool = False) -> int:
-        """End the stretch, and say which it was. over: whether all its commands are done."""
-        ended, self.now = self.now, self.now + 1
+        """End the segment, and say which it was. over: whether all its commands are done."""
+        ended, self.current = self.current, self.current + 1
         if over:
-            self.done = ended
+            self.completed = ended
         return ended
 
     def fence(self, load: Callable[..., Any], check: Callable[[str], None]) -> Fence:
@@ -99,7 +99,7 @@ class Timeline:
 
 
 class Fence:
-    """The end of a stretch of a device's commands, to be waited for. Only inside `perform`."""
+    """The end of a segment of a device's commands, to be waited for. Only inside `perform`."""
 
     def __init__(
         self,
@@ -111,12 +111,12 @@ class Fence:
     ) -> None:
         self._timeline, self._sync = timeline, sync
         self._wait, self._delete, self._check = wait, delete, check
-        self.stretch = timeline.end()
+        self.segment = timeline.end()
 
     @property
-    def over(self) -> bool:
-        """Return True where the stretch is known to be over."""
-        return self._timeline.done >= self.stretch
+    def is_signaled(self) -> bool:
+        """Return True where the segment is known to be over."""
+        return self._timeline.completed >= self.segment
 
     def wait(self, seconds: float = float("inf"), *, checked: bool = True) -> bool:
         """Wait for it no longer than `seconds`; whether it is over.
@@ -124,9 +124,9 @@ class Fence:
         checked: whether to raise DeviceError where the driver has reset the context, which closes
         the device: what is mapped is gone then.
         """
-        if self._timeline.how != BLOCK and not self._poll(seconds):
+        if self._timeline.wait_mode != BLOCK and not self._poll(seconds):
             return False
-        while not self.over and self._sync is not None:
+        while not self.is_signaled and self._sync is not None:
             part = min(seconds, MAX_WAIT)
             said = self._wait(self._sync, SYNC_FLUSH_COMMANDS, int(1e9 * part))
             if said == TIMEOUT_EXPIRED:
@@ -135,7 +135,7 @@ class Fence:
                     return False
                 continue
             if said != WAIT_FAILED:
-                self._timeline.done = max(self._timeline.done, self.stretch)
+                self._timeline.completed = max(self._timeline.completed, self.segment)
             break
         if self._sync is not None:
             self.drop()
@@ -147,11 +147,11 @@ class Fence:
         """Ask for no longer than `seconds` whether it is over, or cannot be; whether that is so."""
 
         def over() -> bool:
-            if self.over or self._sync is None:
+            if self.is_signaled or self._sync is None:
                 return True
             return bool(self._wait(self._sync, SYNC_FLUSH_COMMANDS, 0) != TIMEOUT_EXPIRED)
 
-        return poll(over, self._timeline.how, seconds)
+        return poll(over, self._timeline.wait_mode, seconds)
 
     def drop(self) -> None:
         """Give up what GL keeps for it: nobody waits for it any more."""
@@ -224,33 +224,37 @@ class Device:
         settings: Settings | None = None,
     ) -> None:
         settings = Settings.from_environment() if settings is None else settings
-        options = DeviceOptions.of(settings, gpu, limits, version, platform, priority, wait)
-        self._again = partial(Device, **vars(options), settings=settings)
-        self.low = options.low
+        options = DeviceOptions.from_settings(
+            settings, gpu, limits, version, platform, priority, wait
+        )
+        self._open_again = partial(Device, **vars(options), settings=settings)
+        self.low_priority = options.low_priority
         self.debug = settings.debug
         self.closed = True
         self.lost: str | None = None
         self.programs: dict[tuple[object, ...], Any] = {}  # by their source: compiled once
         self.compiled, self.restored = Spans(), Spans()  # when; restored: from a binary
-        self.faults: dict[str, bool] = {}  # of the driver, as probes found them
+        self.probe_results: dict[str, bool] = {}  # of the driver, as probes found them
         self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self._dropped: list[Callable[[], object]] = []
         self.timeline = Timeline(options.wait)
-        self._renewing = process_lock()
-        self._renewed: Device | None = None
-        with elsewhere():
+        self._reopen_lock = process_lock()
+        self._successor: Device | None = None
+        with preserve_current_context():
             self._gl, asked, self.attempts = options.open()
             self.stated = asked.with_minimum() if options.limits == MINIMUM_LIMITS else asked
             self.capabilities = LimitOverrides.load(settings.cache, asked).lowered(self.stated)
             # Not at exit: the process ends anyway, and drivers may have torn themselves down.
-            worker = Worker("glnn device", step_back if self.low else None)
+            worker = Worker("glnn device", step_back if self.low_priority else None)
             self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)
             self._finalizer.atexit = False
             try:
                 self.moderngl_loader = ModernglLoader(self._gl)
                 self._context = self._adopt()
                 self.functions = GlFunctions(self._gl, asked.renderer)
-                self.binaries = ProgramBinaries(self.functions, asked, DiskCache.of(settings))
+                self.binaries = ProgramBinaries(
+                    self.functions, asked, DiskCache.from_settings(settings)
+                )
                 self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
                 extensions = self._context.extensions
                 known = self.capabilities, extensions, self.load
@@ -260,7 +264,7 @@ class Device:
                 self._finalizer()
                 raise DeviceError(f"{self._gl.what}: moderngl: {error}") from error
             self._gl.leave()
-        if self.low:
+        if self.low_priority:
             worker.start()  # no other thread works for it
         self.closed = False
 
@@ -297,7 +301,7 @@ class Device:
         DeviceError where the device is closed or, outside this, held by `activate` elsewhere, or
         where this process is a fork of the one that used GL.
         """
-        return self._asked(lambda: self._shared_context.perform(work, self._ready))
+        return self._run_translated(lambda: self._shared_context.perform(work, self._ready))
 
     @property
     def contended(self) -> bool:
@@ -311,9 +315,9 @@ class Device:
         Where several threads ask, what others ask for may be begun with in between. Raises what
         `perform` raises.
         """
-        return self._asked(lambda: self._shared_context.overlap(begin, end, self._ready))
+        return self._run_translated(lambda: self._shared_context.overlap(begin, end, self._ready))
 
-    def _asked(self, work: Callable[[], T]) -> T:
+    def _run_translated(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, with the context's errors turned into those of `perform`."""
         self._check_usable()
         try:
@@ -381,16 +385,16 @@ class Device:
         self.close()
         return DeviceError(self.lost)
 
-    def renewed(self) -> Device:
+    def reopen(self) -> Device:
         """A device opened as this lost one was, the same one for whoever asks.
 
         Raises DeviceError where none opens.
         """
-        with self._renewing:
-            if self._renewed is None or (self._renewed.closed and self._renewed.lost is None):
-                self._renewed = self._again()
-            found = self._renewed
-        return found if found.lost is None else found.renewed()
+        with self._reopen_lock:
+            if self._successor is None or (self._successor.closed and self._successor.lost is None):
+                self._successor = self._open_again()
+            found = self._successor
+        return found if found.lost is None else found.reopen()
 
     def drop(self, delete: Callable[[], object]) -> None:
         """Let the next use of GL call `delete`: what a finalizer frees, in whatever thread."""
@@ -424,12 +428,12 @@ class Device:
     def flush(self) -> None:
         """Let the GPU begin with what it was told, without waiting."""
         self._flush()
-        if self.low:
+        if self.low_priority:
             give_way()
 
     def memory_available(self) -> int | None:
         """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown."""
-        own = self.capabilities.own_memory
+        own = self.capabilities.dedicated_memory
 
         def available() -> int | None:
             self.collect()
@@ -451,7 +455,7 @@ class Device:
         # Not by glFinish: with it NVIDIA's driver (580) stops for 0.4 ms every 250 dispatches.
         fence = self.fence()
         fence.wait(checked=False)
-        if not fence.over:  # of a driver that made none, or cannot wait for it
+        if not fence.is_signaled:  # of a driver that made none, or cannot wait for it
             self._finish()
             self.timeline.end(over=True)
         self.check_reset("finish")
@@ -516,13 +520,13 @@ class SharedDevices:
         check_limits(limits)
         GL_PROCESS.check()  # before the lock
         with self._lock:
-            asked = DeviceOptions.of(
+            asked = DeviceOptions.from_settings(
                 Settings.from_environment(), gpu, limits, None, None, priority, wait
             )
             device = self._devices.get(asked)
             if device is None or device.closed:
                 lost = device is not None and device.lost is not None
-                fresh = device.renewed() if device and lost else Device(**vars(asked))
+                fresh = device.reopen() if device and lost else Device(**vars(asked))
                 self._devices[asked] = device = fresh
             return device
 

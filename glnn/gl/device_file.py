@@ -29,7 +29,7 @@ MOST = 4 << 20  # bytes of a file: some 10,000 entries
 
 
 @dataclass(frozen=True)
-class KeptFile:
+class TableFile:
     """A table on disk, for people to look at."""
 
     table: str
@@ -46,9 +46,9 @@ class KeptFile:
     """When that was last done: seconds since 1970."""
 
 
-def kept_files(folder: Path | None) -> list[KeptFile]:
+def table_files(folder: Path | None) -> list[TableFile]:
     """The tables that `folder` keeps of whatever device; other files there are passed over."""
-    found: list[KeptFile] = []
+    found: list[TableFile] = []
     for path in sorted(folder.glob("*/*.json")) if folder is not None else ():
         table = path.parent.name
         with suppress(OSError):
@@ -60,7 +60,7 @@ def kept_files(folder: Path | None) -> list[KeptFile]:
             except (ValueError, KeyError, TypeError, RecursionError):
                 if table not in TABLES:  # somebody else's
                     continue
-            found.append(KeptFile(table, path, device, entries, known.st_size, known.st_mtime))
+            found.append(TableFile(table, path, device, entries, known.st_size, known.st_mtime))
     return found
 
 
@@ -79,7 +79,7 @@ class DeviceFile:
     form: int
 
     @classmethod
-    def of(
+    def for_device(
         cls, folder: Path | None, table: str, form: int, device: Capabilities, version: str
     ) -> DeviceFile:
         """The file that `folder` keeps for `device` and its driver's version."""
@@ -112,7 +112,7 @@ class DeviceFile:
             warnings.warn(fault, stacklevel=4)
             return {}
 
-    def again(self, entry: Callable[[Any], Entry]) -> dict[str, Entry]:
+    def reread(self, entry: Callable[[Any], Entry]) -> dict[str, Entry]:
         """Read the file anew without warnings, which its loader has been given already."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -106,7 +106,7 @@ class Capabilities:
     timer_query: bool = False
     buffer_storage: bool = False
     """True where buffers may stay mapped while they are used: EXT_buffer_storage."""
-    own_memory: bool = False
+    dedicated_memory: bool = False
     """True where the GPU is known to have memory of its own, and not to share the host's."""
     multiprocessors: int = 0
     """The multiprocessors that share a launch's workgroups; 0 where the driver does not tell."""
@@ -116,7 +116,7 @@ class Capabilities:
         if self.api not in ("es", "gl"):
             raise ValueError(f"api must be es or gl, got {self.api!r}")
 
-    def __hash__(self) -> int:  # often asked for
+    def __hash__(self) -> int:  # often capabilities for
         return hash((self.renderer, self.version, self.minimum))
 
     @property
@@ -185,14 +185,14 @@ class Capabilities:
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def ask(cls, context: Context) -> Capabilities:
+    def query(cls, context: Context) -> Capabilities:
         """The capabilities of `context`, which must be current."""
-        gl = _Questions(context)
+        gl = _Queries(context)
         text = gl.string(VERSION)
         version = (gl.integer(MAJOR_VERSION), gl.integer(MINOR_VERSION))
         extensions = {gl.string(EXTENSION, i) for i in range(gl.integer(NUM_EXTENSIONS))}
         limits: dict[str, Any] = {name: gl.integer(key) for name, key in LIMITS.items()}
-        asked = cls(
+        capabilities = cls(
             api="es" if text.startswith("OpenGL ES") else "gl",
             version=version,
             vendor=gl.string(VENDOR),
@@ -202,26 +202,28 @@ class Capabilities:
             platform=context.what,
             **limits,
         )
-        timer = asked.api == "gl" or "GL_EXT_disjoint_timer_query" in extensions
-        if asked.api == "gl" or version >= BUFFERS_ES:
+        timer = capabilities.api == "gl" or "GL_EXT_disjoint_timer_query" in extensions
+        if capabilities.api == "gl" or version >= BUFFERS_ES:
             buffers = gl.integer(MAX_TEXTURE_BUFFER_SIZE)
-            asked = replace(asked, max_texture_buffer_size=buffers)
+            capabilities = replace(capabilities, max_texture_buffer_size=buffers)
         storage = "GL_EXT_buffer_storage" in extensions
         # Its extension that tells how much there is, GL_NVX_gpu_memory_info, is not ES's.
-        own = "nvidia" in asked.vendor.lower() and "tegra" not in asked.renderer.lower()
-        multiprocessors = gl.offered(SM_COUNT_NV) if own else 0
-        asked = replace(
-            asked,
+        own = (
+            "nvidia" in capabilities.vendor.lower() and "tegra" not in capabilities.renderer.lower()
+        )
+        multiprocessors = gl.integer_if_known(SM_COUNT_NV) if own else 0
+        capabilities = replace(
+            capabilities,
             timer_query=timer,
             buffer_storage=storage,
-            own_memory=own,
+            dedicated_memory=own,
             multiprocessors=multiprocessors,
         )
-        if not asked.compute:
-            return asked
+        if not capabilities.compute:
+            return capabilities
         limits = {name: gl.integer(key) for name, key in COMPUTE_LIMITS.items()}
         return replace(
-            asked,
+            capabilities,
             max_compute_work_group_size=gl.triple(MAX_COMPUTE_WORK_GROUP_SIZE),
             max_compute_work_group_count=gl.triple(MAX_COMPUTE_WORK_GROUP_COUNT),
             max_shader_storage_block_size=gl.long(MAX_SHADER_STORAGE_BLOCK_SIZE),
@@ -229,7 +231,7 @@ class Capabilities:
         )
 
 
-class _Questions:
+class _Queries:
     """glGet* of the current context, which moderngl does not ask of ES."""
 
     def __init__(self, context: Context) -> None:
@@ -253,7 +255,7 @@ class _Questions:
         self._integer(key, byref(value))
         return value.value
 
-    def offered(self, key: int) -> int:
+    def integer_if_known(self, key: int) -> int:
         """The integer `key`, 0 where the driver does not know it."""
         self._error()  # of before
         value = self.integer(key)

@@ -69,7 +69,7 @@ PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
 LOG = logging.getLogger(__name__)
 MINIMUM_LIMITS = "es31-minimum"
 
-Way = tuple[str, Callable[[Sequence[Version]], Context]]
+Candidate = tuple[str, Callable[[Sequence[Version]], Context]]
 
 
 @dataclass(frozen=True)
@@ -97,16 +97,16 @@ def gpus() -> tuple[Gpu, ...]:
     load_triton()
     found: list[Gpu] = []
     try:
-        with elsewhere():
+        with preserve_current_context():
             egl = Egl()
-            ways = zip(egl.ways(DEVICE), cuda_numbers(egl), strict=True)
+            ways = zip(egl.candidates(DEVICE), cuda_numbers(egl), strict=True)
             for index, ((_, way), number) in enumerate(ways):
                 try:
                     context = way(ES_VERSIONS)
                 except StepError as failed:
                     found.append(Gpu(index, error=str(failed), cuda=number))
                     continue
-                asked = Capabilities.ask(context)
+                asked = Capabilities.query(context)
                 context.release()
                 found.append(Gpu(index, asked.renderer, asked.vendor, cuda=number))
     except StepError:
@@ -116,7 +116,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 @contextmanager
-def elsewhere() -> Iterator[None]:
+def preserve_current_context() -> Iterator[None]:
     """Let the thread's current context be in the end what it was before.
 
     Raises DeviceError in a fork of a process that used GL.
@@ -158,7 +158,7 @@ def check_arguments(
         raise DeviceError(f"version must be one of {sorted(known)} or None, got {version!r}")
 
 
-def gpu_asked(gpu: int | str | None) -> int | str | None:
+def parse_gpu(gpu: int | str | None) -> int | str | None:
     """`gpu` with cuda_numbers in text, as from the environment, made indices."""
     return int(gpu) if isinstance(gpu, str) and gpu.isdecimal() else gpu
 
@@ -167,16 +167,16 @@ def open_context(
     gpu: int | str | None,
     version: tuple[int, int] | None,
     platform: str | None,
-    low: bool = False,
+    low_priority: bool = False,
 ) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
     """The first context that fits, its capabilities, and the attempts that failed before it.
 
-    low: whether others are to go first. It is current. Raises NoDeviceError.
+    low_priority: whether others are to go first. It is current. Raises NoDeviceError.
     """
     GL_PROCESS.opening()
     load_triton()
     attempts: list[Attempt] = []
-    for what, way in _ways(gpu, platform, low, attempts):
+    for what, way in _candidates(gpu, platform, low_priority, attempts):
         default = WINDOW_VERSIONS if way is WindowContext else ES_VERSIONS
         versions = [v for v in WINDOW_VERSIONS if (v.major, v.minor) == version] or default
         try:
@@ -184,7 +184,7 @@ def open_context(
         except StepError as failed:
             attempts.append(Attempt(what, failed.step, failed.error))
             continue
-        asked = Capabilities.ask(context)
+        asked = Capabilities.query(context)
         named = isinstance(gpu, str) and parse_cuda_number(gpu) is None
         if named and str(gpu).lower() not in f"{asked.renderer}\n{asked.vendor}".lower():
             attempts.append(Attempt(what, "its name", f"{asked.renderer} by {asked.vendor}"))
@@ -199,7 +199,7 @@ def open_context(
     raise NoDeviceError(message, tuple(attempts))
 
 
-def open_behind(
+def open_low_priority_context(
     gpu: int | str | None, version: tuple[int, int] | None, platform: str | None
 ) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
     """A context that lets others go first, as `open_context` gives it.
@@ -209,7 +209,7 @@ def open_behind(
 
     def work() -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
         step_back()
-        found = open_context(gpu, version, platform, low=True)
+        found = open_context(gpu, version, platform, low_priority=True)
         found[0].leave_thread()
         return found
 
@@ -220,20 +220,20 @@ def open_behind(
     except NoDeviceError:
         if platform not in (None, WINDOW):
             raise
-        found = open_context(gpu, version, platform, low=True)  # windows are this thread's
+        found = open_context(gpu, version, platform, low_priority=True)  # windows are this thread's
     return found
 
 
-def _ways(
-    gpu: int | str | None, platform: str | None, low: bool, attempts: list[Attempt]
-) -> Iterator[Way]:
+def _candidates(
+    gpu: int | str | None, platform: str | None, low_priority: bool, attempts: list[Attempt]
+) -> Iterator[Candidate]:
     """The ways to a context in the order to try them; those that cannot begin go to `attempts`."""
     platforms = PLATFORMS if platform is None else (platform,)
     number = parse_cuda_number(gpu)
     if isinstance(gpu, int) or number is not None:
         platforms = (DEVICE,)
     try:
-        egl = Egl(low) if set(platforms) - {WINDOW} else None
+        egl = Egl(low_priority) if set(platforms) - {WINDOW} else None
     except StepError as failed:
         attempts.append(Attempt("EGL", failed.step, failed.error))
         egl = None
@@ -242,7 +242,7 @@ def _ways(
             yield WindowContext.what, WindowContext
         elif egl is not None:
             try:
-                ways = list(egl.ways(name))
+                ways = list(egl.candidates(name))
                 if number is not None:
                     gpu = cuda_device_index(egl, number)
             except StepError as failed:
@@ -289,7 +289,7 @@ class DeviceOptions:
                 raise DeviceError(f"{name} must be one of {known}, got {shown(given)}")
 
     @classmethod
-    def of(
+    def from_settings(
         cls,
         settings: Settings,
         gpu: int | str | None = None,
@@ -310,11 +310,11 @@ class DeviceOptions:
         )
 
     @property
-    def low(self) -> bool:
+    def low_priority(self) -> bool:
         """Return True where the priority is low, so that other work on the GPU goes first."""
         return self.priority == LOW
 
     def open(self) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
         """Open a context with these options. Returns and raises what `open_context` does."""
-        opening = open_behind if self.low else open_context
-        return opening(gpu_asked(self.gpu), self.version, self.platform)
+        opening = open_low_priority_context if self.low_priority else open_context
+        return opening(parse_gpu(self.gpu), self.version, self.platform)

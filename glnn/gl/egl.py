@@ -177,7 +177,7 @@ EXTENSION_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-class Opener(Protocol):
+class ContextOpener(Protocol):
     """Opens a context of the first of `versions` that this way offers. Raises StepError."""
 
     def __call__(self, versions: Sequence[Version]) -> EglContext: ...
@@ -186,11 +186,11 @@ class Opener(Protocol):
 class Egl:
     """The EGL library of this process. Raises StepError where there is none.
 
-    low: whether its contexts are to let others go first, where the driver can.
+    low_priority: whether its contexts are to let others go first, where the driver can.
     """
 
-    def __init__(self, low: bool = False) -> None:
-        self.low = low
+    def __init__(self, low_priority: bool = False) -> None:
+        self.low_priority = low_priority
         named = Libraries.from_environment()
         library = load_egl(named.egl, SIGNATURES)
         self._gles_named = named.gles
@@ -268,7 +268,7 @@ class Egl:
             raise StepError("eglQueryDevicesEXT", self.error())
         return [handle or 0 for handle in handles[: count.value]]
 
-    def ways(self, platform: str) -> Iterator[tuple[str, Opener]]:
+    def candidates(self, platform: str) -> Iterator[tuple[str, ContextOpener]]:
         """Each way to a context on `platform`: its name and what opens it. Raises StepError."""
         if platform == DEVICE:
             for index, handle in enumerate(self.devices()):
@@ -331,7 +331,7 @@ class EglContext(Context):
             raise StepError("eglBindAPI", f"this EGL knows no {api}: {egl.error()}")
         config = self._config(version) if self._offers.needs_config else None
         attributes = self._offers.attributes(version)
-        if egl.low and "EGL_IMG_context_priority" in self._offers.extensions:
+        if egl.low_priority and "EGL_IMG_context_priority" in self._offers.extensions:
             attributes = (*attributes, PRIORITY, PRIORITY_LOW)
         handle = None
         if "EGL_EXT_create_context_robustness" in self._offers.extensions:

@@ -50,52 +50,52 @@ class LimitOverrides:
     """
 
     file: DeviceFile
-    found: dict[str, BrokenLimit] = field(default_factory=dict)
+    limits: dict[str, BrokenLimit] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities) -> LimitOverrides:
         """Load the limits in `folder` found broken on `device`, whether or not its limits were
         lowered.
         """
-        file = DeviceFile.of(folder, TABLE, FORM, replace(device, minimum=False), "any")
+        file = DeviceFile.for_device(folder, TABLE, FORM, replace(device, minimum=False), "any")
         known = device.limits()
         kept = file.read(_broken)
         return cls(file, {name: one for name, one in kept.items() if name in known})
 
     def lowered(self, device: Capabilities) -> Capabilities:
         """`device` with the limits that hold, where these are the lesser ones."""
-        if not self.found:
+        if not self.limits:
             return device
-        limits: dict[str, Any] = {
-            name: _lesser(name, getattr(device, name), one.holds)
-            for name, one in self.found.items()
+        lowered: dict[str, Any] = {
+            name: _stricter(name, getattr(device, name), one.holds)
+            for name, one in self.limits.items()
         }
-        return replace(device, **limits)
+        return replace(device, **lowered)
 
-    def keep(self, found: Mapping[str, BrokenLimit]) -> None:
-        """Take the limits `found`, and write the file, where it may be written."""
-        for name, one in found.items():
-            known = self.found.get(name)
-            holds = one.holds if known is None else _lesser(name, known.holds, one.holds)
+    def add(self, limits: Mapping[str, BrokenLimit]) -> None:
+        """Take the limits `limits`, and write the file, where it may be written."""
+        for name, one in limits.items():
+            known = self.limits.get(name)
+            holds = one.holds if known is None else _stricter(name, known.holds, one.holds)
             said = one.said if known is None else known.said
-            self.found[name] = BrokenLimit(said, holds, one.why)
-        kept = {**self.file.again(_broken), **self.found}  # another process may have kept some
+            self.limits[name] = BrokenLimit(said, holds, one.why)
+        kept = {**self.file.reread(_broken), **self.limits}  # another process may have kept some
         with suppress(OSError):  # what is not kept is found again
             self.file.write({name: asdict(one) for name, one in kept.items()})
 
     def forget(self) -> None:
         """Drop all, and the file. Raises OSError where it cannot be removed."""
-        self.found.clear()
+        self.limits.clear()
         self.file.remove()
 
 
-def _lesser(name: str, one: Any, other: Any) -> Any:
+def _stricter(name: str, a: Any, b: Any) -> Any:
     """The number of the limit called `name` that asks for less, along each axis."""
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return tuple(_lesser(name, a, b) for a, b in zip(one, other, strict=True))
-    if isinstance(one, tuple) or isinstance(other, tuple):
-        return one  # of a file that is not for this
-    return max(one, other) if name in UPWARD else min(one, other)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return tuple(_stricter(name, x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, tuple) or isinstance(b, tuple):
+        return a  # of a file that is not for this
+    return max(a, b) if name in UPWARD else min(a, b)
 
 
 def _broken(value: Any) -> BrokenLimit:

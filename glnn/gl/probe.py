@@ -40,9 +40,9 @@ def confuses_values(device: Device) -> bool:
     it had last, another having run between, once for one set of values and then for another.
     A device is asked once. Raises DeviceError where it has no compute shaders.
     """
-    if FAULT not in device.faults:
-        device.faults[FAULT] = _confuses_values(device)
-    return device.faults[FAULT]
+    if FAULT not in device.probe_results:
+        device.probe_results[FAULT] = _confuses_values(device)
+    return device.probe_results[FAULT]
 
 
 def _confuses_values(device: Device) -> bool:
@@ -74,9 +74,9 @@ def refuses_mapped_captures(device: Device) -> bool:
     EXT_buffer_storage allows it. ANGLE (2.1) takes OpenGL ES 3.0's older rule for all maps and
     raises GL_INVALID_OPERATION. A device is asked once. Raises DeviceError where it is lost.
     """
-    if REFUSAL not in device.faults:
-        device.faults[REFUSAL] = _refuses_mapped_captures(device)
-    return device.faults[REFUSAL]
+    if REFUSAL not in device.probe_results:
+        device.probe_results[REFUSAL] = _refuses_mapped_captures(device)
+    return device.probe_results[REFUSAL]
 
 
 def _refuses_mapped_captures(device: Device) -> bool:
@@ -87,7 +87,7 @@ def _refuses_mapped_captures(device: Device) -> bool:
     program = Program(device, "probe", made, ("result",))
     out, words = map_buffer(device, 4 * VERTICES)
     try:
-        program.capture(program.vertices(), VERTICES, 1, out)
+        program.capture(program.vertex_array(), VERTICES, 1, out)
     except DeviceError:
         if device.lost is not None:
             raise
@@ -103,9 +103,9 @@ def moves_mapped_buffers(device: Device) -> bool:
     where the device is not done with it, and the map shows what was there before. A device is asked
     once. Raises DeviceError where it is lost.
     """
-    if MOVED not in device.faults:
-        device.faults[MOVED] = _moves_mapped_buffers(device)
-    return device.faults[MOVED]
+    if MOVED not in device.probe_results:
+        device.probe_results[MOVED] = _moves_mapped_buffers(device)
+    return device.probe_results[MOVED]
 
 
 def _moves_mapped_buffers(device: Device) -> bool:

@@ -207,48 +207,48 @@ UNIT = 1, "i", "iv"  # of what is none of these: a sampler
 class Uniform:
     """A uniform of a program, written while that is the current one."""
 
-    place: int
+    location: int
     """GL's number of it."""
-    kind: int
+    type: int
     """GL's number of its type."""
     count: int
     """The elements that the program uses, where it is an array; else 1."""
 
-    def writing(self, gl: GlFunctions, value: Value) -> GlCall:
+    def uniform_call(self, gl: GlFunctions, value: Value) -> GlCall:
         """Return the command that sets the uniform to `value`, cut to the elements that the program
         has.
 
         Raises struct.error where that is none of its type.
         """
-        if type(value) is int and self.kind == INT and -(1 << 31) <= value < 1 << 31:
-            return gl.quick("glUniform1i"), (self.place, value)  # as most are
-        components, letter, ending = WRITTEN.get(self.kind, UNIT)
+        if type(value) is int and self.type == INT and -(1 << 31) <= value < 1 << 31:
+            return gl.quick("glUniform1i"), (self.location, value)  # as most are
+        components, letter, ending = WRITTEN.get(self.type, UNIT)
         values = value if isinstance(value, tuple) else (value,)
         if self.count == 1 and letter != "f" and len(values) == components:
             # Integers go as they are, which takes less than to pack them.
             least = 0 if letter == "I" else -(1 << 31)
             if all(type(one) is int and least <= one < least + (1 << 32) for one in values):
-                return gl.quick(f"glUniform{components}{ending[:-1]}"), (self.place, *values)
+                return gl.quick(f"glUniform{components}{ending[:-1]}"), (self.location, *values)
         packed = struct.pack(f"{self.count * components}{letter}", *values[: self.components])
         content = (c_char * len(packed)).from_buffer_copy(packed)
-        return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, content)
+        return gl.quick(f"glUniform{components}{ending}"), (self.location, self.count, content)
 
     @property
     def ctype(self) -> Any:
         """The type of its numbers in memory."""
-        return {"f": c_float, "i": c_int, "I": c_uint}[WRITTEN.get(self.kind, UNIT)[1]]
+        return {"f": c_float, "i": c_int, "I": c_uint}[WRITTEN.get(self.type, UNIT)[1]]
 
-    def writing_from(self, gl: GlFunctions, memory: Any) -> GlCall:
+    def uniform_call_from(self, gl: GlFunctions, memory: Any) -> GlCall:
         """Return the command that sets the uniform from `memory`, an array of `ctype`, read when it
         runs.
         """
-        components, _, ending = WRITTEN.get(self.kind, UNIT)
-        return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, memory)
+        components, _, ending = WRITTEN.get(self.type, UNIT)
+        return gl.quick(f"glUniform{components}{ending}"), (self.location, self.count, memory)
 
     @property
     def components(self) -> int:
         """The numbers that it holds."""
-        return self.count * WRITTEN.get(self.kind, UNIT)[0]
+        return self.count * WRITTEN.get(self.type, UNIT)[0]
 
 
 def active_uniforms(device: Device, program: int) -> dict[str, Uniform]:
@@ -360,7 +360,7 @@ class Program:
     stride: int
     """The bytes that a vertex captures, 0 for a compute program."""
     key: str | None = None
-    """What `restored` gives it by in a later process; None where its binary is not kept."""
+    """What `load_stored` gives it by in a later process; None where its binary is not kept."""
     compiled: bool = True
     """True where it was compiled here, False where it was loaded from a binary."""
 
@@ -400,10 +400,10 @@ class Program:
         if reason := device.capabilities.why_no_compute():
             raise DeviceError(f"{source.name}: {reason}")
         key = device.binaries.key("compute", source.text)
-        if key is not None and (found := cls._loaded(device, key, "compute")):
+        if key is not None and (found := cls._from_binary(device, key, "compute")):
             return found
         program = compute_program(device, source, keep=key is not None)
-        return cls._made(device, source, program, key, "compute", ())
+        return cls._from_source(device, source, program, key, "compute", ())
 
     @classmethod
     def feedback(cls, device: Device, source: Source, varyings: tuple[str, ...]) -> Program:
@@ -414,26 +414,26 @@ class Program:
         """
         device.activate()
         key = device.binaries.key("feedback", source.text, varyings)
-        if key is not None and (found := cls._loaded(device, key, "feedback")):
+        if key is not None and (found := cls._from_binary(device, key, "feedback")):
             return found
         program = feedback_program(device, source, varyings, keep=key is not None)
-        return cls._made(device, source, program, key, "feedback", varyings)
+        return cls._from_source(device, source, program, key, "feedback", varyings)
 
     @classmethod
-    def restored(cls, device: Device, key: str) -> Program | None:
+    def load_stored(cls, device: Device, key: str) -> Program | None:
         """The program that an earlier process, or this one, had by `key`.
 
         None where it is not kept any more, or the driver does not take it.
         """
         device.activate()
         start = perf_counter()
-        made = cls._loaded(device, key, None)
+        made = cls._from_binary(device, key, None)
         if made is not None:
             device.restored.append(Span(made.name, start, perf_counter()))
         return made
 
     @classmethod
-    def _loaded(cls, device: Device, key: str, stage: str | None) -> Program | None:
+    def _from_binary(cls, device: Device, key: str, stage: str | None) -> Program | None:
         kept = device.binaries.load(key, stage)
         if kept is None:
             return None
@@ -443,7 +443,7 @@ class Program:
         return made
 
     @classmethod
-    def _made(
+    def _from_source(
         cls,
         device: Device,
         source: Source,
@@ -454,7 +454,7 @@ class Program:
     ) -> Program:
         made = cls(device, source.name, program, varyings)
         device.check(f"compile {source.name}")
-        if key is not None and device.binaries.keep(key, stage, source.name, program, varyings):
+        if key is not None and device.binaries.save(key, stage, source.name, program, varyings):
             made.key = key
         return made
 
@@ -471,14 +471,14 @@ class Program:
             return
         self._usable()
         before = self._last if isinstance(self._last, Mapping) else {}
-        self.forget()
+        self.invalidate_uniforms()
         self._use(self.glo)
         for function, arguments in self.changes(before, values):
             function(*arguments)
         self._last = values
         self._device.check(f"uniforms of {self.name}")
 
-    def known(self, values: Mapping[str, Value]) -> Mapping[str, Value]:
+    def intern_uniforms(self, values: Mapping[str, Value]) -> Mapping[str, Value]:
         """Return `values`, the same mapping for equal ones, so that `set` knows it."""
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
@@ -491,24 +491,24 @@ class Program:
         To be called while the program is the current one.
         """
         return [
-            self._members[name].writing(self._gl, value)
+            self._members[name].uniform_call(self._gl, value)
             for name, value in new.items()
             if name in self._members and not _same(old.get(name), value)
         ]
 
-    def writing(self, name: str, value: Value) -> GlCall:
+    def uniform_call(self, name: str, value: Value) -> GlCall:
         """Return the command that sets uniform `name`, to be run while the program is current."""
-        return self._members[name].writing(self._gl, value)
+        return self._members[name].uniform_call(self._gl, value)
 
-    def memory(self, name: str, count: int) -> Any:
+    def uniform_memory(self, name: str, count: int) -> Any:
         """Return memory for numbers of one of its uniforms, in which they are as GL has them."""
         return (self._members[name].ctype * count)()
 
-    def writing_from(self, name: str, memory: Any) -> GlCall:
+    def uniform_call_from(self, name: str, memory: Any) -> GlCall:
         """Return the command that sets uniform `name` from `memory`, read when it runs."""
-        return self._members[name].writing_from(self._gl, memory)
+        return self._members[name].uniform_call_from(self._gl, memory)
 
-    def resume(self, use: UniformUse) -> None:
+    def apply_uniforms(self, use: UniformUse) -> None:
         """Set the uniforms of `use` by as little as need be, and note that its `last` follows.
 
         For `BoundCommands`, which write what is between the two themselves.
@@ -524,15 +524,15 @@ class Program:
                 function(*arguments)
         self._last, self._last_use = use.last, use
 
-    def forget(self) -> None:
+    def invalidate_uniforms(self) -> None:
         """Take no uniform to be set."""
         self._last = self._last_use = None
 
-    def using(self) -> GlCall:
+    def use_call(self) -> GlCall:
         """Return the command that makes the program current, as running it does by itself."""
         return self._use, (self.glo,)
 
-    def dispatching(self, groups: tuple[int, int, int]) -> GlCall:
+    def dispatch_call(self, groups: tuple[int, int, int]) -> GlCall:
         """Return the command that makes the program current and dispatches its compute shader.
 
         Raises LimitError on more workgroups than the device allows.
@@ -546,11 +546,11 @@ class Program:
 
     def dispatch(self, groups: tuple[int, int, int]) -> None:
         """Run the compute shader. Raises LimitError on more workgroups than the device allows."""
-        function, arguments = self.dispatching(groups)
+        function, arguments = self.dispatch_call(groups)
         function(*arguments)
         self._device.check(f"dispatch {self.name}")
 
-    def vertices(
+    def vertex_array(
         self, attributes: Mapping[str, tuple[moderngl.Buffer, int]] | None = None
     ) -> moderngl.VertexArray:
         """Return a vertex array for `capture`: by attribute a buffer and the floats per vertex.
@@ -570,7 +570,7 @@ class Program:
         self._device.check_always(f"vertices of {self.name}")
         return made
 
-    def capturing(
+    def capture_call(
         self,
         array: moderngl.VertexArray,
         vertices: int,
@@ -595,8 +595,8 @@ class Program:
         return draw.transform, ([to], POINTS, vertices, first, instances, offset)
 
     def capture(self, array: moderngl.VertexArray, vertices: int, *rest: Any) -> None:
-        """Run what `capturing` gives, and raise DeviceError where GL met an error."""
-        function, arguments = self.capturing(array, vertices, *rest)
+        """Run what `capture_call` gives, and raise DeviceError where GL met an error."""
+        function, arguments = self.capture_call(array, vertices, *rest)
         function(*arguments)
         self._device.check_always(f"capture {self.name}")  # a wrong state shows as zeros only
 

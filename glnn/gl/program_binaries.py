@@ -47,7 +47,7 @@ class ProgramBinaries:
         self._gl, self._offers, self._disk = gl, offers, disk
 
     @cached_property
-    def possible(self) -> bool:
+    def is_supported(self) -> bool:
         """Return True where program binaries are cached and the driver supports getting and loading
         them.
         """
@@ -65,7 +65,7 @@ class ProgramBinaries:
 
     def key(self, stage: str, text: str, varyings: Sequence[str] = ()) -> str | None:
         """The name of what is made of a shader's text; None where nothing is kept."""
-        if not self.possible:
+        if not self.is_supported:
             return None
         offers = self._offers
         driver = offers.vendor, offers.renderer, offers.api, offers.version_text, offers.glsl_text
@@ -76,7 +76,7 @@ class ProgramBinaries:
 
         stage: what it has to be. To be called where GL may be used, as all below.
         """
-        kept = self._disk.read(f"{KIND}/{key}") if self.possible else None
+        kept = self._disk.read(f"{KIND}/{key}") if self.is_supported else None
         if kept is None:
             return None
         try:
@@ -118,7 +118,7 @@ class ProgramBinaries:
         self._drain()  # some drivers say so
         return None
 
-    def keep(
+    def save(
         self, key: str, stage: str, name: str, program: int, varyings: Sequence[str] = ()
     ) -> bool:
         """Keep what was linked, and had been asked to be kept; whether that was possible."""

@@ -187,10 +187,10 @@ class DataTexture:
 
     def bind(self, unit: int) -> None:
         """Make it the texture of `unit`, for samplers set to that number."""
-        bind, arguments = self.binding(unit)
+        bind, arguments = self.bind_call(unit)
         bind(*arguments)
 
-    def binding(self, unit: int) -> GlCall:
+    def bind_call(self, unit: int) -> GlCall:
         """Return the call that makes it the texture of `unit`."""
         made: Any = self._texture
         bind = made.use if self._sampler == BUFFER else made.mglo.use  # what its Python would call

@@ -25,7 +25,7 @@ GPU_DISJOINT = 0x8FBB
 
 
 @dataclass(frozen=True)
-class Sample:
+class TimerSample:
     """Seconds of the same work, from asking for it to its end: by the wall clock, by the timer.
 
     runs: by the timer, where they are medians of several runs, of each that counts.
@@ -54,7 +54,7 @@ class Timer:
         return "not proved yet" if self._doubt is None and not self._proved else self._doubt
 
     @cached_property
-    def rest(self) -> float:
+    def overhead(self) -> float:
         """Seconds by which a run's wall time may exceed its GPU time, however short it is.
 
         That is asking for a piece of work and hearing of its end, as a query of nothing shows them.
@@ -87,7 +87,7 @@ class Timer:
         self._doubt = found
         return found
 
-    def measure(self, work: Callable[[], None], repeat: int = 1) -> Sample | None:
+    def measure(self, work: Callable[[], None], repeat: int = 1) -> TimerSample | None:
         """Median seconds of a run of `work`; None where the timer is not believed.
 
         Both times are of the same `repeat` runs and the timer's is the shorter one in each. What
@@ -98,23 +98,23 @@ class Timer:
             return None
         return self._device.perform(partial(self._measure, work, repeat))
 
-    def _measure(self, work: Callable[[], None], repeat: int) -> Sample | None:
+    def _measure(self, work: Callable[[], None], repeat: int) -> TimerSample | None:
         kept = []
         for _ in range(repeat):
             sample, disturbed, _ = self._run(work, 1)
-            if not disturbed and sample.wall <= MOST_WALL and not above(sample):
-                kept.append(Sample(sample.wall, min(sample.gpu, sample.wall)))
+            if not disturbed and sample.wall <= MOST_WALL and not exceeds_wall_clock(sample):
+                kept.append(TimerSample(sample.wall, min(sample.gpu, sample.wall)))
         if len(kept) <= repeat // 2:
             self._doubt = "the timer was disturbed or above the wall clock in most runs"
             return None
         runs = tuple(s.gpu for s in kept)
-        sample = Sample(_median([s.wall for s in kept]), _median(runs), runs)
+        sample = TimerSample(_median([s.wall for s in kept]), _median(runs), runs)
         self._doubt = self._missing(sample)
         return sample if self._doubt is None else None
 
-    def contradiction(self, sample: Sample) -> str | None:
+    def contradiction(self, sample: TimerSample) -> str | None:
         """Why the two times in `sample` cannot both be right; None where they can."""
-        if above(sample):
+        if exceeds_wall_clock(sample):
             return f"{_says(sample)}; it cannot be more"
         return self._missing(sample)
 
@@ -129,7 +129,7 @@ class Timer:
         if once.wall > MOST_WALL:
             return f"it takes {duration(once.wall)}, the timer counts to {duration(MOST_WALL)}"
         if 2 * once.wall > MOST_WALL:
-            twice, again = Sample(2 * once.wall, 2 * once.gpu), False
+            twice, again = TimerSample(2 * once.wall, 2 * once.gpu), False
         else:
             twice, again, _ = self._run(work, 2 * repeats)
         if disturbed or again:
@@ -137,22 +137,22 @@ class Timer:
         for sample in (once, twice):
             if reason := self.contradiction(sample):
                 return reason
-        more = Sample(twice.wall - once.wall, twice.gpu - once.gpu)
+        more = TimerSample(twice.wall - once.wall, twice.gpu - once.gpu)
         if abs(more.wall - more.gpu) > SHARE * twice.wall:
             most = f"they may differ by {duration(SHARE * twice.wall)}"
             return f"of twice the work, {_says(more)} more; {most}"
         return None
 
-    def _missing(self, sample: Sample) -> str | None:
+    def _missing(self, sample: TimerSample) -> str | None:
         """Return a message where the timer has less than the wall clock beyond the tolerance, else
         None.
         """
-        most = self.rest + SHARE * sample.wall
+        most = self.overhead + SHARE * sample.wall
         if sample.wall - sample.gpu <= most:
             return None
         return f"{_says(sample)}; at most {duration(most)} may be missing"
 
-    def _run(self, work: Callable[[], None], repeats: int) -> tuple[Sample, bool, float]:
+    def _run(self, work: Callable[[], None], repeats: int) -> tuple[TimerSample, bool, float]:
         """Time `repeats` calls: return the sample, True if the timer was disturbed, and seconds to
         submit.
         """
@@ -167,7 +167,7 @@ class Timer:
         asked = perf_counter() - start
         device.finish()
         wall = perf_counter() - start
-        return Sample(wall, 1e-9 * query.elapsed), self.disturbed(), asked
+        return TimerSample(wall, 1e-9 * query.elapsed), self.disturbed(), asked
 
     def disturbed(self) -> bool:
         """Return True where the driver reports that timings since the last call are invalid."""
@@ -179,12 +179,12 @@ class Timer:
         return bool(value.value)
 
 
-def above(sample: Sample) -> bool:
+def exceeds_wall_clock(sample: TimerSample) -> bool:
     """Return True where the GPU timer exceeds the wall clock by more than its tolerance."""
     return sample.gpu > (1 + AHEAD) * sample.wall
 
 
-def _says(sample: Sample) -> str:
+def _says(sample: TimerSample) -> str:
     timer, clock = (duration(seconds) for seconds in (sample.gpu, sample.wall))
     return f"the timer says {timer} where the clock on the wall says {clock}"
 

@@ -220,7 +220,7 @@ MIN_STAGED = 1 << 20  # bytes: below, GL's own way is as fast
 STAGING_WORDS = 1 << 22  # of each of the two buffers
 
 
-class Staging:
+class StagingBuffers:
     """Two buffers in the host's memory, which the device copies from in turn."""
 
     def __init__(self, device: Device) -> None:
@@ -230,11 +230,11 @@ class Staging:
         self._turn = 0
 
     @classmethod
-    def of(cls, device: Device) -> Staging:
+    def for_device(cls, device: Device) -> StagingBuffers:
         """Return the staging memory of `device`, created on first use."""
         if device.staging is None:
             device.staging = cls(device)
-        found: Staging = device.staging
+        found: StagingBuffers = device.staging
         return found
 
     def fill(self, copy: moderngl.Buffer, words: NDArray[np.uint32]) -> None:
@@ -281,7 +281,7 @@ def allocate_buffer(
     offers, nbytes = device.capabilities, 4 * words
     # Content comes with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
     # shows shaders the last write but one.
-    if nbytes < MIN_STAGED or not (offers.buffer_storage and offers.own_memory):
+    if nbytes < MIN_STAGED or not (offers.buffer_storage and offers.dedicated_memory):
         whole = np.zeros(words, np.uint32) if content is None or len(content) < words else content
         if content is not None and whole is not content:
             whole[: len(content)] = content
@@ -290,9 +290,9 @@ def allocate_buffer(
         return made
     made = device.context.buffer(reserve=nbytes)
     device.check_always(f"allocate {nbytes} bytes")
-    staging, given = Staging.of(device), 0 if content is None else len(content)
-    if given < words:
-        staging.clear(made, given, words)
+    staging, filled = StagingBuffers.for_device(device), 0 if content is None else len(content)
+    if filled < words:
+        staging.clear(made, filled, words)
     if content is not None:
         staging.fill(made, content)
     return made

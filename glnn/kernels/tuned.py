@@ -72,7 +72,7 @@ class Tuned:
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Tuned:
         """Load the choices that this `version` of glnn stored for `device` in `folder`."""
-        file = DeviceFile.of(folder, "choices", FORM, device, version)
+        file = DeviceFile.for_device(folder, "choices", FORM, device, version)
         return cls(file, file.read(_choice))
 
     @property
@@ -105,7 +105,7 @@ class Tuned:
         Raises OSError where it cannot be written.
         """
         if self.path is not None:
-            self.choices = self.file.again(_choice)  # another process may have kept something
+            self.choices = self.file.reread(_choice)  # another process may have kept something
         self.choices[f"{backend} {problem_class(spec)}"] = choice
         self.revision += 1
         self.file.write({key: asdict(value) for key, value in self.choices.items()})

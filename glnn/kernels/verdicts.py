@@ -184,7 +184,7 @@ class Verdicts:
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Verdicts:
         """Load the verdicts that this `version` of glnn stored for `device` in `folder`."""
-        file = DeviceFile.of(folder, "verdicts", FORM, device, version)
+        file = DeviceFile.for_device(folder, "verdicts", FORM, device, version)
         kept = file.read(_verdict)
         return cls(file, {key: kept[key] for key in kept if len(key.split(" ")) >= WORDS})
 
@@ -214,7 +214,7 @@ class Verdicts:
         """Add the verdicts `found`, and write the file where that is possible."""
         self.take(found)
         with suppress(OSError), self.file.locked():  # what is not kept is found again
-            others = self.file.again(_verdict)  # another process may have kept some
+            others = self.file.reread(_verdict)  # another process may have kept some
             both = {key: one.beside(others[key]) for key, one in found.items() if key in others}
             kept = {**others, **self.found, **both}
             self.file.write({key: asdict(verdict) for key, verdict in kept.items()})
@@ -231,7 +231,7 @@ class Verdicts:
         sizes. Raises OSError where the file cannot be written; the former file stays then.
         """
         with self.file.locked():
-            kept = {**self.file.again(_verdict), **self.found}
+            kept = {**self.file.reread(_verdict), **self.found}
             stay = {key: kept[key] for key in kept if not dropped(key)}
             both = {key: one.beside(stay[key]) for key, one in found.items() if key in stay}
             self.found = {**stay, **found, **both}

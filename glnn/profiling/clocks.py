@@ -15,7 +15,7 @@ from glnn.backends import Launch
 from glnn.compiler.plan import Plan
 from glnn.errors import DeviceError
 from glnn.gl import Device, Timer, Timestamps
-from glnn.gl.timer import TRIES, Sample, above
+from glnn.gl.timer import TRIES, TimerSample, exceeds_wall_clock
 from glnn.profiling.profile import profile
 from glnn.trace_spans import Span
 
@@ -102,7 +102,11 @@ class StampClock(Clock):
             stamps.release()
         start, last = asked[0].start, points[-1]
         backwards = any(a > b for a, b in pairwise(points))
-        if backwards or self.timer.disturbed() or above(Sample(end - start, last)):
+        if (
+            backwards
+            or self.timer.disturbed()
+            or exceeds_wall_clock(TimerSample(end - start, last))
+        ):
             return None
         scale = min(1.0, (end - start) / last) if last else 1.0
         first = max(start, min(first, end - scale * last))  # two clocks differ a little
@@ -129,7 +133,7 @@ class StampClock(Clock):
         if found is None:
             return DISTURBED
         wall = found.wait_spans[-1].end - found.submit_spans[0].start
-        return self.timer.contradiction(Sample(wall, found.device_spans[0].seconds))
+        return self.timer.contradiction(TimerSample(wall, found.device_spans[0].seconds))
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def _profile(
         advance()
     if timer is not None and doubt is None:
         doubt, kernel, layers = _check_agreement(
-            kernel, layers, min(total, parts[1]), 1e3 * timer.rest
+            kernel, layers, min(total, parts[1]), 1e3 * timer.overhead
         )
     if doubt is not None:  # what was measured before the doubt arose is not believed either
         kernel, layers = None, [replace(layer, kernel_ms=None) for layer in layers]

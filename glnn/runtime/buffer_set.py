@@ -130,7 +130,7 @@ class BufferSet:
         self._turning = self._doubled()
         updated = [one for one in executable.states if one.after is not None]
         self._in_place = self.device is not None and not all(one.blocks[1:] for one in updated)
-        self._stretch = 0  # of the device's work, by which its last run is over
+        self._segment = 0  # of the device's work, by which its last run is over
         self._now: _Arrangement | None = None
         self._fed = frozenset(one.name for one in executable.io.inputs)
         self._generation = -1
@@ -320,7 +320,7 @@ class BufferSet:
     def _array(self, now: _Arrangement, one: VertexInput) -> Any:
         buffer = now.parts.buffer
         attributes = {name: (buffer(place), floats) for name, place, floats in one.attributes}
-        return self._shared.programs[one.program].vertices(attributes)
+        return self._shared.programs[one.program].vertex_array(attributes)
 
     def _bind_host(self, now: _Arrangement, others: bool) -> None:
         """Bind the host's steps that depend on sizes; all where `others`, as memory is another."""
@@ -449,7 +449,7 @@ class BufferSet:
     def upload(self, feeds: Mapping[str, Array]) -> None:
         """Move the inputs to where the device reads them, once it does not read others there."""
         device = self.device
-        if device is not None and device.timeline.done < self._stretch:
+        if device is not None and device.timeline.completed < self._segment:
             device.wait()
         for one in self.executable.io.inputs:
             self.store(one.name).put(feeds[one.name])
@@ -469,7 +469,7 @@ class BufferSet:
         finally:
             device = self.device
             if device is not None:  # only now: a run may wait for the device in the middle
-                self._stretch = device.timeline.now
+                self._segment = device.timeline.current
 
     def _perform_here(self) -> None:
         """Perform every step where arrays are the host's: those of states change places."""
@@ -497,7 +497,7 @@ class BufferSet:
         """Return the store of a tensor that some step has written, or that is an input."""
         store = self.store(tensor)
         if tensor not in self._fed and tensor not in self.executable.set_by_host:
-            store.wrote()
+            store.mark_written()
         return store
 
 

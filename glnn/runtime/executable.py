@@ -450,7 +450,7 @@ class Executable:
             "guards": [[*vars(one).values()] for one in self.guards],
             "blocks": [[plain(one.words), one.kind, one.own] for one in self.blocks],
             "weights": self.weights,
-            "commands": self.commands.data(),
+            "commands": self.commands.to_json(),
             "inputs": [
                 [one.name, one.dtype.value, plain(one.shape), one.takes.value, one.small,
                  plain(one.below)]
@@ -500,7 +500,7 @@ class Executable:
                 tuple(map(_guard, data["guards"])),
                 tuple(Block(size_of(words), kind, own) for words, kind, own in data["blocks"]),
                 tuple(data["weights"]),
-                CommandBuffer.of(data["commands"]),
+                CommandBuffer.from_json(data["commands"]),
                 IOSpec(inputs, outputs),
                 {one.name: one for one in slots},
                 {str(name): str(one) for name, one in data["aliases"].items()},

@@ -95,12 +95,12 @@ class InFlightRun:
         self.under_way: deque[InFlightRun] | None = None
         """The runner's list of runs, which it leaves once its results are taken."""
         for name in computed:
-            buffers.result(name).ask()
+            buffers.result(name).start_download()
 
     @property
     def over(self) -> bool:
         """True once its BufferSet is free: results were taken, cannot be, or none are wanted."""
-        done = not self._names and self.fence is not None and self.fence.over
+        done = not self._names and self.fence is not None and self.fence.is_signaled
         return done or self._found is not None or self._error is not None
 
     def wait(self, seconds: float = float("inf")) -> bool:

@@ -19,7 +19,8 @@ class Store(Protocol):
 
     `set` takes an array, which goes to the device when it is needed; `put` moves it there at once,
     inside `perform`. `pull` returns the content, perhaps an array that the store keeps; `fetch`
-    copies it to a new array, or to `out`. `ask` starts the download that `fetch` waits for.
+    copies it to a new array, or to `out`. `start_download` starts the download that `fetch` waits
+    for.
     """
 
     shape: Shape
@@ -31,9 +32,9 @@ class Store(Protocol):
     def set(self, array: Array) -> None: ...
     def pull(self) -> Array: ...
     def put(self, array: Array) -> None: ...
-    def ask(self) -> None: ...
+    def start_download(self) -> None: ...
     def fetch(self, out: Array | None = None) -> Array: ...
-    def wrote(self) -> None:
+    def mark_written(self) -> None:
         """Note that the device's memory of it was written by way of another store."""
 
 
@@ -64,10 +65,10 @@ class HostStore:
     def put(self, array: NDArray[Any]) -> None:
         self._array = array
 
-    def ask(self) -> None:
+    def start_download(self) -> None:
         pass  # it is here
 
-    def wrote(self) -> None:
+    def mark_written(self) -> None:
         pass  # it is nowhere else
 
     def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]:

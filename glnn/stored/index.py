@@ -148,7 +148,7 @@ def _package_files() -> tuple[FileState, ...]:
 def environment_key(device: Device, settings: Settings, files: GlnnFiles) -> tuple[str, ...]:
     """Return texts of all that plans depend on beside the model and the options."""
     chosen: tuple[object, ...] = settings.trust, settings.launch, settings.memory
-    chosen += str(settings.kernels), settings.backends, device.low
+    chosen += str(settings.kernels), settings.backends, device.low_priority
     versions = sys.version, np.__version__, sys.byteorder
     return tuple(map(repr, (files.own, files.others, chosen, versions, device.capabilities)))
 

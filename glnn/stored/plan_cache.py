@@ -125,7 +125,7 @@ def make_runner(
 
 def _program(device: Device, key: str | None) -> Program:
     """Return a program; those of which an executable has several have their own uniforms."""
-    found = None if key is None else Program.restored(device, key)
+    found = None if key is None else Program.load_stored(device, key)
     if found is None:
         raise FormatError(f"there is no program {key}, or the driver does not take it")
     return found
@@ -162,7 +162,7 @@ class CachePlace:
         device: None opens, or shares, what `options` ask for; None where that cannot be had, too.
         """
         settings = Settings.from_environment()
-        disk, model = DiskCache.of(settings), source_key(source)
+        disk, model = DiskCache.from_settings(settings), source_key(source)
         left = options.backend == "auto"
         hosts = options.backend == "cpu" or (left and settings.backends[:1] == ("cpu",))
         if not disk.keeps or settings.debug or model is None or hosts:

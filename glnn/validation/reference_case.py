@@ -400,7 +400,7 @@ class Pattern:
         size = packed.itemsize * self.size // len(packed)
         for run, numbers in enumerate(packed):
             repeat(device, buffer, (run * size, (run + 1) * size), numbers)
-        buffer.wrote()
+        buffer.mark_written()
 
     def element(self, number: int) -> tuple[int, ...]:
         """Return the index in the array of the element at position `number` of its memory."""

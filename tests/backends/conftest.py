@@ -94,17 +94,17 @@ def backend(request: pytest.FixtureRequest, opened: Opened) -> GlBackend:
 @pytest.fixture
 def by_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands call Program.dispatch and Program.capture, which a test can have do wrong."""
-    dispatching, capturing = Program.dispatching, Program.capturing
+    dispatch_call, capture_call = Program.dispatch_call, Program.capture_call
 
     def dispatch(self: Program, groups: tuple[int, int, int]) -> None:
-        function, arguments = dispatching(self, groups)
+        function, arguments = dispatch_call(self, groups)
         function(*arguments)
 
     def capture(self: Program, *what: Any) -> None:
-        function, arguments = capturing(self, *what)
+        function, arguments = capture_call(self, *what)
         function(*arguments)
 
     monkeypatch.setattr(Program, "dispatch", dispatch)
     monkeypatch.setattr(Program, "capture", capture)
-    monkeypatch.setattr(Program, "dispatching", lambda self, groups: (self.dispatch, (groups,)))
-    monkeypatch.setattr(Program, "capturing", lambda self, *what: (self.capture, what))
+    monkeypatch.setattr(Program, "dispatch_call", lambda self, groups: (self.dispatch, (groups,)))
+    monkeypatch.setattr(Program, "capture_call", lambda self, *what: (self.capture, what))

@@ -91,7 +91,7 @@ def test_programs_are_shared_where_the_driver_is_right(own_device, rng) -> None:
     counts = []
     for confuses in (False, True):
         own_device.programs.clear()
-        own_device.faults[FAULT] = confuses
+        own_device.probe_results[FAULT] = confuses
         largest_error(own_device, "scalar_nt", rng)
         counts.append(len(own_device.programs))
     shared, apart = counts

@@ -205,7 +205,7 @@ def test_repeating_and_gathering(backend) -> None:
     buffer.push(device)
     repeat(device, buffer, (0, 4 * 4999), numbers)
     repeat(device, buffer, (4 * 100, 4 * 103), numbers[:2])
-    buffer.wrote()
+    buffer.mark_written()
     expected = np.resize(numbers, 5000)
     expected[100:103] = 0, 1, 0
     expected[4999] = 0
@@ -224,7 +224,7 @@ def test_repeating_and_gathering_bytes(backend, name) -> None:
     buffer.push(device)
     numbers = layout.pack(np.arange(12, dtype=np.uint8))[:11]
     repeat(device, buffer, (0, 101 * numbers.itemsize), numbers)
-    buffer.wrote()
+    buffer.mark_written()
     found = gather(device, buffer, [(1, 4), (22, 27), (98, 101)])
     assert found.dtype == np.uint8
     np.testing.assert_array_equal(found, [1, 2, 3, 0, 1, 2, 3, 4, 10, 0, 1])

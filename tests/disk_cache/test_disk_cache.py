@@ -287,8 +287,8 @@ def test_digests_differ() -> None:
 def test_settings() -> None:
     assert Settings.from_environment({}).cache_size == 2 << 30
     given = Settings.from_environment({"GLNN_CACHE": "/x", "GLNN_CACHE_SIZE": "512m"})
-    assert DiskCache.of(given) == DiskCache(Path("/x"), 512 << 20)
-    assert not DiskCache.of(Settings.from_environment({"GLNN_CACHE_SIZE": "0"})).keeps
-    assert not DiskCache.of(Settings.from_environment({"GLNN_CACHE": ""})).keeps
+    assert DiskCache.from_settings(given) == DiskCache(Path("/x"), 512 << 20)
+    assert not DiskCache.from_settings(Settings.from_environment({"GLNN_CACHE_SIZE": "0"})).keeps
+    assert not DiskCache.from_settings(Settings.from_environment({"GLNN_CACHE": ""})).keeps
     with pytest.raises(GlnnError, match="GLNN_CACHE_SIZE: expected bytes"):
         Settings.from_environment({"GLNN_CACHE_SIZE": "much"})

@@ -46,22 +46,22 @@ def _only(monkeypatch, *names: str) -> None:
 
 def _claim(monkeypatch, **claimed) -> None:
     """Let every device that opens state these limits."""
-    ask = Capabilities.ask.__func__
+    ask = Capabilities.query.__func__
     monkeypatch.setattr(
-        Capabilities, "ask", classmethod(lambda cls, context: replace(ask(cls, context), **claimed))
+        Capabilities, "query", classmethod(lambda cls, context: replace(ask(cls, context), **claimed))
     )
 
 
 @pytest.fixture
 def few_groups(monkeypatch) -> None:
     """A driver that leaves out the workgroups from the 300th on along y, and says nothing."""
-    dispatching = Program.dispatching
+    dispatch_call = Program.dispatch_call
 
     def fewer(self, groups):
-        function, (x, y, z) = dispatching(self, groups)
+        function, (x, y, z) = dispatch_call(self, groups)
         return function, (x, min(y, GROUPS), z)
 
-    monkeypatch.setattr(Program, "dispatching", fewer)
+    monkeypatch.setattr(Program, "dispatch_call", fewer)
 
 
 def test_an_honest_device_is_believed(own, cached, monkeypatch) -> None:
@@ -189,8 +189,8 @@ def test_what_was_found_lowers_every_device_that_opens(cached, monkeypatch) -> N
     with Device() as plain:
         stated = plain.capabilities
     kept = LimitOverrides.load(cached, stated)
-    kept.keep({"max_texture_size": BrokenLimit(stated.max_texture_size, 1024, "seen")})
-    kept.keep({"max_texture_size": BrokenLimit(1024, 4096, "seen later, and less strictly")})
+    kept.add({"max_texture_size": BrokenLimit(stated.max_texture_size, 1024, "seen")})
+    kept.add({"max_texture_size": BrokenLimit(1024, 4096, "seen later, and less strictly")})
     for limits_ in (None, "es31-minimum"):
         with Device(limits=limits_) as lowered:
             assert lowered.capabilities.max_texture_size == 1024
@@ -200,7 +200,7 @@ def test_what_was_found_lowers_every_device_that_opens(cached, monkeypatch) -> N
     with Device() as again:
         assert again.capabilities == stated
     _claim(monkeypatch, version_text="OpenGL ES 3.2 another driver")
-    kept.keep({})
+    kept.add({})
     with Device() as other:
         assert other.capabilities.max_texture_size == stated.max_texture_size
 
@@ -253,7 +253,7 @@ def test_a_context_that_is_reset_goes_no_further(own, cached, monkeypatch) -> No
     assert own.lost is not None and [one.holds for one in found.wrong] == [20]
     assert "was reset by its driver" in found.wrong[0].why
     assert found.findings[1].ok
-    with own.renewed() as again:
+    with own.reopen() as again:
         assert again.capabilities.max_compute_shader_storage_blocks <= 20
 
 

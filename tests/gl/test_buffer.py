@@ -26,7 +26,7 @@ def numbers(*shape: int) -> np.ndarray:
 def overwrite(buffer: Buffer, device: Device, flat: np.ndarray) -> None:
     """What a kernel does: write the device's copy."""
     buffer.push(device).write(np.ascontiguousarray(flat, np.float32))
-    buffer.wrote()
+    buffer.mark_written()
 
 
 @pytest.mark.parametrize(
@@ -249,5 +249,5 @@ def test_shaders_see_the_last_of_several_writes(
         program.set({"count": 8, "factor": 1.0})
         program.dispatch((2, 1, 1))
         device.barrier()
-        out.wrote()
+        out.mark_written()
         np.testing.assert_array_equal(out.pull(), np.full(8, value))

@@ -126,13 +126,13 @@ def test_capabilities_are_frozen_and_checked() -> None:
 
 @pytest.mark.parametrize(("vendor", "processors"), [("NVIDIA Corporation", 46), ("Mesa", 0)])
 def test_nvidias_drivers_tell_how_many_processors_there_are(vendor, processors) -> None:
-    asked = Capabilities.ask(Told(vendor, {device_info.SM_COUNT_NV: 46}))
+    asked = Capabilities.query(Told(vendor, {device_info.SM_COUNT_NV: 46}))
     assert asked.multiprocessors == processors
 
 
 def test_a_driver_that_does_not_know_its_processors_leaves_no_error() -> None:
     context = Told("NVIDIA Corporation", {})
-    assert Capabilities.ask(context).multiprocessors == 0
+    assert Capabilities.query(context).multiprocessors == 0
     assert context.errors == []
 
 

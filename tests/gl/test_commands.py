@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.backends.launch import Shown
+from glnn.backends.launch import LaunchResources
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, Device, Program
 from glnn.gl.command_buffer import BoundCommands, Replacements
@@ -41,7 +41,7 @@ class Work:
     def scale(self, source: str, target: str, factor: float, count: int = 4) -> None:
         read, written = self.buffer(source), self.buffer(target)
         self.encoder.step(f"{source} to {target}")
-        self.encoder.uses([place(read), place(written)], [place(written)])
+        self.encoder.declare_accesses([place(read), place(written)], [place(written)])
         self.encoder.bind(read, 0)
         self.encoder.bind(written, 1)
         self.encoder.uniforms(self.program, {"count": count, "factor": factor})
@@ -53,13 +53,13 @@ class Work:
         buffers = [part for part in parts if isinstance(part, Buffer)]
         device, programs = self.device, tuple(self.encoder.programs)
         found = BoundCommands(
-            device, commands, programs, lambda place: buffers[place].push(device), Shown()
+            device, commands, programs, lambda place: buffers[place].push(device), LaunchResources()
         )
         found.bind(numbers, host)
         return found
 
     def value(self, name: str) -> float:
-        self.buffers[name].wrote()
+        self.buffers[name].mark_written()
         return float(self.buffers[name].pull()[0])
 
     def start(self, name: str, value: float) -> None:
@@ -92,7 +92,7 @@ def test_what_writes_nothing_has_no_barrier(device: Device) -> None:
     encoder = CommandEncoder()
     encoder.step("nothing")
     encoder.host(0)
-    commands = BoundCommands(device, encoder.finish(), (), lambda place: None, Shown())
+    commands = BoundCommands(device, encoder.finish(), (), lambda place: None, LaunchResources())
     commands.bind((), [lambda: None])
     assert not names(commands)["memory_barrier"]
 

@@ -325,7 +325,7 @@ def test_a_reset_context_raises_and_closes(
     device = Device(limits="es31-minimum")
     buffer = Buffer((4,), parse("R"))
     buffer.push(device)
-    buffer.wrote()
+    buffer.mark_written()
     device._reset_status = lambda: status
     with pytest.raises(DeviceError, match=rf"{step}: .* reset by its driver \({guilt}\)"):
         buffer.pull()
@@ -333,8 +333,8 @@ def test_a_reset_context_raises_and_closes(
     for use in (device.activate, device.finish, lambda: device.perform(name_of_thread)):
         with pytest.raises(DeviceError, match="reset by its driver"):
             use()
-    with device.renewed() as again:
-        assert device.renewed() is again and again.capabilities == device.capabilities
+    with device.reopen() as again:
+        assert device.reopen() is again and again.capabilities == device.capabilities
         again.perform(lambda: check_fetch(again, fetch(again)))
 
 
@@ -348,7 +348,7 @@ def test_a_read_that_fails_for_a_reset_says_so(monkeypatch: pytest.MonkeyPatch) 
     with Device() as device:
         buffer = Buffer((4,), parse("R"))
         buffer.push(device)
-        buffer.wrote()
+        buffer.mark_written()
         monkey: Any = buffer
         monkey._copy, device._reset_status = Lost(), lambda: 0x8253
         with pytest.raises(DeviceError, match=r"read 16 bytes: .* reset by its driver"):

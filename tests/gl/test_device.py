@@ -130,7 +130,7 @@ def check_scale(device: Device, program: Program, factor: float = 2.0) -> None:
     program.set({"count": 16, "factor": factor})
     program.dispatch((4, 1, 1))
     device.barrier()
-    b.wrote()
+    b.mark_written()
     np.testing.assert_array_equal(b.pull(), factor * values)
 
 
@@ -144,8 +144,8 @@ def check_fetch(device: Device, program: Program) -> None:
     device.activate()
     texture.bind(0)
     program.set({"data": 0, "factor": 3.0})
-    program.capture(program.vertices(), 3, 1, out)
-    b.wrote()
+    program.capture(program.vertex_array(), 3, 1, out)
+    b.mark_written()
     np.testing.assert_array_equal(b.pull(), 3 * values)
 
 
@@ -204,7 +204,7 @@ def test_the_wrong_thread_gets_an_error(device: Device, fetch: MakeProgram) -> N
     buffer = Buffer((4,), parse("R"))
     buffer.set(np.ones(4, np.float32))
     buffer.push(device)
-    buffer.wrote()
+    buffer.mark_written()
     other = Buffer((4,), parse("R"))
     for work in (
         device.activate,
@@ -230,7 +230,7 @@ def test_a_device_in_another_thread(fetch: MakeProgram) -> None:
 def test_use_after_close(scale: MakeProgram, fetch: MakeProgram) -> None:
     device = Device()
     program, capture = scale(device), fetch(device)
-    vertices = capture.vertices()
+    vertices = capture.vertex_array()
     buffer = Buffer((4,), parse("R"))
     out = buffer.push(device)
     device.close()

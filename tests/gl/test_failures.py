@@ -58,8 +58,8 @@ texture = DataTexture(device, 9000, "rgba32f")
 texture.copy_from(a.push(device))
 texture.bind(0)
 program.set({"data": 0, "factor": 2})
-program.capture(program.vertices(), 2250, 1, b.push(device))
-b.wrote()
+program.capture(program.vertex_array(), 2250, 1, b.push(device))
+b.mark_written()
 try:
     Program.compute(device, Source("x.comp", text, origin))
     refusal = None

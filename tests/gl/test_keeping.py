@@ -275,7 +275,7 @@ try:
     raise SystemExit("not lost")
 except DeviceError as error:
     assert "reset" in str(error)
-fresh = device.renewed()
+fresh = device.reopen()
 assert fresh.perform(fresh._gl.is_current) and fresh._gl.is_current()
 with ThreadPoolExecutor(1) as pool:
     assert pool.submit(fresh.perform, name).result(30) == "glnn device"

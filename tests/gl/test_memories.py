@@ -98,7 +98,7 @@ def compute(device: Device, buffer: Buffer, memory: SharedMemory, words: np.ndar
     if words.size:
         memory.copy.write(np.ascontiguousarray(words))
     device.barrier()
-    buffer.wrote()
+    buffer.mark_written()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
@@ -123,8 +123,8 @@ def test_up_and_down(
         compute(device, buffer, memory, words)
         first = buffer.fetch()
         compute(device, buffer, memory, stored(x[::-1], layout))
-        buffer.ask()
-        buffer.ask()
+        buffer.start_download()
+        buffer.start_download()
         second = buffer.fetch()
         for found, right in ((first, x), (second, x[::-1])):
             assert found.dtype == x.dtype
@@ -155,7 +155,7 @@ def test_parts_as_large_as_they_are(
         memory = kind(x.size + 1, device)
         one, other = (Buffer(x.shape, parse("R"), memory=memory) for _ in range(2))
         one.put(x)
-        other.wrote()
+        other.mark_written()
         return other.fetch()
 
     np.testing.assert_array_equal(device.perform(work), x)
@@ -171,7 +171,7 @@ def test_staged_results_wait_for_their_fence_alone(device: Device, monkeypatch) 
 
     def work() -> np.ndarray:
         compute(device, buffer, memory, x)
-        buffer.ask()
+        buffer.start_download()
         monkeypatch.setattr(device, "wait", lambda: waits.append(0))
         return buffer.fetch()
 
@@ -186,7 +186,7 @@ def test_a_device_that_is_gone(kind: type[SharedMemory], lost: bool, device: Dev
     memory = gone.perform(lambda: kind(132, gone))
     buffer = Buffer(x.shape, parse("R"), memory=memory)
     gone.perform(lambda: buffer.put(x))
-    gone.perform(lambda: (buffer.wrote(), buffer.ask()))
+    gone.perform(lambda: (buffer.mark_written(), buffer.start_download()))
     if lost:
         gone._reset_status = lambda: 0x8253
         with pytest.raises(DeviceError, match=r"reset by its driver \(guilty\)"):
@@ -194,7 +194,7 @@ def test_a_device_that_is_gone(kind: type[SharedMemory], lost: bool, device: Dev
     gone.close()
     with pytest.raises(DeviceError, match="lost: its device was closed"):
         buffer.fetch()
-    buffer.ask()
+    buffer.start_download()
     buffer.put(2 * x)
     np.testing.assert_array_equal(buffer.fetch(), 2 * x)
     plain = buffer.push(device)
@@ -222,7 +222,7 @@ def test_nobody_reads_what_a_lost_device_unmaps(
         closed.set()
         end()
 
-    gone.perform(buffer.wrote)
+    gone.perform(buffer.mark_written)
     monkeypatch.setattr(gone, "_end", ends)
     monkeypatch.setattr(gone, "_reset_status", lambda: 0x8253)
     monkeypatch.setattr(np, "copyto", slow)
@@ -261,7 +261,7 @@ def test_several_that_lie_beside_one_another(device: Device, layout) -> None:
     for part, array in zip(parts, arrays, strict=True):
         part.set(array)
         part.push(device)
-        part.wrote()  # the host's is forgotten
+        part.mark_written()  # the host's is forgotten
     for part, array in zip(parts, arrays, strict=True):
         np.testing.assert_array_equal(part.fetch(), array)
         alone = Buffer(array.shape, parse(layout))
@@ -297,7 +297,7 @@ def test_large_content_comes_by_mapped_memory(
         pytest.skip("no memory stays mapped here")
     if (given or 0) > words:
         pytest.skip("there is no room for so many")
-    monkeypatch.setattr(device, "capabilities", replace(device.capabilities, own_memory=True))
+    monkeypatch.setattr(device, "capabilities", replace(device.capabilities, dedicated_memory=True))
     monkeypatch.setattr(device, "staging", None)
     monkeypatch.setattr(transfer, "MIN_STAGED", 16)
     monkeypatch.setattr(transfer, "STAGING_WORDS", 256)
@@ -321,7 +321,7 @@ def test_captures_go_to_plain_memory_where_mapped_memory_is_refused(device, monk
     def refused(*given):
         raise DeviceError("GL_INVALID_OPERATION")
 
-    monkeypatch.setattr(device, "faults", {MOVED: False})
+    monkeypatch.setattr(device, "probe_results", {MOVED: False})
     monkeypatch.setattr(Program, "capture", refused)
     assert device.perform(lambda: refuses_mapped_captures(device))
     kinds = {
@@ -340,12 +340,12 @@ def test_memory_is_not_mapped_where_copies_to_it_are_lost(device, monkeypatch) -
     def lost(device: Device, nbytes: int):
         return device.context.buffer(reserve=nbytes), np.zeros(nbytes // 4, np.uint32)
 
-    monkeypatch.setattr(device, "faults", {})
+    monkeypatch.setattr(device, "probe_results", {})
     monkeypatch.setattr("glnn.gl.probe.map_buffer", lost)
     assert device.perform(lambda: moves_mapped_buffers(device))
     backend = Feedback(device)
     for own in (False, True):
-        monkeypatch.setattr(device, "capabilities", replace(device.capabilities, own_memory=own))
+        monkeypatch.setattr(device, "capabilities", replace(device.capabilities, dedicated_memory=own))
         for way in Transfer:
             made = device.perform(lambda way=way: backend.memory(1 << 22, way))
             assert type(made) is SharedMemory

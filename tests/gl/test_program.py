@@ -39,7 +39,7 @@ def run_scale(device: Device, program: Program, values: dict[str, int | float]) 
     program.set(values)
     program.dispatch((1, 1, 1))
     device.barrier()
-    b.wrote()
+    b.mark_written()
     return float(b.pull()[0])
 
 
@@ -153,14 +153,14 @@ def test_capture_without_a_framebuffer_is_noticed(fetch: MakeProgram) -> None:
         if device.load("glCheckFramebufferStatus", ctypes.c_int, ctypes.c_uint)(0x8D40) == 0x8CD5:
             pytest.skip("a context with a framebuffer of its own")
         with pytest.raises(DeviceError, match=r"capture test\.glsl: GL_INVALID_FRAMEBUFFER"):
-            program.capture(program.vertices(), 1, 1, out)
+            program.capture(program.vertex_array(), 1, 1, out)
 
 
 def test_the_first_capture_is_checked_outside_debug_mode(fetch: MakeProgram) -> None:
     with Device() as device:
         device.debug = False
         program, out = fetch(device), Buffer((4,), parse("R")).push(device)
-        vertices = program.vertices()
+        vertices = program.vertex_array()
         device.load("glEnable", None, ctypes.c_uint)(0x1234)
         with pytest.raises(DeviceError, match=r"capture test\.glsl: GL_INVALID_ENUM"):
             program.capture(vertices, 1, 1, out)
@@ -170,7 +170,7 @@ def test_capture_in_a_buffer_that_is_too_small(device: Device, fetch: MakeProgra
     out = Buffer((8,), parse("R")).push(device)
     with pytest.raises(DeviceError, match="3 vertices of 16 bytes do not fit a buffer of 32 bytes"):
         program = fetch(device)
-        program.capture(program.vertices(), 3, 1, out)
+        program.capture(program.vertex_array(), 3, 1, out)
 
 
 def test_two_varyings_are_captured_side_by_side(device: Device, source: MakeSource) -> None:
@@ -181,8 +181,8 @@ def test_two_varyings_are_captured_side_by_side(device: Device, source: MakeSour
     program = Program.feedback(device, source(device, "feedback", body), ("one", "two"))
     out = Buffer((2, 4), parse("R"))
     out.set(np.full((2, 4), -1, np.float32))
-    program.capture(program.vertices(), 2, 1, out.push(device))
-    out.wrote()
+    program.capture(program.vertex_array(), 2, 1, out.push(device))
+    out.mark_written()
     expected = [0, 10, 20, 1, 11, 21, -1, -1]  # and nothing behind what was captured
     assert out.pull().reshape(-1).tolist() == expected
 
@@ -213,16 +213,16 @@ def test_instances_and_attributes(device: Device, source: MakeSource) -> None:
     one.set(np.array([1, 2, 3, 4, 5, 6], np.float32))
     two.set(np.array([1, 2], np.float32))
     out.set(np.full(7, -1, np.float32))
-    array = program.vertices({"one": (one.push(device), 3), "two": (two.push(device), 1)})
+    array = program.vertex_array({"one": (one.push(device), 3), "two": (two.push(device), 1)})
     program.capture(array, 2, 3, out.push(device))
-    out.wrote()
+    out.mark_written()
     assert out.pull().tolist() == [16, 35, 116, 135, 216, 235, -1]
 
 
 def test_instances_count_for_the_room(device: Device, fetch: MakeProgram) -> None:
     program, out = fetch(device), Buffer((20,), parse("R")).push(device)
     with pytest.raises(DeviceError, match="6 vertices of 16 bytes do not fit a buffer of 80 bytes"):
-        program.capture(program.vertices(), 2, 3, out)
+        program.capture(program.vertex_array(), 2, 3, out)
 
 
 def test_more_captured_components_than_the_lowered_limit(
@@ -237,4 +237,4 @@ def test_more_captured_components_than_the_lowered_limit(
 
 def test_a_compute_program_captures_nothing(device: Device, scale: MakeProgram) -> None:
     with pytest.raises(DeviceError, match="captures nothing"):
-        scale(device).vertices()
+        scale(device).vertex_array()

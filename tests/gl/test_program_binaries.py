@@ -31,7 +31,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Device]]:
     def open(**more: str) -> Device:
         devices.append(Device(settings=Settings(cache=tmp_path, debug=True), **more))
         devices[-1].activate()
-        if not devices[-1].binaries.possible:
+        if not devices[-1].binaries.is_supported:
             pytest.skip("this driver gives no binaries")
         return devices[-1]
 
@@ -58,7 +58,7 @@ def scaled(device: Device, program: Program) -> list[float]:
     program.set({"count": 4, "factor": 2.5})
     program.dispatch((1, 1, 1))
     device.barrier()
-    b.wrote()
+    b.mark_written()
     return b.pull().tolist()
 
 
@@ -73,8 +73,8 @@ def numbered(device: Device, source: MakeSource) -> tuple[Program, list[float]]:
     x, out = Buffer((6,), parse("R")), Buffer((12,), parse("R"))
     x.set(np.arange(6, dtype=np.float32))
     program.set({"factor": 10.0})
-    program.capture(program.vertices({"x": (x.push(device), 3)}), 2, 2, out.push(device))
-    out.wrote()
+    program.capture(program.vertex_array({"x": (x.push(device), 3)}), 2, 2, out.push(device))
+    out.mark_written()
     return program, out.pull().tolist()
 
 
@@ -86,7 +86,7 @@ def test_the_second_time_nothing_is_compiled(opened, source, stage) -> None:
     assert (first.compiled, again.compiled) == (True, False)
     assert first.key == again.key is not None
     assert (first.name, first.uniforms, first.stride) == (again.name, again.uniforms, again.stride)
-    by_key = Program.restored(device, first.key)
+    by_key = Program.load_stored(device, first.key)
     assert by_key is not None and by_key.uniforms == first.uniforms
 
 
@@ -129,7 +129,7 @@ def test_what_the_driver_refuses_is_compiled(opened, source, stage, tmp_path) ->
     odd += [{"known": known}, {}, {**kept, "known": known.replace(b"varyings", b"[")}]
     for parts in odd:
         assert disk.write(name, parts)
-        assert Program.restored(device, key) is None
+        assert Program.load_stored(device, key) is None
         assert disk.read(name) is None, "it is removed"
         device.check_always("nothing left behind")
     assert made(device, source, stage).compiled and disk.read(name) is not None
@@ -143,7 +143,7 @@ def test_binaries_count_what_they_capture(opened, source, tmp_path) -> None:
     other = kept["known"].replace(b'["result"]', b'["result", "more"]')
     assert other != kept["known"]
     DiskCache(tmp_path).write(f"programs/{key}", {**kept, "known": other})
-    assert Program.restored(device, key) is None
+    assert Program.load_stored(device, key) is None
     device.check_always("nothing left behind")
 
 
@@ -158,7 +158,7 @@ def test_limits_hold_for_binaries_too(opened, source) -> None:
         Program.compute(least, source(least, "compute", body))
     assert key is not None
     with pytest.raises(LimitError, match="128 invocations"):
-        Program.restored(least, key)
+        Program.load_stored(least, key)
 
 
 def test_programs_are_freed_whoever_drops_them(opened, source) -> None:
@@ -200,7 +200,7 @@ def test_two_processes_keep_the_same(opened, source, python, tmp_path) -> None:
     code = (
         "from glnn.gl import Device, Program\n"
         "device = Device()\n"
-        f"found = Program.restored(device, {first.key!r})\n"
+        f"found = Program.load_stored(device, {first.key!r})\n"
         "print(found.name, found.stride, found.compiled)\n"
     )
     done = python(code, GLNN_CACHE=str(tmp_path), GLNN_CACHE_SIZE="1G")

@@ -77,8 +77,8 @@ def test_every_element_arrives(device, fetch_one, texel, sampler, texels) -> Non
     texture.bind(3)
     out = Buffer((count,), parse("R"), dtype=DType.int32 if "i" in texel else DType.float32)
     program.set({"data": 3, "first": 0})
-    program.capture(program.vertices(), texels, 1, out.push(device))
-    out.wrote()
+    program.capture(program.vertex_array(), texels, 1, out.push(device))
+    out.mark_written()
     np.testing.assert_array_equal(out.pull(), values)
 
 
@@ -98,8 +98,8 @@ def test_layers_follow_one_another(device, fetch_one, texel, first) -> None:
     texture.bind(0)
     out = Buffer((2050 * width,), parse("R"))
     program.set({"data": 0, "first": first})
-    program.capture(program.vertices(), 2050, 1, out.push(device))
-    out.wrote()
+    program.capture(program.vertex_array(), 2050, 1, out.push(device))
+    out.mark_written()
     np.testing.assert_array_equal(out.pull(), values[ends])
 
 
@@ -119,8 +119,8 @@ def test_a_part_of_a_buffer(device, fetch_one, texel, sampler, texels, start) ->
     for at in (0, start):  # the latter is what stays
         texture.copy_from(data.push(device), 4 * at)
     texture.bind(0)
-    program.capture(program.vertices(), texels, 1, out.push(device))
-    out.wrote()
+    program.capture(program.vertex_array(), texels, 1, out.push(device))
+    out.mark_written()
     np.testing.assert_array_equal(out.pull(), values)
     with pytest.raises(DeviceError, match="do not fit a buffer"):
         texture.copy_from(data.push(device), 4 * whole.size + 64)
@@ -135,15 +135,15 @@ def test_a_copy_follows_the_buffer(device, fetch_one, sampler) -> None:
     for _ in range(3):  # captured, copied, fetched, captured
         texture.copy_from(a.push(device))
         texture.bind(0)
-        program.capture(program.vertices(), 2, 1, b.push(device))
-        b.wrote()
+        program.capture(program.vertex_array(), 2, 1, b.push(device))
+        b.mark_written()
         a, b = b, a
     np.testing.assert_array_equal(a.pull(), np.arange(8))
     a.set(np.full(8, 9, np.float32))
     texture.copy_from(a.push(device))
     texture.bind(0)
-    program.capture(program.vertices(), 2, 1, b.push(device))
-    b.wrote()
+    program.capture(program.vertex_array(), 2, 1, b.push(device))
+    b.mark_written()
     np.testing.assert_array_equal(b.pull(), np.full(8, 9))
 
 

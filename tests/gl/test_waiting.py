@@ -76,7 +76,7 @@ def test_devices_wait_as_they_are_asked_to(wait: str, monkeypatch: pytest.Monkey
             found = session.run_async(None, FEEDS).result(60)[0]
             np.testing.assert_allclose(found, right, atol=1e-5)
         fence = device.perform(device.fence)
-        assert device.perform(lambda: fence.wait(10.0)) and fence.over
+        assert device.perform(lambda: fence.wait(10.0)) and fence.is_signaled
         device.finish()
         assert device.timeline.idle and set(ways) == {wait}
 
@@ -91,7 +91,7 @@ def low() -> Device:
 
 
 def test_a_low_priority_is_that_of_its_threads(low: Device) -> None:
-    assert low.low and SHARED.open(priority="low") is low is not SHARED.open()
+    assert low.low_priority and SHARED.open(priority="low") is low is not SHARED.open()
     found: list[Any] = low.perform(lambda: [threading.current_thread().name])
     assert found == ["glnn device"]  # not this thread, which keeps its own
     if sys.platform == "linux":
@@ -126,7 +126,7 @@ def test_a_context_is_asked_for_with_its_priority(known: bool, wanted: bool) -> 
     offers = {"EGL_KHR_surfaceless_context", "EGL_KHR_no_config_context"}
     offers |= {"EGL_IMG_context_priority"} if known else set()
     egl: Any = SimpleNamespace(
-        low=wanted,
+        low_priority=wanted,
         display=lambda display: Display("1.5", frozenset(offers)),
         eglBindAPI=lambda api: 1,
         eglCreateContext=create,
@@ -154,8 +154,8 @@ def test_the_environment_says_both(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(GlnnError, match=f"{name}: expected .*, got 'fast'"):
             Settings.from_environment({name: "fast"})
     monkeypatch.setenv("GLNN_WAIT", "spin")
-    assert SHARED.open().timeline.how == "spin"
-    assert SHARED.open(wait="block").timeline.how == "block"
+    assert SHARED.open().timeline.wait_mode == "spin"
+    assert SHARED.open(wait="block").timeline.wait_mode == "block"
 
 
 def test_they_are_not_for_a_device_that_is_given(low: Device) -> None:

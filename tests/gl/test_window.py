@@ -31,8 +31,8 @@ def feedback(device):
     texture.copy_from(a.push(device))
     texture.bind(0)
     program.set({"data": 0})
-    program.capture(program.vertices(), 2, 1, b.push(device))
-    b.wrote()
+    program.capture(program.vertex_array(), 2, 1, b.push(device))
+    b.mark_written()
     return b.pull().tolist() == [2.0 * i for i in range(8)]
 
 def compute(device):
@@ -44,7 +44,7 @@ def compute(device):
     a.push(device).bind_to_storage_buffer(0)
     program.dispatch((1, 1, 1))
     device.barrier()
-    a.wrote()
+    a.mark_written()
     return a.pull().tolist() == [2.0 * i for i in range(8)]
 
 def report(device, **more):

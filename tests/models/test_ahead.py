@@ -41,7 +41,7 @@ def test_results_are_the_same(device, monkeypatch, backend, precision) -> None:
         threads.add(threading.current_thread().name)
         return of(cls, key, pack)
 
-    monkeypatch.setattr(Ready, "of", classmethod(noted))
+    monkeypatch.setattr(Ready, "read", classmethod(noted))
     found, packed_by = [], []
     for least in (1 << 60, 0):
         threads.clear()

@@ -53,7 +53,7 @@ def own() -> Iterator[Device]:
     with Device() as device:
         offers = device.capabilities
         staged = offers.buffer_storage and offers.compute
-        device.capabilities = replace(offers, own_memory=True, buffer_storage=staged)
+        device.capabilities = replace(offers, dedicated_memory=True, buffer_storage=staged)
         yield device
 
 
@@ -112,7 +112,7 @@ def test_large_images_come_in_rows_and_others_as_they_lie(
 
     original = Blocked.unpack
     monkeypatch.setattr(Blocked, "unpack", unpack)
-    own.capabilities = replace(own.capabilities, own_memory=owns)
+    own.capabilities = replace(own.capabilities, dedicated_memory=owns)
     session = opened(network(rng, shape)[0], name, own, without=without)
     steps = session.plan({"x": shape}).steps
     lying = [step for step in steps if step.output in ("r", "b")]

@@ -136,14 +136,14 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path: Path, monkeypatch) ->
     path = tmp_path / "t.npz"
     save_arrays(path, {"a": np.ones(3)})
     old = path.read_bytes()
-    wrote = []
+    mark_written = []
 
     def interrupted(stream, array, **options) -> None:
-        if wrote:
+        if mark_written:
             raise KeyboardInterrupt
-        wrote.append(stream.write(b"half"))
+        mark_written.append(stream.write(b"half"))
 
     monkeypatch.setattr("glnn.model.npz.npy.write_array", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save_arrays(path, {"a": np.zeros(3), "b": np.zeros(3)})
-    assert wrote and path.read_bytes() == old and list(tmp_path.iterdir()) == [path]
+    assert mark_written and path.read_bytes() == old and list(tmp_path.iterdir()) == [path]

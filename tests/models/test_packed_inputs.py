@@ -204,7 +204,7 @@ def test_large_arrays_go_up_in_parts(dtype, monkeypatch) -> None:
     assert isinstance(store, Buffer) and store.nbytes <= x.nbytes + 4 * backend.capacity(4)
 
     def read_back() -> np.ndarray:
-        store.wrote()
+        store.mark_written()
         return store.fetch()
 
     np.testing.assert_array_equal(backend.perform(read_back), x[::-1])

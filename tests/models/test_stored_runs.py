@@ -220,7 +220,7 @@ def test_a_lost_device(session: InferenceSession, stub: Stub, caplog) -> None:
         assert run(session) == LOADED
     assert "reset by its driver" in caplog.text
     fresh = session.backend.device
-    assert fresh is stub.device.renewed() and session.backend.name == stub.backend
+    assert fresh is stub.device.reopen() and session.backend.name == stub.backend
     assert session.run_async(None, {"input": X}).result(60)[0].tolist() == LOADED
     fresh.close()
 
@@ -231,7 +231,7 @@ def test_a_lost_device_that_requests_find(session: InferenceSession, stub: Stub)
     with pytest.raises(DeviceError, match="was reset by its driver"):
         session.run_async(None, {"input": X}).result(60)
     assert session.run_async(None, {"input": X}).result(60)[0].tolist() == LOADED
-    stub.device.renewed().close()
+    stub.device.reopen().close()
 
 
 def test_threads_that_load_it_at_once(session: InferenceSession, stub: Stub) -> None:

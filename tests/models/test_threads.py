@@ -237,5 +237,5 @@ def test_threads_meet_a_reset(images: Array) -> None:
     assert device.closed
     for result in in_threads(lambda i: session.run(None, feeds)[0], 6):
         np.testing.assert_array_equal(result, expected)
-    assert session.backend.device is device.renewed()
-    device.renewed().close()
+    assert session.backend.device is device.reopen()
+    device.reopen().close()

@@ -50,7 +50,7 @@ def backends(request, monkeypatch) -> Iterator[dict[str, Backend]]:
             if name != "plain" and device.perform(lambda d=device: moves_mapped_buffers(d)):
                 continue  # ANGLE: what is copied to mapped memory may be lost there
             device.capabilities = replace(
-                offers, buffer_storage=name != "plain", own_memory=name == "staged"
+                offers, buffer_storage=name != "plain", dedicated_memory=name == "staged"
             )
             found[name] = open_backend(request.param, device)
         except DeviceError as error:

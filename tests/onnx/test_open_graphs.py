@@ -73,7 +73,7 @@ def planned(monkeypatch) -> list[object]:
         found.append(arguments[2])
         return of(cls, *arguments, **named)
 
-    monkeypatch.setattr(Outline, "of", classmethod(counted))
+    monkeypatch.setattr(Outline, "create", classmethod(counted))
     return found
 
 

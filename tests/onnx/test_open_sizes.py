@@ -296,7 +296,7 @@ def plans_of(model: bytes, backend: str, feeds: dict[str, Any], monkeypatch: Any
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(Outline, "of", classmethod(counted))
+        patch.setattr(Outline, "create", classmethod(counted))
         check(model, backend, feeds)
     return len(made)
 

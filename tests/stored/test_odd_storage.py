@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from glnn.backends.launch import Shown
+from glnn.backends.launch import LaunchResources
 from glnn.disk_cache import DiskCache
 from glnn.errors import DeviceError
 from glnn.fileio import read_bytes, record_opened_files
@@ -48,7 +48,7 @@ def twice(request, keeping: Device, tmp_path_factory) -> Twice:
 @pytest.fixture
 def stored(twice: Twice, old: Old, cache: Path) -> Iterator[dict[Path, bytes]]:
     """The files of plans and weights of a model that was stored just now."""
-    DiskCache.of(Settings.from_environment()).clear(["plans", "weights"])
+    DiskCache.from_settings(Settings.from_environment()).clear(["plans", "weights"])
     old(twice.path)
     (info,) = twice.session().get_inputs()
     twice.cold({info.name: numbers(0, info.with_batch(1))})
@@ -173,11 +173,11 @@ def test_commands_speak_of_what_is_there(command: list[Any]) -> None:
             ["dispatch", 0, {"index": 0}, 1, 1],
         ],
     }
-    made = CommandBuffer.of(right)
+    made = CommandBuffer.from_json(right)
     made.check(2, 1)
-    assert CommandBuffer.of(json.loads(json.dumps(made.data()))) == made
+    assert CommandBuffer.from_json(json.loads(json.dumps(made.to_json()))) == made
     with pytest.raises(FormatError):
-        CommandBuffer.of({**right, "commands": [command]}).check(2, 1)
+        CommandBuffer.from_json({**right, "commands": [command]}).check(2, 1)
 
 
 @pytest.mark.parametrize("command", [("bind", 0, 0, 0, 68), ("copy", 0, 60, 1, 0, 8)])
@@ -185,7 +185,7 @@ def test_commands_keep_within_buffers(keeping: Device, command: tuple[Any, ...])
     def bind() -> None:
         buffers = [keeping.context.buffer(reserve=size) for size in (64, 32)]
         commands = CommandBuffer((), (), (), (), (command,))
-        BoundCommands(keeping, commands, (), buffers.__getitem__, Shown()).bind(())
+        BoundCommands(keeping, commands, (), buffers.__getitem__, LaunchResources()).bind(())
 
     with pytest.raises(FormatError, match="of a buffer of 64"):
         keeping.perform(bind)
@@ -211,8 +211,8 @@ def test_draws_keep_within_buffers(keeping: Device, draw: tuple[Any, ...], fault
         program = Program.feedback(keeping, source, ("result",))
         buffers = [keeping.context.buffer(reserve=size) for size in (32, 64)]
         arrays = (VertexInput(0, (("a", 0, 4),)),)
-        shown = Shown()
-        shown.arrays = [program.vertices({"a": (buffers[0], 4)})]
+        shown = LaunchResources()
+        shown.arrays = [program.vertex_array({"a": (buffers[0], 4)})]
         commands = CommandBuffer((None,), (), arrays, (), (("capture", 0, *command),))
         BoundCommands(keeping, commands, (program,), buffers.__getitem__, shown).bind((-1,))
 
@@ -333,7 +333,7 @@ def test_a_plan_of_odd_sizes_is_made_anew(twice: Twice, old: Old, tmp_path: Path
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Executable, "of", changed)
+            patch.setattr(Executable, "from_data", changed)
             session = own.session()
             for given in (other, feeds):
                 assert len(session.run(None, given)) == 1

@@ -49,7 +49,7 @@ def test_a_random_network(seed, backend, keeping: Device, tmp_path: Path, old: O
 def test_images_that_come_in_rows(
     backend, keeping: Device, tmp_path: Path, old: Old, rng, monkeypatch
 ) -> None:
-    offers = replace(keeping.capabilities, own_memory=True, buffer_storage=False)
+    offers = replace(keeping.capabilities, dedicated_memory=True, buffer_storage=False)
     monkeypatch.setattr(keeping, "capabilities", offers)
     model, weights = network(rng)
     model.save(tmp_path / "net.json")
@@ -140,7 +140,9 @@ def test_other_shapes_are_planned_and_stored_beside(
     random_model(9).save(tmp_path / "net.json")
     twice = Twice(old(tmp_path / "net.json"), {"backend": "compute", "device": keeping})
     (info,) = twice.session().get_inputs()
-    before = {entry.name for entry in DiskCache.of(Settings.from_environment()).entries()}
+    before = {
+        entry.name for entry in DiskCache.from_settings(Settings.from_environment()).entries()
+    }
     one, two = ({info.name: numbers(0, info.with_batch(n))} for n in (1, 2))
     expected = [twice.cold(one)]
     session = twice.session()
@@ -153,7 +155,7 @@ def test_other_shapes_are_planned_and_stored_beside(
     for feeds, found in zip((one, two), expected, strict=True):
         same(third.run(None, feeds), found)
     assert third.restored
-    kept = [entry.name for entry in DiskCache.of(Settings.from_environment()).entries()]
+    kept = [entry.name for entry in DiskCache.from_settings(Settings.from_environment()).entries()]
     (plans,) = (name for name in kept if name.startswith("plans/") and name not in before)
     key = plans.removeprefix("plans/")[:32]
     assert sum(name.startswith(f"weights/{key}") for name in kept) == 1  # both plans'
