@@ -48,7 +48,9 @@ def _claim(monkeypatch, **claimed) -> None:
     """Let every device that opens state these limits."""
     ask = Capabilities.query.__func__
     monkeypatch.setattr(
-        Capabilities, "query", classmethod(lambda cls, context: replace(ask(cls, context), **claimed))
+        Capabilities,
+        "query",
+        classmethod(lambda cls, context: replace(ask(cls, context), **claimed)),
     )
 
 

@@ -345,7 +345,9 @@ def test_memory_is_not_mapped_where_copies_to_it_are_lost(device, monkeypatch) -
     assert device.perform(lambda: moves_mapped_buffers(device))
     backend = Feedback(device)
     for own in (False, True):
-        monkeypatch.setattr(device, "capabilities", replace(device.capabilities, dedicated_memory=own))
+        monkeypatch.setattr(
+            device, "capabilities", replace(device.capabilities, dedicated_memory=own)
+        )
         for way in Transfer:
             made = device.perform(lambda way=way: backend.memory(1 << 22, way))
             assert type(made) is SharedMemory

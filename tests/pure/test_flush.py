@@ -27,7 +27,9 @@ def test_others_come_between_launches_of_a_device_of_low_priority() -> None:
 def test_turns_of_a_launch_count_as_launches() -> None:
     """Some are sent off while others are asked for, also where one launch has all of them."""
     events: list[str] = []
-    device = SimpleNamespace(capabilities=SimpleNamespace(renderer="X", vendor="Y"), low_priority=False)
+    device = SimpleNamespace(
+        capabilities=SimpleNamespace(renderer="X", vendor="Y"), low_priority=False
+    )
     encoder = SimpleNamespace(flush=lambda: events.append("flush"))
     sending = Sending(cast(Device, device))
     for _ in range(10):
