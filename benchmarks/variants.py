@@ -93,7 +93,7 @@ def measure(
         rows.append(
             {
                 "layer": name,
-                "gflop": spec.op.cost_of(spec.own).flops / 1e9,
+                "gflop": spec.op.cost_of(spec.op_shapes).flops / 1e9,
                 "ms": times,
                 "default": backend.choose(spec).name,
                 "default_ms": default,

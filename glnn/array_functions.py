@@ -271,7 +271,7 @@ def cum_sum(x: Array, axis: int, exclusive: bool, reverse: bool, multiply: bool)
     return np.ascontiguousarray(np.flip(found, axis) if reverse else found)
 
 
-def halved(x: Array, name: str) -> Array:
+def round_to_float16(x: Array, name: str) -> Array:
     """Return the weight `name` as float16. Raises ShapeError where that does not hold a number."""
     rounded = to_float16(x)
     if (beyond := np.isinf(rounded) & np.isfinite(x)).any():
@@ -338,7 +338,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         *(np.left_shift, np.right_shift, np.isnan, np.isinf, np.isfinite, np.where),
         *(div, power, rsqrt, erf, sigmoid, relu),
         *(np.reshape, np.transpose, np.broadcast_to, np.flip, np.tile, np.roll),
-        *(array, arange, cast, reciprocal, concat, cut, pad, gather, cum_sum, halved),
+        *(array, arange, cast, reciprocal, concat, cut, pad, gather, cum_sum, round_to_float16),
         *(nearest_table, taps_table, inside_table, window_counts),
     )
 }

@@ -109,10 +109,10 @@ class CacheEntry:
             view = memoryview(mmap.mmap(handle, known.st_size, access=mmap.ACCESS_READ))
         finally:
             os.close(handle)
-        return cls._of(view, name), known
+        return cls._parse(view, name), known
 
     @classmethod
-    def _of(cls, view: memoryview, name: str) -> CacheEntry:
+    def _parse(cls, view: memoryview, name: str) -> CacheEntry:
         at, nbytes, crc, magic = FOOT.unpack_from(view, len(view) - FOOT.size)
         table = view[at : at + nbytes]
         whole = at >= len(MAGIC) and at + nbytes == len(view) - FOOT.size

@@ -45,7 +45,7 @@ class BackendRep:
                 raise ModelError(f"expected {len(names)} inputs, {names}, got {len(listed)}")
             feeds = dict(zip(names, listed, strict=True))
         feeds = {name: _array(value) for name, value in feeds.items()}
-        return tuple(map(_given, self.session.run(None, feeds)))
+        return tuple(map(_unwrap, self.session.run(None, feeds)))
 
 
 def prepare(model: Any, device: str = "CPU", **kwargs: Any) -> BackendRep:
@@ -157,7 +157,7 @@ def _array(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, np.generic) else value
 
 
-def _given(array: Array) -> Any:
+def _unwrap(array: Array) -> Any:
     """Unwrap an output that is no tensor, so that it is the object itself, as in ONNX."""
     if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
         return array.item()

@@ -370,11 +370,11 @@ class InferenceSession(LazyPickle):
         DeviceError where the driver resets the context, after which another call runs on a new
         device, and in a fork of a process that used GL.
         """
-        names, into = self._wanted(output_names, out, states)
+        names, into = self._check_outputs(output_names, out, states)
         logged = LOG.isEnabledFor(logging.DEBUG)
         start = perf_counter() if logged else 0.0
         runs: Executing = self._runs if states is None else states
-        results = runs.run(self._given(feeds, states), names, into)
+        results = runs.run(self._check_feeds(feeds, states), names, into)
         if logged:
             took = duration(perf_counter() - start)
             LOG.debug("ran %s on %s in %s", self.name, self._lazy.where, took)
@@ -396,9 +396,9 @@ class InferenceSession(LazyPickle):
         threads; `asyncio.wrap_future` makes one for coroutines. Raises what `run`
         says of the arguments; the rest is the future's to raise.
         """
-        names, into = self._wanted(output_names, out, states)
+        names, into = self._check_outputs(output_names, out, states)
         requests = self._requests if states is None else states
-        return requests.submit(self._given(feeds, states), names, into)
+        return requests.submit(self._check_feeds(feeds, states), names, into)
 
     def make_states(
         self,
@@ -420,7 +420,7 @@ class InferenceSession(LazyPickle):
             )
         return self._lazy.load().states(pairs, initial)
 
-    def _wanted(
+    def _check_outputs(
         self,
         output_names: Sequence[str] | None,
         out: Mapping[str, Array] | None,
@@ -465,7 +465,7 @@ class InferenceSession(LazyPickle):
         """
         loaded = self._load()
         wanted = loaded.find(names)
-        given = self._given(feeds)
+        given = self._check_feeds(feeds)
         values = tuple(dict.fromkeys(wanted.values()))
         found = loaded.executor.values(given, values) if values else {}
         return {name: found[value.name] for name, value in wanted.items()}
@@ -477,7 +477,7 @@ class InferenceSession(LazyPickle):
             raise ModelError(f"states must be of {self.name}'s make_states, got {shown(states)}")
         return states
 
-    def _given(
+    def _check_feeds(
         self, feeds: Mapping[str, Array], states: SessionStates | None = None
     ) -> dict[str, Array]:
         """Check and convert the inputs; those like the last that fitted are not checked again."""

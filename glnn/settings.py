@@ -107,7 +107,7 @@ class StandIn:
         return cls(environment.get("GLNN_ONNXRUNTIME") != "0")
 
 
-def noted(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def describe_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables of glnn and of GL's libraries, for fault reports.
 
     Paths are replaced by "(a path)", as they contain people's names.
@@ -160,11 +160,11 @@ def _backends(text: str) -> tuple[str, ...]:
     return names
 
 
-def _one_of(variable: str, environment: Mapping[str, str], known: tuple[str, ...]) -> str:
+def _one_of(variable: str, environment: Mapping[str, str], choices: tuple[str, ...]) -> str:
     text = environment.get(variable, "")
-    if text and text not in known:
-        raise GlnnError(f"{variable}: expected {', '.join(known)}, got {shown(text)}")
-    return text or known[0]
+    if text and text not in choices:
+        raise GlnnError(f"{variable}: expected {', '.join(choices)}, got {shown(text)}")
+    return text or choices[0]
 
 
 def _bytes(variable: str, environment: Mapping[str, str]) -> int | None:

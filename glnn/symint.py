@@ -111,15 +111,15 @@ class ShapeEnv:
             found = self._first_ranges[expr] = self.range(expr)
         return found
 
-    def quotient(self, left: Expr, right: Expr) -> tuple[Expr, Expr]:
+    def quotient(self, lhs: Expr, rhs: Expr) -> tuple[Expr, Expr]:
         """The quotient that is certain, and the rest that is to be divided, as first found."""
-        found = self._quotients.get((left, right))
+        found = self._quotients.get((lhs, rhs))
         if found is None:
-            whole, rest = _divided(left, right)
+            whole, rest = _divided(lhs, rhs)
             low, high = self.range(rest)
-            if low >= 0 and high < self.range(right)[0]:  # the rest is always less
+            if low >= 0 and high < self.range(rhs)[0]:  # the rest is always less
                 rest = ()
-            found = self._quotients[left, right] = whole, rest
+            found = self._quotients[lhs, rhs] = whole, rest
         return found
 
     def _range(self, expr: Expr) -> Bounds:
@@ -256,31 +256,31 @@ def _sorted(terms: Mapping[Monomial, int]) -> Expr:
 
 
 @lru_cache(maxsize=1 << 12)
-def _plus(left: Expr, right: Expr, factor: int = 1) -> Expr:
-    terms = dict(left)
-    for monomial, times in right:
+def _plus(lhs: Expr, rhs: Expr, factor: int = 1) -> Expr:
+    terms = dict(lhs)
+    for monomial, times in rhs:
         terms[monomial] = terms.get(monomial, 0) + factor * times
     return _sorted(terms)
 
 
 @lru_cache(maxsize=1 << 12)
-def _times(left: Expr, right: Expr) -> Expr:
+def _times(lhs: Expr, rhs: Expr) -> Expr:
     terms: dict[Monomial, int] = {}
-    for some, a in left:
-        for others, b in right:
+    for some, a in lhs:
+        for others, b in rhs:
             monomial = tuple(sorted(some + others, key=repr))
             terms[monomial] = terms.get(monomial, 0) + a * b
     return _sorted(terms)
 
 
-def _divided(left: Expr, right: Expr) -> tuple[Expr, Expr]:
-    """Return the exact quotient of the terms of `left` that `right` divides, and the rest."""
-    if len(right) != 1:
-        return ((((), 1),), ()) if left == right else ((), left)
-    ((divisor, by),) = right
+def _divided(lhs: Expr, rhs: Expr) -> tuple[Expr, Expr]:
+    """Return the exact quotient of the terms of `lhs` that `rhs` divides, and the rest."""
+    if len(rhs) != 1:
+        return ((((), 1),), ()) if lhs == rhs else ((), lhs)
+    ((divisor, by),) = rhs
     whole: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
-    for monomial, factor in left:
+    for monomial, factor in lhs:
         atoms = list(monomial)
         try:
             for atom in divisor:
@@ -318,16 +318,16 @@ class SymInt:
             return expr[0][1]
         return SymInt(self.trace, expr, hint)
 
-    def _other(self, other: object) -> Expr | None:
-        """Return `other` as an expression; None where it is no integer, or of another trace."""
-        if isinstance(other, SymInt):
-            return other.expr if other.trace is self.trace else None
-        if isinstance(other, int):
-            return (((), int(other)),) if other else ()
+    def _as_expr(self, operand: object) -> Expr | None:
+        """Return `operand` as an expression; None where it is no integer, or of another trace."""
+        if isinstance(operand, SymInt):
+            return operand.expr if operand.trace is self.trace else None
+        if isinstance(operand, int):
+            return (((), int(operand)),) if operand else ()
         return None
 
     def __add__(self, other: Any) -> Any:
-        expr = self._other(other)
+        expr = self._as_expr(other)
         if expr is None:
             return NotImplemented if not isinstance(other, float) else float(self) + other
         return self._made(_plus(self.expr, expr), self.hint + hint(other))
@@ -335,7 +335,7 @@ class SymInt:
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        expr = self._other(other)
+        expr = self._as_expr(other)
         if expr is None:
             return NotImplemented if not isinstance(other, float) else float(self) - other
         return self._made(_plus(self.expr, expr, -1), self.hint - hint(other))
@@ -353,7 +353,7 @@ class SymInt:
         return -self if self < 0 else self
 
     def __mul__(self, other: Any) -> Any:
-        expr = self._other(other)
+        expr = self._as_expr(other)
         if expr is None:
             return NotImplemented if not isinstance(other, float) else float(self) * other
         return self._made(_times(self.expr, expr), self.hint * hint(other))
@@ -361,25 +361,25 @@ class SymInt:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
-        expr = self._other(other)
+        expr = self._as_expr(other)
         return NotImplemented if expr is None else self._quotient(self.expr, expr, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        expr = self._other(other)
+        expr = self._as_expr(other)
         return NotImplemented if expr is None else self._quotient(expr, self.expr, self, other)
 
-    def _quotient(self, left: Expr, right: Expr, by: Any, of: Any = None) -> Any:
-        a, b = hint(self if of is None else of), hint(by)
+    def _quotient(self, lhs: Expr, rhs: Expr, by: Any, dividend: Any = None) -> Any:
+        a, b = hint(self if dividend is None else dividend), hint(by)
         if not b:
             raise ZeroDivisionError("integer division by a size of zero")
         if b < 0:
-            return int(self if of is None else of) // int(by)
-        if self.trace.range(right)[0] <= 0:  # a guard: it is not 0 here
-            self._is("<", _plus((), right, -1), -b)
-        whole, rest = self.trace.quotient(left, right)
+            return int(self if dividend is None else dividend) // int(by)
+        if self.trace.range(rhs)[0] <= 0:  # a guard: it is not 0 here
+            self._is("<", _plus((), rhs, -1), -b)
+        whole, rest = self.trace.quotient(lhs, rhs)
         if not rest:
             return self._made(whole, a // b)
-        atom: Atom = (rest, right)
+        atom: Atom = (rest, rhs)
         return self._made(_plus(whole, (((atom,), 1),)), a // b)
 
     def __mod__(self, other: Any) -> Any:
@@ -427,15 +427,15 @@ class SymInt:
         """Return True where `difference` is in `relation` to 0, by a new guard unless certain."""
         return self.trace.decide(difference, relation, at_hint)
 
-    def _compared(self, other: Any, relation: str, factor: int) -> Any:
+    def _compared(self, operand: Any, relation: str, factor: int) -> Any:
         """Return True where `factor` times (self - other) is in `relation` to 0."""
-        if isinstance(other, float):
-            return ORDER[relation](factor * (int(self) - other))
-        expr = self._other(other)
+        if isinstance(operand, float):
+            return ORDER[relation](factor * (int(self) - operand))
+        expr = self._as_expr(operand)
         if expr is None:
             return NotImplemented
         difference = _plus((), _plus(self.expr, expr, -1), factor)
-        return self._is(relation, difference, factor * (self.hint - hint(other)))
+        return self._is(relation, difference, factor * (self.hint - hint(operand)))
 
     def __lt__(self, other: Any) -> Any:
         return self._compared(other, "<", 1)
@@ -513,20 +513,20 @@ def parts_of(size: Any, most: int) -> list[tuple[int, int]]:
     return list(pairwise([size * i // count for i in range(count + 1)]))
 
 
-def same(left: object, right: object) -> bool:
+def same(lhs: object, rhs: object) -> bool:
     """Return True where two sizes, or tuples of sizes, are equal whatever the symbols' sizes are.
 
     No guard is made: it is for those who may also treat equal sizes as different ones.
     """
-    if type(left) is int and type(right) is int:
-        return left == right
-    if isinstance(left, (tuple, list)) and isinstance(right, (tuple, list)):
-        return len(left) == len(right) and (left is right or all(map(same, left, right)))
-    if not is_integer(left) or not is_integer(right):
-        return left == right
-    if isinstance(left, SymInt) and isinstance(right, SymInt) and left.trace is not right.trace:
+    if type(lhs) is int and type(rhs) is int:
+        return lhs == rhs
+    if isinstance(lhs, (tuple, list)) and isinstance(rhs, (tuple, list)):
+        return len(lhs) == len(rhs) and (lhs is rhs or all(map(same, lhs, rhs)))
+    if not is_integer(lhs) or not is_integer(rhs):
+        return lhs == rhs
+    if isinstance(lhs, SymInt) and isinstance(rhs, SymInt) and lhs.trace is not rhs.trace:
         return False
-    difference: Any = left - right
+    difference: Any = lhs - rhs
     if isinstance(difference, SymInt):
         return difference.trace.first_range(difference.expr) == (0, 0)
     return bool(difference == 0)
@@ -616,7 +616,7 @@ class SymFloat(float):
     size: SymInt
 
     @classmethod
-    def of(cls, size: Any) -> float:
+    def create(cls, size: Any) -> float:
         """Return `size` as a float; a SymFloat where it is a SymInt."""
         if not isinstance(size, SymInt):
             return float(size)
@@ -640,7 +640,7 @@ class Substitution:
         self._done: dict[int, tuple[Any, Any]] = {}
 
     @classmethod
-    def of(cls, sizes: Mapping[str, int]) -> Substitution:
+    def by_sizes(cls, sizes: Mapping[str, int]) -> Substitution:
         """Return the substitution by the sizes of all symbols."""
         return cls(lambda one: evaluate(one.expr, sizes))
 

@@ -76,7 +76,7 @@ class TensorInfo:
             )
 
     @classmethod
-    def of(cls, name: str, type: TensorType, free: bool = False) -> TensorInfo:
+    def from_type(cls, name: str, type: TensorType, free: bool = False) -> TensorInfo:
         """Return the description of a tensor from its name and graph type."""
         names = {dtype: called for called, dtype in {**TYPES, **OTHERS}.items()}
         return cls(name, type.dims, type.holds or names[type.dtype], free)
@@ -173,13 +173,13 @@ def show(shape: Sequence[int | str]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def check_names(model: str, inputs: Sequence[TensorInfo], given: Mapping[str, object]) -> None:
-    """Raise ShapeError where one of the `inputs` of `model` is missing in `given`, or unknown."""
+def check_names(model: str, inputs: Sequence[TensorInfo], feeds: Mapping[str, object]) -> None:
+    """Raise ShapeError where one of the `inputs` of `model` is missing in `feeds`, or unknown."""
     known = [info.name for info in inputs]
-    for name in (*known, *given):
-        if name not in given or name not in known:
-            fault = "unknown" if name in given else "missing"
-            came = f", got {', '.join(map(shown, given))}" if given else ""
+    for name in (*known, *feeds):
+        if name not in feeds or name not in known:
+            fault = "unknown" if name in feeds else "missing"
+            came = f", got {', '.join(map(shown, feeds))}" if feeds else ""
             names = ", ".join(map(repr, known))
             raise ShapeError(f"{fault} input {name!r}: {model} takes {names}{came}")
 

@@ -73,7 +73,7 @@ def small_problems(op: str, count: int, seed: int = 0) -> Iterator[OpSpec]:
         }
         try:
             spec = OpSpec.create(own, shapes, {}, *rest)
-            spec.resized(spec.own)
+            spec.resized(spec.op_shapes)
         except (GlnnError, ValueError, IndexError, ZeroDivisionError):
             continue  # attributes that go with other sizes
         if spec not in known and 0 not in spec.output:

@@ -121,7 +121,7 @@ class GlBackend(Programs):
 
     def measures(self, choice: Choice, spec: OpSpec) -> tuple[int, ...]:
         assert isinstance(choice, Kernel)
-        depth = spec.op.depth(spec.own)
+        depth = spec.op.depth(spec.op_shapes)
         return () if self.trusts_kernels else (*self.launch_size(choice, spec), depth)
 
     @property

@@ -49,18 +49,20 @@ class Programs(Backend):
         defines: Mapping[str, int],
         fetched: Mapping[str, TextureOperand],
         bound: Bound,
-        own: bool = False,
+        fixed_uniforms: bool = False,
     ) -> Program:
         """Return the program of `kernel` with the macros `defines`, compiled on first use.
 
-        bound: the bindings of the epilogue's operands. Specs share a program; each set of
-        uniforms has its own where a device confuses their values, or where `own` is True and
+        bound: the bindings of the epilogue's operands. Specs share a program; each set of uniforms
+        has its own where a device confuses their values, or where `fixed_uniforms` is True and
         compiling is cheap.
         """
         programs: dict[tuple[object, ...], Program] = self.device.programs
         offers, parts = self.device.capabilities, defines.get("IN_PARTS", 0)
-        own = own and architecture(offers) in APART and len(programs) < MOST_APART
-        apart = own or self.confuses_values()
+        fixed_uniforms = (
+            fixed_uniforms and architecture(offers) in APART and len(programs) < MOST_APART
+        )
+        apart = fixed_uniforms or self.confuses_values()
         values = sorted(spec.uniforms(kernel).items()) if apart else ()
         asked = program_key(kernel, spec, offers), parts, str(bound), *values
         text = self._texts.get(asked)

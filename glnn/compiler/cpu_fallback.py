@@ -147,7 +147,7 @@ def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
     for i in free:
         spec = entries[i].spec
         lost = host_seconds(spec) - rates.seconds(
-            spec.op, {name: spec.types[name] for name in spec.own}
+            spec.op, {name: spec.types[name] for name in spec.op_shapes}
         )
         cut.add(i, DEVICE, max(lost, 0.0))
     for name, memory in memories.items():

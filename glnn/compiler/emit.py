@@ -417,7 +417,7 @@ class _Emitter:
         make = Preparation(hinted.op, given, hinted.results[0], hinted.epilogue)
         types = make.types
         if not make.any_sizes:
-            operand_types = {name: widened(spec.types[name]) for name in spec.own}
+            operand_types = {name: widened(spec.types[name]) for name in spec.op_shapes}
             types = tuple(spec.op.positional(operand_types))
         shapes: list[Shape | None] = []
         for name in order:

@@ -109,7 +109,7 @@ def prologue_pays(case: Case) -> bool:
             return False
     flops, x = spec.prologue.expr.flops, prod(spec.shape("x"))
     alone = of.launch + 8 * x / of.bytes + flops * x / of.others
-    op, shapes, sizes = inner.spec.op, inner.spec.own, inner.spec.sizes(inner.kernel)
+    op, shapes, sizes = inner.spec.op, inner.spec.op_shapes, inner.spec.sizes(inner.kernel)
     rows, _ = op.product(shapes) or (1, 1)
     reads = rows * op.depth(shapes) * sizes.get("groups", 1)
     parameters = inner.kernel.defaults
@@ -129,7 +129,7 @@ def _multiplied(case: Case) -> Case:
 def _without_prologue(spec: OpSpec) -> OpSpec:
     """The same of an x that nothing is done to."""
     assert isinstance(spec.op, Conv2d | Matmul)
-    beside = spec.op.beside
+    beside = spec.op.prologue_operands
     types = {name: one for name, one in spec.operands if name not in beside}
     layouts = {name: lies for name, lies in spec.given if name not in beside}
     return OpSpec.create(replace(spec.op, prologue=None), types, layouts, spec.epilogue)

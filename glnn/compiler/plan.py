@@ -415,7 +415,7 @@ class Seen:
 
     def _right(self, sizes: tuple[int, ...]) -> bool:
         names = [one.name for one in self._executable.symbols]
-        change = Substitution.of(dict(zip(names, sizes, strict=True)))
+        change = Substitution.by_sizes(dict(zip(names, sizes, strict=True)))
         return all(one.right(change) for one in self._schedules)
 
     @property

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.array_functions import FUNCTIONS, halved
+from glnn.array_functions import FUNCTIONS, round_to_float16
 from glnn.backends import Backend
 from glnn.backends.gl import GlBackend
 from glnn.errors import UnsupportedOpError
@@ -224,7 +224,7 @@ class Weight:
             return array
         if self.type.dtype is not DType.float16:
             return np.asarray(array, self.type.dtype.numpy)
-        return halved(array, self.name)
+        return round_to_float16(array, self.name)
 
     @property
     def name(self) -> str:
@@ -468,7 +468,7 @@ class ArrayWriter:
         if self._dtype(place).kind == "f":
             floats = weight.type.dtype if weight.type.dtype.kind == "float" else DType.float32
             if floats is DType.float16:
-                place = self._call("halved", (place,), (weight.name,), floats.numpy)
+                place = self._call("round_to_float16", (place,), (weight.name,), floats.numpy)
             place = self._cast(place, floats.numpy)
         self._results[name] = self._cast(place, dtype.numpy)
         self._nbytes += WIDE.itemsize * prod(shape)

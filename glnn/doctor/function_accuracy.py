@@ -168,9 +168,9 @@ def _of_bools(name: str) -> FunctionCheck:
     return FunctionCheck(name, DType.bool, given.view(np.float32), (expected,))
 
 
-def _evaluate(name: str, given: Array, dtype: DType) -> Array:
-    """Return the function's values by NumPy for the rows of `given`, integers (n, 4)."""
-    return _call(name).evaluate(*given.T[: FUNCTIONS[name].arity].astype(dtype.numpy))
+def _evaluate(name: str, argument: Array, dtype: DType) -> Array:
+    """Return the function's values by NumPy for the rows of `argument`, integers (n, 4)."""
+    return _call(name).evaluate(*argument.T[: FUNCTIONS[name].arity].astype(dtype.numpy))
 
 
 GROUP = 64  # invocations

@@ -531,7 +531,7 @@ def _with_epilogue(spec: OpSpec, epilogue: Epilogue) -> OpSpec | None:
 
 def _in_every_layout(kernel: Kernel, spec: OpSpec) -> Iterator[OpSpec]:
     """Yield `spec` with each computed operand in every layout that `kernel` takes it in."""
-    for name in spec.own:
+    for name in spec.op_shapes:
         texts = kernel.layouts.get(name, ())
         for text in texts if len(texts) > 1 and name not in spec.op.parameters else ():
             yield spec.with_layouts({**spec.layouts, name: text})
@@ -706,5 +706,5 @@ def numbers(spec: OpSpec) -> dict[str, Array]:
             array: Array = generator.standard_normal(one.shape).astype(one.dtype.numpy)
         else:
             array = generator.integers(0, 2, one.shape).astype(one.dtype.numpy)
-        found[name] = spec.op.trial(name, array, spec.own)
+        found[name] = spec.op.trial(name, array, spec.op_shapes)
     return found

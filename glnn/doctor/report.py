@@ -32,7 +32,7 @@ from glnn.doctor.speed import (
 )
 from glnn.gl import Device
 from glnn.process import processors
-from glnn.settings import noted
+from glnn.settings import describe_environment
 from glnn.trace_spans import duration
 from glnn.version import VERSION
 
@@ -145,7 +145,7 @@ def describe_machine(device: Device) -> Machine:
         blas=_blas(),
         moderngl=_version("moderngl"),
         cards=tuple(_cards()),
-        environment=noted(),
+        environment=describe_environment(),
         vendor=offers.vendor,
         renderer=offers.renderer,
         version=offers.version_text,

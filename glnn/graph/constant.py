@@ -98,41 +98,41 @@ def _reads(part: ConstantExpression) -> tuple[ConstantExpression, ...]:
 
 
 def constant(
-    graph: Graph, value: Value, known: dict[Value, ConstantExpression]
+    graph: Graph, value: Value, expressions: dict[Value, ConstantExpression]
 ) -> ConstantExpression:
-    """Return the constant expression of `value`, which no run changes. known: expressions found
-    before; new ones are added to it.
+    """Return the constant expression of `value`, which no run changes. expressions: expressions
+    found before; new ones are added to it.
     """
     stack = [value]
     while stack:
         one = stack[-1]
         node = graph.producers.get(one)
-        if node is not None and (waiting := [v for v in node.reads if v not in known]):
+        if node is not None and (waiting := [v for v in node.reads if v not in expressions]):
             stack += waiting
             continue
         stack.pop()
-        if one in known:
+        if one in expressions:
             continue
         if node is None:
-            known[one] = Leaf(one)
+            expressions[one] = Leaf(one)
             continue
-        known[one] = OperatorResult(
+        expressions[one] = OperatorResult(
             node.operator,
-            tuple(None if v is None else known[v] for v in node.inputs),
+            tuple(None if v is None else expressions[v] for v in node.inputs),
             node.epilogue,
-            tuple(known[v] for v in node.extras),
+            tuple(expressions[v] for v in node.extras),
             node.outputs.index(one),
             node.name,
             tuple(output.type for output in node.outputs),
         )
-    return known[value]
+    return expressions[value]
 
 
-def leaves(of: ConstantExpression) -> tuple[Leaf, ...]:
+def leaves(expression: ConstantExpression) -> tuple[Leaf, ...]:
     """The constants and variables that it is made of."""
-    if isinstance(of, Leaf):
-        return (of,)
-    return tuple(part for part, _ in of.parts if isinstance(part, Leaf))
+    if isinstance(expression, Leaf):
+        return (expression,)
+    return tuple(part for part, _ in expression.parts if isinstance(part, Leaf))
 
 
 def constant_value(graph: Graph, value: Value) -> Array | None:
@@ -144,25 +144,25 @@ def constant_value(graph: Graph, value: Value) -> Array | None:
     return None if variable else evaluated(found)
 
 
-def depends_on_sizes(of: ConstantExpression) -> bool:
+def depends_on_sizes(expression: ConstantExpression) -> bool:
     """Return True where a part of it is another one for other sizes."""
     change = Substitution(hint)
-    parts = of.parts if isinstance(of, OperatorResult) else ((of, ()),)
+    parts = expression.parts if isinstance(expression, OperatorResult) else ((expression, ()),)
     return any(change(own) is not own for own in (without_operands(part) for part, _ in parts))
 
 
-def evaluated(of: ConstantExpression, dtype: DType = DType.float32) -> Array:
+def evaluated(expression: ConstantExpression, dtype: DType = DType.float32) -> Array:
     """Return the array of a constant: floats are computed in 64 bits and rounded once, to `dtype`
     if it is of floats.
 
     Raises LimitError, before a part is computed, where the host has too little memory for it.
     """
-    if isinstance(of, Leaf):
-        return of.read()
+    if isinstance(expression, Leaf):
+        return expression.read()
     arrays: dict[int, Array] = {}
     narrow: set[int] = set()  # places of float32 that was only moved, which 64 bits would be but
-    last = {place: i for i, (_, at) in enumerate(of.parts) for place in at}  # more work for
-    for i, (part, at) in enumerate(of.parts):
+    last = {place: i for i, (_, at) in enumerate(expression.parts) for place in at}  # more work for
+    for i, (part, at) in enumerate(expression.parts):
         if isinstance(part, Leaf):
             array = part.read()
             if array.dtype == np.float32:
@@ -180,8 +180,8 @@ def evaluated(of: ConstantExpression, dtype: DType = DType.float32) -> Array:
         arrays[i] = array
         for place in {place for place in at if last[place] == i}:
             del arrays[place]
-    found = arrays[len(of.parts) - 1]
-    return found if len(of.parts) - 1 in narrow else _round_to(found, dtype)
+    found = arrays[len(expression.parts) - 1]
+    return found if len(expression.parts) - 1 in narrow else _round_to(found, dtype)
 
 
 def _move_arrays(part: OperatorResult, operands: Sequence[Array]) -> Array:

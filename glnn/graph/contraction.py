@@ -100,15 +100,17 @@ class ContractionWithPrologue(Contraction):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        return (*super().operands, *self.beside)
+        return (*super().operands, *self.prologue_operands)
 
     @property
-    def beside(self) -> tuple[str, ...]:
+    def prologue_operands(self) -> tuple[str, ...]:
         """The names of the prologue's operands."""
         return () if self.prologue is None else self.prologue.names
 
     def check_operands(self, shapes: Mapping[str, object]) -> None:
-        super().check_operands({n: one for n, one in shapes.items() if n not in self.beside})
+        super().check_operands(
+            {n: one for n, one in shapes.items() if n not in self.prologue_operands}
+        )
 
     def check_prologue(self, shapes: Shapes) -> None:
         """Raise ShapeError unless the prologue's operands fit x."""
@@ -120,7 +122,7 @@ class ContractionWithPrologue(Contraction):
         x = operands["x"]
         if self.prologue is None:
             return x
-        return self.prologue.evaluate(x, *(operands[name] for name in self.beside))
+        return self.prologue.evaluate(x, *(operands[name] for name in self.prologue_operands))
 
     def prologue_flops(self, shapes: Shapes) -> int:
         """The operations of the prologue, done once for each number of x."""
@@ -142,7 +144,7 @@ class ContractionWithPrologue(Contraction):
         """Return the layouts of the prologue's operands; operands with numbers for each image lie
         in `by_image`.
         """
-        return {n: by_image if n in self.by_image() else "R" for n in self.beside}
+        return {n: by_image if n in self.by_image() else "R" for n in self.prologue_operands}
 
 
 def prologue_of(op: Operator) -> Prologue | None:

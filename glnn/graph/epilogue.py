@@ -50,13 +50,13 @@ class Epilogue:
         """Extent of each further operand relative to the result, by its name."""
         return dict(zip(self.names, self.extents, strict=True))
 
-    def then(self, other: Epilogue) -> Epilogue:
-        """Return the epilogue that applies this one and then `other`; the operands of `other` come
-        last.
+    def then(self, following: Epilogue) -> Epilogue:
+        """Return the epilogue that applies this one and then `following`; the operands of
+        `following` come last.
         """
         first = len(self.extents)
-        rest = (Arg(first + i) for i in range(1, len(other.extents) + 1))
-        return Epilogue(other.expr(self.expr, *rest), (*self.extents, *other.extents))
+        rest = (Arg(first + i) for i in range(1, len(following.extents) + 1))
+        return Epilogue(following.expr(self.expr, *rest), (*self.extents, *following.extents))
 
     def shapes(self, result: Shape) -> dict[str, Shape]:
         """The shape of each operand, by its name, beside a result of that shape."""

@@ -303,7 +303,7 @@ class PackedProgram:
         done: set[int] = set()
         work: list[BoundCall] = []
 
-        def found(operand: Operand, dtype: np.dtype[Any] | None) -> Any:
+        def fetch(operand: Operand, dtype: np.dtype[Any] | None) -> Any:
             if isinstance(operand, _Place):
                 return rooms[operand.bank][operand.start : operand.stop]
             return operand if dtype is None else np.asarray(operand, dtype)
@@ -318,11 +318,11 @@ class PackedProgram:
             rooms.append(room)
             first = one.row.condition
             dtype = self._dtype(one) if one.plain else None
-            given = [found(o, dtype if i >= first else None) for i, o in enumerate(one.operands)]
+            given = [fetch(o, dtype if i >= first else None) for i, o in enumerate(one.operands)]
             work.append(_bind_call(one, given, room))
         for i, place in enumerate(self.results):
             if i not in done:
-                work.append(_bind_copy(out[i : i + 1], found(place, out.dtype)))
+                work.append(_bind_copy(out[i : i + 1], fetch(place, out.dtype)))
         return work
 
     def _dtype(self, one: _Instruction) -> np.dtype[Any]:
@@ -386,10 +386,10 @@ class _Packing:
     def _numbers(self, expr: Expr) -> int:
         """Number all parts of `expr`, equal ones of other expressions alike; return its own."""
 
-        def visit(part: Expr, given: tuple[int, ...]) -> int:
+        def visit(part: Expr, places: tuple[int, ...]) -> int:
             key = part.value if isinstance(part, Scalar | Constant) else part._identity
             number = self._numbered.setdefault(
-                (type(part).__name__, repr(key), given), len(self._numbered)
+                (type(part).__name__, repr(key), places), len(self._numbered)
             )
             if number in self._types:
                 return number
@@ -400,9 +400,9 @@ class _Packing:
                 self._places[number] = self._types[number] = part.value
             else:
                 assert isinstance(part, Call)
-                self._types[number] = part.row.evaluate(*(self._types[n] for n in given))
+                self._types[number] = part.row.evaluate(*(self._types[n] for n in places))
                 if isinstance(self._types[number], np.ndarray):
-                    self._calls[number] = part.row, given
+                    self._calls[number] = part.row, places
                 else:  # of numbers alone
                     self._places[number] = self._types[number]
             return number
@@ -435,12 +435,12 @@ class _Packing:
         return runs
 
     def _follows(
-        self, one: tuple[Function, tuple[int, ...]], other: tuple[Function, tuple[int, ...]]
+        self, first: tuple[Function, tuple[int, ...]], second: tuple[Function, tuple[int, ...]]
     ) -> bool:
-        """Return True where each operand of `other` lies behind that of `one`, or is its number."""
-        if one[0] is not other[0]:
+        """Return True where each operand of `second` lies behind that of `first`, or is it."""
+        if first[0] is not second[0]:
             return False
-        for before, after in zip(one[1], other[1], strict=True):
+        for before, after in zip(first[1], second[1], strict=True):
             here, there = self._places[before], self._places[after]
             if isinstance(here, _Place) and isinstance(there, _Place):
                 if (here.bank, here.stop) != (there.bank, there.start):

@@ -120,7 +120,7 @@ def host_seconds(spec: OpSpec) -> float:
 
 def seconds_whole(spec: OpSpec, pace: Pace) -> float:
     """Return the predicted seconds of a kernel that computes `spec` without stages."""
-    return pace.seconds(spec.op, {name: spec.types[name] for name in spec.own})
+    return pace.seconds(spec.op, {name: spec.types[name] for name in spec.op_shapes})
 
 
 def seconds(spec: OpSpec, kernel: Kernel, pace: Pace) -> float:

@@ -218,9 +218,9 @@ class Kernel:
         """Return True for a kernel of the documents' folder, which runs only if named."""
         return self.declaration.parents[1].name == DOCUMENTS
 
-    def shares_declaration(self, other: Kernel) -> bool:
-        """Return True where `other`, of another op perhaps, comes from the same declaration."""
-        return (self.declaration, self.name) == (other.declaration, other.name)
+    def shares_declaration(self, kernel: Kernel) -> bool:
+        """Return True where `kernel`, of another op perhaps, comes from the same declaration."""
+        return (self.declaration, self.name) == (kernel.declaration, kernel.name)
 
     @property
     def defaults(self) -> dict[str, int]:

@@ -161,7 +161,7 @@ class OpSpec:
 
     def resized(self, shapes: Shapes) -> OpSpec:
         """Return this spec with operands of other shapes; the epilogue's operands follow."""
-        types = {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
+        types = {n: TensorType(shapes[n], self.types[n].dtype) for n in self.op_shapes}
         (out, *_) = results_of(self.op, types)
         if self.epilogue:
             extra = self.epilogue.shapes(out.shape).items()
@@ -172,11 +172,14 @@ class OpSpec:
 
     def of_samples(self, count: int) -> OpSpec:
         """Return this spec with `count` samples along the batch dimension."""
-        some = {name: (count, *self.shapes[name][1:]) for name in self.op.sample_operands(self.own)}
+        some = {
+            name: (count, *self.shapes[name][1:])
+            for name in self.op.sample_operands(self.op_shapes)
+        }
         return self.resized({**self.shapes, **some})
 
     @cached_property
-    def own(self) -> Shapes:
+    def op_shapes(self) -> Shapes:
         """The shapes of the operator's operands."""
         return {name: shape for name, shape in self.shapes.items() if name not in self.extents}
 
@@ -193,7 +196,7 @@ class OpSpec:
     @property
     def along(self) -> tuple[str, ...]:
         """The operands that share the result's first dimension: the spec can be cut along it."""
-        own = self.op.sample_operands(self.own)
+        own = self.op.sample_operands(self.op_shapes)
         full = (name for name, extent in self.extents.items() if extent == "full")
         return (*own, *full) if own else ()
 
@@ -249,8 +252,10 @@ class OpSpec:
         """
         made = None if kernel is None else self.generated(kernel)
         found = {
-            **{name.upper(): value for name, value in self.op.derived_sizes(self.own).items()},
-            **self.op.defines(self.own),
+            **{
+                name.upper(): value for name, value in self.op.derived_sizes(self.op_shapes).items()
+            },
+            **self.op.defines(self.op_shapes),
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
             **{f"{name.upper()}_HALF": 1 for name in self.fp16_operands},
             **{f"{name.upper()}_BYTES": 1 for name in self.int8_operands},
@@ -277,7 +282,7 @@ class OpSpec:
     @cached_property
     def op_sizes(self) -> dict[str, int]:
         """The op's sizes and the values derived from them."""
-        return {**self.op.sizes(self.own), **self.op.derived_sizes(self.own)}
+        return {**self.op.sizes(self.op_shapes), **self.op.derived_sizes(self.op_shapes)}
 
     def generated(self, kernel: Kernel) -> Generated | None:
         """Return the code and uniforms generated for this spec; None for a handwritten shader.
@@ -336,7 +341,7 @@ class OpSpec:
     def lies(self) -> OperandLayouts:
         """The operands' layouts, and the matching of them with the layouts that kernels accept."""
         shapes = {name: one.shape for name, one in self.types.items()}
-        return OperandLayouts(self.op, self.own, shapes, self.layouts, self.extents)
+        return OperandLayouts(self.op, self.op_shapes, shapes, self.layouts, self.extents)
 
     @property
     def first_layout(self) -> str:
@@ -362,7 +367,7 @@ class OpSpec:
     def lowered(self, kernel: Kernel) -> Decomposition:
         """Return the stages of other ops by which `kernel` computes this."""
         key, made = ("lowered", kernel), DECOMPOSITIONS[kernel.stages]
-        found: Decomposition = self.memo.get(key) or made(self.op, self.own, kernel.defaults)
+        found: Decomposition = self.memo.get(key) or made(self.op, self.op_shapes, kernel.defaults)
         self.memo[key] = found
         return found
 

@@ -38,7 +38,7 @@ Called = tuple[str, str]
 def called(spec: OpSpec) -> frozenset[Called]:
     """Return the scalar functions that a GLSL program for `spec` calls."""
     if "called" not in spec.memo:
-        own = (_of(expr, types) for expr, types in _expressions(spec))
+        own = (_functions_in(expr, types) for expr, types in _expressions(spec))
         spec.memo["called"] = frozenset().union(*own)
     found: frozenset[Called] = spec.memo["called"]
     return found
@@ -46,7 +46,7 @@ def called(spec: OpSpec) -> frozenset[Called]:
 
 def _expressions(spec: OpSpec) -> Iterator[tuple[Expr, list[DType]]]:
     """Yield each expression in `spec` with the types of its arguments."""
-    op, given = spec.op, [widened(spec.types[name]).dtype for name in spec.own]
+    op, given = spec.op, [widened(spec.types[name]).dtype for name in spec.op_shapes]
     if isinstance(op, Pointwise):
         yield op.expr, given
     if isinstance(op, Reduce):
@@ -66,7 +66,7 @@ def _expressions(spec: OpSpec) -> Iterator[tuple[Expr, list[DType]]]:
         yield spec.epilogue.expr, [widened(spec.results[0]).dtype, *beside]
 
 
-def _of(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:
+def _functions_in(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:
     """Return the functions in `expr`, including those that others are composed of (on floats)."""
     try:
         types = iter(types_on_gpu(expr, dtypes))
@@ -74,9 +74,9 @@ def _of(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:
         return set()
     found = set[Called]()
 
-    def kind(part: Expr, given: tuple[str, ...]) -> str:
+    def kind(part: Expr, operands: tuple[str, ...]) -> str:
         if isinstance(part, Call):
-            found.add((part.function, given[-1]))
+            found.add((part.function, operands[-1]))
         return next(types).kind
 
     expr.expanded.fold(kind)
@@ -135,21 +135,21 @@ class Verdict:
         others = tuple(seen for seen in self.right if not within(seen, launch))
         return replace(self, right=(*others, launch))
 
-    def beside(self, other: Verdict) -> Verdict:
-        """Merge with `other`, a verdict on the same program: the worse of the two holds."""
-        if self.wrong is not None or other.wrong is not None:
-            return self if self.wrong is not None else other
-        parts = [part for part in (self.part, other.part) if part is not None]
+    def merge(self, verdict: Verdict) -> Verdict:
+        """Merge with `verdict`, a verdict on the same program: the worse of the two holds."""
+        if self.wrong is not None or verdict.wrong is not None:
+            return self if self.wrong is not None else verdict
+        parts = [part for part in (self.part, verdict.part) if part is not None]
         found = replace(self, part=min(parts, default=None))
-        for launch in other.right:
+        for launch in verdict.right:
             found = found if found.covers(launch) else found.and_right(launch)
         return found
 
 
-def within(launch: Launched, other: Launched) -> bool:
-    """Return True where `other` is as large along every axis and cut short wherever `launch` is."""
+def within(launch: Launched, larger: Launched) -> bool:
+    """Return True where `larger` is as large along every axis and cut short where `launch` is."""
     *counts, cut = launch
-    *most, other_cut = other
+    *most, other_cut = larger
     return all(n <= m for n, m in zip(counts, most, strict=True)) and not cut & ~other_cut
 
 
@@ -210,31 +210,31 @@ class Verdicts:
         """Return the verdict that holds for every program of `kernel`."""
         return self.found.get(kernel_key(kernel), Verdict()) if self.found else Verdict()
 
-    def keep(self, found: Mapping[str, Verdict]) -> None:
-        """Add the verdicts `found`, and write the file where that is possible."""
-        self.take(found)
+    def keep(self, verdicts: Mapping[str, Verdict]) -> None:
+        """Add the verdicts `verdicts`, and write the file where that is possible."""
+        self.take(verdicts)
         with suppress(OSError), self.file.locked():  # what is not kept is found again
             others = self.file.reread(_verdict)  # another process may have kept some
-            both = {key: one.beside(others[key]) for key, one in found.items() if key in others}
+            both = {key: one.merge(others[key]) for key, one in verdicts.items() if key in others}
             kept = {**others, **self.found, **both}
             self.file.write({key: asdict(verdict) for key, verdict in kept.items()})
 
-    def take(self, found: Mapping[str, Verdict]) -> None:
-        """Add the verdicts `found` in memory, without writing the file."""
-        self.found |= found
-        self.revision += any(verdict.wrong is not None for verdict in found.values())
+    def take(self, verdicts: Mapping[str, Verdict]) -> None:
+        """Add the verdicts `verdicts` in memory, without writing the file."""
+        self.found |= verdicts
+        self.revision += any(verdict.wrong is not None for verdict in verdicts.values())
 
-    def renew(self, found: Mapping[str, Verdict], dropped: Callable[[str], bool]) -> None:
-        """Replace the verdicts whose key is `dropped` by the verdicts `found`.
+    def renew(self, verdicts: Mapping[str, Verdict], dropped: Callable[[str], bool]) -> None:
+        """Replace the verdicts whose key is `dropped` by the verdicts `verdicts`.
 
-        A kept verdict of wrong, or of right in parts only, still holds: `found` may be of other
+        A kept verdict of wrong, or of right in parts only, still holds: `verdicts` may be of other
         sizes. Raises OSError where the file cannot be written; the former file stays then.
         """
         with self.file.locked():
             kept = {**self.file.reread(_verdict), **self.found}
             stay = {key: kept[key] for key in kept if not dropped(key)}
-            both = {key: one.beside(stay[key]) for key, one in found.items() if key in stay}
-            self.found = {**stay, **found, **both}
+            both = {key: one.merge(stay[key]) for key, one in verdicts.items() if key in stay}
+            self.found = {**stay, **verdicts, **both}
             self.revision += 1
             self.file.write({key: asdict(verdict) for key, verdict in self.found.items()})
 
@@ -295,7 +295,10 @@ def _program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
     made = spec.generated(kernel)
     known = {**kernel.defaults, **spec.defines(kernel), **samplers}
     if made is None:  # what a shader does not read makes no other program
-        own = {*spec.op.defines(spec.own), *map(str.upper, spec.op.derived_sizes(spec.own))}
+        own = {
+            *spec.op.defines(spec.op_shapes),
+            *map(str.upper, spec.op.derived_sizes(spec.op_shapes)),
+        }
         known = {name: known[name] for name in known if name not in own or reads(kernel, name)}
     if kernel.epilogue:
         known["epilogue"] = reads_as(spec.epilogue)

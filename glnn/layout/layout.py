@@ -92,11 +92,11 @@ class Layout(ABC):
         """Return the simplest layout in which an array of `shape` is the same memory."""
         return self
 
-    def seen_as(self, other: Layout, shape: tuple[int, ...]) -> bool:
-        """Return True where an array of `shape` is the same memory in `other`, apart from
+    def seen_as(self, layout: Layout, shape: tuple[int, ...]) -> bool:
+        """Return True where an array of `shape` is the same memory in `layout`, apart from
         padding.
         """
-        return self._rows(shape) == other._rows(shape)
+        return self._rows(shape) == layout._rows(shape)
 
     def _rows(self, shape: tuple[int, ...]) -> Layout:
         """Return the simplest layout in which the numbers of an array of `shape` have the same

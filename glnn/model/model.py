@@ -565,7 +565,7 @@ class Model(ModelBase):
         values |= {value.name: value for value in self.graph.inputs}
         result = {}
         for name in (*(info.name for info in self.inputs), *self._layer_outputs):
-            result[name] = TensorInfo.of(name, values[name].type)
+            result[name] = TensorInfo.from_type(name, values[name].type)
         return result
 
     @property

@@ -251,7 +251,9 @@ class GraphModel(Model):
     def tensors(self) -> Mapping[str, TensorInfo]:
         values = {v.name: v.type for node in self.graph.nodes for v in node.outputs}
         types = {**{i.name: i.tensor_type for i in self.inputs}, **values}
-        return {name: TensorInfo.of(name, t, True) for name, t in {**types, **self.types}.items()}
+        return {
+            name: TensorInfo.from_type(name, t, True) for name, t in {**types, **self.types}.items()
+        }
 
 
 def load(path: Path) -> GraphModel:
@@ -275,7 +277,9 @@ def model_from_proto(proto: Any, where: str) -> GraphModel:
 
 def _imported_model(imported: ImportedModel, where: str) -> GraphModel:
     try:
-        inputs = tuple(TensorInfo.of(name, type, True) for name, type in imported.inputs.items())
+        inputs = tuple(
+            TensorInfo.from_type(name, type, True) for name, type in imported.inputs.items()
+        )
         outputs = imported.outputs
         said = {one.key: one.value for one in imported.source.proto.metadata_props}
         ends = inputs, tuple(outputs)

@@ -165,7 +165,7 @@ class BufferSet:
     def change(self) -> Substitution:
         """Puts the sizes of the last binding in the place of SymInts."""
         names = [one.name for one in self.executable.symbols]
-        return Substitution.of(dict(zip(names, self.sizes, strict=True)))
+        return Substitution.by_sizes(dict(zip(names, self.sizes, strict=True)))
 
     def bind(self, sizes: tuple[int, ...] = ()) -> None:
         """Have it be for these sizes of the symbols, which the guards admit.

@@ -477,7 +477,7 @@ def wrong_again(
     """
     small = sum(map(prod, spec.shapes.values())) + prod(spec.output) <= CONFIRMED
     looks = [spec]
-    if small and spec.op.sample_operands(spec.own):
+    if small and spec.op.sample_operands(spec.op_shapes):
         few = spec.output[0]
         more = spec.of_samples(max(2 * few, min(CONFIRMED // prod(spec.output[1:]), MORE)))
         offers = backend.device.capabilities
@@ -513,10 +513,10 @@ def _specs_to_try(
         """Return True where it does so in a launch at least as large as `launch`."""
         return fits(candidate) and within(launch, backend.launched(kernel, candidate))
 
-    whole, shapes = spec.op.whole_problem(spec.own)
+    whole, shapes = spec.op.whole_problem(spec.op_shapes)
     if whole is not spec.op and enough(one := replace(spec, op=whole).resized(shapes)):
         spec = one
-    op, shapes = spec.op, spec.own
+    op, shapes = spec.op, spec.op_shapes
     depth = op.depth(shapes)
     large = spec.resized(op.of_depth(shapes, min(depth, SHORT)))
     large = large if large is spec or enough(large) else spec

@@ -64,7 +64,7 @@ class ReferenceCase:
         samples differ. seed: seed of the random operands. quick: True to compute in float32.
         """
         few = None if whole else _few(spec, special_values)
-        op, shapes, stacks = spec.op, spec.own, dict[str, int]()
+        op, shapes, stacks = spec.op, spec.op_shapes, dict[str, int]()
         if few is not None:
             op, shapes, stacks = few.op, few.shapes, dict(few.stacks)
         taken = dict(shapes)
@@ -91,7 +91,7 @@ class ReferenceCase:
     ) -> ReferenceCase:
         """Draw operands of these shapes and compute `op`, the spec's or that of few samples."""
         operands = _operands(spec, shapes, special_values, reach, seed)
-        types = {name: TensorType.of(operands[name]) for name in spec.own}
+        types = {name: TensorType.of(operands[name]) for name in spec.op_shapes}
         cost = op.cost_of(types)
         exact = cost.flops <= EXACT
         precise, quick = operands, quick and exact
@@ -110,7 +110,7 @@ class ReferenceCase:
 
         It is not needed where the error relative to the results themselves is small enough.
         """
-        types = {name: TensorType.of(self.operands[name]) for name in self.spec.own}
+        types = {name: TensorType.of(self.operands[name]) for name in self.spec.op_shapes}
         if not (self.op.cost_of(types).flops or self.spec.epilogue):
             return Tolerance(1.0, None)
         expected = measured(self.result)
@@ -196,7 +196,7 @@ def _few(spec: OpSpec, special_values: bool) -> SampleSubset | None:
     special_values: see `ReferenceCase.create`.
     """
     for count in (PERIOD, FEWER):
-        few = spec.op.reduce_samples(spec.own, count)
+        few = spec.op.reduce_samples(spec.op_shapes, count)
         if few is None:
             return None
         full = (name for name, extent in spec.extents.items() if extent == "full")

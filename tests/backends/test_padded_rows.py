@@ -26,7 +26,7 @@ def test_padded_rows_are_taken_as_they_come(backend, rng, asked) -> None:
     epilogue = rest[0] if rest else None
     spec = OpSpec.create(op, shapes, {}, epilogue)
     operands = numbers(rng, spec)
-    given = dict.fromkeys((n for n in spec.own if n not in op.parameters), "R4")
+    given = dict.fromkeys((n for n in spec.op_shapes if n not in op.parameters), "R4")
     spec = spec.with_layouts(given)
     expected, ran = spec.compute(precise(operands)), []
     for kernel in kernels_for(op.name, backend.name):

@@ -68,7 +68,7 @@ def test_parts_of_an_open_launch_are_right_for_every_size(seed) -> None:
     dispatches = list(in_parts([], {"first_group": (0, 0, 0)}, groups, most))
     draws = list(draws_of(*groups[:2], most, 4))
     for size in range(ends[0], ends[1] + 1):
-        at = Substitution.of({"n": size})
+        at = Substitution.by_sizes({"n": size})
         seen = np.zeros(at(groups), int)
         for one in dispatches:
             part = at(one.groups)

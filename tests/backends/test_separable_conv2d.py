@@ -65,7 +65,7 @@ def expected(op: SeparableConv2d, given: dict[str, Array]) -> Array:
     window = op.stride, op.padding, op.dilation
     between = oracle.conv2d(x, depthwise, None, *window, groups=x.shape[1])
     if op.prologue is not None:
-        between = op.prologue.evaluate(between, *(wide[name] for name in op.beside))
+        between = op.prologue.evaluate(between, *(wide[name] for name in op.prologue_operands))
     return oracle.conv2d(between, wide["weight"])
 
 

@@ -20,7 +20,7 @@ from glnn.doctor.speed import measure_speed, median_seconds
 from glnn.errors import DeviceError
 from glnn.gl import Device, SharedMemory
 from glnn.gl.buffer import Buffer
-from glnn.settings import noted
+from glnn.settings import describe_environment
 
 
 @pytest.fixture
@@ -187,7 +187,9 @@ def test_mesas_version(text, version) -> None:
 
 
 def test_the_environment_is_told_without_paths() -> None:
-    told = noted({"GLNN_GPU": "0", "GLNN_EGL": "/home/me/egl.so", "MESA_X": "", "HOME": "/home/me"})
+    told = describe_environment(
+        {"GLNN_GPU": "0", "GLNN_EGL": "/home/me/egl.so", "MESA_X": "", "HOME": "/home/me"}
+    )
     assert told == {"GLNN_GPU": "0", "GLNN_EGL": "(a path)"}
 
 

@@ -188,7 +188,7 @@ def test_uniforms_of_sizes_are_written_by_lists_made_once(
     """A binding compares no sets of uniforms, whatever is between them."""
     w: Any = ShapeEnv().symbol("W", 7, (1, 99))
     for source, target, factor in (("a", "b", w), ("b", "c", 2), ("c", "d", w + 1), ("d", "e", 3)):
-        work.scale(source, target, SymFloat.of(factor), count=4 * w)
+        work.scale(source, target, SymFloat.create(factor), count=4 * w)
     numbers = compiled(work.encoder.sizes.expressions, ["W"])
     commands = work.bound(numbers=numbers((7,)))
     compared: list[Any] = []

@@ -28,7 +28,7 @@ def faults(plan: Plan, draw: random.Random, count: int) -> Iterator[str]:
 def _faults_of(
     backend: Backend, entry: ScheduledOp, kernel: Kernel, sizes: dict[str, int]
 ) -> Iterator[str]:
-    spec, change = entry.spec, Substitution.of(sizes)
+    spec, change = entry.spec, Substitution.by_sizes(sizes)
     there = spec.substituted(change)
     if there.results != change(spec.results):
         yield f"it gives {there.results}, not {change(spec.results)}"

@@ -84,7 +84,7 @@ def test_they_are_what_their_operators_compute(backend, name, monkeypatch) -> No
     assert made.sized.results.keys() == added.keys() and (added or name not in MASKS)
     for size in (9, 11, 30):
         sizes = tuple(size + i for i in range(len(made.symbols)))
-        change = Substitution.of(dict(zip((one.name for one in made.symbols), sizes)))
+        change = Substitution.by_sizes(dict(zip((one.name for one in made.symbols), sizes)))
         found = arrays.changed(made.numbers(sizes))
         for called, weight in added.items():
             expected = Weight(change(weight.constant), change(weight.type)).read()

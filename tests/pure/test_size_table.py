@@ -22,7 +22,7 @@ def test_templates_make_what_substitutions_make() -> None:
     n = _symbol()
     values: list[Any] = [
         *(3, "a", None, DType.int32, (1, (2, 3)), TensorType((4, 5))),
-        *(n, n + 1, n // 3, SymFloat.of(2 * n), (1, (n, "a")), [n, 2], {"a": n, "b": 1}),
+        *(n, n + 1, n // 3, SymFloat.create(2 * n), (1, (n, "a")), [n, 2], {"a": n, "b": 1}),
         *(TensorType((n, 4)), Slice((n,), (n + 1,), (0,), (1,)), Reshape((n, 4)), TensorType),
         (Reshape((2, n)), (("x", TensorType((n, 3), DType.int64)),)),
     ]
@@ -30,7 +30,7 @@ def test_templates_make_what_substitutions_make() -> None:
     made = [Template(one, sizes) for one in values]
     for size in (8, 11, 31):
         numbers = compiled(sizes.expressions, ["N"])((size,))
-        change = Substitution.of({"N": size})
+        change = Substitution.by_sizes({"N": size})
         for value, template in zip(values, made, strict=True):
             expected, found = change(value), template(numbers)
             assert found == expected and type(found) is type(expected)

@@ -84,7 +84,7 @@ def test_programs_do_the_same_for_all_sizes_for_which_the_guards_hold(seed) -> N
             others = {name: draw.randint(*trace.bounds[name]) for name in sizes}
             if trace.holds(others):
                 there = computed(list(others.values()), operations)
-                assert Substitution.of(others)(tuple(symbolic)) == tuple(there)
+                assert Substitution.by_sizes(others)(tuple(symbolic)) == tuple(there)
                 assert answers == [compare(there[i], n) for compare, i, n in asked]
 
 
@@ -125,7 +125,7 @@ def test_sizes_are_divided_as_integers() -> None:
     found = FUNCTIONS["div"].evaluate(of, np.array([2, 2, 2, 2, 0]))
     assert not trace.pinned
     for size in (321, 500):
-        change = Substitution.of({"w": size})
+        change = Substitution.by_sizes({"w": size})
         assert change(found).tolist() == [size // 2, -((size - 1) // 2), 3, -3, 0]
 
 
@@ -164,7 +164,7 @@ def test_numbers_in_the_place_of_symbols() -> None:
 
     trace = ShapeEnv()
     w = trace.symbol("w", 320, (128, 511))
-    put = Substitution.of({"w": 200})
+    put = Substitution.by_sizes({"w": 200})
     same = Made((3, 4))
     assert put(same) is same and put({"a": same})["a"] is same
     assert put(Made((w, 4))) == Made((200, 4)) and put([w // 3, 1]) == [66, 1]
@@ -247,9 +247,9 @@ def test_a_constant_is_a_guard_and_no_pin() -> None:
 
 def test_a_size_as_a_float_stays_open() -> None:
     trace = ShapeEnv()
-    found = SymFloat.of(trace.symbol("w", 48, (32, 127)))
-    assert found == 48.0 and type(SymFloat.of(3)) is float and not trace.guards
-    assert Substitution.of({"w": 50})((found, 1.5)) == (50.0, 1.5)
+    found = SymFloat.create(trace.symbol("w", 48, (32, 127)))
+    assert found == 48.0 and type(SymFloat.create(3)) is float and not trace.guards
+    assert Substitution.by_sizes({"w": 50})((found, 1.5)) == (50.0, 1.5)
 
 
 def test_what_holds_no_size_is_looked_through_once(monkeypatch) -> None:

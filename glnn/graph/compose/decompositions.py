@@ -109,7 +109,9 @@ def decompose_pointwise_conv(
     """A 1 x 1 convolution of stride 1: the pixels' channels by the weights."""
     assert isinstance(op, Conv2d)
     n, _, h, w = op.shape_of(shapes)
-    beside = {name: f"{name} rows" if name in op.by_image() else name for name in op.beside}
+    beside = {
+        name: f"{name} rows" if name in op.by_image() else name for name in op.prologue_operands
+    }
     operands = {"x": "rows", "weight": "matrix", **beside}
     return Decomposition(
         (

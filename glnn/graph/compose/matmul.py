@@ -102,12 +102,12 @@ def matmul(add: AddNode, a: Value, b: Value, *, transposed: bool = False) -> Val
     return add(Squeeze(vectors), result) if vectors else result
 
 
-def _common_batch(one: Dims, other: Dims) -> Dims | None:
+def _common_batch(first: Dims, second: Dims) -> Dims | None:
     """The dimensions that both have when they broadcast; None where they do not."""
-    rank = max(len(one), len(other))
+    rank = max(len(first), len(second))
     found: list[Dim] = []
     for n, m in zip(
-        (1,) * (rank - len(one)) + one, (1,) * (rank - len(other)) + other, strict=True
+        (1,) * (rank - len(first)) + first, (1,) * (rank - len(second)) + second, strict=True
     ):
         if 1 not in (n, m) and n != m:
             return None
@@ -145,12 +145,14 @@ class IntegerTensor:
     total: int | None = None
     """Greatest sum of the absolute values of one result's numbers, where it is known."""
 
-    def exact(self, other: IntegerTensor, depth: int) -> bool:
-        """Return True where float32 holds all sums of `depth` products with numbers of `other`
+    def exact(self, weight: IntegerTensor, depth: int) -> bool:
+        """Return True where float32 holds all sums of `depth` products with numbers of `weight`
         exactly.
         """
-        sums = [self.most * other.most * depth]
-        sums += [a.total * b.most for a, b in ((self, other), (other, self)) if a.total is not None]
+        sums = [self.most * weight.most * depth]
+        sums += [
+            a.total * b.most for a, b in ((self, weight), (weight, self)) if a.total is not None
+        ]
         return min(sums) <= MOST_EXACT
 
 
@@ -312,8 +314,8 @@ def integer_matmul(add: AddNode, a: Value, b: Value) -> Value:
     return add(Reduce("sum", (-1,), False, product), add(Expand(shape), a), b)
 
 
-def _broadcast_shapes(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+def _broadcast_shapes(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
     try:
-        return tuple(map(int, np.broadcast_shapes(tuple(one), tuple(other))))
+        return tuple(map(int, np.broadcast_shapes(tuple(first), tuple(second))))
     except ValueError:
-        raise ShapeError(f"matmul: stacks of {one} and {other} do not broadcast") from None
+        raise ShapeError(f"matmul: stacks of {first} and {second} do not broadcast") from None

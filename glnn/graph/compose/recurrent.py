@@ -498,18 +498,20 @@ class RecurrentLayer(Composite):
         return make.pointwise("a + b", ours, theirs), last
 
 
-def _project(make: NodeAdder, taken: LayerOperands, down: Value, *, given: bool) -> LayerOperands:
-    """Return `taken` for units that are projected by `down` (d, p, u) before they are summed.
+def _project(
+    make: NodeAdder, operands: LayerOperands, down: Value, *, given: bool
+) -> LayerOperands:
+    """Return `operands` for units that are projected by `down` (d, p, u) before they are summed.
 
     What is summed are the units themselves, by the product of both weights, so that a step is one
     launch; what the first h (d, b, p) leads to, where it is given, goes to the first step's inputs.
     """
     d, _, units = down.type.shape
-    h, cell = taken.states
+    h, cell = operands.states
     zero = make(Expand((d, h.type.shape[1], units)), make.constant(0, np.float32))
-    first = matmul(make, h, taken.recurrent, transposed=True) if given else None
-    summed = matmul(make, taken.recurrent, down)
-    return replace(taken, recurrent=summed, states=(zero, cell), first=first)
+    first = matmul(make, h, operands.recurrent, transposed=True) if given else None
+    summed = matmul(make, operands.recurrent, down)
+    return replace(operands, recurrent=summed, states=(zero, cell), first=first)
 
 
 def _stack(make: NodeAdder, values: Sequence[Value]) -> Value:

@@ -76,11 +76,9 @@ class SparseMap:
         return cls(index[there], results[there], weights[there])
 
 
-def add_at_places(
-    ctx: GradientContext, given: Value, axis: int, places: SparseMap, size: int
-) -> Value:
-    """The sums of the numbers of `given` along `axis` at each of `size` places, in their order."""
-    shape = given.type.shape
+def add_at_places(ctx: GradientContext, x: Value, axis: int, places: SparseMap, size: int) -> Value:
+    """The sums of the numbers of `x` along `axis` at each of `size` places, in their order."""
+    shape = x.type.shape
     wanted = (*shape[:axis], size, *shape[axis + 1 :])
     if not places.ids.size or not prod(shape):
         return ctx.zeros(wanted)
@@ -88,14 +86,14 @@ def add_at_places(
     counts = np.bincount(places.ids, minlength=size)
     most = int(counts.max())
     if most * size > MOST_PADDING * max(order.size, size) and (places.weights == 1).all():
-        return _add_by_scatter(ctx, given, axis, places, size)
+        return _add_by_scatter(ctx, x, axis, places, size)
     ids = places.ids[order]
     taps = np.arange(order.size) - np.repeat(np.cumsum(counts) - counts, counts)
     index, weights = np.zeros((most, size), np.int32), np.zeros((most, size), np.float32)
     index[taps, ids] = places.results[order]
     weights[taps, ids] = places.weights[order]
     operands = ctx.constant(index, DType.int32), ctx.constant(weights, DType.float32)
-    return ctx(Resample(axis), given, *operands)
+    return ctx(Resample(axis), x, *operands)
 
 
 def _add_by_scatter(
@@ -383,13 +381,17 @@ def _add_gradients(
 
 
 def _multiply_gradients(
-    ctx: GradientContext, x: Value, updates: Value, taken: GatherUpdates, placed: ScatterUpdates
+    ctx: GradientContext,
+    x: Value,
+    updates: Value,
+    gathered: GatherUpdates,
+    scattered: ScatterUpdates,
 ) -> Pair:
     """The product of all but zeros, where there is no other zero."""
     first, each = (ctx.pointwise("where(equal(a, 0.0), 1.0, a)", one) for one in (x, updates))
-    product = placed("mul", first, each)
+    product = scattered("mul", first, each)
     none, zero = (ctx.pointwise("where(equal(a, 0.0), 1.0, 0.0)", one) for one in (x, updates))
-    zeros = placed("add", none, zero)
+    zeros = scattered("add", none, zero)
     scaled = ctx.pointwise("a * b", product, ctx.gradient)
 
     def by(value: Value, scaled: Value, zeros: Value) -> Value:
@@ -398,7 +400,7 @@ def _multiply_gradients(
         )
         return ctx.pointwise(share, value, scaled, zeros)
 
-    return by(x, scaled, zeros), by(updates, taken(scaled), taken(zeros))
+    return by(x, scaled, zeros), by(updates, gathered(scaled), gathered(zeros))
 
 
 def _extreme_gradients(
@@ -449,11 +451,11 @@ def _access_functions(
     places[order] = np.repeat(np.arange(count, dtype=np.int32), np.diff(starts))
     ids = ctx.constant(places, DType.int32)
 
-    def taken(value: Value) -> Value:
+    def gather_updates(value: Value) -> Value:
         rows = ctx(Reshape((count, *shape[leading:]), True), value)
         return ctx.reshape(ctx(Gather(0), rows, ids), updates.type.shape)
 
-    return taken, lambda how, x, new: ctx(ScatterSorted(leading, how), x, index, new)
+    return gather_updates, lambda how, x, new: ctx(ScatterSorted(leading, how), x, index, new)
 
 
 def reshape_backward(ctx: GradientContext) -> Sequence[Value | None]:

@@ -226,7 +226,7 @@ class Reduce(Operator):
             return Arg(0)
         if self.kind == "mean":
             count = self.count or extent
-            number = SymFloat.of(count) if dtype.kind == "float" else count
+            number = SymFloat.create(count) if dtype.kind == "float" else count
             return self.finish(call("div", Arg(0), number))
         return self.finish
 

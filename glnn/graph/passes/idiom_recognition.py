@@ -89,10 +89,10 @@ class Terms:
     def _plain(self, operator: Reduce) -> bool:
         return operator.keepdims and operator.kind in REDUCTIONS and not operator.parts
 
-    def _expression(self, expr: Expr, given: list[Term]) -> Term:
+    def _expression(self, expr: Expr, terms: list[Term]) -> Term:
         def term(part: Expr, arguments: tuple[Term, ...]) -> Term:
             if isinstance(part, Arg):
-                return given[part.index]
+                return terms[part.index]
             if isinstance(part, Scalar | Constant):
                 return self._known_as("number", number=float(part.value))
             assert isinstance(part, Call)

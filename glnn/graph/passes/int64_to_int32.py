@@ -188,12 +188,12 @@ def small_input_names(graph: Graph) -> tuple[str, ...]:
     return tuple(value.name for value in found if value is not None)
 
 
-def mark_small_inputs(graph: Graph, left: Collection[str]) -> Graph:
-    """Return `graph` for inputs that are `types.all_small`, except for those named in `left`."""
+def mark_small_inputs(graph: Graph, excluded: Collection[str]) -> Graph:
+    """Return `graph` for inputs that are `types.all_small`, except those named in `excluded`."""
     marked: dict[Value, Value] = {}
     nodes: list[Node] = []
     for value in graph.inputs:
-        if value.type.dtype is DType.int64 and value.name not in left:
+        if value.type.dtype is DType.int64 and value.name not in excluded:
             marked[value] = Value(f"{value.name}, which is small", value.type)
             nodes.append(Node(value.name, Within(SMALL_INTERVAL), (value,), (marked[value],)))
     nodes += [node.with_values(marked) for node in graph.nodes]

@@ -178,14 +178,14 @@ def _sort_operands(node: Node) -> Node:
 
 
 def _sort_expression(expr: Expr) -> Expr:
-    def part(one: Expr, given: tuple[tuple[int, Expr], ...]) -> tuple[int, Expr]:
+    def part(one: Expr, parts: tuple[tuple[int, Expr], ...]) -> tuple[int, Expr]:
         """The first argument that a part has, and the part."""
         if not isinstance(one, Call):
             return (one.index if isinstance(one, Arg) else MOST_CALLS), one
         if one.function in ("add", "mul"):
-            given = tuple(sorted(given, key=lambda each: each[0]))
-        arguments = tuple(each for _, each in given)
-        return min(place for place, _ in given), Call(one.function, arguments)
+            parts = tuple(sorted(parts, key=lambda each: each[0]))
+        arguments = tuple(each for _, each in parts)
+        return min(place for place, _ in parts), Call(one.function, arguments)
 
     return expr.fold(part)[-1][1]
 

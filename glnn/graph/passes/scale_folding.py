@@ -24,14 +24,14 @@ class Affine:
     scale: Expr | None = None
     shift: Expr | None = None
 
-    def plus(self, other: Expr) -> Affine:
-        """Return the sum of this and `other`."""
-        return Affine(self.scale, other if self.shift is None else call("add", self.shift, other))
+    def plus(self, term: Expr) -> Affine:
+        """Return the sum of this and `term`."""
+        return Affine(self.scale, term if self.shift is None else call("add", self.shift, term))
 
-    def times(self, other: Expr) -> Affine:
-        """Return the product of this and `other`."""
-        scale = other if self.scale is None else call("mul", self.scale, other)
-        return Affine(scale, None if self.shift is None else call("mul", self.shift, other))
+    def times(self, factor: Expr) -> Affine:
+        """Return the product of this and `factor`."""
+        scale = factor if self.scale is None else call("mul", self.scale, factor)
+        return Affine(scale, None if self.shift is None else call("mul", self.shift, factor))
 
 
 def as_affine(expr: Expr, index: int) -> Affine | None:
@@ -39,12 +39,12 @@ def as_affine(expr: Expr, index: int) -> Affine | None:
     None where it is not affine, or has not that argument.
     """
 
-    def part(one: Expr, given: tuple[Expr | Affine | None, ...]) -> Expr | Affine | None:
+    def part(one: Expr, operands: tuple[Expr | Affine | None, ...]) -> Expr | Affine | None:
         if isinstance(one, Arg) and one.index == index:
             return Affine()
-        if not isinstance(one, Call) or all(isinstance(each, Expr) for each in given):
+        if not isinstance(one, Call) or all(isinstance(each, Expr) for each in operands):
             return one
-        return _apply_to_affine(one.function, given)
+        return _apply_to_affine(one.function, operands)
 
     found = expr.fold(part)[-1]
     return found if isinstance(found, Affine) else None
