@@ -27,7 +27,7 @@ class NumpyKernel:
     name: str = "numpy"
 
 
-class HostStep:
+class NumpyStep:
     """A step made ready.
 
     compute: gives the result for an array of each operand. operands: where these are, shapes:
@@ -114,10 +114,10 @@ class Cpu(Backend):
         shapes = tuple(one.shape for one in given.values())
         stores = tuple(one for one in operands.values() if not isinstance(one, BlockPart))
         assert not isinstance(out, BlockPart)  # there are no blocks
-        return HostStep(compute, stores, shapes, out)
+        return NumpyStep(compute, stores, shapes, out)
 
     def together(self, launches: Sequence[Launch], *, reorder: bool = False) -> Launch:
-        works = [one.perform if isinstance(one, HostStep) else one for one in launches]
+        works = [one.perform if isinstance(one, NumpyStep) else one for one in launches]
 
         def perform() -> None:
             with np.errstate(all="ignore"):

@@ -17,7 +17,7 @@ from weakref import ref
 import numpy as np
 
 from glnn.backends.backend import Backend, Launch, Operand, Transfer
-from glnn.backends.cpu import HostStep as NumpyStep
+from glnn.backends.cpu import NumpyStep
 from glnn.backends.launch import encode, in_levels
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.memory_planner import Arena
@@ -387,7 +387,7 @@ class _Emitter:
             bodies = [(one, emit(one, self.weights, domain=domain)) for one in outlines]
             return ControlStep(entry, self.backend, {}, self.weights, bodies)
         if entry.host:
-            return HostStep(entry, self.backend, self._sized_names(entry))
+            return ScheduledHostStep(entry, self.backend, self._sized_names(entry))
         copies = self.backend.copies(entry.choice, entry.spec) if task.parameters else {}
         sized = self._sized_names(entry)
         kept = {
@@ -511,7 +511,7 @@ class EntryStep:
         raise NotImplementedError("it must be bound first")
 
 
-class HostStep(EntryStep):
+class ScheduledHostStep(EntryStep):
     """A step beside a GPU: reads operands back, computes by NumPy, uploads the results."""
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
