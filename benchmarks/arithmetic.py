@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.layout import parse
+from glnn.core.types import DType
 from glnn.errors import GlnnError
 from glnn.gl import Buffer, Device, Program, Source
-from glnn.layout import parse
-from glnn.types import DType
 
 Array = NDArray[np.float64]
 FACTOR = -1

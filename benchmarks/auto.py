@@ -26,12 +26,12 @@ from benchmarks.command import run
 from benchmarks.record import machine
 from glnn.backends import NAMES, open_backend
 from glnn.cli.screen import Column, Screen, Table, figures, number
+from glnn.core.types import Array
 from glnn.errors import DeviceError, GlnnError
 from glnn.layers import Linear, ReLU
 from glnn.model import Model
 from glnn.model.load import lenet, vgg16
 from glnn.session import InferenceSession
-from glnn.types import Array
 
 RIGHT = 1.1
 """How many times as long as the fastest auto's backend may take."""

@@ -32,6 +32,7 @@ from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
+from glnn.core.layout import parse
 from glnn.errors import GlnnError
 from glnn.gl import Buffer, Program, Source
 from glnn.graph.expression import SCALE_AND_SHIFT, SUM, Arg, call
@@ -39,7 +40,6 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import Concat, Normalize, Pointwise, Reduce, Softmax
 from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.move import Transpose
-from glnn.layout import parse
 from glnn.profiling import time_work
 
 Array = NDArray[Any]

@@ -26,13 +26,13 @@ from benchmarks.boards import cell, spills, statistics
 from benchmarks.command import run
 from benchmarks.convolutions import Case
 from glnn import layers
+from glnn.core.types import Shape
 from glnn.errors import GlnnError
 from glnn.graph.expression import PRODUCT
 from glnn.graph.graph import Value
 from glnn.graph.operators import Pointwise
 from glnn.layers.layer import Layer, Scope
 from glnn.model import Model, Node, TensorInfo
-from glnn.types import Shape
 
 HEAD = """\
 # Layers of networks on board GPUs

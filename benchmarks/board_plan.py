@@ -26,6 +26,7 @@ from benchmarks.command import run
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
 from glnn.compiler.memory_budget import Outline
+from glnn.core.types import Shape
 from glnn.errors import GlnnError
 from glnn.gl import Source
 from glnn.graph.operators import Conv2d, Matmul
@@ -35,7 +36,6 @@ from glnn.kernels.cache_lines import Reads
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
-from glnn.types import Shape
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,15 @@ from benchmarks.timing import kernel_time
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number
 from glnn.compiler import evaluate
+from glnn.core.layout import parse
+from glnn.core.types import DType, TensorType
 from glnn.errors import GlnnError
 from glnn.gl import Buffer, Program, Source
 from glnn.graph.operators import Matmul
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
-from glnn.layout import parse
 from glnn.profiling import time_work
-from glnn.types import DType, TensorType
 from glnn.validation.comparison import relative_error
 
 Array = NDArray[Any]

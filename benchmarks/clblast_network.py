@@ -22,11 +22,11 @@ from benchmarks.clblast import Clblast
 from benchmarks.joined import joined
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Task
+from glnn.core.types import Shape
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, Call, Expr
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Softmax
-from glnn.types import Shape
 
 Array = NDArray[np.float32]
 SOURCE = Path(__file__).with_suffix(".cl")

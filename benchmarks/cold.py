@@ -27,9 +27,9 @@ import glnn
 from benchmarks.command import run
 from benchmarks.record import machine
 from glnn.compiler import weights
+from glnn.core.settings import Settings
 from glnn.gl import Device
 from glnn.model import Model
-from glnn.settings import Settings
 
 WAYS = ("alone", "ahead", "restored")
 NEVER = 1 << 62  # bytes of weights from which on threads pack them

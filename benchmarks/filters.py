@@ -28,12 +28,12 @@ from benchmarks.tables import table
 from glnn import filters
 from glnn.backends import NAMES, Backend, open_backend
 from glnn.cli.screen import Screen, number, progress
+from glnn.core.types import TensorType
 from glnn.errors import GlnnError
 from glnn.filters.filter import Filter
 from glnn.filters.linear_filters import Box, Correlation, Gaussian, Grey, Laplacian, Resize, Scharr
 from glnn.filters.median import Median
 from glnn.profiling import time_work
-from glnn.types import TensorType
 
 Array = NDArray[Any]
 TAPS = (0.05, 0.1, 0.2, 0.3, 0.2, 0.1, 0.05)

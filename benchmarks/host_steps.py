@@ -22,11 +22,11 @@ from benchmarks.record import machine
 from glnn.backends import open_backend
 from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.compiler import Executor
+from glnn.core.types import TensorType
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph
 from glnn.graph.operators import Matmul, Pointwise, Reshape, Softmax, Transpose
-from glnn.types import TensorType
 from glnn.validation.comparison import relative_error
 
 LEFT, ASKED, CPU = "left to the host", "on the device", "cpu"

@@ -13,9 +13,9 @@ from benchmarks import documents
 from benchmarks.record import waited
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number
+from glnn.core.layout import parse
 from glnn.errors import GlnnError
 from glnn.gl import Buffer, Device
-from glnn.layout import parse
 
 MEBIBYTES = (1, 4, 16, 64)
 WAYS = ("host_to_device", "device_to_host", "device_to_device")

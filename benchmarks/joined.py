@@ -5,7 +5,7 @@ from __future__ import annotations
 import glnn
 from glnn.backends import open_backend
 from glnn.compiler.memory_budget import Outline
-from glnn.types import Shape
+from glnn.core.types import Shape
 
 
 def joined(model: glnn.Model, shape: Shape) -> Outline:

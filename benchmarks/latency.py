@@ -34,11 +34,11 @@ from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
+from glnn.core.layout import parse
+from glnn.core.types import DType
 from glnn.errors import GlnnError
 from glnn.gl import Buffer, Program, Source
-from glnn.layout import parse
 from glnn.profiling import time_work
-from glnn.types import DType
 
 Order = NDArray[np.int64]
 Chase = Callable[[int, int], int]

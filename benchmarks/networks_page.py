@@ -31,8 +31,8 @@ from benchmarks import network_tables, zoo
 from benchmarks.command import check_picture, run
 from benchmarks.network_rows import GLNN, NAMES, Bench, Roof, Row, answered
 from glnn.cli.screen import Screen, number, progress
+from glnn.core.fileio import atomic_write
 from glnn.errors import GlnnError
-from glnn.fileio import atomic_write
 
 MEASURING = 300.0  # seconds that the roofline may take to measure
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import glnn
+from glnn.core.layout import parse
 from glnn.gl import Buffer
 from glnn.layers import Linear, MaxPool2d, ReLU
-from glnn.layout import parse
 from glnn.model import Model, Node, TensorInfo
 
 LEAST = 5  # runs

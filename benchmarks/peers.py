@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 import glnn
 from benchmarks.clblast import Clblast
 from benchmarks.clblast_network import ClblastNetwork
+from glnn.core.tensor_info import BATCH
 from glnn.errors import GlnnError
 from glnn.layers import Add
 from glnn.model.onnx_format import message
-from glnn.tensor_info import BATCH
 
 Array = NDArray[np.float32]
 REMOTE = "AzureExecutionProvider"  # a web service

@@ -38,9 +38,9 @@ from benchmarks.in_flight import inputs
 from benchmarks.record import machine
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number
+from glnn.core.settings import PRIORITIES, WAITS
 from glnn.errors import GlnnError
 from glnn.gl import Device
-from glnn.settings import PRIORITIES, WAITS
 
 Array = NDArray[np.float32]
 Row = dict[str, Any]

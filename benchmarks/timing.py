@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from glnn.backends import Launch
 from glnn.backends.gl import GlBackend
 from glnn.compiler import prepare
+from glnn.core.types import TensorType
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
@@ -21,7 +22,6 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import allowed
 from glnn.profiling import time_work
-from glnn.types import TensorType
 from glnn.validation.comparison import relative_error
 
 Array = NDArray[Any]

@@ -28,9 +28,9 @@ from benchmarks.record import machine
 from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.cli.screen import Screen, number
+from glnn.core.layout import parse
+from glnn.core.types import DType
 from glnn.gl import Buffer, Device, Program, Source
-from glnn.layout import parse
-from glnn.types import DType
 
 Grid = NDArray[np.float64]
 """A number for each workgroup, by y and x."""

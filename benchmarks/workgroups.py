@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.timing import CHECKED, TOLERANCE, exact
 from glnn.backends.gl import GlBackend
+from glnn.core.types import DType, TensorType
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
@@ -21,7 +22,6 @@ from glnn.kernels import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
 from glnn.profiling import time_work
-from glnn.types import DType, TensorType
 from glnn.validation.comparison import relative_error
 
 RUNS = 3  # of each workgroup

@@ -14,11 +14,11 @@ from glnn.version import VERSION
 
 if TYPE_CHECKING:
     from glnn import errors, filters, images, kernels, layers, ops, training
+    from glnn.core.progress_bar import progress
     from glnn.gl import Device
     from glnn.model import Model
     from glnn.model.load import load
     from glnn.model.weight_files import load_weights, save_weights
-    from glnn.progress_bar import progress
     from glnn.session import InferenceSession
 
 __version__ = VERSION
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"glnn.{name}")
     modules = {"InferenceSession": "session", "Model": "model", "load": "model", "Device": "gl"}
     modules |= dict.fromkeys(("load_weights", "save_weights"), "model.weight_files")
-    modules |= {"progress": "progress_bar"}
+    modules |= {"progress": "core.progress_bar"}
     if name not in modules:
         raise AttributeError(f"module 'glnn' has no attribute {name!r}")
     value = getattr(import_module(f"glnn.{modules[name]}"), name)

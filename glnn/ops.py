@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from glnn.backends import Backend
 from glnn.compiler import evaluate
+from glnn.core.types import Dim, TensorType, as_float32
 from glnn.errors import ShapeError, shown
 from glnn.graph.compose.matmul import Product
 from glnn.graph.epilogue import BIASED, gemm
 from glnn.graph.operator import rank
 from glnn.graph.operators import Conv2d, Matmul, windows
-from glnn.types import Dim, TensorType, as_float32
 
 __all__ = ["conv2d", "matmul"]
 

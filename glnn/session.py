@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import GlnnError, ModelError, ShapeError, shown
-from glnn.gl.device import shared_device
-from glnn.process import process_lock
-from glnn.runtime.options import BackendChoice, Options
-from glnn.runtime.requests import Requests
-from glnn.runtime.runner import Executing
-from glnn.stored.plan_cache import PlanCache, StoredModel
-from glnn.stored.runs import StoredRuns
-from glnn.tensor_info import (
+from glnn.core.process import process_lock
+from glnn.core.tensor_info import (
     ModelInfo,
     TensorInfo,
     check_names,
@@ -31,8 +24,15 @@ from glnn.tensor_info import (
     shared_sizes,
     show,
 )
-from glnn.trace_spans import duration
-from glnn.types import Shape
+from glnn.core.trace_spans import duration
+from glnn.core.types import Shape
+from glnn.errors import GlnnError, ModelError, ShapeError, shown
+from glnn.gl.device import shared_device
+from glnn.runtime.options import BackendChoice, Options
+from glnn.runtime.requests import Requests
+from glnn.runtime.runner import Executing
+from glnn.stored.plan_cache import PlanCache, StoredModel
+from glnn.stored.runs import StoredRuns
 
 if TYPE_CHECKING:
     from glnn.backends import Backend

@@ -16,6 +16,8 @@ from math import inf, prod
 from glnn.backends import Launch
 from glnn.backends.gl import GlBackend
 from glnn.compiler import prepare
+from glnn.core.layout import Layout
+from glnn.core.types import DType
 from glnn.errors import GlnnError, UnsupportedOpError
 from glnn.gl import Buffer
 from glnn.kernels import kernels_for
@@ -24,10 +26,8 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose, why_not
 from glnn.kernels.tuned import TunedChoice
-from glnn.layout import Layout
 from glnn.profiling.timing import time_work
 from glnn.runtime.store import Store
-from glnn.types import DType
 from glnn.validation.comparison import relative_error
 from glnn.validation.reference_case import ReferenceCase
 

@@ -7,10 +7,10 @@ import random
 import numpy as np
 
 from glnn import layers
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import GlnnError
 from glnn.layers import Layer
 from glnn.model.model import Model, Node
-from glnn.tensor_info import TensorInfo
 
 Shape = tuple[int, ...]
 

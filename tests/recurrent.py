@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.types import Array, DType, TensorType
 from glnn.graph.compose.control_flow import branch, loop, number
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
 from glnn.graph.operators import Matmul, Pointwise, Reduce
 from glnn.layers.layer import Layer, Parameter, Scope
-from glnn.types import Array, DType, TensorType
 
 
 class Recurrent(Layer):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from glnn.core.types import Array
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph
-from glnn.types import Array
 
 
 def results(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:

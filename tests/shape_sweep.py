@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 from glnn.backends.gl import GlBackend
+from glnn.core.types import Shape, TensorType
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import GlnnError
 from glnn.graph.operators import Matmul, Pool2d, Reduce
@@ -21,7 +22,6 @@ from glnn.graph.operators.conv2d import Conv2d
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.library import declared
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import Shape, TensorType
 from glnn.validation.examination import examine_choices
 from tests.backends.harness import BACKENDS, taken
 

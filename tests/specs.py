@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from glnn.core.types import Array, DType
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import Array, DType
 
 
 def numbers(rng: Callable[[tuple[int, ...]], Array], spec: OpSpec) -> dict[str, Array]:

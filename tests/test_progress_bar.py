@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import glnn
-from glnn import progress_bar
+from glnn.core import progress_bar
+from glnn.core.progress_bar import Work, report_work
+from glnn.core.trace_spans import duration
 from glnn.layers import Linear, ReLU
 from glnn.model import Model
-from glnn.progress_bar import Work, report_work
-from glnn.trace_spans import duration
 
 LONG = 20.0  # seconds after which a bar that does not come is missed
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.process import processors
 from glnn.gl import Capabilities
 from glnn.gl.device_file import DeviceFile
-from glnn.process import processors
 from glnn.runtime.options import BackendChoice
 
 LOG = logging.getLogger(__name__)

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Protocol
 
 from numpy.typing import NDArray
 
+from glnn.core.layout import Layout
+from glnn.core.types import DType, Shape
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.gl import Device, Fence
 from glnn.gl.command_encoder import BlockPart
 from glnn.graph.operator import Operator
 from glnn.kernels.cost_model import Prediction
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import Layout
 from glnn.runtime.store import Store, T
-from glnn.types import DType, Shape
 
 Operand = Store | BlockPart
 """An allocated tensor, or the part of a memory block that the tensor will have."""
@@ -66,7 +66,7 @@ class Backend(ABC):
     shares: ClassVar[bool] = False
     """True where tensors may share memory (see `memory`)."""
     strips: ClassVar[bool] = False
-    """True where kernels read and write channel ranges of wider images (`layout/strip.py`)."""
+    """True where kernels read and write channel ranges of wider images (`core/layout/strip.py`)."""
     packs: ClassVar[bool] = False
     """True where constants are packed into their layout by `gl.transfer.pack_words`."""
     in_place: ClassVar[bool] = False

@@ -13,6 +13,8 @@ from typing import ClassVar
 from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch, Sending, TextureSource, Touched
+from glnn.core.layout import Layout
+from glnn.core.symint import greatest, hint, is_integer, parts_of
 from glnn.gl import Buffer, Device, Program, Source, confuses_values
 from glnn.gl.command_encoder import (
     END,
@@ -29,8 +31,6 @@ from glnn.kernels.codegen.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import LaunchSize
-from glnn.layout import Layout
-from glnn.symint import greatest, hint, is_integer, parts_of
 
 Groups = tuple[int, int, int]
 Range = tuple[BufferPart, int, int, int]

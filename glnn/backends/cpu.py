@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice, Launch, Memory, Operand
+from glnn.core.layout import Layout, parse
+from glnn.core.types import DType, Shape, as_float
 from glnn.errors import UnsupportedOpError
 from glnn.gl.command_encoder import BlockPart
 from glnn.graph.operator import Operator
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.reference import Preparation
-from glnn.layout import Layout, parse
 from glnn.runtime.store import HostStore, Store
-from glnn.types import DType, Shape, as_float
 
 
 @dataclass(frozen=True)

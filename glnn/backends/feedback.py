@@ -10,6 +10,7 @@ from typing import ClassVar
 from glnn.backends.backend import Choice, Launch, Operand
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch, Sending, TextureSource
+from glnn.core.symint import greatest, parts_of
 from glnn.errors import ShaderError
 from glnn.gl import Buffer, Device, Program, Source
 from glnn.gl.command_encoder import (
@@ -25,7 +26,6 @@ from glnn.kernels.codegen.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import LaunchSize
-from glnn.symint import greatest, parts_of
 
 Attributes = Mapping[str, tuple[BufferPart, int]]
 """The vertex attributes by name: the buffer, and the floats that a vertex reads of it."""

@@ -15,6 +15,10 @@ from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Transfer
 from glnn.backends.launch import bound, in_levels
 from glnn.backends.programs import Programs
+from glnn.core.layout import Layout
+from glnn.core.settings import Settings
+from glnn.core.symint import greatest
+from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, DataTexture, Device, Fence, SharedMemory
 from glnn.gl.buffer import MEMORIES, MIN_WORDS
@@ -31,11 +35,7 @@ from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import alternatives, choose, suits, why_chosen, why_not
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import SLOWEST, Verdicts, work
-from glnn.layout import Layout
 from glnn.runtime.store import Store, T
-from glnn.settings import Settings
-from glnn.symint import greatest
-from glnn.types import DType, Shape, TensorType
 from glnn.version import VERSION
 
 LOG = logging.getLogger(__name__)

@@ -7,13 +7,13 @@ from glnn.backends.compute import Compute
 from glnn.backends.cpu import Cpu
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
+from glnn.core.process import GL_PROCESS, process_lock
+from glnn.core.settings import Settings
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.gl import Device
 from glnn.gl.device import SHARED, limits_or_default
 from glnn.gl.device_selection import check_gpu, check_limits
-from glnn.process import GL_PROCESS, process_lock
 from glnn.runtime.options import NAMES
-from glnn.settings import Settings
 
 GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 

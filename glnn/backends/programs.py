@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from time import perf_counter
 
 from glnn.backends.backend import Backend
+from glnn.core.trace_spans import Span, duration
 from glnn.gl import Device, Program, Source
 from glnn.gl.command_encoder import TextureOperand
 from glnn.kernels.architecture import architecture
@@ -18,7 +19,6 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Launched, LaunchSize, Verdicts, program_key
-from glnn.trace_spans import Span, duration
 
 LOG = logging.getLogger(__name__)
 APART = ("NVIDIA",)

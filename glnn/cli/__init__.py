@@ -16,8 +16,8 @@ import rich_click as click
 
 from glnn.cli.options import print_json
 from glnn.cli.screen import say
+from glnn.core.progress_bar import progress
 from glnn.errors import GlnnError, ShaderError, printable
-from glnn.progress_bar import progress
 from glnn.version import VERSION
 
 __all__ = ["load", "main"]

@@ -26,6 +26,7 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
+from glnn.core.types import Shape
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
 from glnn.kernels.selector import names_of
@@ -33,7 +34,6 @@ from glnn.model import Model, load
 from glnn.profiling import Profile, StepTime, Trace, profile
 from glnn.profiling.profile import begin_peak
 from glnn.session import InferenceSession
-from glnn.types import Shape
 
 TRACED = 3  # runs of each backend at the most
 MOST = 2**31 - 1  # what GL and NumPy count

@@ -13,10 +13,10 @@ import rich_click as click
 
 from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
-from glnn.disk_cache import DiskCache
+from glnn.core.disk_cache import DiskCache
+from glnn.core.settings import Settings
 from glnn.errors import GlnnError, printable
 from glnn.gl.device_file import TableFile, table_files
-from glnn.settings import Settings
 
 AGAIN = "made again by itself"
 FOUND = "found by searching or trying"

@@ -9,13 +9,13 @@ import rich_click as click
 
 from glnn.cli.options import backends_option, check_writable, device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, progress
+from glnn.core.fileio import atomic_write
 from glnn.doctor.checks import Checks
 from glnn.doctor.examination import Scope, examine_device
 from glnn.doctor.limits import Limits, probe_limits
 from glnn.doctor.report import Report, describe_machine, rows
 from glnn.doctor.speed import Speed, measure_speed
 from glnn.errors import GlnnError, ModelError, fault, printable
-from glnn.fileio import atomic_write
 from glnn.gl import Device
 from glnn.runtime.options import NAMES
 

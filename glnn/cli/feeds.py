@@ -23,8 +23,9 @@ from glnn.cli.sources import (
     SampleStream,
     read_npy,
 )
+from glnn.core.fileio import check_file
+from glnn.core.types import UNKNOWN, Array, DType, Shape, to_float32
 from glnn.errors import GlnnError, ModelError, ShapeError
-from glnn.fileio import check_file
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Identity, Pointwise
 from glnn.graph.operators.gather import Lookup
@@ -39,7 +40,6 @@ from glnn.model.load import BUILDERS
 from glnn.model.model import Model
 from glnn.model.npz import open_npz
 from glnn.model.samples import fit_samples
-from glnn.types import UNKNOWN, Array, DType, Shape, to_float32
 
 BYTES = (DType.uint8, DType.int8)
 

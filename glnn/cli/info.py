@@ -12,12 +12,12 @@ from glnn.backends.answers import Answer
 from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
+from glnn.core.settings import Settings
+from glnn.core.trace_spans import duration
 from glnn.doctor.examination import Certificates
 from glnn.errors import DeviceError
 from glnn.gl import Device, gpus
 from glnn.kernels.verdicts import Seen
-from glnn.settings import Settings
-from glnn.trace_spans import duration
 from glnn.version import VERSION
 
 

@@ -10,6 +10,7 @@ import rich_click as click
 
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, progress
+from glnn.core.settings import Settings
 from glnn.doctor.examination import Certificates
 from glnn.errors import DeviceError, GlnnError, printable
 from glnn.gl import Capabilities, Device
@@ -20,7 +21,6 @@ from glnn.kernels.cache_lines import CACHE_LINES, INVOCATIONS, LINE_BYTES, Reads
 from glnn.kernels.library import declared, kernels_for
 from glnn.kernels.report import Row, rows
 from glnn.kernels.verdicts import Verdicts
-from glnn.settings import Settings
 from glnn.version import VERSION
 
 GRONQVIST = {"NN": "blocked_nn", "NT": "blocked_nt"}

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Screen, Table, figures
+from glnn.core.layout import parse
 from glnn.errors import GlnnError, LayoutError, extra
-from glnn.layout import parse
 
 MOST = 64  # rows or columns that fit on a screen or a page
 LARGEST = 1 << 20  # places, padding included

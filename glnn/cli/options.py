@@ -15,11 +15,11 @@ import rich_click as click
 from click.types import StringParamType
 
 from glnn.cli.screen import say_logged
+from glnn.core.fileio import try_write
+from glnn.core.types import Shape
 from glnn.errors import GlnnError, ModelError, fault
-from glnn.fileio import try_write
 from glnn.gl.device_selection import MINIMUM_LIMITS
 from glnn.runtime.options import NAMES, PRECISIONS
-from glnn.types import Shape
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -25,11 +25,11 @@ from glnn.compiler.executor import missing_numbers
 from glnn.compiler.memory_budget import Outline, Reason, reasons
 from glnn.compiler.partitioned_graph import single_plan_graph
 from glnn.compiler.step import Step
+from glnn.core.settings import Settings
+from glnn.core.types import DType, Shape
 from glnn.errors import ShapeError
 from glnn.graph.passes import Pass
 from glnn.model import Model, load
-from glnn.settings import Settings
-from glnn.types import DType, Shape
 
 MOST = 2**31 - 1  # what GL and NumPy count
 SHOWN = 6  # tensors of a block

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from glnn.cli.model_options import PictureOptions
 from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.cli.sources import Inputs, Picture
+from glnn.core.tensor_info import TensorInfo, show
+from glnn.core.types import Array, Shape
 from glnn.errors import ModelError
 from glnn.images.detection import DetectedObject, Detector
 from glnn.images.drawing import draw_labels, draw_objects
@@ -19,8 +21,6 @@ from glnn.images.labels import Labels, labels_of, read_labels
 from glnn.images.preprocessing import DTYPES, ImageInput
 from glnn.images.preprocessing_config import UltralyticsExport
 from glnn.model import Model
-from glnn.tensor_info import TensorInfo, show
-from glnn.types import Array, Shape
 
 MOST_NOTES = 10
 

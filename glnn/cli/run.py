@@ -57,6 +57,7 @@ from glnn.cli.runner import (
 )
 from glnn.cli.screen import Screen, say
 from glnn.cli.sources import SampleReader, SampleStream
+from glnn.core.progress_bar import report_work
 from glnn.errors import ModelError, printable
 from glnn.images.camera import Camera, Frame, is_camera, is_video
 from glnn.images.detection import DetectedObject, Detector
@@ -66,7 +67,6 @@ from glnn.images.labels import Labels
 from glnn.images.preprocessing_config import stride_of
 from glnn.model import Model
 from glnn.profiling import Trace
-from glnn.progress_bar import report_work
 from glnn.runtime.options import PREFERENCES
 from glnn.session import InferenceSession
 

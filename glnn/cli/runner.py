@@ -17,6 +17,8 @@ from glnn.cli.options import OutputFile, check_writable
 from glnn.cli.results import Classes, Detections
 from glnn.cli.screen import Column, Screen, Table, figures, progress, size
 from glnn.cli.sources import Inputs, Picture, PictureFile, SampleStream
+from glnn.core.tensor_info import show
+from glnn.core.types import Array, Shape
 from glnn.errors import ModelError, fault
 from glnn.images.files import has_picture_name, write_picture
 from glnn.images.preprocessing import ImageInput
@@ -26,8 +28,6 @@ from glnn.model.loaded_model import find_values
 from glnn.model.npz import save_arrays
 from glnn.profiling import Trace
 from glnn.session import InferenceSession
-from glnn.tensor_info import show
-from glnn.types import Array, Shape
 
 MOST_SHOWN = 10
 T = TypeVar("T")

@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, Task, TimeRemainingColumn
 from rich.text import Text
 
+from glnn.core.process import readable_bytes
+from glnn.core.progress_bar import rich_bar, share_bar
 from glnn.errors import printable
-from glnn.process import readable_bytes
-from glnn.progress_bar import rich_bar, share_bar
 
 GAP = 2  # columns of the terminal between two of a table
 NOTHING = ("", "-")  # cells that say nothing

@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.cli.screen import say
+from glnn.core.fileio import check_file, open_regular
+from glnn.core.tensor_info import TensorInfo
+from glnn.core.types import DType, Shape
 from glnn.errors import GlnnError, ModelError, ShapeError, first_line
-from glnn.fileio import check_file, open_regular
 from glnn.images.files import check_pillow, flatten, image_of, open_image
 from glnn.images.preprocessing import ImageInput, digit_of, read_image
 from glnn.images.preprocessing_config import Chosen, described, read_preprocessing
 from glnn.model import Model
 from glnn.model.npz import MOST_HEADER, Npz, open_npz, parse_header, read_array
 from glnn.model.samples import check_samples, fit_samples
-from glnn.tensor_info import TensorInfo
-from glnn.types import DType, Shape
 
 LABELS = ("label", "labels")
 ENDINGS = (".npy", ".npz")

@@ -13,6 +13,7 @@ from glnn.backends.opening import GL
 from glnn.cli.feeds import input_shapes
 from glnn.cli.options import BACKEND, device_options, precision_option, print_json, shape_option
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
+from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
@@ -22,7 +23,6 @@ from glnn.model import load
 from glnn.session import InferenceSession
 from glnn.tuning import Tuning, far_slower, parameters
 from glnn.tuning import tune as search
-from glnn.types import DType, Shape, TensorType
 
 MOST = 2**31 - 1  # what GL and NumPy count
 NOWHERE = "GLNN_CACHE is empty, so nothing"

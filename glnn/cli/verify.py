@@ -17,11 +17,11 @@ from glnn.cli.options import (
     shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures
+from glnn.core.types import Shape
 from glnn.model import load
 from glnn.profiling.verify import TOLERANCES
 from glnn.profiling.verify import verify as verify_plan
 from glnn.session import InferenceSession
-from glnn.types import Shape
 
 DIVERGED = 1
 

@@ -23,6 +23,9 @@ from glnn.compiler.cpu_fallback import Hosted
 from glnn.compiler.executor import Executor, Saving
 from glnn.compiler.plan import Plan
 from glnn.compiler.range_plans import range_name
+from glnn.core.progress_bar import report_work
+from glnn.core.settings import BACKENDS, Settings
+from glnn.core.types import Array, Shape, beyond_int32
 from glnn.errors import (
     DeviceError,
     GlnnError,
@@ -36,13 +39,10 @@ from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
 from glnn.kernels.cost_model import pace
-from glnn.progress_bar import report_work
 from glnn.runtime.options import TIE, BackendChoice
 from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun, unaliased
 from glnn.runtime.store import T
-from glnn.settings import BACKENDS, Settings
 from glnn.stored.plan_cache import PlanWriter
-from glnn.types import Array, Shape, beyond_int32
 
 FAR = 3.0
 """How many times as long as the fastest so far is too far behind to look again."""

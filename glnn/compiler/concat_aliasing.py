@@ -1,11 +1,11 @@
 """Channels that are only placed: concatenations and slices that no launch makes.
 
 What makes an operand of a concatenation of channels writes it to where it belongs there, as some
-channels of wider images (`layout/strip.py`), where it and all who read that can; what cannot be
-placed so is copied to its place. A concatenation that begins another one is itself placed in that,
-so that all layers of a block of a DenseNet (Huang et al. 2017) write into one memory. A slice of
-channels is read where it lies. Only whole vec4 are placed: each part but the last has a multiple of
-four channels. All this is done to a schedule whose kernels are chosen, and changes none of them.
+channels of wider images (`core/layout/strip.py`), where it and all who read that can; what cannot
+be placed so is copied to its place. A concatenation that begins another one is itself placed in
+that, so that all layers of a block of a DenseNet (Huang et al. 2017) write into one memory. A slice
+of channels is read where it lies. Only whole vec4 are placed: each part but the last has a multiple
+of four channels. All this is done to a schedule whose kernels are chosen, and changes none of them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from math import prod
 
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import ScheduledOp, Task, Tensor
+from glnn.core.layout import Layout, Strip, alone, parse
+from glnn.core.layout.layout import CHANNELS_LAST, PADDED, RowMajor
+from glnn.core.symint import same
+from glnn.core.types import DType
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.index_map import Axis
 from glnn.graph.operators.concat import Concat
@@ -24,10 +28,6 @@ from glnn.graph.operators.move import Move, Slice
 from glnn.kernels.capability_check import why_not_here, why_not_spec
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import Layout, Strip, alone, parse
-from glnn.layout.layout import CHANNELS_LAST, PADDED, RowMajor
-from glnn.symint import same
-from glnn.types import DType
 
 IMAGES = parse(CHANNELS_LAST)
 COPYING = "images"

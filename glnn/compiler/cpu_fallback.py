@@ -17,12 +17,12 @@ from math import prod
 from glnn.backends import Backend
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import ScheduledOp
+from glnn.core.layout.layout import RowMajor
+from glnn.core.types import DType, TensorType
 from glnn.graph.operator import Operator
 from glnn.graph.operators.host import HostOperator
 from glnn.kernels.architecture import architecture
 from glnn.kernels.cost_model import Pace, host_seconds, pace
-from glnn.layout.layout import RowMajor
-from glnn.types import DType, TensorType
 
 NEVER = float("inf")
 NOTHING = 1e-12

@@ -24,6 +24,11 @@ from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import ScheduledOp, Tensor
 from glnn.compiler.weights import ArrayWriter, Key, Weight, Weights
+from glnn.core.layout import Layout, parse
+from glnn.core.progress_bar import report_work
+from glnn.core.size_table import Size, SizeTable, Template
+from glnn.core.symint import Guard, Substitution, hint
+from glnn.core.types import Array, Shape, TensorType, widened
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.gl.buffer import MIN_WORDS
 from glnn.gl.command_encoder import BlockPart, CommandEncoder
@@ -32,15 +37,10 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.graph.operators import If, Loop
 from glnn.kernels.reference import Preparation
-from glnn.layout import Layout, parse
-from glnn.progress_bar import report_work
 from glnn.runtime.array_program import ArrayProgram
 from glnn.runtime.buffer_set import BufferSet, DeviceWeight, Resources
 from glnn.runtime.executable import Block, Executable, IOSpec, StateSlot, Symbol, TensorSlot
 from glnn.runtime.store import HostStore, Store
-from glnn.size_table import Size, SizeTable, Template
-from glnn.symint import Guard, Substitution, hint
-from glnn.types import Array, Shape, TensorType, widened
 
 NOTHING = IOSpec((), ())
 

@@ -16,17 +16,17 @@ from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Task
 from glnn.compiler.weights import Weight, Weights
+from glnn.core.layout import Layout, parse
+from glnn.core.layout.layout import RowMajor
+from glnn.core.types import TensorType
 from glnn.errors import LimitError, UnsupportedOpError, shown
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import Layout, parse
-from glnn.layout.layout import RowMajor
 from glnn.runtime.buffer_set import BufferSet, Resources
 from glnn.runtime.store import Store
-from glnn.types import TensorType
 from glnn.validation.examination import examine_choices
 
 _WORTH_A_KERNEL = 1 << 16  # elements: below, the CPU has packed them before a kernel begins

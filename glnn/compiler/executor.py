@@ -19,6 +19,9 @@ from glnn.compiler.plan import Plan
 from glnn.compiler.range_plans import RangePlans
 from glnn.compiler.states import States
 from glnn.compiler.weights import Weights
+from glnn.core.process import memory_limit, process_lock
+from glnn.core.settings import Settings
+from glnn.core.types import Array, DType, Shape, TensorType, all_small, content
 from glnn.errors import (
     DeviceError,
     GlnnError,
@@ -32,12 +35,9 @@ from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.passes import Pass, batch_size_of
 from glnn.graph.passes.int64_to_int32 import has_int64_inputs, mark_small_inputs
 from glnn.kernels.library import revision
-from glnn.process import memory_limit, process_lock
 from glnn.runtime.runner import FinishedRun, Run, run_within, within_memory
 from glnn.runtime.store import T
-from glnn.settings import Settings
 from glnn.stored.plan_cache import PlanWriter
-from glnn.types import Array, DType, Shape, TensorType, all_small, content
 
 STEPS = (2, 4, 8, 16, 32, 64, 128)
 """Of what sizes may have to be multiples: networks that halve an image and join it with itself."""

@@ -15,11 +15,11 @@ from dataclasses import replace
 
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import ScheduledOp
+from glnn.core.layout import alone
+from glnn.core.layout.layout import CHANNELS_LAST
+from glnn.core.types import DType, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.kernels.kernel import Kernel
-from glnn.layout import alone
-from glnn.layout.layout import CHANNELS_LAST
-from glnn.types import DType, TensorType
 
 
 def store_as_fp16(schedule: Schedule, live_out: Iterable[str]) -> None:

@@ -8,6 +8,9 @@ from math import prod
 
 from glnn.backends.backend import Backend, Choice
 from glnn.compiler.task import Tensor, can_reorder
+from glnn.core.layout.layout import DENSE
+from glnn.core.symint import hint
+from glnn.core.types import DType
 from glnn.graph.contraction import prologue_of
 from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import (
@@ -27,9 +30,6 @@ from glnn.kernels.cost_model import HOST, Ask, Pace, pace, stages_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import names_of
-from glnn.layout.layout import DENSE
-from glnn.symint import hint
-from glnn.types import DType
 
 
 @dataclass(frozen=True)

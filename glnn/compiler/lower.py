@@ -17,6 +17,11 @@ from glnn.compiler.fusion_cost_model import pays, worth
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Task
 from glnn.compiler.weights import Weight
+from glnn.core.layout import Layout
+from glnn.core.layout.bytes import PACKED_ROWS
+from glnn.core.layout.layout import DENSE, PACKED, PADDED, ROW_ALIGNMENT, RowMajor
+from glnn.core.symint import Substitution, hint
+from glnn.core.types import DType, Shape, TensorType, widened
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import ConstantExpression, constant
 from glnn.graph.expression import Arg, call
@@ -40,11 +45,6 @@ from glnn.graph.passes import (
     split_results,
 )
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import Layout
-from glnn.layout.bytes import PACKED_ROWS
-from glnn.layout.layout import DENSE, PACKED, PADDED, ROW_ALIGNMENT, RowMajor
-from glnn.symint import Substitution, hint
-from glnn.types import DType, Shape, TensorType, widened
 
 
 def padded_for_products(graph: Graph, types: Mapping[Value, TensorType]) -> dict[str, RowMajor]:

@@ -32,6 +32,9 @@ from glnn.compiler.states import (
 from glnn.compiler.step import Step, resident_bytes
 from glnn.compiler.task import KernelChoice
 from glnn.compiler.weights import Weight, Weights
+from glnn.core.layout import parse
+from glnn.core.symint import hint
+from glnn.core.types import DType, Shape, widened
 from glnn.errors import UnsupportedOpError
 from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
@@ -39,9 +42,6 @@ from glnn.graph.operators.control_flow import Control
 from glnn.graph.passes import Pass, batch_size_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.selector import names_of
-from glnn.layout import parse
-from glnn.symint import hint
-from glnn.types import DType, Shape, widened
 
 TRIES = 8  # plans that are looked at in each way where memory is short
 Selection = Mapping[int, int]

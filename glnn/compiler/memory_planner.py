@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from glnn.compiler.schedule import Schedule
-from glnn.symint import hint
+from glnn.core.symint import hint
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ from glnn.compiler.plan import EXACT, Plan
 from glnn.compiler.range_plans import RangePlans
 from glnn.compiler.states import States
 from glnn.compiler.weights import Weights
+from glnn.core.process import COLLECTOR, process_lock
+from glnn.core.symint import Substitution, SymInt, hint, is_symbolic
+from glnn.core.types import UNKNOWN, Array, DType, TensorType, content
 from glnn.errors import LimitError, NoRoomError, UnsupportedOpError
 from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value, ordered
@@ -37,10 +40,7 @@ from glnn.graph.passes import (
     inline_constant_captures,
 )
 from glnn.graph.passes.index_bounds import trace_indices
-from glnn.process import COLLECTOR, process_lock
 from glnn.runtime.runner import check_out
-from glnn.symint import Substitution, SymInt, hint, is_symbolic
-from glnn.types import UNKNOWN, Array, DType, TensorType, content
 
 LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4  # of each part

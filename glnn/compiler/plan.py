@@ -21,6 +21,13 @@ from glnn.compiler.memory_budget import Outline
 from glnn.compiler.states import States, StateSpecs, check_read
 from glnn.compiler.step import Step
 from glnn.compiler.weights import DeviceWeight, Weights
+from glnn.core.process import check_memory, readable_bytes
+from glnn.core.progress_bar import report_work
+from glnn.core.settings import Settings
+from glnn.core.size_table import compiled
+from glnn.core.symint import Substitution, SymInt, hint
+from glnn.core.trace_spans import Span, Spans, duration
+from glnn.core.types import Array, DType, Shape, widened
 from glnn.errors import LimitError, ModelError, NoRoomError
 from glnn.graph.constant import OperatorResult, constant, depends_on_sizes, evaluated
 from glnn.graph.graph import Graph, describe_result
@@ -28,16 +35,9 @@ from glnn.graph.operators.views import Identity
 from glnn.graph.passes import Pass
 from glnn.graph.passes.index_bounds import find_index_bounds
 from glnn.graph.passes.int64_to_int32 import small_input_names
-from glnn.process import check_memory, readable_bytes
-from glnn.progress_bar import report_work
 from glnn.runtime.buffer_set import SLACK, BufferSet, Resources
 from glnn.runtime.executable import Executable, Input, IOSpec, Output
 from glnn.runtime.runner import Runner
-from glnn.settings import Settings
-from glnn.size_table import compiled
-from glnn.symint import Substitution, SymInt, hint
-from glnn.trace_spans import Span, Spans, duration
-from glnn.types import Array, DType, Shape, widened
 
 LOG = logging.getLogger(__name__)
 EXACT = SizeRange()

@@ -10,12 +10,12 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from glnn.compiler.emit import SizeRange
+from glnn.core.process import COLLECTOR
+from glnn.core.symint import ShapeEnv
+from glnn.core.types import UNKNOWN, Array, Shape, TensorType
 from glnn.errors import DeviceError, LimitError, ShapeError
 from glnn.graph.graph import Graph, Value
-from glnn.process import COLLECTOR
 from glnn.runtime.executable import Symbol
-from glnn.symint import ShapeEnv
-from glnn.types import UNKNOWN, Array, Shape, TensorType
 
 FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
 FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on

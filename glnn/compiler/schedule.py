@@ -23,6 +23,19 @@ from glnn.compiler.task import (
     unpacked,
 )
 from glnn.compiler.weights import Weight
+from glnn.core.layout import Layout, Morton, parse
+from glnn.core.layout.bytes import PACKED_ROWS, PackedTiles
+from glnn.core.layout.layout import (
+    CHANNELS_LAST,
+    DENSE,
+    PACKED,
+    PADDED,
+    ROW_ALIGNMENT,
+    Blocked,
+    RowMajor,
+)
+from glnn.core.symint import Substitution, divides, hint, same
+from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.compose.decompositions import Decomposition
 from glnn.graph.contraction import Contraction
@@ -38,19 +51,6 @@ from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import names_of
-from glnn.layout import Layout, Morton, parse
-from glnn.layout.bytes import PACKED_ROWS, PackedTiles
-from glnn.layout.layout import (
-    CHANNELS_LAST,
-    DENSE,
-    PACKED,
-    PADDED,
-    ROW_ALIGNMENT,
-    Blocked,
-    RowMajor,
-)
-from glnn.symint import Substitution, divides, hint, same
-from glnn.types import DType, Shape, TensorType
 from glnn.validation.examination import are_right, examine_choices
 
 COLUMNS = parse("C")

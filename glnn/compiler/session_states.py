@@ -16,17 +16,17 @@ from glnn.compiler.executor import Executor
 from glnn.compiler.partitioned_graph import PartitionedGraph
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
+from glnn.core.process import THIS, out_of_memory, process_lock
+from glnn.core.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
+from glnn.core.types import UNKNOWN, Array, DType, TensorType, narrowed
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError, shown
 from glnn.gl import Device
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Pointwise
-from glnn.process import THIS, out_of_memory, process_lock
 from glnn.runtime.requests import Request, Requests
 from glnn.runtime.runner import FinishedRun, Run, ThreadSafeRun
 from glnn.runtime.store import T
-from glnn.tensor_info import ModelInfo, TensorInfo, check_shared_sizes, shared_sizes
-from glnn.types import UNKNOWN, Array, DType, TensorType, narrowed
 
 R = TypeVar("R")
 DTYPES = {

@@ -26,15 +26,15 @@ from glnn.compiler.schedule import Schedule
 from glnn.compiler.step import Step
 from glnn.compiler.task import ScheduledOp, Task, Tensor
 from glnn.compiler.weights import Weight
+from glnn.core.layout.layout import DENSE
+from glnn.core.process import process_lock
+from glnn.core.settings import Settings
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import LimitError, ModelError, ShapeError, UnsupportedOpError, shown
 from glnn.graph.constant import constant
 from glnn.graph.graph import Graph
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.layout.layout import DENSE
-from glnn.process import process_lock
 from glnn.runtime.store import Store
-from glnn.settings import Settings
-from glnn.types import Array, DType, Shape, TensorType
 
 HELD = (DType.float32, DType.int32)
 """The types that a state may have."""

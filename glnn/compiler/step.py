@@ -11,10 +11,10 @@ from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import ScheduledOp
 from glnn.compiler.weights import Weight, Weights
+from glnn.core.layout import Layout, alone
+from glnn.core.types import DType, Shape, TensorType
 from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import Layout, alone
-from glnn.types import DType, Shape, TensorType
 
 WeightKey = tuple[Weight, Layout, bool]
 """What `Weights` has a parameter by."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from glnn.backends.backend import Backend, Choice
 from glnn.compiler.weights import Weight
+from glnn.core.layout import Layout
+from glnn.core.layout.layout import RowMajor
+from glnn.core.types import DType, Shape, TensorType, widened
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import Layout
-from glnn.layout.layout import RowMajor
-from glnn.types import DType, Shape, TensorType, widened
 
 
 @dataclass(frozen=True)

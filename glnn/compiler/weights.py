@@ -15,9 +15,15 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.array_functions import FUNCTIONS, round_to_float16
 from glnn.backends import Backend
 from glnn.backends.gl import GlBackend
+from glnn.core.array_functions import FUNCTIONS, round_to_float16
+from glnn.core.layout import Layout
+from glnn.core.process import memory_limit, process_lock, processors
+from glnn.core.size_table import SizeTable
+from glnn.core.symint import Substitution, SymInt, hint, is_symbolic, same
+from glnn.core.trace_spans import Spans
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.gl import Buffer, DataTexture
 from glnn.gl.command_buffer import TextureView
@@ -40,14 +46,8 @@ from glnn.graph.function import NUMBERS, kind_of
 from glnn.graph.graph import ASSIGNMENTS, Graph, Kind, Value, Variable
 from glnn.graph.operators import Concat, Identity, Pointwise, Reshape
 from glnn.graph.operators.views import View
-from glnn.layout import Layout
-from glnn.process import memory_limit, process_lock, processors
 from glnn.runtime.array_program import ArrayCall, ArrayProgram
 from glnn.runtime.store import Store
-from glnn.size_table import SizeTable
-from glnn.symint import Substitution, SymInt, hint, is_symbolic, same
-from glnn.trace_spans import Spans
-from glnn.types import Array, DType, Shape, TensorType
 
 if TYPE_CHECKING:
     from typing_extensions import Self

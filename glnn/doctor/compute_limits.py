@@ -10,9 +10,9 @@ from time import perf_counter
 
 import numpy as np
 
+from glnn.core.glsl import expanded, shaders_folder
 from glnn.doctor.scratch_program import POISON, ScratchSpace, Words, count_from, difference, scatter
 from glnn.gl import Program, SharedMemory
-from glnn.glsl import expanded, shaders_folder
 
 WALKED, END = 1 << 20, 64  # words that a dispatch writes, and at the ends of such a piece
 WALKING = 64  # invocations of such a workgroup

@@ -13,6 +13,8 @@ from typing import Any
 
 from glnn.backends.gl import GlBackend
 from glnn.backends.opening import GL
+from glnn.core.settings import Settings
+from glnn.core.types import DType
 from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.function_accuracy import (
     FunctionCheck,
@@ -31,8 +33,6 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
 from glnn.kernels.source import known_fingerprint
 from glnn.kernels.verdicts import FUNCTION, Verdict, Verdicts, function_key
-from glnn.settings import Settings
-from glnn.types import DType
 from glnn.version import VERSION
 
 FORM = 1  # of the file

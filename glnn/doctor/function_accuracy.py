@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from glnn.backends.gl import GlBackend
+from glnn.core.glsl import included, shaders_folder
+from glnn.core.layout import parse
+from glnn.core.types import Array, DType
 from glnn.doctor.checks import Checks
 from glnn.errors import ShaderError, first_line, raised
 from glnn.gl import Buffer, Source
-from glnn.glsl import included, shaders_folder
 from glnn.graph.expression import Arg, Call, call
 from glnn.graph.function import Accuracy, Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.kernels.codegen.expression import function
-from glnn.layout import parse
-from glnn.types import Array, DType
 
 LARGEST = 3.4028234663852886e38
 

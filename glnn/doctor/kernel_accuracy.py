@@ -10,6 +10,8 @@ import numpy as np
 
 from glnn.backends.gl import GlBackend
 from glnn.compiler import evaluate
+from glnn.core.layout.layout import PACKED
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import (
     DeviceError,
     LimitError,
@@ -69,8 +71,6 @@ from glnn.kernels.verdicts import (
     sizes_key,
     verdict_key,
 )
-from glnn.layout.layout import PACKED
-from glnn.types import Array, DType, Shape, TensorType
 from glnn.validation.comparison import relative_error
 from glnn.validation.examination import Fault, Trial, examine, wrong_again
 

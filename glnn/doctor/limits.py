@@ -9,6 +9,7 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
+from glnn.core.settings import Settings
 from glnn.doctor import compute_limits, feedback_limits
 from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.scratch_program import ScratchSpace
@@ -16,7 +17,6 @@ from glnn.errors import GlnnError, NoRoomError, ShaderError, first_line, raised
 from glnn.gl import Capabilities, Device
 from glnn.gl.device_info import MINIMUM
 from glnn.gl.limit_overrides import UPWARD, BrokenLimit, LimitOverrides
-from glnn.settings import Settings
 
 
 @dataclass(frozen=True)

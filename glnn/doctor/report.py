@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.process import processors
+from glnn.core.settings import describe_environment
+from glnn.core.trace_spans import duration
 from glnn.doctor.checks import NoVerdict
 from glnn.doctor.examination import Examination
 from glnn.doctor.function_accuracy import FunctionResult
@@ -31,9 +34,6 @@ from glnn.doctor.speed import (
     size,
 )
 from glnn.gl import Device
-from glnn.process import processors
-from glnn.settings import describe_environment
-from glnn.trace_spans import duration
 from glnn.version import VERSION
 
 DRI, DRM = Path("/dev/dri"), Path("/sys/class/drm")

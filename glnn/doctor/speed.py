@@ -18,7 +18,12 @@ from glnn.backends import open_backend
 from glnn.backends.backend import Transfer
 from glnn.backends.gl import GlBackend
 from glnn.compiler import Executor, prepare
-from glnn.disk_cache import DiskCache
+from glnn.core.disk_cache import DiskCache
+from glnn.core.layout import parse
+from glnn.core.process import processors
+from glnn.core.settings import Settings
+from glnn.core.trace_spans import duration
+from glnn.core.types import TensorType
 from glnn.doctor.checks import Checks, NoVerdict
 from glnn.doctor.scratch_program import PIECE, Words, count_from
 from glnn.errors import DeviceError, GlnnError, LimitError, UnsupportedOpError, first_line
@@ -29,13 +34,8 @@ from glnn.graph.operators import Conv2d, Matmul, Pointwise
 from glnn.kernels.op_spec import OpSpec
 from glnn.layers import Conv2d as ConvLayer
 from glnn.layers import Layer, Linear
-from glnn.layout import parse
 from glnn.model import Model, load
-from glnn.process import processors
 from glnn.profiling import time_work
-from glnn.settings import Settings
-from glnn.trace_spans import duration
-from glnn.types import TensorType
 from glnn.validation.examination import examine_choices
 
 GPU_BACKENDS = ("compute", "feedback")

@@ -12,6 +12,8 @@ import numpy as np
 
 from glnn.backends import Backend, opened
 from glnn.compiler import Plan
+from glnn.core.process import process_lock
+from glnn.core.types import Array, DType, Shape, TensorType, as_one_of
 from glnn.errors import LimitError, ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, Expr, call
@@ -19,8 +21,6 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pointwise
 from glnn.kernels.library import revision
-from glnn.process import process_lock
-from glnn.types import Array, DType, Shape, TensorType, as_one_of
 
 PLANS_KEPT = 16
 ROUNDED = call("round", Arg(0))

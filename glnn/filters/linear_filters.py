@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.backends import Backend
+from glnn.core.types import Array, DType, Shape
 from glnn.errors import ShapeError, shown
 from glnn.filters.filter import (
     HALF_UP,
@@ -28,7 +29,6 @@ from glnn.graph.compose.resample import gather_axes
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Value
 from glnn.graph.operators import Pointwise, Resample, Squeeze
-from glnn.types import Array, DType, Shape
 
 Taps = tuple[Array, Array]
 """Places, int32, and their weights, float32, both (taps, places of the result)."""

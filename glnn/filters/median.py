@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from glnn.backends import Backend
+from glnn.core.types import Array, DType
 from glnn.filters.filter import Filter, Sketch, axes, check_border
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
 from glnn.graph.index_map import Edge
 from glnn.graph.operators import Pad, Pointwise, Slice
-from glnn.types import Array, DType
 
 EDGE: dict[str, Edge] = {"reflect": "reflect", "replicate": "edge", "constant": "constant"}
 """The names that a Pad has for BORDERS."""

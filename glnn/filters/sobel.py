@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.backends import Backend
+from glnn.core.types import Array, DType, as_one_of
 from glnn.errors import ShapeError, UnsupportedOpError, shown
 from glnn.filters.filter import Filter, Sketch
 from glnn.graph.graph import Value
 from glnn.graph.operators import Sobel
-from glnn.types import Array, DType, as_one_of
 
 Gradients = tuple[Array, Array]
 

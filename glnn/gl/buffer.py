@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.layout import Layout
+from glnn.core.layout.layout import DENSE, PACKED
+from glnn.core.process import alone
+from glnn.core.types import DType
 from glnn.errors import DeviceError, ShapeError
 from glnn.gl.device import Device, Fence
 from glnn.gl.transfer import (
@@ -20,10 +24,6 @@ from glnn.gl.transfer import (
     parts_in_words,
     threaded_copy,
 )
-from glnn.layout import Layout
-from glnn.layout.layout import DENSE, PACKED
-from glnn.process import alone
-from glnn.types import DType
 
 if TYPE_CHECKING:
     import moderngl

@@ -16,11 +16,11 @@ from functools import partial
 from math import inf
 from typing import Any, Protocol, TypeVar
 
+from glnn.core.size_table import Maker, Size, SizeIndex, depends, maker, number
 from glnn.gl.context import GlCall
 from glnn.gl.device import BARRIERS, Device
 from glnn.gl.program import Program, UniformUse
 from glnn.gl.texture import DataTexture
-from glnn.size_table import Maker, Size, SizeIndex, depends, maker, number
 
 MOST_WORDS = 1 << 40  # of a buffer
 MOST = 1 << 31  # what GL counts: vertices, instances, workgroups, units, bindings

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from glnn.core.size_table import Size, SizeTable
 from glnn.gl.command_buffer import (
     Command,
     CommandBuffer,
@@ -14,7 +15,6 @@ from glnn.gl.command_buffer import (
     VertexInput,
 )
 from glnn.gl.program import Program, Value
-from glnn.size_table import Size, SizeTable
 
 Place = tuple[Hashable, int, int]
 """A part of a buffer: what tells that from others, the first byte, and the one behind the last."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
+from glnn.core.process import GL_PROCESS, KEEPING, alone
 from glnn.errors import DeviceError
 from glnn.gl.context import Context
-from glnn.process import GL_PROCESS, KEEPING, alone
 
 T = TypeVar("T")
 B = TypeVar("B", bound="PendingWork")

@@ -9,7 +9,10 @@ from ctypes import c_uint, c_uint64, c_void_p
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glnn.disk_cache import DiskCache
+from glnn.core.disk_cache import DiskCache
+from glnn.core.process import GL_PROCESS, give_way, process_lock, step_back
+from glnn.core.settings import Settings
+from glnn.core.trace_spans import Spans
 from glnn.errors import DeviceError, GlnnError, NoRoomError
 from glnn.gl.context import Context, GlFunctions, ModernglLoader, NoDeviceError, StepError
 from glnn.gl.context_thread import PendingWork, SharedContext, StoppedError, Worker
@@ -23,9 +26,6 @@ from glnn.gl.device_selection import (
 )
 from glnn.gl.limit_overrides import LimitOverrides
 from glnn.gl.program_binaries import ProgramBinaries
-from glnn.process import GL_PROCESS, give_way, process_lock, step_back
-from glnn.settings import Settings
-from glnn.trace_spans import Spans
 
 if TYPE_CHECKING:
     import moderngl

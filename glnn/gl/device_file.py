@@ -19,7 +19,7 @@ try:
 except ImportError:  # where files have no such locks
     fcntl = None  # type: ignore[assignment]
 
-from glnn import fileio
+from glnn.core import fileio
 from glnn.errors import printable
 from glnn.gl.device_info import Capabilities
 

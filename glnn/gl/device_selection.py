@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from glnn.core.process import GL_PROCESS, step_back
+from glnn.core.settings import PRIORITIES, WAITS, Settings
 from glnn.errors import DeviceError, shown
 from glnn.gl.context import (
     ES_VERSIONS,
@@ -35,8 +37,6 @@ from glnn.gl.egl import (
     remember,
 )
 from glnn.gl.window import WindowContext
-from glnn.process import GL_PROCESS, step_back
-from glnn.settings import PRIORITIES, WAITS, Settings
 
 OF_LLVM = "LLVMContextCreate"
 """A function that a process has for all to see where some library brought LLVM so."""

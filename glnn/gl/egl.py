@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol
 
+from glnn.core.settings import Libraries
 from glnn.errors import DeviceError, shown
 from glnn.gl.context import Context, StepError, Version
-from glnn.settings import Libraries
 
 ON_DEBIAN = "on Debian: apt install libegl1 libgles2 libgl1-mesa-dri"
 EGL_NAMES = {

@@ -13,10 +13,10 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from glnn.core.trace_spans import Span
 from glnn.errors import DeviceError, LimitError, ShaderError
 from glnn.gl.context import GlCall, GlFunctions
 from glnn.gl.device import Device
-from glnn.trace_spans import Span
 
 if TYPE_CHECKING:
     import moderngl

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from glnn.disk_cache import DiskCache, digest
+from glnn.core.disk_cache import DiskCache, digest
 from glnn.errors import DeviceError
 from glnn.gl.context import GlFunctions
 from glnn.gl.device_info import Capabilities

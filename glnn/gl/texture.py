@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from glnn.core.symint import greatest, hint
 from glnn.errors import DeviceError, LimitError
 from glnn.gl.context import GlCall
 from glnn.gl.device import Device
 from glnn.gl.device_info import Capabilities
-from glnn.symint import greatest, hint
 
 if TYPE_CHECKING:
     import moderngl

@@ -11,9 +11,9 @@ from time import perf_counter
 
 import numpy as np
 
+from glnn.core.trace_spans import duration
 from glnn.errors import DeviceError
 from glnn.gl.device import Device
-from glnn.trace_spans import duration
 
 LEAST_WALL = 20e-3  # seconds: below, what drivers collect before they begin weighs too much
 MOST_WALL = 4.0  # seconds: queries count 32-bit nanoseconds

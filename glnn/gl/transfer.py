@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.layout import Layout
+from glnn.core.process import HELPERS, processors
+from glnn.core.types import TensorType
 from glnn.errors import NoRoomError
 from glnn.gl.device import Device, Fence
-from glnn.layout import Layout
-from glnn.process import HELPERS, processors
-from glnn.types import TensorType
 
 if TYPE_CHECKING:
     import moderngl

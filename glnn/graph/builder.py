@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from glnn.core.types import UNKNOWN, UNRANKED, Array, Dim, TensorType
 from glnn.errors import ModelError
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
 from glnn.graph.operator import Constants, Operator
-from glnn.types import UNKNOWN, UNRANKED, Array, Dim, TensorType
 
 MOST_MARKS = 8  # marks behind a name; more are counted
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
+from glnn.core.types import Array, TensorType, content
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import SMALL, Constants, Cost, Operator, Types
-from glnn.types import Array, TensorType, content
 
 KEPT = 4  # graphs of an operator, by the types that it was last given
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.symint import Substitution, hint
+from glnn.core.types import Array, DType, TensorType
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import parts_of
 from glnn.graph.graph import Graph, Kind, Value, check_result_memory
 from glnn.graph.operator import Operator
-from glnn.symint import Substitution, hint
-from glnn.types import Array, DType, TensorType
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, DType, Shape, TensorType, as_float
 from glnn.errors import ShapeError
 from glnn.graph.epilogue import Prologue
 from glnn.graph.operator import Constants, Cost, Operands, Operator, Shapes, Types, typed
-from glnn.types import Array, DType, Shape, TensorType, as_float
 
 FLOATS = (DType.float32, DType.float16)
 

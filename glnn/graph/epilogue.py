@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.expression_evaluation import evaluate_blockwise
-from glnn.types import Array, Shape
 
 Extent = Literal["full", "channel", "one"]
 """Shape of an operand relative to the result: the same; one number for each place along axis 1, a

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from glnn.core.types import Array, DType
 from glnn.errors import ShapeError, shown
 from glnn.graph.formula import read_formula
 from glnn.graph.function import NUMBERS, Function, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
-from glnn.types import Array, DType
 
 T = TypeVar("T")
 MOST_CALLS = 64  # of one expression: longer ones are cut into several

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from glnn.array_functions import writes_to
+from glnn.core.array_functions import writes_to
+from glnn.core.types import Array, DType, Shape
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
 from glnn.graph.function import Function, Number
 from glnn.graph.interval import INT32, Interval
-from glnn.types import Array, DType, Shape
 
 ExpressionStep = Callable[[list[Any]], Any]
 

@@ -9,9 +9,9 @@ from hashlib import blake2b
 
 import numpy as np
 
+from glnn.core.types import TensorType
 from glnn.graph.expression import Expr
 from glnn.graph.graph import FEW, Graph, Value
-from glnn.types import TensorType
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.symint import is_symbolic
+from glnn.core.types import DType
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval, Rule
-from glnn.symint import is_symbolic
-from glnn.types import DType
 
 Number = float | int | bool
 NUMBERS = {"float": DType.float32, "int": DType.int32, "bool": DType.bool}

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from glnn import array_functions as arrays
+from glnn.core import array_functions as arrays
+from glnn.core.types import DType
 from glnn.graph import interval, threefry
 from glnn.graph.function import Accuracy, Function, OnnxForm
 from glnn.graph.interval import corners, integers
-from glnn.types import DType
 
 _ROUNDED = Accuracy()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from glnn.types import Array, Shape
+from glnn.core.types import Array, Shape
 
 FEW = 1 << 14
 """Numbers up to which places are kept: they take twice to eight times as many bytes as these."""

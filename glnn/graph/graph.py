@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from glnn.core.process import check_memory
+from glnn.core.symint import greatest
+from glnn.core.types import Array, Shape, TensorType, content
 from glnn.errors import ModelError, ShapeError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import SMALL, Operator
-from glnn.process import check_memory
-from glnn.symint import greatest
-from glnn.types import Array, Shape, TensorType, content
 
 DOUBLE_SIZE = 8  # bytes of a number of a constant, which is computed in 64 bits
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from glnn.symint import at_most, divides, same
-from glnn.types import Shape
+from glnn.core.symint import at_most, divides, same
+from glnn.core.types import Shape
 
 Edge = Literal["none", "constant", "edge", "reflect", "wrap"]
 """Handling of places outside of the operand: there are none; a constant; the nearest edge's number;

@@ -13,9 +13,9 @@ from math import inf
 
 import numpy as np
 
+from glnn.core.symint import ends_of, is_symbolic
+from glnn.core.types import Array, DType
 from glnn.errors import ShapeError
-from glnn.symint import ends_of, is_symbolic
-from glnn.types import Array, DType
 
 Number = int | float
 Rule = Callable[..., "Interval | None"]

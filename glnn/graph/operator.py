@@ -10,10 +10,10 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from glnn.core.symint import holds_symbols, plain
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval, hull
-from glnn.symint import holds_symbols, plain
-from glnn.types import Array, DType, Shape, TensorType
 
 T = TypeVar("T")
 SMALL = 4096  # numbers of a tensor that are looked at before a run, where sizes may depend on them
@@ -114,7 +114,7 @@ class Operator(metaclass=_Kind):
     """True where there are no operands: the results follow from attributes, among them sizes, and
     are kept as weights are."""
     array_function: ClassVar[str] = ""
-    """The function of `glnn.array_functions` that makes the result of the operands and
+    """The function of `glnn.core.array_functions` that makes the result of the operands and
     `array_attributes`, followed by the result's number where there are several; empty for none."""
     any_sizes: ClassVar[bool] = False
     """True where what `specialize` returns takes arrays of other sizes, of as many dimensions."""

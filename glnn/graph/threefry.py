@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from glnn.types import Array
+from glnn.core.types import Array
 
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.fileio import check_file
 from glnn.errors import ModelError, ShapeError, extra
-from glnn.fileio import check_file
 
 Frame = NDArray[np.uint8]
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.array_functions import suppress_overlaps
+from glnn.core.array_functions import suppress_overlaps
+from glnn.core.types import Array, Shape
 from glnn.errors import ModelError, shown
 from glnn.images.labels import Labels
 from glnn.images.preprocessing import Letterbox
 from glnn.images.preprocessing_config import UltralyticsExport
-from glnn.types import Array, Shape
 
 CONFIDENCE, OVERLAP = 0.25, 0.7
 """The least score of an object, and the most overlap (IoU) with a better one of its class."""

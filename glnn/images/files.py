@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.fileio import atomic_write, check_file, open_regular
 from glnn.errors import ModelError, ShapeError, extra, fault, first_line
-from glnn.fileio import atomic_write, check_file, open_regular
 
 if TYPE_CHECKING:
     from PIL import Image

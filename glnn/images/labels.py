@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
+from glnn.core.fileio import check_file, read_bytes
 from glnn.errors import ModelError, shown
-from glnn.fileio import check_file, read_bytes
 
 KEY = "labels"
 """Under which a model's metadata have them: a JSON list, or an object of numbers and names."""

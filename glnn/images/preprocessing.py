@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.tensor_info import TensorInfo, show
+from glnn.core.types import DType
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.images.files import flatten, image_of, open_image
-from glnn.tensor_info import TensorInfo, show
-from glnn.types import DType
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from glnn.core.fileio import check_file, read_bytes
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import ModelError, ShapeError, shown
-from glnn.fileio import check_file, read_bytes
 from glnn.images.labels import Labels, labels_of
 from glnn.images.preprocessing import ImageInput, Preprocessing
-from glnn.tensor_info import TensorInfo
 
 TASKS = ("detect", "segment", "pose", "classify")
 """Tasks whose outputs are read; others, as oriented boxes (obb), are not."""

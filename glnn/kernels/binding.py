@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
+from glnn.core.types import DType
 from glnn.errors import UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.graph.epilogue import Epilogue, Prologue
@@ -17,7 +18,6 @@ from glnn.kernels.codegen.expression import (
 )
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import DType
 
 TEXELS = {"float": "r32f", "vec4": "rgba32f"}
 """The texel format of an epilogue's operands, by the epilogue's form."""

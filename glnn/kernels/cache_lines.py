@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from glnn.core.layout import parse
 from glnn.kernels.kernel import Kernel
-from glnn.layout import parse
 
 LINE_BYTES = 64
 CACHE_LINES = 256  # of the L1 cache of one core of a Mali-T604, 16 KiB

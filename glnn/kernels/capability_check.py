@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
+from glnn.core.layout import parse
 from glnn.errors import LimitError
 from glnn.gl import Capabilities
 from glnn.graph.operators.reorder import Reorder
@@ -14,7 +15,6 @@ from glnn.kernels.codegen.expression import names_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.manifest import ANY, UNFIT
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import parse
 
 
 def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from glnn.core.types import TensorType, widened
 from glnn.graph.compose.decompositions import Stage
 from glnn.graph.operator import Operator
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import TensorType, widened
 
 Types = dict[str, TensorType]
 Ask = Callable[[OpSpec, str | None], Kernel]

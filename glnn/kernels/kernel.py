@@ -12,9 +12,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from glnn.core.glsl import DOCUMENTS
 from glnn.errors import ShaderError
 from glnn.gl import Capabilities, DataTexture
-from glnn.glsl import DOCUMENTS
 from glnn.graph.compose.decompositions import DECOMPOSITIONS
 from glnn.kernels.manifest import (
     PREDICTED,

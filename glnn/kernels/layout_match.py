@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from glnn.core.layout import Layout, Morton, Strip, alone, parse
+from glnn.core.layout.layout import CHANNELS_LAST, DENSE, ROW_ALIGNMENT, RowMajor
+from glnn.core.symint import divides, same
+from glnn.core.types import Shape
 from glnn.graph.contraction import prologue_of
 from glnn.graph.epilogue import Extent
 from glnn.graph.operator import Operator, Shapes
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.manifest import ANY
-from glnn.layout import Layout, Morton, Strip, alone, parse
-from glnn.layout.layout import CHANNELS_LAST, DENSE, ROW_ALIGNMENT, RowMajor
-from glnn.symint import divides, same
-from glnn.types import Shape
 
 
 def places(name: str, layout: Layout, shape: Shape) -> dict[str, int]:

@@ -13,13 +13,13 @@ from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from glnn import fileio, glsl
+from glnn.core import fileio, glsl
+from glnn.core.glsl import DOCUMENTS, shaders_folder
+from glnn.core.settings import Settings
 from glnn.errors import GlnnError, ShaderError
-from glnn.glsl import DOCUMENTS, shaders_folder
 from glnn.kernels.kernel import BACKENDS, Kernel, place
 from glnn.kernels.manifest import DeclarationError, by_op, variants
 from glnn.kernels.source import known_fingerprint
-from glnn.settings import Settings
 from glnn.version import VERSION
 
 Read = Callable[[Path], tuple[Kernel, ...]]

@@ -8,11 +8,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from math import prod
 from typing import Any, get_args
 
+from glnn.core.layout import parse
 from glnn.errors import LayoutError, ShaderError
 from glnn.gl.texture import TEXELS
 from glnn.graph.epilogue import Extent
 from glnn.kernels.architecture import ARCHITECTURES
-from glnn.layout import parse
 
 RENAMED: Mapping[str, tuple[str, ...]] = {
     "also": ("aliases",),

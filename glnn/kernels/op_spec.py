@@ -8,6 +8,9 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
+from glnn.core.layout import Layout, narrowed, parse, resized
+from glnn.core.symint import Substitution, as_constant, hint, is_integer
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.gl import Capabilities
 from glnn.graph.compose.decompositions import DECOMPOSITIONS, Decomposition
 from glnn.graph.contraction import prologue_of
@@ -22,9 +25,6 @@ from glnn.kernels.layout_match import OperandLayouts, places
 from glnn.kernels.manifest import ANY, Operand, Quantity
 from glnn.kernels.reference import computed, cost_of, results_of
 from glnn.kernels.split import Batches, Split
-from glnn.layout import Layout, narrowed, parse, resized
-from glnn.symint import Substitution, as_constant, hint, is_integer
-from glnn.types import Array, DType, Shape, TensorType
 
 
 def expanded(

@@ -7,10 +7,10 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import ON_GPU, Array, DType, TensorType, as_float, widened
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression_evaluation import BLOCK_SIZE, compile_expression
 from glnn.graph.operator import Cost, Operator
-from glnn.types import ON_GPU, Array, DType, TensorType, as_float, widened
 
 PLAIN = frozenset((*(ON_GPU - {DType.float16}), DType.int64, DType.float64))
 """Types of operands whose arrays need no conversion before NumPy computes with them."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from glnn.core.layout import parse
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.gl import Capabilities, Device, Program, Source
 from glnn.gl.texture import PLANE, TEXELS
@@ -22,7 +23,6 @@ from glnn.kernels.library import declared, library
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
-from glnn.layout import parse
 
 BLOCKS = 4  # storage blocks that every device binds
 SCALED = Prologue(call("relu", call("mul", Arg(0), Arg(1))), ("image",))

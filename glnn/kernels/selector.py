@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from glnn.core.layout import parse
+from glnn.core.types import TensorType, widened
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.graph.compose.decompositions import Stage
@@ -17,8 +19,6 @@ from glnn.kernels.manifest import PREDICTED
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts
-from glnn.layout import parse
-from glnn.types import TensorType, widened
 
 GAIN = 0.9  # of the time of one kernel: what is predicted to be less is worth several
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 
+from glnn.core.glsl import expanded, folder_of
+from glnn.core.glsl import lines as lines_of_file
 from glnn.errors import ShaderError
 from glnn.gl import Source
-from glnn.glsl import expanded, folder_of
-from glnn.glsl import lines as lines_of_file
 from glnn.kernels.kernel import Kernel
 
 _WORD = re.compile(r"[A-Za-z_]\w*")

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd, lcm, prod
 
+from glnn.core.layout import Layout, Morton, narrowed, parse
+from glnn.core.layout.layout import Blocked, RowMajor
+from glnn.core.layout.parse import NARROW
+from glnn.core.types import DType, TensorType
 from glnn.gl import Capabilities
 from glnn.graph.epilogue import Extent
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.kernel import Kernel
-from glnn.layout import Layout, Morton, narrowed, parse
-from glnn.layout.layout import Blocked, RowMajor
-from glnn.layout.parse import NARROW
-from glnn.types import DType, TensorType
 
 ONE = 0, 4  # words of an operand of one number
 

@@ -8,12 +8,12 @@ from math import isfinite, log2
 from pathlib import Path
 from typing import Any
 
+from glnn.core.types import DType
 from glnn.gl import Capabilities
 from glnn.gl.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.source import fingerprint
-from glnn.types import DType
 
 FORM = 2  # of the file; a file of another is tuned anew
 

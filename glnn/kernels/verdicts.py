@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from glnn.core.types import DType, widened
 from glnn.errors import UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.gl.device_file import DeviceFile
@@ -29,7 +30,6 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.source import fingerprint, known_fingerprint, reads
-from glnn.types import DType, widened
 
 Called = tuple[str, str]
 """A function's name and the kind of numbers that it is called with: "float", "int" or "bool"."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
+from glnn.core.types import Array
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
 from glnn.graph.expression import Arg, Call, Expr, Scalar, call, formula
@@ -23,7 +24,6 @@ from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Value
 from glnn.layers.arguments import flag, index, integer, number, plain, with_unusual
 from glnn.layers.layer import ANY, Fixed, Layer, Parameter, Scope
-from glnn.types import Array
 
 _FORMULAS = {row.layer: row.call for row in FUNCTIONS.values() if row.layer}
 

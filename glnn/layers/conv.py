@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from numpy.typing import DTypeLike
 
+from glnn.core.types import Array, Dim
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
 from glnn.graph.compose.sliding_windows import conv, conv_transpose
@@ -26,7 +27,6 @@ from glnn.layers.arguments import (
     with_unusual,
 )
 from glnn.layers.layer import Layer, Parameter, Scope
-from glnn.types import Array, Dim
 
 PADDING_MODES: dict[str, Edge] = {
     "zeros": "constant",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from glnn.core.types import Array, DType
 from glnn.errors import ShapeError, shown
 from glnn.graph.expression import Arg, Expr, call, formula
 from glnn.graph.graph import Value
@@ -14,7 +15,6 @@ from glnn.graph.operators import Detached, Gather, Pointwise, Reduce, Unsqueeze
 from glnn.graph.operators.reductions import Kind
 from glnn.layers.arguments import flag, index, integer, number, only, plain, with_unusual
 from glnn.layers.layer import Layer, Parameter, Scope
-from glnn.types import Array, DType
 
 
 class Embedding(Layer):

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, overload
 
 import numpy as np
 
+from glnn.core.types import Array, DType, Shape, TensorType, as_one_of, of_tensor, to_float32
 from glnn.errors import ReadOnlyError, ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.composite import Composite
@@ -23,7 +24,6 @@ from glnn.graph.operators import Identity, Reshape
 from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
 from glnn.registry import module_for
-from glnn.types import Array, DType, Shape, TensorType, as_one_of, of_tensor, to_float32
 
 V = TypeVar("V")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
+from glnn.core.types import Array, Dim, Shape
 from glnn.errors import ShapeError
 from glnn.graph import operators
 from glnn.graph.compose.node_adder import merge_dims, split_dim
@@ -16,7 +17,6 @@ from glnn.graph.operators import Flatten, Matmul, Pointwise, Reduce, Squeeze, Tr
 from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.layers.arguments import flag, index, integer, number, plain
 from glnn.layers.layer import ANY, Layer, Parameter, Scope
-from glnn.types import Array, Dim, Shape
 
 
 class Linear(Layer):

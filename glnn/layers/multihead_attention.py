@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
+from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.compose.node_adder import merge_dims, split_dim
@@ -27,7 +28,6 @@ from glnn.graph.operators import (
 )
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
 from glnn.layers.layer import Fixed, Layer, Parameter, Scope
-from glnn.types import Array, Shape
 
 NAMES = ("query", "key", "value")
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
+from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
 from glnn.graph.compose.batch_norm import BatchNorm, samples_per_channel
@@ -16,7 +17,6 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import Normalize, Pointwise
 from glnn.layers.arguments import flag, integer, number, only, plain, with_unusual
 from glnn.layers.layer import Layer, Parameter, Scope, Training
-from glnn.types import Array, Shape
 
 SHIFT = call("sub", Arg(2), PRODUCT)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.types import MOST, Dim, DType
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
 from glnn.graph.graph import Value
@@ -15,7 +16,6 @@ from glnn.graph.index_map import Edge
 from glnn.graph.operators import Identity
 from glnn.layers.arguments import Ints, Sizes, axis_names, index, is_list, number
 from glnn.layers.layer import ANY, Layer, Scope
-from glnn.types import MOST, Dim, DType
 
 
 class Pad(Layer):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from numpy.typing import DTypeLike
 
+from glnn.core.types import Array, Dim, Shape
 from glnn.errors import ShapeError, shown
 from glnn.graph.compose.recurrent import GATES, MOST_STEPS, RecurrentLayer
 from glnn.graph.graph import Value
@@ -14,7 +15,6 @@ from glnn.graph.operators import Concat, Slice, Squeeze, Transpose, Unsqueeze
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
 from glnn.layers.dropout import drop_operands, scale_kept
 from glnn.layers.layer import Layer, Parameter, Scope
-from glnn.types import Array, Dim, Shape
 
 
 class Stateful(Layer):

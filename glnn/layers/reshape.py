@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from glnn.core.types import Dim
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
 from glnn.graph.compose.node_adder import merge_dims, split_dim
@@ -13,7 +14,6 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Transpose
 from glnn.layers.arguments import Ints, index, integer, sizes, with_unusual
 from glnn.layers.layer import ANY, Layer, Scope
-from glnn.types import Dim
 
 
 class Flatten(Layer):

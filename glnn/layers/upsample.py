@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.resampling import InterpolationFilter
+from glnn.core.types import MOST, Array, DType
 from glnn.errors import ShapeError, shown
 from glnn.graph.compose.resample import SamplePositions, gather_places, interpolate, weighted_sum
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Subsample
 from glnn.layers.arguments import Ints, flag, integer, is_list, number, sizes, with_unusual
 from glnn.layers.layer import ANY, Layer, Parameter, Scope
-from glnn.resampling import InterpolationFilter
-from glnn.types import MOST, Array, DType
 
 LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}
 """The rank of x for modes that interpolate between two elements of a dimension."""

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from glnn import fileio
+from glnn.core import fileio
 from glnn.errors import ModelError
 
 MOST_JSON = 16 << 20  # bytes of a .json file, which takes some twenty times as many when parsed

@@ -34,17 +34,17 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn import fileio
+from glnn.core import fileio
+from glnn.core.fileio import open_regular, resolve_inside
+from glnn.core.tensor_info import TensorInfo
+from glnn.core.types import DType
 from glnn.errors import ModelError, ShapeError, fault
-from glnn.fileio import open_regular, resolve_inside
 from glnn.layers import BY_NAME, Layer
 from glnn.model.files import MOST_JSON
 from glnn.model.formats import metadata_from_json, metadata_to_json
 from glnn.model.model import Model
 from glnn.model.node import Content, Node, parameters
 from glnn.model.npz import MOST_READ, Npz, open_npz
-from glnn.tensor_info import TensorInfo
-from glnn.types import DType
 
 Array = NDArray[Any]
 KEYS = {"format", "version", "name", "weights", "inputs", "layers", "outputs", "metadata"}

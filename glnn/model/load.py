@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from glnn import data
+from glnn.core.process import COLLECTOR
+from glnn.core.progress_bar import report_work
 from glnn.errors import ModelError, shown
 from glnn.images import Preprocessing, metadata
 from glnn.layers import (
@@ -28,8 +30,6 @@ from glnn.model import json_format, rovder
 from glnn.model.files import parse_json, read
 from glnn.model.model import Model
 from glnn.model.weight_files import is_weights
-from glnn.process import COLLECTOR
-from glnn.progress_bar import report_work
 from glnn.registry import module_for
 
 BLOCKS = ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512))

@@ -12,16 +12,16 @@ from glnn.compiler import Executor
 from glnn.compiler.backend_autotune import Fastest, executor_of
 from glnn.compiler.executor import PLANS_KEPT
 from glnn.compiler.session_states import SessionStates, SharedPlans
+from glnn.core.fileio import record_opened_files
+from glnn.core.tensor_info import BATCH
+from glnn.core.types import UNKNOWN, UNRANKED, Array, DType
 from glnn.errors import ModelError, shown
-from glnn.fileio import record_opened_files
 from glnn.graph.graph import Value
 from glnn.graph.passes import Pass
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.runtime.options import BackendChoice, Options
 from glnn.stored.plan_cache import PlanCache
-from glnn.tensor_info import BATCH
-from glnn.types import UNKNOWN, UNRANKED, Array, DType
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,16 +13,7 @@ from operator import index
 from typing import Any, NamedTuple
 
 from glnn.compiler import Executor
-from glnn.errors import GlnnError, ModelError, ShapeError, extra, printable, shown
-from glnn.graph.builder import Builder
-from glnn.graph.graph import Graph, Kind, Value
-from glnn.layers import Layer
-from glnn.layers.layer import Scope, Training
-from glnn.model.formats import check_metadata, save
-from glnn.model.node import Content, Node, chain, check_graph, parameters, to_list
-from glnn.model.weight_files import load_weights, state_dict_of
-from glnn.registry import module_for
-from glnn.tensor_info import (
+from glnn.core.tensor_info import (
     BATCH,
     ModelInfo,
     SharedSizes,
@@ -32,7 +23,16 @@ from glnn.tensor_info import (
     shared_sizes,
     show,
 )
-from glnn.types import Array, Dim, DType, Shape, TensorType, of_tensor, to_float32
+from glnn.core.types import Array, Dim, DType, Shape, TensorType, of_tensor, to_float32
+from glnn.errors import GlnnError, ModelError, ShapeError, extra, printable, shown
+from glnn.graph.builder import Builder
+from glnn.graph.graph import Graph, Kind, Value
+from glnn.layers import Layer
+from glnn.layers.layer import Scope, Training
+from glnn.model.formats import check_metadata, save
+from glnn.model.node import Content, Node, chain, check_graph, parameters, to_list
+from glnn.model.weight_files import load_weights, state_dict_of
+from glnn.registry import module_for
 
 BATCH_COUNT = "num_batches_tracked"
 """End of the names of PyTorch's batch counts, which nothing computes with."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from glnn.core.tensor_info import TensorInfo
+from glnn.core.types import Array
 from glnn.errors import ModelError, shown
 from glnn.layers import Layer
-from glnn.tensor_info import TensorInfo
-from glnn.types import Array
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from glnn.core.fileio import atomic_write, check_file, open_regular
+from glnn.core.types import Shape
 from glnn.errors import GlnnError, ModelError, fault, first_line, printable
-from glnn.fileio import atomic_write, check_file, open_regular
 from glnn.model.files import check_inflated
-from glnn.types import Shape
 
 Array = NDArray[Any]
 MOST_HEADER = 1024  # bytes before an array's numbers: those of plain arrays take 128

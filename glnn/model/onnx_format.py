@@ -11,8 +11,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from glnn.core.fileio import atomic_write
+from glnn.core.tensor_info import TensorInfo, show
+from glnn.core.types import UNKNOWN, Array, DType, TensorType, as_one_of, of_tensor, to_float32
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError, fault, shown
-from glnn.fileio import atomic_write
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.graph import Node as GraphNode
 from glnn.graph.passes.inlining import expand_composites
@@ -26,8 +28,6 @@ from glnn.onnx.importing import ImportedModel, import_model
 from glnn.onnx.model_proto import ModelSource, package, parse, read
 from glnn.onnx.node import OnnxOperator
 from glnn.onnx.operators.dtypes import CODES
-from glnn.tensor_info import TensorInfo, show
-from glnn.types import UNKNOWN, Array, DType, TensorType, as_one_of, of_tensor, to_float32
 from glnn.version import VERSION
 
 STATISTICS = {"BatchNormalization": slice(3, 5)}

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from glnn import layers as nn
+from glnn.core.tensor_info import BATCH, TensorInfo, show
+from glnn.core.types import Array, Dim, TensorType
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.compose.resample import SamplePositions
 from glnn.graph.function import Function
@@ -21,8 +23,6 @@ from glnn.layers.conv import same
 from glnn.model.model import Model
 from glnn.model.node import Node
 from glnn.onnx.node import OnnxOperator
-from glnn.tensor_info import BATCH, TensorInfo, show
-from glnn.types import Array, Dim, TensorType
 
 
 def convert_to_layers(model: Model) -> Model:

@@ -22,14 +22,14 @@ from typing import IO, Any, cast
 
 import numpy as np
 
+from glnn.core.fileio import atomic_write, check_file, open_regular, resolve_inside
+from glnn.core.tensor_info import BATCH, show
+from glnn.core.types import Array
 from glnn.errors import ModelError, ShapeError, fault, first_line
-from glnn.fileio import atomic_write, check_file, open_regular, resolve_inside
 from glnn.layers import Layer, Linear, ReLU, Sigmoid
 from glnn.model.files import check_inflated, parse_json, read
 from glnn.model.model import Model
 from glnn.model.node import Content
-from glnn.tensor_info import BATCH, show
-from glnn.types import Array
 
 MOST_TEXT = 64  # characters of a number and the comma behind it
 BYTE_ORDER_MARK = "\ufeff".encode().decode("latin-1")  # as spreadsheets write it before UTF-8

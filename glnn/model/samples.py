@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.tensor_info import TensorInfo, show
+from glnn.core.types import Array, DType, Shape, to_float32
 from glnn.errors import ShapeError
-from glnn.tensor_info import TensorInfo, show
-from glnn.types import Array, DType, Shape, to_float32
 
 
 def check_samples(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: str) -> None:

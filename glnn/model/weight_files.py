@@ -22,12 +22,12 @@ from typing import IO, Any
 
 import numpy as np
 
+from glnn.core.fileio import atomic_write, check_file, open_regular
+from glnn.core.types import Array, Shape, of_tensor
 from glnn.errors import ModelError, ShapeError, fault, shown
-from glnn.fileio import atomic_write, check_file, open_regular
 from glnn.model.files import MOST_JSON, parse_json
 from glnn.model.npz import open_npz, save_arrays
 from glnn.registry import module_for
-from glnn.types import Array, Shape, of_tensor
 
 TORCH = (".pt", ".pth")
 ENDINGS = (".safetensors", ".npz", *TORCH)

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.process import out_of_memory
+from glnn.core.types import ANYTHING, Array, TensorType
 from glnn.errors import GlnnError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
@@ -20,8 +22,6 @@ from glnn.onnx.operators.dtypes import array_of, type_of, type_proto, type_text
 from glnn.onnx.reference_table import OLDEST, describe, is_allowed, is_checked
 from glnn.onnx.schemas import defaults, domain_of
 from glnn.onnx.training_nodes import RANDOM
-from glnn.process import out_of_memory
-from glnn.types import ANYTHING, Array, TensorType
 
 SAME_COUNT = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity")
 """Operators whose result has as many numbers as the operand, which the package does not check."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from glnn.array_functions import suppress_overlaps
+from glnn.core.array_functions import suppress_overlaps
+from glnn.core.process import check_memory
+from glnn.core.types import Array
 from glnn.errors import LimitError, ShapeError
-from glnn.process import check_memory
-from glnn.types import Array
 
 Attributes = Mapping[str, Any]
 MOST_GRID = 2**31 - 1  # places along an axis for each part of a region, as in ONNX Runtime

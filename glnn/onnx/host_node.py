@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, DType, TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder
 from glnn.graph.graph import FOLDED, GROWTH, Graph, Kind, Node, Value
@@ -15,7 +16,6 @@ from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.graph.passes.inlining import expand_composites
 from glnn.onnx.operators.call import CONVERTED
-from glnn.types import Array, DType, TensorType
 
 
 @dataclass(frozen=True, eq=False)

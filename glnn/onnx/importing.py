@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.fileio import check_file, open_regular, resolve_inside
+from glnn.core.types import MOST, Array, DType, Shape, TensorType
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError, first_line, shown
-from glnn.fileio import check_file, open_regular, resolve_inside
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
@@ -36,7 +37,6 @@ from glnn.onnx.subgraphs import (
     inline_call,
     scan_node,
 )
-from glnn.types import MOST, Array, DType, Shape, TensorType
 
 PACKED = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}
 """Numbers per byte, of types that are packed."""

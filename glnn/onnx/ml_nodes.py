@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.process import check_memory
+from glnn.core.types import Array
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.process import check_memory
-from glnn.types import Array
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 LEAST_PROBABILITY = 1e-7

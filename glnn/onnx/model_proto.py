@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glnn import fileio
+from glnn.core import fileio
+from glnn.core.types import Array
 from glnn.errors import ModelError, extra
 from glnn.onnx.schemas import domain_of
-from glnn.types import Array
 
 MOST = 2**31 - 1  # bytes of a .onnx file: protobuf reads no more
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from glnn.core.process import out_of_memory
+from glnn.core.types import DType, TensorType
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
 from glnn.graph.composite import Composite
@@ -15,8 +17,6 @@ from glnn.onnx.delegate import Delegate
 from glnn.onnx.host_node import Convert, float64_graph, move_graph, moves
 from glnn.onnx.operators.call import CONVERTED, Converter, OperatorCall
 from glnn.onnx.operators.dtypes import HALVES
-from glnn.process import out_of_memory
-from glnn.types import DType, TensorType
 
 
 @dataclass(frozen=True, eq=False)

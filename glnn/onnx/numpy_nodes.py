@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from glnn.array_functions import make_cast
+from glnn.core.array_functions import make_cast
+from glnn.core.process import check_memory
+from glnn.core.types import Array, DType
 from glnn.errors import ShapeError, UnsupportedOpError, first_line, shown
 from glnn.onnx.detection import NODES as DETECTION
 from glnn.onnx.ml_nodes import NODES as ML
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.text_nodes import NODES as TEXTS
 from glnn.onnx.training_nodes import NODES as TRAINING
-from glnn.process import check_memory
-from glnn.types import Array, DType
 
 Attributes = Mapping[str, Any]
 FLOAT8 = (DType.float8_e4m3fn, DType.float8_e4m3fnuz, DType.float8_e5m2, DType.float8_e5m2fnuz)

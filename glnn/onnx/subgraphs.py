@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.types import ANYTHING, UNKNOWN, UNRANKED, TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control_flow import COUNT, Body, Scan, branch, loop
@@ -20,7 +21,6 @@ from glnn.graph.operator import Types
 from glnn.graph.operators import Flip, Pointwise, Transpose
 from glnn.graph.operators.control_flow import FLAG
 from glnn.onnx.delegate import Delegate
-from glnn.types import ANYTHING, UNKNOWN, UNRANKED, TensorType
 
 
 @dataclass(frozen=True, eq=False)

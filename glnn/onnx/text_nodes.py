@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, boxed
 from glnn.errors import ShapeError, UnsupportedOpError, shown
-from glnn.types import Array, boxed
 
 END = 0x10FFFF
 DIGITS = ((ord("0"), ord("9")),)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.types import Array
 from glnn.errors import ShapeError
 from glnn.onnx.operators.dtypes import dtype_of
-from glnn.types import Array
 
 
 def generator_of(attributes: Mapping[str, Any]) -> np.random.RandomState:

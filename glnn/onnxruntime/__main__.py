@@ -16,9 +16,9 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
+from glnn.core.settings import StandIn
 from glnn.errors import GlnnError, shown
 from glnn.onnxruntime.shim import FOLDER, python_path
-from glnn.settings import StandIn
 
 HELP = """\
 Run a program that was written for ONNX Runtime on the GPU that OpenGL ES has here.

@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from glnn.core.settings import StandIn
 from glnn.errors import GlnnError
-from glnn.settings import StandIn
 
 if TYPE_CHECKING:
     from _typeshed.importlib import MetaPathFinderProtocol

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from glnn.backends import Launch
 from glnn.compiler.plan import Plan
+from glnn.core.trace_spans import Span
 from glnn.errors import DeviceError
 from glnn.gl import Device, Timer, Timestamps
 from glnn.gl.timer import TRIES, TimerSample, exceeds_wall_clock
 from glnn.profiling.profile import profile
-from glnn.trace_spans import Span
 
 DISTURBED = "the timestamps were disturbed or above the clock on the wall"
 Works = Sequence[tuple[str, Launch]]

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from glnn.compiler.plan import Plan
 from glnn.compiler.step import Step
+from glnn.core.trace_spans import duration
 from glnn.gl import Timer
 from glnn.gl.timer import SHARE
-from glnn.trace_spans import duration
 
 Work = Callable[[], object]
 WARM_UP = 3

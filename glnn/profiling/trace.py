@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from glnn.compiler.plan import Plan
 from glnn.compiler.step import Step
+from glnn.core.fileio import atomic_write
+from glnn.core.trace_spans import Span
 from glnn.errors import GlnnError, fault
-from glnn.fileio import atomic_write
 from glnn.gl.timer import TRIES
 from glnn.profiling.clocks import DISTURBED, Clock, HostClock, Works, clock_for, works_of
-from glnn.trace_spans import Span
 from glnn.version import VERSION
 
 Array = NDArray[Any]

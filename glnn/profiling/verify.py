@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from glnn.compiler.plan import Plan
+from glnn.core.types import Array, DType
 from glnn.errors import GlnnError
 from glnn.graph.constant import ConstantExpression, constant, evaluated
 from glnn.graph.graph import Node, Value
-from glnn.types import Array, DType
 from glnn.validation.comparison import relative_error, term_error
 
 TOLERANCE = 1e-5

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.array_functions import FUNCTIONS
+from glnn.core.array_functions import FUNCTIONS
+from glnn.core.process import check_memory
+from glnn.core.size_table import Size, SizeIndex, depends, maker, number, places
+from glnn.core.types import Array
 from glnn.gl.command_buffer import FormatError, plain, size_of
-from glnn.process import check_memory
-from glnn.size_table import Size, SizeIndex, depends, maker, number, places
-from glnn.types import Array
 
 KINDS = "biuf"  # of NumPy's numbers that files have
 

@@ -9,6 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from glnn.core.size_table import Maker, depends, maker, number
+from glnn.core.symint import Substitution
+from glnn.core.types import Array, Shape, TensorType
 from glnn.errors import LimitError, NoRoomError
 from glnn.gl import Buffer, DataTexture, Device, SharedMemory
 from glnn.gl.buffer import MEMORIES
@@ -23,9 +26,6 @@ from glnn.gl.program import Program
 from glnn.runtime.array_program import SizedArrays
 from glnn.runtime.executable import Executable, HostStep, TensorSlot
 from glnn.runtime.store import HostStore, Store
-from glnn.size_table import Maker, depends, maker, number
-from glnn.symint import Substitution
-from glnn.types import Array, Shape, TensorType
 
 LEAST_STEP = 4096  # words by which memory of an open size grows at least
 SLACK = 4  # such memory has room for up to 1 / 4 more, so that it seldom grows again

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.layout import Layout, parse
+from glnn.core.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, places
+from glnn.core.symint import ORDER, Expr, Guard, Substitution, SymInt, check
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.gl.buffer import MEMORIES
 from glnn.gl.command_buffer import MOST_WORDS, CommandBuffer, FormatError, plain, size_of
-from glnn.layout import Layout, parse
 from glnn.runtime.array_program import NO_ARRAYS, ArrayProgram
-from glnn.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, places
-from glnn.symint import ORDER, Expr, Guard, Substitution, SymInt, check
-from glnn.types import Array, DType, Shape, TensorType
 
 
 @dataclass(frozen=True)

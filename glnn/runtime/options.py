@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
+from glnn.core.settings import BACKENDS
+from glnn.core.trace_spans import duration
 from glnn.errors import GlnnError, shown
 from glnn.gl import Device
-from glnn.settings import BACKENDS
-from glnn.trace_spans import duration
 
 NAMES = BACKENDS
 """The backends, in the order in which `auto` tries them."""

@@ -16,9 +16,9 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from glnn.process import GL_PROCESS, THIS, process_lock
+from glnn.core.process import GL_PROCESS, THIS, process_lock
+from glnn.core.types import Array
 from glnn.runtime.runner import Executing, Run
-from glnn.types import Array
 
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
 LOOK = 1e-4  # seconds after which whoever waits for the device looks for further requests

@@ -12,14 +12,9 @@ from weakref import ref
 
 import numpy as np
 
-from glnn.errors import DeviceError, ModelError, NoRoomError, ShapeError, shown
-from glnn.gl import Device, Fence
-from glnn.process import out_of_memory, process_lock
-from glnn.runtime.buffer_set import BufferSet, Resources
-from glnn.runtime.executable import Executable, Output
-from glnn.runtime.store import Performer, T
-from glnn.settings import Settings
-from glnn.types import (
+from glnn.core.process import out_of_memory, process_lock
+from glnn.core.settings import Settings
+from glnn.core.types import (
     Array,
     DType,
     Shape,
@@ -29,6 +24,11 @@ from glnn.types import (
     narrowed,
     to_float16,
 )
+from glnn.errors import DeviceError, ModelError, NoRoomError, ShapeError, shown
+from glnn.gl import Device, Fence
+from glnn.runtime.buffer_set import BufferSet, Resources
+from glnn.runtime.executable import Executable, Output
+from glnn.runtime.store import Performer, T
 
 
 class Run(Protocol):

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.types import Array, DType, Shape
 from glnn.gl import Device, Fence
-from glnn.types import Array, DType, Shape
 
 T = TypeVar("T")
 

@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from glnn.disk_cache import digest
-from glnn.fileio import OpenedFile
+from glnn.core.disk_cache import digest
+from glnn.core.fileio import OpenedFile
+from glnn.core.glsl import shaders_folder
+from glnn.core.process import processors
+from glnn.core.settings import Settings
+from glnn.core.tensor_info import ModelInfo, TensorInfo
+from glnn.core.types import Array, Shape
 from glnn.gl import Device
-from glnn.glsl import shaders_folder
-from glnn.process import processors
 from glnn.runtime.executable import ShapeRange
 from glnn.runtime.options import Options
-from glnn.settings import Settings
-from glnn.tensor_info import ModelInfo, TensorInfo
-from glnn.types import Array, Shape
 
 PACKAGE = Path(__file__).parents[1]
 SUFFIXES = (".onnx", ".json")

@@ -21,21 +21,24 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.disk_cache import CacheEntry, DamagedError, DiskCache, Draft, digest
+from glnn.core.disk_cache import CacheEntry, DamagedError, DiskCache, Draft, digest
+from glnn.core.fileio import OpenedFile
+from glnn.core.process import process_lock, processors
+from glnn.core.settings import Settings
+from glnn.core.tensor_info import ModelInfo
+from glnn.core.trace_spans import duration
+from glnn.core.types import Array, Shape
 from glnn.errors import DeviceError, GlnnError, LimitError, NoRoomError, shown
-from glnn.fileio import OpenedFile
 from glnn.gl import DataTexture, Device
 from glnn.gl.command_buffer import FormatError, TextureView
 from glnn.gl.device import SHARED
 from glnn.gl.program import Program
 from glnn.gl.transfer import allocate_buffer
-from glnn.process import process_lock, processors
 from glnn.runtime.buffer_set import Resources
 from glnn.runtime.executable import Executable, ShapeRange
 from glnn.runtime.options import Options
 from glnn.runtime.runner import Runner
 from glnn.runtime.store import OnDevice
-from glnn.settings import Settings
 from glnn.stored.index import (
     MOST_PLANS,
     PLAIN,
@@ -49,9 +52,6 @@ from glnn.stored.index import (
     source_key,
     stamp_files,
 )
-from glnn.tensor_info import ModelInfo
-from glnn.trace_spans import duration
-from glnn.types import Array, Shape
 
 LOG = logging.getLogger(__name__)
 INDEX = "index"

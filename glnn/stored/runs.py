@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from glnn.core.process import process_lock
+from glnn.core.types import Array, Shape, all_small, beyond_int32
 from glnn.errors import DeviceError, LimitError
 from glnn.gl import Device
 from glnn.gl.command_buffer import FormatError
-from glnn.process import process_lock
 from glnn.runtime.runner import Executing, FinishedRun, Run, Runner, run_within
 from glnn.runtime.store import OnDevice, T
 from glnn.stored.plan_cache import StoredModel
-from glnn.types import Array, Shape, all_small, beyond_int32
 
 Found = TypeVar("Found")
 KEPT = 8  # plans that were stored

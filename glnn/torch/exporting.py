@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from glnn.core.process import process_lock
 from glnn.errors import first_line
-from glnn.process import process_lock
 from glnn.torch.captured_graph import CapturedGraph, FrozenGraph, RefusedError, number, weight_name
 
 EXPORTING = process_lock()

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from glnn.core.fileio import atomic_write, check_file, open_regular
+from glnn.core.types import Array
 from glnn.errors import GlnnError, ModelError, fault, first_line
-from glnn.fileio import atomic_write, check_file, open_regular
 from glnn.model.files import check_inflated
-from glnn.types import Array
 
 ZIP, PICKLE = b"PK\x03\x04", b"\x80"
 OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."

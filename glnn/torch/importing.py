@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from glnn.core.tensor_info import BATCH
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.gl.device_selection import load_triton
 from glnn.model.onnx_format import GraphModel, model_from_proto
-from glnn.tensor_info import BATCH
 from glnn.torch.captured_graph import RefusedError
 from glnn.torch.exporting import (
     EXPORTING,

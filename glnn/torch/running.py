@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from glnn.core.process import process_lock
+from glnn.core.types import Array
 from glnn.errors import GlnnError, first_line
-from glnn.process import process_lock
 from glnn.session import InferenceSession
 from glnn.torch.captured_graph import (
     CapturedGraph,
@@ -22,7 +23,6 @@ from glnn.torch.captured_graph import (
     warn_left_to_pytorch,
 )
 from glnn.torch.exporting import ExportedGraph, export, input_name, output_name
-from glnn.types import Array
 from glnn.validation.comparison import relative_error
 
 Mark = tuple[int, int, bytes]

@@ -10,10 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
+from glnn.core.fileio import try_write
+from glnn.core.types import Array
 from glnn.errors import GlnnError, ModelError, fault, shown
-from glnn.fileio import try_write
 from glnn.training.history import MISSING, History
-from glnn.types import Array
 
 MONITORED = ("loss", *MISSING)
 """The metrics that early stopping can monitor."""

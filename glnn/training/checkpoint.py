@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.fileio import atomic_write
+from glnn.core.types import Array
 from glnn.errors import ModelError, fault, shown
-from glnn.fileio import atomic_write
 from glnn.model.npz import open_npz
 from glnn.training.history import History
-from glnn.types import Array
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1

@@ -18,14 +18,14 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.fileio import check_file, open_regular
+from glnn.core.tensor_info import TensorInfo
+from glnn.core.types import Array, to_float32
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
-from glnn.fileio import check_file, open_regular
 from glnn.model.files import check_inflated
 from glnn.model.npz import ArrayHeader, Npz, open_npz, read_array
 from glnn.model.samples import fit_samples
-from glnn.tensor_info import TensorInfo
 from glnn.training.samples import permutation
-from glnn.types import Array, to_float32
 
 PAIRS = (("x", "y"), ("images", "labels"), ("image", "label"), ("x_train", "y_train"))
 """The names of the arrays of an .npz file: samples and targets."""

@@ -9,8 +9,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from glnn.core.fileio import atomic_write
 from glnn.errors import GlnnError, ModelError, extra, fault, shown
-from glnn.fileio import atomic_write
 
 WHOLE = ("epoch", "step")
 """Columns of whole numbers; the others are floats, some of which may be missing."""

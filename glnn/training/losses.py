@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError, shown
 from glnn.graph.builder import constant
 from glnn.graph.compose.node_adder import PointwiseOperand, bind_expression
@@ -21,7 +22,6 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operators import Reduce, Reshape, Softmax
 from glnn.layers.arguments import flag, index, number
 from glnn.training.operator_writer import OperatorWriter
-from glnn.types import Array, DType, Shape, TensorType
 
 Numbers = tuple[Any, ...] | None
 """Numbers, in tuples of tuples."""

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from glnn.core.process import memory_limit, readable_bytes
+from glnn.core.progress_bar import report_work
+from glnn.core.types import Array
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.images.files import has_picture_name
 from glnn.images.labels import Labels
-from glnn.process import memory_limit, readable_bytes
-from glnn.progress_bar import report_work
 from glnn.training.dataset import Dataset
-from glnn.types import Array
 
 TRAINING, HELD_OUT = "train", ("val", "valid", "validation", "test")
 """Folders that have a folder for each class in turn; of the others the first that is there."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.types import Array, DType, TensorType
 from glnn.errors import GlnnError, ShapeError, shown
 from glnn.graph.threefry import threefry
 from glnn.model import Model
 from glnn.training.losses import Loss
 from glnn.training.step_graph import TARGET
-from glnn.types import Array, DType, TensorType
 
 HELD_OUT = 2**31  # the epoch whose order says which samples are held out: none that is trained
 PROBED = 2  # samples for which a model is asked what its output is

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from glnn.compiler.states import States
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.compose.node_adder import PointwiseOperand
@@ -25,7 +26,6 @@ from glnn.model.model import Model
 from glnn.training.losses import Loss, LossOutput
 from glnn.training.operator_writer import OperatorWriter
 from glnn.training.optimizers import Optimizer, Schedule, UpdateContext
-from glnn.types import Array, DType, Shape, TensorType
 
 PASSES = "passes"
 TARGET = "target"

@@ -20,6 +20,7 @@ from glnn.compiler.backend_autotune import Clock, shape_class, time_backends, ti
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
 from glnn.compiler.weights import Weights
+from glnn.core.types import Array, DType, TensorType
 from glnn.errors import GlnnError, LimitError, ModelError, first_line
 from glnn.graph.fingerprint import fingerprint
 from glnn.kernels.kernel import Kernel
@@ -38,7 +39,6 @@ from glnn.training.step_graph import (
     evaluating,
     training_step,
 )
-from glnn.types import Array, DType, TensorType
 
 LOG = logging.getLogger(__name__)
 KEPT = 8  # ways to compute a batch

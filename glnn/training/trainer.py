@@ -17,11 +17,12 @@ from typing import Any, Protocol
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler.backend_autotune import candidates
+from glnn.core.progress_bar import numbers_column, rich_bar, share_bar
+from glnn.core.types import Array
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.gl import Device
 from glnn.model import Model
 from glnn.model.onnx_format import GraphModel
-from glnn.progress_bar import numbers_column, rich_bar, share_bar
 from glnn.runtime.options import BackendChoice
 from glnn.training.callbacks import Callback, Checkpoint, TrainerView
 from glnn.training.checkpoint import (
@@ -39,7 +40,6 @@ from glnn.training.optimizers import Adam, Optimizer, Schedule
 from glnn.training.samples import SampleConverter, Samples, permutation, split_validation
 from glnn.training.step_graph import frozen_parameters
 from glnn.training.step_runner import BatchKey, Evaluation, Recipe, StepRunner, choose_backend
-from glnn.types import Array
 from glnn.version import VERSION
 
 LOG = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 
-from glnn.types import Array
+from glnn.core.types import Array
 
 ULP = 2.0**-23
 """The relative distance of neighbouring float32 numbers."""

@@ -18,6 +18,9 @@ from typing import Protocol
 
 import numpy as np
 
+from glnn.core.layout import Layout
+from glnn.core.progress_bar import report_work
+from glnn.core.types import Array, DType, Shape
 from glnn.gl import Buffer, Device, SharedMemory
 from glnn.gl.buffer import gather, repeat
 from glnn.gl.transfer import Part
@@ -38,9 +41,6 @@ from glnn.kernels.verdicts import (
     within,
     work,
 )
-from glnn.layout import Layout
-from glnn.progress_bar import report_work
-from glnn.types import Array, DType, Shape
 from glnn.validation.comparison import quotient, squares
 from glnn.validation.reference_case import (
     MOST,

@@ -10,15 +10,15 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.layout import Layout
+from glnn.core.layout.layout import PACKED
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.gl import Buffer, Device
 from glnn.gl.buffer import CHUNK, repeat
 from glnn.gl.transfer import Part
 from glnn.graph.operator import Operator, SampleSubset
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.reference import computed
-from glnn.layout import Layout
-from glnn.layout.layout import PACKED
-from glnn.types import Array, DType, Shape, TensorType
 from glnn.validation.comparison import ULP, nudged
 
 PERIOD, FEWER = 7, 3  # samples that differ: primes, so that what is off by a power of two is seen

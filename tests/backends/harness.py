@@ -25,6 +25,10 @@ from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Task
 from glnn.compiler.weights import Weight, Weights
+from glnn.core.layout import Layout, Strip
+from glnn.core.layout.bytes import Narrow
+from glnn.core.layout.layout import PACKED, RowMajor
+from glnn.core.types import DType, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.gl import Buffer
 from glnn.graph.epilogue import Epilogue
@@ -33,11 +37,7 @@ from glnn.kernels import kernels_for
 from glnn.kernels.capability_check import fitted, why_not_spec
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import Layout, Strip
-from glnn.layout.bytes import Narrow
-from glnn.layout.layout import PACKED, RowMajor
 from glnn.runtime.buffer_set import BufferSet, Resources
-from glnn.types import DType, TensorType
 from glnn.validation.examination import examine_choices
 
 Array = NDArray[Any]

@@ -12,6 +12,7 @@ import pytest
 from glnn.backends.compute import Compute
 from glnn.compiler import evaluate
 from glnn.compiler.plan import Plan
+from glnn.core.types import DType, TensorType
 from glnn.errors import DeviceError, LimitError
 from glnn.gl import Device
 from glnn.graph.builder import Builder
@@ -31,7 +32,6 @@ from glnn.graph.operators import (
 )
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import DType, TensorType
 from tests.backends.epilogues import finish
 from tests.oracle import error
 

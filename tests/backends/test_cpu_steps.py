@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from glnn.compiler.emit import CpuStep
+from glnn.core.types import Array, TensorType
 from glnn.graph import operators
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
@@ -28,7 +29,6 @@ from glnn.layers import GRU, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid
 from glnn.model import Model
 from glnn.ops import conv2d
 from glnn.session import InferenceSession
-from glnn.types import Array, TensorType
 
 
 def models() -> dict[str, tuple[Model, tuple[int, ...]]]:

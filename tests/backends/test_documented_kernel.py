@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 from glnn.backends.compute import Compute
+from glnn.core.glsl import shaders_folder
+from glnn.core.layout import parse
 from glnn.gl import Buffer
-from glnn.glsl import shaders_folder
 from glnn.graph.operators import Matmul
 from glnn.kernels.library import read
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import parse
 from tests import oracle
 from tests.backends.epilogues import finish
 

@@ -13,6 +13,7 @@ import glnn.ops
 from glnn import InferenceSession
 from glnn.backends.gl import GlBackend
 from glnn.compiler import evaluate
+from glnn.core.types import DType, TensorType
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.gl import Program, Source
@@ -34,7 +35,6 @@ from glnn.kernels import library
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict, Verdicts
-from glnn.types import DType, TensorType
 from glnn.validation.examination import Trial, examine_choices
 from tests.backends.harness import BACKENDS, taken
 from tests.oracle import error

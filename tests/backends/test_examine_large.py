@@ -14,6 +14,8 @@ import pytest
 
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import GlLaunch
+from glnn.core.layout import parse
+from glnn.core.types import DType
 from glnn.gl import Buffer
 from glnn.gl.buffer import gather, repeat
 from glnn.graph.expression import Arg, call
@@ -21,8 +23,6 @@ from glnn.graph.operators import Matmul, Pointwise
 from glnn.graph.operators.winograd import WinogradInput
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import verdict_key
-from glnn.layout import parse
-from glnn.types import DType
 from glnn.validation.examination import examine_choices
 from glnn.validation.reference_case import MOST, STRETCHES
 from tests.backends.harness import BACKENDS

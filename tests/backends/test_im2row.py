@@ -5,9 +5,9 @@ import pytest
 
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Task
+from glnn.core.types import TensorType
 from glnn.errors import ShapeError
 from glnn.graph.operators.conv2d_lowering import Im2row, Zero
-from glnn.types import TensorType
 from tests import oracle
 from tests.backends.harness import kernels, run
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glnn.core.types import DType, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import DType, TensorType
 from tests import oracle
 from tests.backends.harness import BACKENDS, TOLERANCE, run
 from tests.backends.test_conv2d import _why_refused

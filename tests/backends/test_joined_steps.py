@@ -10,6 +10,7 @@ import pytest
 from glnn.backends import Backend
 from glnn.compiler import Executor
 from glnn.compiler.plan import Plan
+from glnn.core.types import Array, TensorType
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, formula
 from glnn.graph.graph import Graph, Value
@@ -17,7 +18,6 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Reshape, Softmax
 from glnn.graph.passes import Pass
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import Array, TensorType
 from tests import oracle
 
 IMAGES = (2, 3, 24, 32)

@@ -11,13 +11,13 @@ import pytest
 from glnn import ops
 from glnn.backends.gl import GlBackend
 from glnn.compiler import Plan
+from glnn.core.types import DType, TensorType
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import DType, TensorType
 from tests import oracle
 from tests.backends.epilogues import finish
 from tests.backends.harness import TOLERANCE, allowed, kernels, of_halves, run

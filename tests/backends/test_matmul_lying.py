@@ -9,6 +9,7 @@ import pytest
 
 from glnn.backends.gl import GlBackend
 from glnn.compiler import Plan
+from glnn.core.types import TensorType
 from glnn.errors import LimitError
 from glnn.graph.builder import Builder
 from glnn.graph.operators import Matmul, Transpose
@@ -17,7 +18,6 @@ from glnn.kernels import library
 from glnn.kernels.capability_check import why_not_device
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import TensorType
 from tests import oracle
 from tests.backends.epilogues import finish
 from tests.backends.harness import TOLERANCE, run_kernel, taken

@@ -11,17 +11,17 @@ import pytest
 
 import glnn
 from glnn.backends import open_backend
+from glnn.core.glsl import shaders_folder
+from glnn.core.types import TensorType
 from glnn.errors import DeviceError, GlnnError, ShaderError, UnsupportedOpError
 from glnn.filters import sobel
 from glnn.filters.sobel import Edges
 from glnn.gl import Device
-from glnn.glsl import shaders_folder
 from glnn.kernels import Kernel, kernels_for, reload, table
 from glnn.kernels.library import declared, revision
 from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import TunedChoice
 from glnn.layers import Linear
-from glnn.types import TensorType
 from tests.cli.conftest import Glnn, cli, environment, process
 from tests.conftest import Run
 

@@ -5,11 +5,11 @@ import pytest
 
 from glnn.compiler import run as run_graph
 from glnn.compiler.plan import Plan
+from glnn.core.types import TensorType
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pack, Pointwise, Reshape
 from glnn.graph.passes.output_rewrites import LEAST_PACKED
-from glnn.types import TensorType
 from tests.backends.harness import kernels, run
 
 

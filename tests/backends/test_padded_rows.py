@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from glnn.core.layout import parse
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.kernels import kernels_for
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import parse
 from tests.backends.harness import run
 from tests.oracle import error
 from tests.specs import numbers, precise

@@ -11,6 +11,8 @@ import pytest
 
 from glnn.backends.compute import Compute, in_parts
 from glnn.backends.feedback import Feedback, draws_of
+from glnn.core.settings import Settings
+from glnn.core.symint import ShapeEnv, Substitution
 from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.errors import GlnnError
 from glnn.graph.expression import Arg, call
@@ -19,8 +21,6 @@ from glnn.kernels import library
 from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict
-from glnn.settings import Settings
-from glnn.symint import ShapeEnv, Substitution
 from tests.backends.harness import BACKENDS, TOLERANCE, run_kernel, taken
 from tests.oracle import error
 from tests.specs import numbers, precise

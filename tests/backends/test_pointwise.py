@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from glnn.backends.gl import GlBackend
+from glnn.core.types import DType, TensorType
 from glnn.errors import GlnnError, ShaderError, ShapeError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pointwise
 from glnn.kernels import kernels_for
 from glnn.kernels.manifest import Launch, Quantity
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import DType, TensorType
 from tests import oracle
 from tests.backends.harness import TOLERANCE, run, run_kernel
 

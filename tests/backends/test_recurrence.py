@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glnn.core.types import TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Recurrence
@@ -12,7 +13,6 @@ from glnn.kernels import kernels_for
 from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.codegen import recurrent
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import TensorType
 from tests import oracle
 from tests.backends.cells import PLAIN, lstm, packed, sigmoid
 from tests.backends.harness import TOLERANCE, kernels, problem_of, run, run_kernel

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glnn.core.types import Array
 from glnn.graph.operators import Sobel
-from glnn.types import Array
 from tests.backends.harness import kernels, run
 
 KERNELS = kernels("sobel")

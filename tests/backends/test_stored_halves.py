@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from glnn.core.types import DType
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Concat, Conv2d, Matmul, Pad, Pointwise, Pool2d, Slice
 from glnn.graph.operators.move import Flip
 from glnn.kernels.library import kernels_for
-from glnn.types import DType
 from tests import oracle
 from tests.backends.epilogues import finish
 from tests.backends.harness import problem_of, rounding, run

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from glnn.compiler import evaluate
+from glnn.core.layout import parse
 from glnn.gl import Buffer
 from glnn.graph.operators.conv2d_lowering import Zero
 from glnn.kernels.op_spec import OpSpec
-from glnn.layout import parse
 from tests.backends.harness import kernels, run
 
 

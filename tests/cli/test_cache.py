@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from glnn.disk_cache import DiskCache
+from glnn.core.disk_cache import DiskCache
 
 
 @pytest.fixture

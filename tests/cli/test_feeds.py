@@ -10,11 +10,11 @@ import pytest
 
 import glnn
 from glnn.cli.feeds import random_feeds, read_feeds, table_rows
+from glnn.core.tensor_info import TensorInfo
 from glnn.data import digits
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.layers import Embedding
 from glnn.model import Model, Node
-from glnn.tensor_info import TensorInfo
 from tests.cli.conftest import Glnn
 
 onnx = pytest.importorskip("onnx")

@@ -15,10 +15,10 @@ from glnn.cli import sources
 from glnn.cli.results import Classes, best_classes, probabilities
 from glnn.cli.runner import ModelRunner
 from glnn.cli.sources import Inputs
+from glnn.core.tensor_info import TensorInfo
 from glnn.layers import Conv2d, Flatten, Linear
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.tensor_info import TensorInfo
 from tests.cli.conftest import Glnn
 
 Image = pytest.importorskip("PIL.Image")

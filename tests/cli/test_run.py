@@ -14,10 +14,10 @@ import glnn
 from glnn import data
 from glnn.backends import NAMES
 from glnn.cli import runner
+from glnn.core.tensor_info import TensorInfo
 from glnn.layers import Pointwise as Function
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.tensor_info import TensorInfo
 from tests.cli.conftest import Digits, Glnn
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn.disk_cache import MAGIC, STALE, SWEPT, DiskCache, EntryPart, digest, table
+from glnn.core.disk_cache import MAGIC, STALE, SWEPT, DiskCache, EntryPart, digest, table
+from glnn.core.settings import Settings
 from glnn.errors import GlnnError
-from glnn.settings import Settings
 
 try:
     import resource

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from glnn.core.settings import describe_environment
 from glnn.doctor import report, speed
 from glnn.doctor.report import advice, describe_machine, mesa
 from glnn.doctor.speed import measure_speed, median_seconds
 from glnn.errors import DeviceError
 from glnn.gl import Device, SharedMemory
 from glnn.gl.buffer import Buffer
-from glnn.settings import describe_environment
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from glnn import filters
+from glnn.core.types import TensorType
 from glnn.errors import LimitError
 from glnn.filters import filter
 from glnn.filters.linear_filters import Box
-from glnn.types import TensorType
 from tests.filters import oracle
 from tests.oracle import error
 

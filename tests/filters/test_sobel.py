@@ -10,6 +10,8 @@ import pytest
 from glnn import InferenceSession
 from glnn.backends import Backend, open_backend
 from glnn.compiler import Plan
+from glnn.core.tensor_info import TensorInfo
+from glnn.core.types import DType, TensorType
 from glnn.errors import DeviceError, ShapeError, UnsupportedOpError
 from glnn.filters import sobel
 from glnn.graph.builder import Builder
@@ -18,8 +20,6 @@ from glnn.graph.operators import Pointwise, Sobel
 from glnn.layers.layer import ANY, Layer
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.tensor_info import TensorInfo
-from glnn.types import DType, TensorType
 from tests.backends.test_sobel import gradients, image
 
 

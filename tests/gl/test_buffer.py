@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from glnn.core.layout import parse
+from glnn.core.types import DType
 from glnn.errors import DeviceError, ShapeError
 from glnn.gl import Buffer, Device, Program
-from glnn.layout import parse
-from glnn.types import DType
 
 Counts = tuple[int, int]
 

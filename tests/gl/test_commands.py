@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from glnn.backends.launch import LaunchResources
+from glnn.core.layout import parse
+from glnn.core.size_table import compiled
+from glnn.core.symint import ShapeEnv, SymFloat
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, Device, Program
 from glnn.gl.command_buffer import BoundCommands, Replacements
 from glnn.gl.command_encoder import CommandEncoder, place
-from glnn.layout import parse
-from glnn.size_table import compiled
-from glnn.symint import ShapeEnv, SymFloat
 
 MakeProgram = Callable[[Device], Program]
 NOTHING = Replacements(frozenset(), frozenset(), frozenset())

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.core.layout import parse
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, Device, Program
 from glnn.gl.egl import Egl
-from glnn.layout import parse
 from tests.conftest import NO_GL
 from tests.gl.test_device import check_fetch, count_alive, in_thread
 

@@ -12,11 +12,11 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
+from glnn.core.layout import parse
+from glnn.core.settings import Settings
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, DataTexture, Device, NoDeviceError, Program, Timer, gpus
 from glnn.gl.egl import Egl
-from glnn.layout import parse
-from glnn.settings import Settings
 
 Run = Callable[..., CompletedProcess[str]]
 MakeProgram = Callable[[Device], Program]
@@ -307,7 +307,7 @@ def test_a_function_that_the_driver_lacks(device: Device, monkeypatch: pytest.Mo
 
 EXIT = """
 import glnn.gl, numpy as np
-from glnn.layout import parse
+from glnn.core.layout import parse
 devices = [glnn.gl.Device() for _ in range(2)]
 buffer = glnn.gl.Buffer((1000,), parse("R"))
 buffer.set(np.ones(1000, np.float32))

@@ -36,7 +36,7 @@ FEEDBACK = """
 import json, numpy as np
 from glnn.gl import Buffer, DataTexture, Device, Program, Source
 from glnn.errors import GlnnError
-from glnn.layout import parse
+from glnn.core.layout import parse
 
 device = Device()
 body = '''

@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from glnn.process import KEEPING
+from glnn.core.process import KEEPING
 
 pytestmark = pytest.mark.skipif(
     not KEEPING.possible, reason="Python tells of threads' starts from 3.12 on"

@@ -13,6 +13,8 @@ import pytest
 from glnn.backends.backend import Transfer
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
+from glnn.core.layout import parse
+from glnn.core.types import DType
 from glnn.errors import DeviceError
 from glnn.gl import (
     Buffer,
@@ -25,8 +27,6 @@ from glnn.gl import (
 )
 from glnn.gl.probe import MOVED, moves_mapped_buffers, refuses_mapped_captures
 from glnn.gl.transfer import COPY_POOL, allocate_buffer
-from glnn.layout import parse
-from glnn.types import DType
 
 KINDS = [SharedMemory, MappedMemory, StagedMemory]
 DTYPES = [DType.float32, DType.int32, DType.uint8, DType.int8, DType.bool]

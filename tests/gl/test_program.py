@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from glnn.core.layout import parse
 from glnn.errors import DeviceError, LimitError, ShaderError
 from glnn.gl import Buffer, DataTexture, Device, Program, Source
-from glnn.layout import parse
 
 MakeProgram = Callable[[Device], Program]
 MakeSource = Callable[[Device, str, str], Source]

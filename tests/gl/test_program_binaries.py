@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn.disk_cache import DiskCache
+from glnn.core.disk_cache import DiskCache
+from glnn.core.layout import parse
+from glnn.core.settings import Settings
 from glnn.errors import LimitError
 from glnn.gl import Buffer, Device, Program, Source
-from glnn.layout import parse
-from glnn.settings import Settings
 from tests.gl.conftest import FETCH, SCALE
 
 MakeSource = Callable[[Device, str, str], Source]

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from glnn.core.glsl import shaders_folder
+from glnn.core.layout import parse
+from glnn.core.types import DType
 from glnn.errors import DeviceError, LimitError
 from glnn.gl import Buffer, Capabilities, DataTexture, Device, Program, Source
 from glnn.gl.texture import BUFFER, INT, LAYERS, PLANE, TEXELS
-from glnn.glsl import shaders_folder
-from glnn.layout import parse
-from glnn.types import DType
 
 MakeSource = Callable[[Device, str, str], Source]
 MakeFetch = Callable[[Device, str, str], Program]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.core.settings import Settings
 from glnn.errors import DeviceError, GlnnError
 from glnn.gl import Device
 from glnn.gl import device as device_module
@@ -19,7 +20,6 @@ from glnn.gl.device import SHARED, poll
 from glnn.gl.egl import Display, EglContext
 from glnn.gl.window import WindowContext
 from glnn.session import InferenceSession
-from glnn.settings import Settings
 
 FEEDS = {"input": np.random.default_rng(3).random((2, 1, 28, 28), np.float32)}
 

@@ -15,7 +15,7 @@ NO_EGL = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nowhere"}
 START = """
 import json, threading, numpy as np
 from glnn.gl import Attempt, Buffer, DataTexture, Device, NoDeviceError, Program, Source
-from glnn.layout import parse
+from glnn.core.layout import parse
 
 def source(device, stage, body):
     text = device.capabilities.header(stage) + body

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.types import TensorType
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call, formula
 from glnn.graph.gradients.differentiation import differentiate
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pointwise, Reduce
-from glnn.types import TensorType
 
 Array = NDArray[Any]
 Operand = tuple[int, ...] | Array | None

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.core.types import TensorType
 from glnn.graph.builder import Builder
 from glnn.graph.compose.sliding_windows import conv, conv_transpose
 from glnn.graph.expression import formula
 from glnn.graph.gradients.differentiation import differentiate
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators import Reduce
-from glnn.types import TensorType
 from tests.gradients.case import Array
 
 FUNCTIONS = {"conv": conv, "conv_transpose": conv_transpose}

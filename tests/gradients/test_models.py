@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from glnn import layers as nn
 from glnn.backends import Backend
 from glnn.compiler import Plan
+from glnn.core.tensor_info import BATCH, TensorInfo
+from glnn.core.types import DType, TensorType
 from glnn.graph.builder import constant
 from glnn.graph.expression import SUM, formula
 from glnn.graph.gradients.differentiation import differentiate
@@ -36,9 +38,7 @@ from glnn.layers import (
 from glnn.model import Model as Layers
 from glnn.model.load import load_bytes
 from glnn.model.node import Node as LayerNode
-from glnn.tensor_info import BATCH, TensorInfo
 from glnn.training.step_graph import Forward
-from glnn.types import DType, TensorType
 from tests.gradients.case import wide
 
 Array = NDArray[Any]

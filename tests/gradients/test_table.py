@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import glnn.graph.operators
+from glnn.core.types import DType, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control_flow import loop
@@ -14,7 +15,6 @@ from glnn.graph.gradients.differentiation import NOT_DIFFERENTIABLE, RULES, diff
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Detached, Im2row, Pointwise, Reduce
-from glnn.types import DType, TensorType
 from tests.gradients.cases import CASES
 
 OPERATORS = [getattr(glnn.graph.operators, name) for name in glnn.graph.operators.__all__]

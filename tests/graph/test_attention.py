@@ -10,6 +10,7 @@ import pytest
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
 from glnn.compiler import Executor, Plan
+from glnn.core.types import TensorType
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.expression import formula
@@ -31,7 +32,6 @@ from glnn.graph.passes import BackendTraits, Pass, optimize
 from glnn.kernels import kernels_for
 from glnn.layers import MultiheadAttention
 from glnn.layers.layer import Scope
-from glnn.types import TensorType
 from tests import oracle
 
 N, T, H, D = 2, 5, 3, 4  # samples, tokens, heads, numbers of a head

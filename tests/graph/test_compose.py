@@ -9,6 +9,7 @@ import pytest
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler import run
+from glnn.core.types import Dim, TensorType
 from glnn.errors import DeviceError, ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.compose.matmul import matmul
@@ -17,7 +18,6 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Matmul, Pointwise
 from glnn.ops import matmul as function
-from glnn.types import Dim, TensorType
 from tests.oracle import error
 
 FACTORS = [

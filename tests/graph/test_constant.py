@@ -9,6 +9,9 @@ import pytest
 
 from glnn.backends import open_backend
 from glnn.compiler.weights import Ready, Weight, Weights
+from glnn.core.layout import parse
+from glnn.core.layout.layout import DENSE
+from glnn.core.types import DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.constant import Leaf, OperatorResult, evaluated
 from glnn.graph.expression import Arg, call
@@ -16,9 +19,6 @@ from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pad, Pointwise, Reshape, Transpose
 from glnn.graph.operators.conv2d_lowering import KernelRows
-from glnn.layout import parse
-from glnn.layout.layout import DENSE
-from glnn.types import DType, TensorType
 
 ARRAY = np.random.default_rng(0).random((12, 7, 3, 3), np.float32)
 

@@ -7,13 +7,13 @@ import pickle
 import numpy as np
 import pytest
 
+from glnn.core.types import DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr, Scalar, call, formula
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.gradients.pointwise import differentiate_expression
 from glnn.kernels.codegen.expression import fingerprint, function, function_fingerprint
-from glnn.types import DType
 
 FLOAT, INT, BOOL = DType.float32, DType.int32, DType.bool
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from glnn import layers
+from glnn.core.types import DType
 from glnn.doctor.function_accuracy import INTS, function_checks, points, takes
 from glnn.graph.expression import Arg, Call, call, formula
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.gradients.pointwise import differentiate_expression
 from glnn.layers.activations import Activation
-from glnn.types import DType
 from tests.graph.function_references import BOOLS, INTEGERS, float_reference
 
 FLOAT = DType.float32

@@ -7,6 +7,7 @@ import pytest
 
 from glnn.backends.compute import Compute
 from glnn.backends.gl import GlBackend
+from glnn.core.types import DType
 from glnn.doctor.checks import Checks
 from glnn.doctor.function_accuracy import (
     FunctionCheck,
@@ -21,7 +22,6 @@ from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.gradients.pointwise import differentiate_expression
 from glnn.kernels.codegen.expression import function, uniforms
-from glnn.types import DType
 from tests.backends.harness import BACKENDS
 from tests.backends.test_hostile import DRIVERS, PRELUDE
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glnn.core.types import DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.expression_evaluation import narrow_expression, value_ranges_of
@@ -24,7 +25,6 @@ from glnn.graph.operators import (
     Reduce,
     ScatterElements,
 )
-from glnn.types import DType, TensorType
 
 INTEGER = [
     name

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from glnn.core.types import Array
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.expression_evaluation import PackedProgram, packed_program
-from glnn.types import Array
 
 SHAPE = (2, 3, 5)
 Formula = Callable[..., tuple[Array, ...]]

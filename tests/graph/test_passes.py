@@ -7,6 +7,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from glnn.core.tensor_info import BATCH, TensorInfo
+from glnn.core.types import Array, TensorType
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Node
 from glnn.graph.passes import BackendTraits, optimize, split_concats
@@ -30,8 +32,6 @@ from glnn.layers import (
 )
 from glnn.model import Model
 from glnn.model.node import Node as LayerNode
-from glnn.tensor_info import BATCH, TensorInfo
-from glnn.types import Array, TensorType
 from tests import oracle
 from tests.references import results
 

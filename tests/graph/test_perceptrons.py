@@ -9,11 +9,11 @@ import pytest
 
 from glnn.backends import open_backend
 from glnn.compiler import Executor, Plan
+from glnn.core.types import TensorType
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Matmul, Perceptron, Reshape
 from glnn.graph.passes import BackendTraits, Pass, optimize
-from glnn.types import TensorType
 from tests import oracle
 from tests.graph.nets import Net
 

@@ -11,6 +11,7 @@ from glnn.backends import open_backend
 from glnn.backends.compute import Compute
 from glnn.compiler import Executor, Plan
 from glnn.compiler.fusion_cost_model import Case, separable_pays
+from glnn.core.types import DType, TensorType
 from glnn.gl import Device
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Pool2d, SeparableConv2d
@@ -18,7 +19,6 @@ from glnn.graph.passes import BackendTraits, Pass, optimize, quantization
 from glnn.kernels import kernels_for
 from glnn.kernels.cost_model import pace
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import DType, TensorType
 from tests import oracle
 from tests.graph.nets import Net
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from glnn.core.types import DType, TensorType
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Flatten, Pointwise
-from glnn.types import DType, TensorType
 
 
 def test_types_that_are_asked_for_again_follow_from_what_is_asked() -> None:

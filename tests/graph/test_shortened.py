@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.compiler import Executor
+from glnn.core.types import Array, TensorType
 from glnn.errors import GlnnError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, Scalar, formula
@@ -34,7 +35,6 @@ from glnn.graph.operators import (
 from glnn.graph.passes import BackendTraits, Pass, optimize
 from glnn.graph.passes.pass_manager import FUSING
 from glnn.session import InferenceSession
-from glnn.types import Array, TensorType
 from tests import oracle
 
 MANY = 8  # operands of a pointwise node

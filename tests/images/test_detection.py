@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import ModelError, ShapeError
 from glnn.images import Preprocessing, described
 from glnn.images.detection import (
@@ -23,7 +24,6 @@ from glnn.images.detection import (
 from glnn.images.drawing import draw_objects
 from glnn.images.preprocessing import ImageInput, Letterbox
 from glnn.images.preprocessing_config import Chosen, UltralyticsExport, check_multiples, stride_of
-from glnn.tensor_info import TensorInfo
 from tests.images.detection_reference import (
     Row,
     frame_by_opencv,

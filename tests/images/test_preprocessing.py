@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import ModelError, ShapeError
 from glnn.images import Chosen, Preprocessing, from_config, metadata, read_preprocessing
 from glnn.images.preprocessing_config import described
-from glnn.tensor_info import TensorInfo
 
 Image = pytest.importorskip("PIL.Image")
 PICTURE = (np.arange(9 * 11 * 3, dtype=np.int64) ** 2 * 7 % 251).astype(np.uint8).reshape(9, 11, 3)

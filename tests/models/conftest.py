@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from glnn.backends.compute import Compute
+from glnn.core.tensor_info import BATCH, TensorInfo
 from glnn.errors import DeviceError
 from glnn.gl import Device, SharedMemory
 from glnn.layers import (
@@ -30,7 +31,6 @@ from glnn.layers import (
 )
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.tensor_info import BATCH, TensorInfo
 from tests.files import name_weights_plainly
 
 

@@ -10,12 +10,12 @@ import pytest
 from glnn import layers
 from glnn.backends.compute import Compute
 from glnn.compiler.memory_budget import Outline
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import DeviceError
 from glnn.gl import Device
 from glnn.kernels.architecture import architecture
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.tensor_info import TensorInfo
 
 IMAGE = (TensorInfo("x", (1, 3, 224, 224)),)
 

@@ -12,11 +12,11 @@ from glnn import layers
 from glnn.backends import Backend, open_backend
 from glnn.compiler.memory_budget import Outline, reasons
 from glnn.compiler.plan import check
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import DeviceError, LimitError
 from glnn.graph.passes import Pass
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.tensor_info import TensorInfo
 from tests.oracle import error
 
 

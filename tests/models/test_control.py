@@ -8,6 +8,7 @@ import pytest
 from glnn.backends import Backend, open_backend
 from glnn.compiler import Executor, Plan
 from glnn.compiler import run as compile_run
+from glnn.core.types import Array, DType, TensorType
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control_flow import Scan, branch, loop, number
@@ -17,7 +18,6 @@ from glnn.graph.operators import Concat, Conv2d, Flip, If, Loop, Matmul, Pointwi
 from glnn.model import Model
 from glnn.profiling import profile, verify
 from glnn.session import InferenceSession
-from glnn.types import Array, DType, TensorType
 from tests.oracle import error
 from tests.recurrent import Recurrent
 from tests.references import results

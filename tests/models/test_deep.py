@@ -9,10 +9,10 @@ import pytest
 
 import glnn
 from glnn import layers
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import DeviceError
 from glnn.model.load import vgg16
 from glnn.model.model import Model, Node
-from glnn.tensor_info import TensorInfo
 from tests.oracle import error
 
 LIMITS = [None, "es31-minimum"]

@@ -12,6 +12,7 @@ import pytest
 
 from glnn.backends import NAMES, Backend, open_backend
 from glnn.compiler import Executor, Plan
+from glnn.core.types import Array, DType, TensorType
 from glnn.errors import DeviceError, ModelError, ShapeError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
@@ -31,7 +32,6 @@ from glnn.graph.operators import (
 from glnn.layers import BatchNorm2d
 from glnn.model import Model
 from glnn.session import InferenceSession
-from glnn.types import Array, DType, TensorType
 
 
 @dataclass(frozen=True)

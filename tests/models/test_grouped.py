@@ -14,6 +14,7 @@ from glnn.backends.compute import Compute
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States, StateSpecs, aligned
+from glnn.core.types import Array, Shape, TensorType
 from glnn.errors import DeviceError, LimitError
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, Expr, call
@@ -36,7 +37,6 @@ from glnn.training import (
     evaluating,
     training_step,
 )
-from glnn.types import Array, Shape, TensorType
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 X, Y, Z = Arg(0), Arg(1), Arg(2)

@@ -7,6 +7,7 @@ import pytest
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler import Plan
+from glnn.core.types import DType, TensorType
 from glnn.errors import DeviceError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.epilogue import BIASED
@@ -14,7 +15,6 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph
 from glnn.graph.operators import Concat, Conv2d, Matmul, Pointwise, Pool2d, Reshape, Softmax
 from glnn.graph.passes import Pass
-from glnn.types import DType, TensorType
 from tests import oracle
 from tests.references import results
 

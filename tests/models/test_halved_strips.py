@@ -7,14 +7,14 @@ import pytest
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler import Plan
+from glnn.core.layout import Strip
+from glnn.core.types import DType, TensorType
 from glnn.errors import DeviceError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators import Concat, Conv2d, Pointwise, Pool2d, Slice, Softmax
 from glnn.graph.passes import Pass
-from glnn.layout import Strip
-from glnn.types import DType, TensorType
 from tests import oracle
 from tests.references import results
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from glnn.backends import NAMES
+from glnn.core.layout.layout import Blocked
+from glnn.core.types import Array, Shape
 from glnn.gl import Device
 from glnn.layers import Conv2d, ReLU
-from glnn.layout.layout import Blocked
 from glnn.model import Model, Node, TensorInfo
 from glnn.session import InferenceSession
-from glnn.types import Array, Shape
 from tests import oracle
 from tests.models.test_threads import available
 

@@ -8,6 +8,8 @@ import pytest
 from glnn import InferenceSession
 from glnn.backends import Backend, open_backend
 from glnn.compiler import Plan
+from glnn.core.tensor_info import TensorInfo
+from glnn.core.types import DType, TensorType
 from glnn.errors import DeviceError, ShapeError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
@@ -27,8 +29,6 @@ from glnn.graph.passes import Pass
 from glnn.layers import Embedding
 from glnn.model import Model
 from glnn.model.node import Node
-from glnn.tensor_info import TensorInfo
-from glnn.types import DType, TensorType
 
 BACKENDS = ("cpu", "compute", "feedback")
 GPU = BACKENDS[1:]

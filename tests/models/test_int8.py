@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 from onnx.numpy_helper import from_array
 
 import glnn
+from glnn.core.types import TensorType
 from glnn.errors import DeviceError
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operators.quantize import QuantizedWeight, RoundedWeight, WeightScales
@@ -15,7 +16,6 @@ from glnn.graph.passes.quantization import batch_size_of
 from glnn.layers import Conv2d, Flatten, Layer, Linear, ReLU
 from glnn.model import Model
 from glnn.profiling import verify
-from glnn.types import TensorType
 from tests import oracle
 
 SHAPES = {"input": (2, 5, 8, 8)}

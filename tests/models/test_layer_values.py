@@ -12,6 +12,7 @@ import pytest
 
 import glnn
 from glnn.backends import Backend, open_backend
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import DeviceError, GlnnError, ModelError, ShapeError
 from glnn.layers import (
     Conv2d,
@@ -33,7 +34,6 @@ from glnn.layers import (
 )
 from glnn.model import Model
 from glnn.model.node import Node
-from glnn.tensor_info import TensorInfo
 from tests import oracle
 
 

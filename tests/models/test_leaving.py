@@ -11,6 +11,7 @@ import pytest
 from glnn.backends import Backend, open_backend
 from glnn.compiler.cpu_fallback import LEFT
 from glnn.compiler.plan import Plan
+from glnn.core.types import Array, TensorType
 from glnn.errors import DeviceError
 from glnn.gl import Buffer
 from glnn.graph.builder import Builder, constant
@@ -20,7 +21,6 @@ from glnn.graph.operator import Constants, Cost, Operator, Types
 from glnn.graph.operators import Matmul, Pointwise, Reshape, Softmax
 from glnn.graph.passes import Pass
 from glnn.runtime.store import HostStore, Store
-from glnn.types import Array, TensorType
 
 SHAPE = (4, 6)
 

@@ -14,6 +14,8 @@ import pytest
 import glnn
 from glnn.backends import Backend, open_backend
 from glnn.compiler.plan import Plan
+from glnn.core.tensor_info import BATCH, TensorInfo
+from glnn.core.types import DType
 from glnn.errors import DeviceError, LimitError, ModelError, UnsupportedOpError
 from glnn.gl import SharedMemory
 from glnn.graph.passes import Pass
@@ -33,8 +35,6 @@ from glnn.model import Model
 from glnn.model.load import vgg16
 from glnn.model.model import Node
 from glnn.session import InferenceSession
-from glnn.tensor_info import BATCH, TensorInfo
-from glnn.types import DType
 from tests.oracle import error
 from tests.recurrent import Recurrent
 from tests.said import in_bytes

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import glnn
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.layers import Concat, Conv2d, ReLU
 from glnn.model.model import Model, Node
-from glnn.tensor_info import TensorInfo
 from tests.oracle import error
 
 

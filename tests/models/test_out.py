@@ -9,6 +9,7 @@ import pytest
 
 from glnn.backends import NAMES
 from glnn.compiler import Executor
+from glnn.core.types import DType, TensorType
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.gl import transfer
 from glnn.graph.builder import Builder, constant
@@ -19,7 +20,6 @@ from glnn.graph.operators import Pointwise, Reduce
 from glnn.layers import Flatten, ReLU, Sigmoid
 from glnn.model import Model, Node, TensorInfo
 from glnn.session import InferenceSession
-from glnn.types import DType, TensorType
 from tests.models.test_threads import available
 
 X = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)

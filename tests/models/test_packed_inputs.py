@@ -8,6 +8,8 @@ import pytest
 import glnn
 from glnn.backends import Backend, open_backend
 from glnn.compiler.plan import Plan
+from glnn.core.tensor_info import TensorInfo
+from glnn.core.types import DType, TensorType
 from glnn.errors import DeviceError
 from glnn.gl import Buffer
 from glnn.graph.builder import Builder, constant
@@ -20,8 +22,6 @@ from glnn.layers import Flatten, Linear
 from glnn.layers import Pointwise as Function
 from glnn.model import Model, load
 from glnn.model.model import Node
-from glnn.tensor_info import TensorInfo
-from glnn.types import DType, TensorType
 
 NAMES = ["cpu", "compute", "feedback"]
 WIDEN = Pointwise(call("cast_float32", Arg(0)))

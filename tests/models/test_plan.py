@@ -10,6 +10,7 @@ import pytest
 import glnn
 from glnn.backends import open_backend
 from glnn.compiler.plan import Plan
+from glnn.core.tensor_info import BATCH, TensorInfo
 from glnn.data import digits
 from glnn.errors import DeviceError, ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.passes import Pass
@@ -32,7 +33,6 @@ from glnn.layers import (
 from glnn.model import Model
 from glnn.model.model import Node
 from glnn.session import InferenceSession
-from glnn.tensor_info import BATCH, TensorInfo
 from tests.oracle import error
 
 

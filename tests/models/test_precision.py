@@ -8,6 +8,7 @@ import pytest
 import glnn
 from glnn.backends import NAMES, Backend, open_backend
 from glnn.compiler import Plan
+from glnn.core.types import DType, TensorType
 from glnn.errors import DeviceError, GlnnError, ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
@@ -25,7 +26,6 @@ from glnn.layers import (
 )
 from glnn.model import Model, Node, TensorInfo
 from glnn.profiling import verify
-from glnn.types import DType, TensorType
 from tests import oracle
 from tests.references import results
 

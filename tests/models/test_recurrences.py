@@ -13,13 +13,13 @@ from glnn.backends import Backend, open_backend
 from glnn.compiler import lower
 from glnn.compiler.fusion_cost_model import worth
 from glnn.compiler.plan import Plan
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import DeviceError
 from glnn.graph.operators import Recurrence
 from glnn.graph.passes import Pass
 from glnn.layers import GRU, LSTM, RNN
 from glnn.model import Model
 from glnn.model.node import Node
-from glnn.tensor_info import TensorInfo
 from tests.models.test_recurrent_layers import close, expected
 
 CASES: list[tuple[Any, int, int, list[int] | None]] = [  # layer, steps, samples, joined layers

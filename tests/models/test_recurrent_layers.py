@@ -10,11 +10,11 @@ import pytest
 
 import glnn
 from glnn.backends import open_backend
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import DeviceError, GlnnError
 from glnn.layers import GRU, LSTM, RNN, Flatten, GRUCell, Layer, Linear, LSTMCell, ReLU, RNNCell
 from glnn.model import Model
 from glnn.model.node import Node
-from glnn.tensor_info import TensorInfo
 from glnn.training import Adam, Trainer
 
 Arrays = dict[str, np.ndarray]

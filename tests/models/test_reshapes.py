@@ -10,6 +10,7 @@ import pytest
 
 from glnn.backends import NAMES, Backend, open_backend
 from glnn.compiler import Plan
+from glnn.core.types import Array, Shape, TensorType
 from glnn.errors import DeviceError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
@@ -21,7 +22,6 @@ from glnn.graph.operators.move import Transpose
 from glnn.graph.operators.scatter import ScatterND
 from glnn.graph.operators.views import Flatten, Reshape
 from glnn.graph.passes import Pass
-from glnn.types import Array, Shape, TensorType
 from tests.oracle import error
 
 pytestmark = pytest.mark.usefixtures("poisoned")

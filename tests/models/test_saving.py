@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn import fileio
+from glnn.core import fileio
 from glnn.errors import ModelError
 from glnn.layers import Layer, Linear, ReLU
 from glnn.model import Model, json_format, load

@@ -14,13 +14,13 @@ from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.compiler.plan import Plan
 from glnn.compiler.states import States
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import DeviceError, LimitError, ModelError, ShapeError
 from glnn.gl import Device
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reshape, Transpose
-from glnn.types import Array, DType, Shape, TensorType
 from tests import oracle
 
 pytestmark = pytest.mark.usefixtures("poisoned")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from glnn.compiler import Executor
+from glnn.core.types import Shape
 from glnn.errors import DeviceError, ModelError, ShapeError
 from glnn.gl import Device
 from glnn.gl.window import WindowContext
@@ -22,7 +23,6 @@ from glnn.model import Model, TensorInfo
 from glnn.runtime.options import Options
 from glnn.runtime.runner import Runner
 from glnn.session import InferenceSession
-from glnn.types import Shape
 from tests.models.test_threads import GL, available, in_threads
 
 X = np.array([[1, 2, 3], [5, 0, 1]], np.float32)
@@ -258,15 +258,15 @@ ALONE = """
 import sys
 import numpy as np
 from glnn.gl.device import SHARED
-from glnn.layout.layout import DENSE
+from glnn.core.layout.layout import DENSE
 from glnn.gl.command_buffer import CommandBuffer
 from glnn.runtime.buffer_set import Resources
 from glnn.runtime.executable import Block, Executable, Input, IOSpec, Output, TensorSlot
 from glnn.runtime.runner import Runner
 from glnn.runtime.store import OnDevice
 from glnn.session import InferenceSession
-from glnn.tensor_info import ModelInfo, TensorInfo
-from glnn.types import DType
+from glnn.core.tensor_info import ModelInfo, TensorInfo
+from glnn.core.types import DType
 
 F = DType.float32
 

@@ -11,6 +11,9 @@ from glnn import layers
 from glnn.backends.compute import Compute
 from glnn.backends.cpu import Cpu
 from glnn.compiler.plan import Plan
+from glnn.core.layout import Strip, parse
+from glnn.core.tensor_info import TensorInfo
+from glnn.core.types import Array, TensorType
 from glnn.errors import DeviceError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
@@ -27,11 +30,8 @@ from glnn.graph.operators import (
     Transpose,
 )
 from glnn.graph.passes import Pass
-from glnn.layout import Strip, parse
 from glnn.model.model import Model, Node
 from glnn.session import InferenceSession
-from glnn.tensor_info import TensorInfo
-from glnn.types import Array, TensorType
 from tests.oracle import error
 from tests.references import results
 

@@ -13,6 +13,7 @@ from glnn.backends import Backend, gl, open_backend
 from glnn.backends.backend import Transfer
 from glnn.compiler import Plan
 from glnn.compiler.emit import ways
+from glnn.core.types import Array, DType, TensorType
 from glnn.errors import DeviceError
 from glnn.gl import Device, MappedMemory, SharedMemory, StagedMemory, transfer
 from glnn.gl.probe import moves_mapped_buffers
@@ -24,7 +25,6 @@ from glnn.graph.graph import Graph
 from glnn.graph.operators import Concat, Matmul, Pointwise, Reduce, Reshape, Slice
 from glnn.graph.passes import Pass
 from glnn.runtime.buffer_set import BufferSet
-from glnn.types import Array, DType, TensorType
 
 KINDS = {"plain": SharedMemory, "mapped": MappedMemory, "staged": StagedMemory}
 ADD, MUL = call("add", Arg(0), Arg(1)), call("mul", Arg(0), Arg(1))

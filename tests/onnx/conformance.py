@@ -54,8 +54,8 @@ else:
     import tomli as tomllib
 
 from glnn import onnx_backend
+from glnn.core.fileio import atomic_write
 from glnn.errors import GlnnError
-from glnn.fileio import atomic_write
 from glnn.gl.buffer import Buffer
 from glnn.kernels.verdicts import Verdicts
 from tests.onnx import gpu_cases

@@ -39,7 +39,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import parser
 
-from glnn import process as process_module
+from glnn.core import process as process_module
 from glnn.errors import GlnnError
 from glnn.session import InferenceSession
 from tests.onnx.conformance import cases, data

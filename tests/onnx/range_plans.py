@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from glnn.backends import Backend
 from glnn.compiler.plan import Plan
 from glnn.compiler.task import ScheduledOp
+from glnn.core.symint import Substitution
 from glnn.kernels.kernel import Kernel
-from glnn.symint import Substitution
 
 
 def faults(plan: Plan, draw: random.Random, count: int) -> Iterator[str]:

@@ -10,11 +10,11 @@ import pytest
 
 import glnn
 from glnn import layers as nn
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import ModelError
 from glnn.layers import LAYERS, Layer
 from glnn.model import Model
 from glnn.model.node import Node
-from glnn.tensor_info import TensorInfo
 from tests.oracle import error
 from tests.random_models import random_model
 

@@ -14,10 +14,10 @@ import pytest
 from onnx import defs
 
 import glnn
+from glnn.core.types import DType
 from glnn.onnx.host_node import MOVES
 from glnn.onnx.operators.call import CONVERTED
 from glnn.onnx.operators.dtypes import type_from_text
-from glnn.types import DType
 from tests.onnx.move_cases import CASES, Data, Move
 from tests.onnx.runtime import node_model, runtime
 

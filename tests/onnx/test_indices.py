@@ -8,12 +8,12 @@ import pytest
 from onnx import parser
 
 from glnn.backends import NAMES
+from glnn.core.tensor_info import TensorInfo
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.layers import Embedding
 from glnn.model import Model
 from glnn.model.node import Node
 from glnn.session import InferenceSession
-from glnn.tensor_info import TensorInfo
 
 RNG = np.random.default_rng(36)
 T, U = RNG.standard_normal((10, 4)).astype("f"), RNG.standard_normal((2, 4)).astype("f")

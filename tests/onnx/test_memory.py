@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx import parser
 
-from glnn import process as process_module
 from glnn.backends import NAMES
 from glnn.compiler.cpu_fallback import LARGE
+from glnn.core import process as process_module
 from glnn.errors import LimitError, ModelError, ShapeError
 from glnn.onnx.detection import roi_align
 from glnn.session import InferenceSession

@@ -10,9 +10,9 @@ import pytest
 from onnx import helper
 
 import glnn
+from glnn.core.types import DType
 from glnn.errors import ShapeError
 from glnn.onnx.operators.dtypes import CODES
-from glnn.types import DType
 from tests.onnx.runtime import node_model
 
 FLOATS = {  # bits of the exponent and the fraction, bias

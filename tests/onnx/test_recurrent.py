@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from glnn import onnx_backend
+from glnn.core.types import DType, TensorType
 from glnn.errors import ModelError, ShapeError
 from glnn.graph.expression import Arg
 from glnn.graph.operators import PhasedRecurrence, RecurrentStep
 from glnn.session import InferenceSession
-from glnn.types import DType, TensorType
 from tests.onnx.runtime import check, node_model
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from glnn.compiler.weights import ArrayWriter, Weight
+from glnn.core.size_table import SizeIndex
+from glnn.core.symint import Substitution
 from glnn.gl.command_buffer import FormatError
 from glnn.graph import constant
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pointwise
 from glnn.runtime.array_program import ArrayCall, ArrayProgram, SizedArrays
 from glnn.session import InferenceSession
-from glnn.size_table import SizeIndex
-from glnn.symint import Substitution
 from tests.onnx.test_open_graphs import BY_POSITION, OPEN
 
 onnx = pytest.importorskip("onnx")

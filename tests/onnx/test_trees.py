@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 
 import glnn
-from glnn import process as process_module
+from glnn.core import process as process_module
 from glnn.errors import GlnnError, LimitError
 from glnn.onnx.delegate import Delegate
 

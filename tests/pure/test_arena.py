@@ -13,12 +13,12 @@ from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Task
 from glnn.compiler.weights import Weight
+from glnn.core.types import TensorType
 from glnn.graph.constant import Leaf
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Concat, Flatten, Matmul, Pointwise
 from glnn.graph.operators.conv2d_lowering import Im2row, Zero
-from glnn.types import TensorType
 
 KINDS = ("matmul", "relu", "concat", "flatten")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glnn.core.layout import parse
+from glnn.core.layout.layout import PACKED
+from glnn.core.types import DType, TensorType
 from glnn.errors import LayoutError
-from glnn.layout import parse
-from glnn.layout.layout import PACKED
-from glnn.types import DType, TensorType
 
 SHAPES = [(2, 1, 1), (2, 3, 5), (2, 4, 16), (1, 7, 67), (3, 5, 9), (2, 0, 5), (2, 3, 0)]
 

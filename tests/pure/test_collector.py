@@ -12,8 +12,8 @@ import pytest
 
 from glnn import InferenceSession
 from glnn.compiler import partitioned_graph
+from glnn.core.process import COLLECTOR
 from glnn.errors import ShapeError
-from glnn.process import COLLECTOR
 
 RARE = COLLECTOR.RARE
 

@@ -7,13 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
+from glnn.core.types import Array
 from glnn.graph import expression_evaluation as blockwise
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.expression_evaluation import blocks, evaluate_blockwise
 from glnn.graph.operators import Conv2d, conv2d
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import Array
 
 CASES = {
     "one pixel": ((2, 3, 5, 7), (4, 3, 1, 1), {}),

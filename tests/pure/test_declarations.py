@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from glnn.core.glsl import expanded
 from glnn.errors import ShaderError
-from glnn.glsl import expanded
 from glnn.kernels import Kernel, export, library
 from glnn.kernels.binding import written
 from glnn.kernels.codegen.expression import Bound

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from glnn.compiler import run
+from glnn.core.types import Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Expand, Flip, Pad, Rearrange, Reshape, Slice, Transpose
 from glnn.graph.passes.move_merging import MoveChain
-from glnn.types import Shape, TensorType
 
 
 def operators(chosen: random.Random, shape: Shape) -> Operator:

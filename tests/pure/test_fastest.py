@@ -11,6 +11,8 @@ import pytest
 
 from glnn.backends.answers import Answers
 from glnn.compiler.backend_autotune import shape_class, warm_seconds
+from glnn.core.settings import Settings
+from glnn.core.types import TensorType
 from glnn.errors import GlnnError
 from glnn.gl.device_info import Capabilities
 from glnn.graph.builder import Builder
@@ -19,9 +21,7 @@ from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operators import Matmul, Pointwise, Softmax
 from glnn.runtime.options import BackendChoice, Options
-from glnn.settings import Settings
 from glnn.stored.index import options_key
-from glnn.types import TensorType
 
 DEVICE = Capabilities("es", (3, 2), "Somebody", "Some GPU", "OpenGL ES 3.2", "3.20", "here")
 

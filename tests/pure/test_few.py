@@ -7,12 +7,12 @@ from itertools import chain, pairwise
 import numpy as np
 import pytest
 
+from glnn.core.layout import parse
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Concat, Conv2d, Matmul, Pointwise, Reduce, Softmax
 from glnn.graph.operators.conv2d_lowering import Im2row
 from glnn.graph.operators.move import Transpose
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
-from glnn.layout import parse
 from glnn.validation.reference_case import AROUND, ENDS, MOST, STRETCHES, Pattern, places
 
 ADD = Pointwise(call("add", Arg(0), Arg(1)))

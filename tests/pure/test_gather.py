@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glnn.core.types import DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND, Lookup
-from glnn.types import DType, TensorType
 from tests.backends.test_gather import CASES, indices
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from glnn import process as process_module
+from glnn.core import process as process_module
+from glnn.core.process import check_memory, free_memory, readable_bytes
 from glnn.errors import LimitError
-from glnn.process import check_memory, free_memory, readable_bytes
 
 GIB = 1 << 30
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from glnn.core.glsl import shaders_folder
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.gl import Capabilities
-from glnn.glsl import shaders_folder
 from glnn.graph.epilogue import Prologue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul

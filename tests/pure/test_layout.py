@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from glnn.core.layout import Morton, parse
+from glnn.core.layout.layout import Blocked
+from glnn.core.types import DType, TensorType
 from glnn.errors import LayoutError
 from glnn.graph.operators.reorder import packing, unpacking
-from glnn.layout import Morton, parse
-from glnn.layout.layout import Blocked
-from glnn.types import DType, TensorType
 
 SIZES = st.integers(1, 9)
 

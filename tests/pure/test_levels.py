@@ -9,12 +9,12 @@ import pytest
 
 from glnn.backends.launch import GlLaunch, Sending, Touched, in_levels
 from glnn.compiler.lower import updates_last
+from glnn.core.types import TensorType
 from glnn.gl.command_encoder import END, AccessLog, CommandEncoder
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Matmul, Pointwise, Transpose
-from glnn.types import TensorType
 
 
 class Fake(GlLaunch):

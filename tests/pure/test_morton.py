@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glnn.core.layout import Morton, parse
 from glnn.errors import LayoutError
-from glnn.layout import Morton, parse
 
 LAYOUTS = ["C", "R 2 4 R", "C 4 2 C", "R 4 4 R", "C 4 4 C", "R 4 4 R 2 2 R", "C 8 4 R 4 2 C 2 1 R"]
 SIZES = st.integers(1, 13)

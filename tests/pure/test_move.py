@@ -7,12 +7,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from glnn.core.layout.layout import RowMajor
+from glnn.core.types import DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.index_map import Walk
 from glnn.graph.operators.move import Expand, Flip, Move, Pad, Roll, Slice, Tile, Transpose
 from glnn.kernels.codegen.move import strides
-from glnn.layout.layout import RowMajor
-from glnn.types import DType, TensorType
 from tests.backends.test_move import CASES
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from glnn.process import process_lock
+from glnn.core.process import process_lock
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers of signals")
 

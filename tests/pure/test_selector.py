@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from glnn.core.types import Shape
 from glnn.errors import LimitError, ShaderError, ShapeError, UnsupportedOpError
 from glnn.gl import Capabilities
 from glnn.graph.epilogue import BIASED, Epilogue, Extent
@@ -20,7 +21,6 @@ from glnn.kernels.capability_check import fitted, why_not_device, why_not_here
 from glnn.kernels.codegen.expression import Bound
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose
-from glnn.types import Shape
 
 RELU = Pointwise(call("relu", Arg(0)))
 DEVICE = Capabilities(

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.size_table import SizeTable, Template, compiled
+from glnn.core.symint import ShapeEnv, Substitution, SymFloat, SymInt
+from glnn.core.types import DType, TensorType
 from glnn.graph.operators import Reshape, Slice
-from glnn.size_table import SizeTable, Template, compiled
-from glnn.symint import ShapeEnv, Substitution, SymFloat, SymInt
-from glnn.types import DType, TensorType
 
 
 def _symbol() -> SymInt:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from glnn.core.types import DType, TensorType
 from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Matmul
 from glnn.kernels import Kernel, kernels_for
 from glnn.kernels.capability_check import fitted, why_not_here
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import DType, TensorType
 from tests.pure.test_kernels import DEVICE
 
 KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}

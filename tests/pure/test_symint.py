@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.graph.functions import FUNCTIONS
-from glnn.symint import (
+from glnn.core.symint import (
     ShapeEnv,
     Substitution,
     SymFloat,
@@ -28,7 +27,8 @@ from glnn.symint import (
     is_integer,
     same,
 )
-from glnn.types import TensorType
+from glnn.core.types import TensorType
+from glnn.graph.functions import FUNCTIONS
 
 COMPARED = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 Operation = tuple[str, int, int, int | None]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.core.process import HELPERS
 from glnn.gl import transfer
 from glnn.gl.transfer import COPY_POOL, copy_in_parts, parts, parts_in_words, threaded_copy
-from glnn.process import HELPERS
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +149,7 @@ FORK = """
 import multiprocessing, threading
 import numpy as np
 from glnn.gl import transfer
-from glnn.process import HELPERS, alone
+from glnn.core.process import HELPERS, alone
 
 transfer.MIN_PART, transfer.COPY_POOL.most = 1024, 4
 source = np.arange(1 << 14, dtype=np.int32)

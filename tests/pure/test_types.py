@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glnn.core.types import narrowed
 from glnn.errors import ShapeError
-from glnn.types import narrowed
 
 
 def test_int64_is_narrowed_where_int32_holds_it() -> None:

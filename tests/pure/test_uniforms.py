@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from glnn.backends.programs import Programs
+from glnn.core.types import TensorType
 from glnn.graph.operators import Softmax
 from glnn.kernels.library import declared
 from glnn.kernels.op_spec import OpSpec
-from glnn.types import TensorType
 
 
 def test_members_of_a_shared_declaration_that_nothing_sets_are_left_alone() -> None:

@@ -16,19 +16,19 @@ import pytest
 from onnx import helper
 
 from glnn.backends.launch import LaunchResources
-from glnn.disk_cache import DiskCache
+from glnn.core.disk_cache import DiskCache
+from glnn.core.fileio import read_bytes, record_opened_files
+from glnn.core.layout import parse
+from glnn.core.settings import Settings
+from glnn.core.size_table import SizeIndex
+from glnn.core.types import DType
 from glnn.errors import DeviceError
-from glnn.fileio import read_bytes, record_opened_files
 from glnn.gl import Device, Program, Source
 from glnn.gl.command_buffer import BoundCommands, CommandBuffer, FormatError, VertexInput
-from glnn.layout import parse
 from glnn.runtime.executable import Block, Executable, Input, IOSpec, ShapeRange, Symbol, TensorSlot
 from glnn.runtime.options import Options
-from glnn.settings import Settings
-from glnn.size_table import SizeIndex
 from glnn.stored.index import Index, stamp_files
 from glnn.stored.plan_cache import PlanCache, StoredModel
-from glnn.types import DType
 from tests.random_models import random_model
 from tests.twice import Twice, numbers, same, written
 

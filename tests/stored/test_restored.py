@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import glnn
-from glnn.disk_cache import DiskCache
+from glnn.core.disk_cache import DiskCache
+from glnn.core.settings import Settings
 from glnn.errors import GlnnError
 from glnn.gl import Device
-from glnn.settings import Settings
 from tests.models.test_image_outputs import LARGE, check, expected, network
 from tests.random_models import random_model
 from tests.twice import Twice, numbers, same, written

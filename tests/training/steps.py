@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from glnn.compiler import run
+from glnn.core.types import Array
 from glnn.training import StepGraph
-from glnn.types import Array
 
 
 def ran(step: StepGraph, states: Mapping[str, Array], backend: str, **feeds: Array) -> dict:

@@ -9,6 +9,7 @@ import pytest
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler import run
+from glnn.core.types import DType, TensorType
 from glnn.errors import ShapeError
 from glnn.gl import Device
 from glnn.graph.builder import Builder
@@ -22,7 +23,6 @@ from glnn.training import (
     MSELoss,
 )
 from glnn.training.operator_writer import OperatorWriter
-from glnn.types import DType, TensorType
 
 WEIGHTS = (0.5, 1.5, 2.0, 0.1, 1.0)
 RNG = np.random.default_rng(151)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from glnn.core.types import Array
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.training import picture_folder
 from glnn.training.dataset import Dataset, read_dataset
 from glnn.training.picture_folder import PictureFolder
-from glnn.types import Array
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.compiler import run
+from glnn.core.types import DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
 from glnn.training import (
@@ -18,7 +19,6 @@ from glnn.training import (
     StepLR,
 )
 from glnn.training.operator_writer import OperatorWriter
-from glnn.types import DType, TensorType
 
 STEPS = 20
 SCHEDULES = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glnn.core.types import Array
 from glnn.layers import Layer, Linear, LogSoftmax, Softmax
 from glnn.model import Model
 from glnn.training import SGD, CrossEntropyLoss, Loss, MSELoss, Trainer
-from glnn.types import Array
 
 X = np.random.default_rng(0).standard_normal((6, 4), np.float32)
 LABELS = np.array([0, 1, 2, 0, 1, 2])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from glnn.core.types import DType
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.gradients import differentiation
 from glnn.graph.operators import Matmul
@@ -26,7 +27,6 @@ from glnn.training import (
     evaluating,
     training_step,
 )
-from glnn.types import DType
 from tests.training.steps import exactly, ran
 
 BATCH = 6

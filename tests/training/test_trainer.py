@@ -9,12 +9,12 @@ import pytest
 
 import glnn
 from glnn.compiler.states import States
+from glnn.core.tensor_info import BATCH, TensorInfo
 from glnn.data import digits
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.layers import Add, Flatten, Linear, ReLU
 from glnn.model import Model
 from glnn.model.node import Node
-from glnn.tensor_info import BATCH, TensorInfo
 from glnn.training import (
     SGD,
     Callback,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from glnn.core.types import Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.composite import Composite
@@ -13,7 +14,6 @@ from glnn.graph.expression import Arg, call, formula
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Types
 from glnn.graph.operators import Pointwise, Reduce, Reshape
-from glnn.types import Shape, TensorType
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from glnn.core.types import DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, If, Loop
 from glnn.graph.operators.control_flow import FLAG
-from glnn.types import DType, TensorType
 
 COUNT = TensorType((), DType.int32)
 Body = tuple[Builder, Sequence[Value]]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from glnn.core.symint import hint
+from glnn.core.types import Shape
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator, Shapes
@@ -29,8 +31,6 @@ from glnn.graph.operators.reductions import LEAST, Reduce
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.views import Reshape
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput, winograd
-from glnn.symint import hint
-from glnn.types import Shape
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import Array, Dim, DType, TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.node_adder import AddNode, merge_dims, split_dim
 from glnn.graph.compose.sliding_windows import Sizes, conv
@@ -25,7 +26,6 @@ from glnn.graph.operators import (
     Transpose,
     Unsqueeze,
 )
-from glnn.types import Array, Dim, DType, TensorType
 
 Dims = tuple[Dim, ...]
 

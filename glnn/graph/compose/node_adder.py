@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from glnn.core.process import check_memory
+from glnn.core.symint import SymInt, greatest, integers, is_symbolic
+from glnn.core.types import Array, Dim, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, Expr, Scalar, formula
 from glnn.graph.graph import FOLDED, Kind, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Arange, Flatten, Pointwise, Reshape, Slice, Unflatten, Unsqueeze
-from glnn.process import check_memory
-from glnn.symint import SymInt, greatest, integers, is_symbolic
-from glnn.types import Array, Dim, DType, Shape, TensorType
 
 
 class AddNode(Protocol):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.types import UNRANKED, TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder
 from glnn.graph.compose.matmul import matmul
@@ -29,7 +30,6 @@ from glnn.graph.operators import (
     Transpose,
     Unsqueeze,
 )
-from glnn.types import UNRANKED, TensorType
 
 
 @dataclass(frozen=True)

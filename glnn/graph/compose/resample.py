@@ -8,11 +8,11 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import Array, TensorType
 from glnn.graph.builder import constant
 from glnn.graph.compose.node_adder import AddNode
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Gather, Resample, Reshape, Slice
-from glnn.types import Array, TensorType
 
 MOST_RANK = 8
 

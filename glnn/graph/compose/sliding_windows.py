@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from glnn.array_functions import window_counts
+from glnn.core.array_functions import window_counts
+from glnn.core.symint import holds_symbols
+from glnn.core.types import MOST, UNKNOWN, Array, DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.node_adder import AddNode, merge_dims, split_dim
@@ -37,8 +39,6 @@ from glnn.graph.operators import (
 )
 from glnn.graph.operators.host import Table
 from glnn.graph.operators.windows import output
-from glnn.symint import holds_symbols
-from glnn.types import MOST, UNKNOWN, Array, DType, TensorType
 
 Sizes = tuple[int, ...]
 

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import Array, DType
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.gradients.gradient_context import GradientContext, GradientRule
 from glnn.graph.graph import Value
@@ -49,7 +50,6 @@ from glnn.graph.operators import (
 )
 from glnn.graph.operators.gather import clamp_index
 from glnn.graph.operators.scatter import Put, Reduction, ScatterSorted, table
-from glnn.types import Array, DType
 
 MOST_PADDING = 4  # of how many places in the table of sums one is to be taken at least
 

@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import constant
 from glnn.graph.expression import SUM
@@ -43,7 +44,6 @@ from glnn.graph.operators import (
     WinogradOutput,
     Zero,
 )
-from glnn.types import DType
 
 RULES: dict[type[Operator], GradientRule] = {
     **neural_network.RULES,

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import Array, DType, Shape
 from glnn.errors import ShapeError
 from glnn.graph.builder import constant
 from glnn.graph.compose.node_adder import PointwiseOperand, bind_expression
@@ -15,7 +16,6 @@ from glnn.graph.expression import MOST_CALLS, Arg, Expr, replace_part
 from glnn.graph.graph import Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Expand, Pointwise, Reduce, Reshape
-from glnn.types import Array, DType, Shape
 
 AddAll = Callable[..., tuple[Value, ...]]
 """Adds an operator of operands to a graph, and gives all its results."""

@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import DType, Shape
 from glnn.graph.compose.batch_norm import BatchNorm, channel_axes, samples_per_channel
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.compose.sliding_windows import FoldWindows, unfold
@@ -40,7 +41,6 @@ from glnn.graph.operators import (
     Subsample,
     Transpose,
 )
-from glnn.types import DType, Shape
 
 
 def conv2d_backward(ctx: GradientContext) -> Sequence[Value | None]:

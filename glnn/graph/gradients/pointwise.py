@@ -8,13 +8,13 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import DType
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, call, formula
 from glnn.graph.gradients.gradient_context import GradientContext, GradientRule
 from glnn.graph.graph import Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import CumSum, Pointwise, Reduce
 from glnn.graph.operators.reductions import axes_of, reduced_dims
-from glnn.types import DType
 
 ZERO, ONE = Constant(0.0), Constant(1.0)
 

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.symint import divides
+from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError, shown
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes
-from glnn.symint import divides
-from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.operator import Constants, Cost, Operator, Reference, SampleSubset, Shapes, Types
 from glnn.graph.operators.move import MOST_RANK, Slice, normalize_axes, whole_numbers
-from glnn.types import Array, TensorType
 
 MOST_INPUTS = 1024  # that a layer may have: each gets a name
 

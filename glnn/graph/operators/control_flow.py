@@ -16,12 +16,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.symint import as_integer
+from glnn.core.types import ANYTHING, UNKNOWN, UNRANKED, Array, Dim, DType, TensorType
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.constant import constant_value
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Constants, Cost, Operator, Types
-from glnn.symint import as_integer
-from glnn.types import ANYTHING, UNKNOWN, UNRANKED, Array, Dim, DType, TensorType
 
 FLAG = TensorType((), DType.bool)
 """Type of the flag by which a loop tells its body that it goes on."""

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from glnn.core.symint import common_unit, same
+from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.contraction import ContractionWithPrologue
 from glnn.graph.epilogue import Prologue
@@ -19,8 +21,6 @@ from glnn.graph.operator import Reference, Shapes, Types, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.pool2d import MODES, Pool2d
 from glnn.graph.operators.windows import Pair, Sides
-from glnn.symint import common_unit, same
-from glnn.types import Array, Shape
 
 COLUMN_BYTES = 64 << 20  # of the columns that a gradient has at once: samples are divided by it
 BLOCK_BYTES = 1 << 20  # of the columns of a block: what a core's cache holds

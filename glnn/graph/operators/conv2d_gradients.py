@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.conv2d import COLUMN_BYTES, FEW_CHANNELS
 from glnn.graph.operators.windows import Pair, Sides
-from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Constants, Cost, Operator, SampleSubset, Shapes, Types, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.graph.operators.winograd import winograd
-from glnn.types import Array, Shape, TensorType
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.symint import is_integer
+from glnn.core.types import Array, Dim, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types, shrink_size
 from glnn.graph.operators.move import MOST_RANK, normalize_axes, whole_numbers
-from glnn.symint import is_integer
-from glnn.types import Array, Dim, DType, Shape, TensorType
 
 
 class Lookup(Operator):

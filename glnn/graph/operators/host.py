@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, DType, TensorType
 from glnn.graph.interval import Interval
 from glnn.graph.operator import Constants, Cost, Intervals, Operator, Types
-from glnn.types import Array, DType, TensorType
 
 
 class HostOperator(Operator):

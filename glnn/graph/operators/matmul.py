@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.symint import divides
+from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction, ContractionWithPrologue
 from glnn.graph.epilogue import Prologue
 from glnn.graph.expression import Arg, Expr
 from glnn.graph.operator import Reference, SampleSubset, Shapes, Types, rank, shrink_size
-from glnn.symint import divides
-from glnn.types import Array, Shape
 
 FEW = 8  # columns of a result
 

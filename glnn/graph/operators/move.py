@@ -13,7 +13,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from glnn.array_functions import cut, pad
+from glnn.core.array_functions import cut, pad
+from glnn.core.symint import is_integer
+from glnn.core.types import MOST, Array, Dim, Shape, TensorType
 from glnn.errors import ShapeError, shown
 from glnn.graph.gathering import Gathering, for_shapes
 from glnn.graph.index_map import EDGES, Axis, Edge, IndexMap
@@ -28,8 +30,6 @@ from glnn.graph.operator import (
     Shapes,
     Types,
 )
-from glnn.symint import is_integer
-from glnn.types import MOST, Array, Dim, Shape, TensorType
 
 MOST_RANK = 8
 

@@ -9,14 +9,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.symint import divides, same
+from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.expression_evaluation import runs
 from glnn.graph.operator import Shapes, shrink_size
 from glnn.graph.operators import windows
 from glnn.graph.operators.reductions import axes_of, check_axes
-from glnn.symint import divides, same
-from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.symint import is_symbolic
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.expression import Call, Expr
 from glnn.graph.expression_evaluation import (
@@ -28,8 +30,6 @@ from glnn.graph.operator import (
     Types,
     shrink_size,
 )
-from glnn.symint import is_symbolic
-from glnn.types import Array, DType, Shape, TensorType
 
 MOST_DIMS = 8
 MOST_BROADCAST = 32

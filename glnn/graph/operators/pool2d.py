@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.gathering import FEW, Gathering, for_shapes
 from glnn.graph.operator import Reference, Shapes, Types, rank, shrink_size
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
-from glnn.types import Array, Shape
 
 MODES = ("max", "average")
 MOST_PADDING = 255  # of images that are smaller: beyond it there is nothing but time to be lost

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, DType, TensorType
 from glnn.graph.operator import Constants, Cost, Operator, Types
-from glnn.types import Array, DType, TensorType
 
 MOST = 127  # of an int8: as far from 0 on either side
 LARGEST = float(np.finfo(np.float32).max)

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.expression import Expr
 from glnn.graph.expression_evaluation import packed_program
 from glnn.graph.operator import Constants, Cost, Operator, Reference, Shapes, Types
-from glnn.types import Array, DType, Shape, TensorType
 
 MOST_GATES = 4
 FEW = 1 << 16

@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from glnn.array_functions import cum_sum, div
+from glnn.core.array_functions import cum_sum, div
+from glnn.core.symint import SymFloat
+from glnn.core.types import Array, Dim, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.expression_evaluation import CompiledExpression, narrow_expression, value_ranges_of
@@ -26,8 +28,6 @@ from glnn.graph.operator import (
     Types,
 )
 from glnn.graph.operators.move import normalize_axes
-from glnn.symint import SymFloat
-from glnn.types import Array, Dim, DType, Shape, TensorType
 
 Kind = Literal["sum", "mean", "prod", "max", "min"]
 KINDS = get_args(Kind)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from glnn.core.layout import Layout, Morton, parse
+from glnn.core.layout.layout import Blocked, RowMajor
+from glnn.core.symint import same
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types
 from glnn.graph.operators.move import Pad, Slice, Transpose
 from glnn.graph.operators.views import Reshape
-from glnn.layout import Layout, Morton, parse
-from glnn.layout.layout import Blocked, RowMajor
-from glnn.symint import same
-from glnn.types import Array, DType, Shape, TensorType
 
 LEVELS = 4  # that a shader takes
 

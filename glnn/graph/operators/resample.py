@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.symint import divides
+from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.expression_evaluation import runs
 from glnn.graph.operator import Constants, Cost, Operator, Shapes, Types, shrink_size
 from glnn.graph.operators.gather import in_range
 from glnn.graph.operators.move import normalize_axes, whole_numbers
-from glnn.symint import divides
-from glnn.types import Array, DType, Shape, TensorType
 
 
 @dataclass(frozen=True)

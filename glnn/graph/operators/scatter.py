@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from glnn.core.types import Array, Dim, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval
 from glnn.graph.operator import Constants, Cost, Intervals, Operator, Shapes, Types
@@ -20,7 +21,6 @@ from glnn.graph.operators.gather import (
     tuple_depth,
 )
 from glnn.graph.operators.move import MOST_RANK, whole_numbers
-from glnn.types import Array, Dim, Shape, TensorType
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
 REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)

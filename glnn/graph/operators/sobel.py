@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval
 from glnn.graph.operator import Constants, Cost, Intervals, Operator, Shapes, Types
-from glnn.types import Array, DType, TensorType
 
 WORD = 4  # pixels
 ROW = 16  # pixels to which kernels have rows padded

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+from glnn.core.types import Array, Dim, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.interval import Interval
 from glnn.graph.operator import Constants, Cost, Intervals, Operator, Types
 from glnn.graph.operators.move import normalize_axes, whole_numbers
-from glnn.types import Array, Dim, TensorType
 
 
 class View(Operator):

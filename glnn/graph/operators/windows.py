@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from glnn.core.types import Array
 from glnn.errors import ShapeError
 from glnn.graph import operator
-from glnn.types import Array
 
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]  # top, left, bottom, right

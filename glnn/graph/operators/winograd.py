@@ -15,13 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Cost, Operands, Operator, SampleSubset, Shapes, rank, typed
 from glnn.graph.operators import windows
 from glnn.graph.operators.pool2d import MODES, Pool2d
 from glnn.graph.operators.windows import Pair, Sides
-from glnn.types import Array, Shape
 
 TILES = (2, 4)
 FEW_CHANNELS = 8  # channels that tell whether a kernel is right

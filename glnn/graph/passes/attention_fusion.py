@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
+from glnn.core.symint import at_most, divides, same
+from glnn.core.types import DType, Shape, TensorType
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
@@ -16,8 +18,6 @@ from glnn.graph.operators.move import Move
 from glnn.graph.operators.views import View
 from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
 from glnn.graph.passes.move_merging import MoveChain
-from glnn.symint import at_most, divides, same
-from glnn.types import DType, Shape, TensorType
 
 Legs = list[tuple[int, int]]
 """Legs of a dimension, sizes and strides, the outermost first."""

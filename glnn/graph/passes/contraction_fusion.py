@@ -11,6 +11,8 @@ from math import inf
 
 import numpy as np
 
+from glnn.core.symint import divides, holds_symbols
+from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.builder import constant
 from glnn.graph.epilogue import Prologue, Spread
@@ -32,8 +34,6 @@ from glnn.graph.operators import (
 from glnn.graph.operators.matmul import pad_width
 from glnn.graph.operators.reductions import axes_of
 from glnn.graph.passes.graph_rewriter import FusionCheck, GraphRewriter
-from glnn.symint import divides, holds_symbols
-from glnn.types import DType, Shape, TensorType
 
 
 def recognize_global_pools(graph: Graph, types: dict[Value, TensorType]) -> Graph:

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from glnn.core.types import Array, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.constant import constant_value
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Identity, Reshape
-from glnn.types import Array, Shape, TensorType
 
 FusionCheck = Callable[[Operator, Mapping[str, TensorType]], bool]
 """Predicate that is True where fusing several operators into this one, with operands of these types

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from glnn.core.types import Shape, TensorType
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
@@ -19,7 +20,6 @@ from glnn.graph.operators import (
     Transpose,
 )
 from glnn.graph.passes.graph_rewriter import GraphRewriter
-from glnn.types import Shape, TensorType
 
 LEAST_OUTPUTS = 32  # outputs: kernels for fewer take no slices as they lie
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import isclose, pi, sqrt
 
+from glnn.core.types import DType, TensorType
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Normalize, Pointwise, Reduce, Softmax
 from glnn.graph.operators.reductions import axes_of
 from glnn.graph.passes.graph_rewriter import GraphRewriter
-from glnn.types import DType, TensorType
 
 COMMUTE = ("add", "mul", "maximum", "minimum")
 REDUCTIONS = ("sum", "mean", "max")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from glnn.core.types import DType, Shape
 from glnn.graph.expression import Arg, Call
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators.gather import Lookup
@@ -12,7 +13,6 @@ from glnn.graph.operators.move import Expand, Transpose
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.scatter import Scatter
 from glnn.graph.operators.views import Identity, View
-from glnn.types import DType, Shape
 
 TO_INTEGER = ("cast_int32", "cast_int64")
 CASTABLE = frozenset(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from glnn.core.types import Array, TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import UniqueNames
 from glnn.graph.composite import Composite
@@ -12,7 +13,6 @@ from glnn.graph.constant import constant_value
 from glnn.graph.graph import Graph, Kind, Node, Value, ordered
 from glnn.graph.operators import Identity, If
 from glnn.graph.operators.control_flow import Control
-from glnn.types import Array, TensorType
 
 Types = Mapping[str, TensorType]
 ShapeArrays = Mapping[str, Array]

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from glnn.core.types import MAX_SMALL, DType, TensorType
 from glnn.graph.constant import Leaf, constant, evaluated, leaves
 from glnn.graph.expression import Arg, call
 from glnn.graph.expression_evaluation import CAST_INT32, CAST_INT64
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.interval import INT32, Interval
 from glnn.graph.operators import Identity, Pointwise, Within
-from glnn.types import MAX_SMALL, DType, TensorType
 
 Types = Mapping[Value, TensorType]
 TO_NARROW, TO_WIDE = (Pointwise(call(name, Arg(0))) for name in (CAST_INT32, CAST_INT64))

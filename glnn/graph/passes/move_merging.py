@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from glnn.core.symint import at_most, divides, same
+from glnn.core.types import Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.index_map import Axis
@@ -23,8 +25,6 @@ from glnn.graph.operators.move import (
 )
 from glnn.graph.operators.views import Reshape, View
 from glnn.graph.passes.graph_rewriter import GraphRewriter
-from glnn.symint import at_most, divides, same
-from glnn.types import Shape, TensorType
 
 Factors = tuple[Axis, ...]
 """Factors of a dimension, the outermost first: walks that begin at 0, of two or more places

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from glnn.core.types import TensorType
 from glnn.graph.expression import Arg, Call, Expr, replace_part
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Concat, Pointwise, Reduce
-from glnn.types import TensorType
 
 
 def split_results(graph: Graph) -> Graph:

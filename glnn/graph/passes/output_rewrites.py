@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from glnn.core.types import TensorType
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Expand, Pack, Pointwise
 from glnn.graph.operators.reorder import PACKED
-from glnn.types import TensorType
 
 LEAST_PACKED, MOST_PACKED = 1 << 14, 1 << 25
 """Numbers of 8 bits from which on, and up to which, a launch that packs them is worth its while:

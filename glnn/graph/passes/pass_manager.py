@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from glnn.core.types import TensorType
 from glnn.errors import GlnnError, shown
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes.attention_fusion import fuse_attention
@@ -34,7 +35,6 @@ from glnn.graph.passes.recurrence_fusion import LaunchCheck, fuse_recurrences
 from glnn.graph.passes.scale_folding import fold_scales, sink_scalar_factors
 from glnn.graph.passes.simplification import inline_scalars, prune_dead_nodes, remove_identities
 from glnn.graph.passes.transpose_sinking import sink_transposes
-from glnn.types import TensorType
 
 
 class Pass(Enum):

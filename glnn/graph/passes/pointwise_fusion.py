@@ -18,12 +18,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
+from glnn.core.types import DType, Shape, TensorType
 from glnn.graph.epilogue import Epilogue, Extent, Prologue, Spread
 from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators import Conv2d, Matmul, Pointwise
 from glnn.graph.passes.graph_rewriter import GraphRewriter, with_origins
-from glnn.types import DType, Shape, TensorType
 
 Types = Mapping[Value, TensorType]
 

@@ -10,12 +10,12 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import DType, Shape, TensorType
 from glnn.graph.constant import ConstantExpression, constant, evaluated
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators.quantize import QuantizedWeight, RoundedWeight, WeightScales
-from glnn.types import DType, Shape, TensorType
 
 MOST_USES = 64
 """Most uses of each weight by a sample in a layer that is bound by reading the weights.

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import TensorType
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
@@ -33,7 +34,6 @@ from glnn.graph.operators import (
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.recurrence import MOST_STATES, one_holds
 from glnn.graph.passes.graph_rewriter import GraphRewriter
-from glnn.types import TensorType
 
 MOST_NUMBERS = 1 << 25
 """Most numbers of an operand or a result: OpenGL ES 3.1 guarantees no more in a storage block."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from glnn.core.symint import same
+from glnn.core.types import DType, Shape, TensorType
 from glnn.graph.expression import SUM, Arg, Call, Expr, Scalar, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reduce, Reshape
 from glnn.graph.operators.move import Move, Pad
 from glnn.graph.operators.views import View
 from glnn.graph.passes.graph_rewriter import GraphRewriter
-from glnn.symint import same
-from glnn.types import DType, Shape, TensorType
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from glnn.core.symint import same
+from glnn.core.types import DType, TensorType
 from glnn.graph.expression import Arg, Expr, Scalar
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Expand, Identity, Pad, Pointwise, Slice, Transpose
 from glnn.graph.operators.views import View
 from glnn.graph.passes.graph_rewriter import GraphRewriter
-from glnn.symint import same
-from glnn.types import DType, TensorType
 
 SCALAR_DTYPES = (DType.float32, DType.int32, DType.bool)
 """Types whose numbers expressions may have."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from glnn.core.types import Shape, TensorType
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import (
@@ -24,7 +25,6 @@ from glnn.graph.operators import (
 )
 from glnn.graph.operators.views import View
 from glnn.graph.passes.graph_rewriter import GraphRewriter
-from glnn.types import Shape, TensorType
 
 IMAGES = ((0, 2, 3, 1), (0, 3, 1, 2))
 """Transpositions between channels first and last, which layouts of images make free."""

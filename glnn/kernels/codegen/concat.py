@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from glnn.core.layout import Layout
+from glnn.core.symint import divides, hint, same
+from glnn.core.types import DType, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.graph.index_map import Leg, Walk
 from glnn.graph.operator import Operator
 from glnn.graph.operators.concat import Concat
 from glnn.kernels.codegen.generated import Generated, OneLaunch, Uniform
 from glnn.kernels.codegen.move import loops, on_gpu, strides
-from glnn.layout import Layout
-from glnn.symint import divides, hint, same
-from glnn.types import DType, TensorType
 
 Operands = Mapping[str, TensorType]
 TEXTURES = 16  # of a vertex shader: OpenGL ES 3.0 guarantees no more

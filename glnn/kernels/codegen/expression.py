@@ -10,14 +10,14 @@ from hashlib import sha256
 from pathlib import Path
 from string import Template
 
+from glnn.core.glsl import expanded, shaders_folder
+from glnn.core.types import DType
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.glsl import expanded, shaders_folder
 from glnn.graph.epilogue import Epilogue, Extent, Prologue, Spread
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, call
 from glnn.graph.formula import read_formula
 from glnn.graph.function import Function, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
-from glnn.types import DType
 
 STORED = {"float": "float", "int": "int", "bool": "int"}
 VECTORS = {"float": "vec4", "int": "ivec4", "bool": "ivec4"}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from glnn.core.layout import Layout
+from glnn.core.symint import divides
+from glnn.core.types import DType, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.graph.index_map import Leg, Walk
 from glnn.graph.operator import Operator
@@ -18,9 +21,6 @@ from glnn.graph.operators.scatter import (
 )
 from glnn.kernels.codegen.generated import Generated, Uniform
 from glnn.kernels.codegen.move import loops, on_gpu, strides
-from glnn.layout import Layout
-from glnn.symint import divides
-from glnn.types import DType, TensorType
 
 Operands = Mapping[str, TensorType]
 

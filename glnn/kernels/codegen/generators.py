@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from glnn.core.layout import Layout
+from glnn.core.types import TensorType
 from glnn.graph.operator import Operator
 from glnn.kernels.codegen import (
     concat,
@@ -16,8 +18,6 @@ from glnn.kernels.codegen import (
     reduce,
 )
 from glnn.kernels.codegen.generated import Generated
-from glnn.layout import Layout
-from glnn.types import TensorType
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.layout import Layout, alone
+from glnn.core.layout.layout import CHANNELS_LAST
+from glnn.core.symint import divides
+from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.graph.index_map import EDGES, Strides, Walk
 from glnn.graph.operator import Operator
 from glnn.graph.operators.move import Flip, Move, Pad, Transpose
 from glnn.kernels.codegen.generated import Generated, Uniform
-from glnn.layout import Layout, alone
-from glnn.layout.layout import CHANNELS_LAST
-from glnn.symint import divides
-from glnn.types import DType, Shape, TensorType
 
 TILE = 32  # places of a tile's side: shaders/move/tiles.comp
 LEAST = 8  # places below which a loop is not worth tiles

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from glnn.core.layout import Layout
+from glnn.core.types import DType, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators.matmul import Perceptron
 from glnn.kernels.codegen.expression import fingerprint, function, types_on_gpu, uniforms
 from glnn.kernels.codegen.generated import Generated, Uniform
-from glnn.layout import Layout
-from glnn.types import DType, TensorType
 
 MOST_HIDDEN = 2048  # numbers that stay in shared memory
 MOST_LAYERS = 8  # of one program: a layer takes a branch and a uniform

@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from glnn.core.layout import Layout, Strip
+from glnn.core.layout.bytes import PACKED_ROWS
+from glnn.core.layout.layout import PACKED
+from glnn.core.symint import divides, same
+from glnn.core.types import DType, Shape, TensorType, widened
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Operator
@@ -19,11 +24,6 @@ from glnn.kernels.codegen.expression import (
     uniforms,
 )
 from glnn.kernels.codegen.generated import Generated, Uniform
-from glnn.layout import Layout, Strip
-from glnn.layout.bytes import PACKED_ROWS
-from glnn.layout.layout import PACKED
-from glnn.symint import divides, same
-from glnn.types import DType, Shape, TensorType, widened
 
 ENDLESS = 2**31 - 1
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
+from glnn.core.layout import Layout
+from glnn.core.symint import as_constant
+from glnn.core.types import DType, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators.recurrence import Recurrence, RecurrentStep
 from glnn.kernels.codegen.expression import fingerprint, function, types_on_gpu, uniforms
 from glnn.kernels.codegen.generated import Generated, OneLaunch, Uniform
-from glnn.layout import Layout
-from glnn.symint import as_constant
-from glnn.types import DType, TensorType
 
 Types = Mapping[str, TensorType]
 STEPS = 64  # that one workgroup makes in a launch: drivers end what takes long

@@ -8,6 +8,10 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.layout import Layout
+from glnn.core.layout.layout import RowMajor
+from glnn.core.symint import divides, same
+from glnn.core.types import MOST, DType, Shape, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
@@ -23,10 +27,6 @@ from glnn.kernels.codegen.expression import (
 )
 from glnn.kernels.codegen.generated import Generated, Uniform
 from glnn.kernels.codegen.move import on_gpu
-from glnn.layout import Layout
-from glnn.layout.layout import RowMajor
-from glnn.symint import divides, same
-from glnn.types import MOST, DType, Shape, TensorType
 
 
 def strides(shape: Shape, operand_shape: Shape, layout: Layout) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from glnn.core.types import DType
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, formula
 from glnn.graph.function import NUMBERS, Number, kind_of
@@ -13,7 +14,6 @@ from glnn.graph.operators import Pointwise
 from glnn.layers import PReLU
 from glnn.onnx.export.writer import LayerWriter
 from glnn.onnx.operators.dtypes import CODES
-from glnn.types import DType
 
 LARGE = 20.0  # softplus(x) is x from there on, in float32
 

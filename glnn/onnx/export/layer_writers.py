@@ -6,6 +6,7 @@ from math import floor, prod, sqrt
 
 import numpy as np
 
+from glnn.core.types import Array, DType
 from glnn.errors import UnsupportedOpError
 from glnn.graph.compose.recurrent import RecurrentLayer
 from glnn.graph.compose.sliding_windows import window_positions
@@ -39,7 +40,6 @@ from glnn.layers.pad import Pad
 from glnn.layers.pool import AdaptivePool, AvgPool, LPPool, Pool
 from glnn.layers.recurrent import Cell, Recurrent
 from glnn.onnx.export.writer import LayerWriter
-from glnn.types import Array, DType
 
 REDUCED = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax"}
 """ONNX reductions by EmbeddingBag's modes."""

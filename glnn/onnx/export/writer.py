@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from glnn.core.types import Array, Dim, TensorType
 from glnn.errors import UnsupportedOpError
 from glnn.layers import Layer
-from glnn.types import Array, Dim, TensorType
 
 
 @dataclass

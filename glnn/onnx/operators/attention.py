@@ -8,6 +8,7 @@ from math import inf, prod
 
 import numpy as np
 
+from glnn.core.types import DType
 from glnn.errors import ShapeError
 from glnn.graph.compose.control_flow import Scan
 from glnn.graph.compose.matmul import matmul
@@ -25,7 +26,6 @@ from glnn.graph.operators import (
     Transpose,
 )
 from glnn.onnx.operators.call import Converter, OperatorCall
-from glnn.types import DType
 
 
 def _rotary_embedding(

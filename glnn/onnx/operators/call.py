@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, overload
 
-from glnn.array_functions import make_cast
+from glnn.core.array_functions import make_cast
+from glnn.core.symint import as_integer
+from glnn.core.types import ON_GPU, Array, DType, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.compose.node_adder import NodeAdder
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.onnx.operators.dtypes import HALVES
-from glnn.symint import as_integer
-from glnn.types import ON_GPU, Array, DType, TensorType
 
 CONVERTED = ON_GPU | {DType.int64, DType.float64}
 """Dtypes that glnn's operators take; nodes of others are computed by the `onnx` package."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.types import ANYTHING, UNKNOWN, UNRANKED, Array, DType, TensorType, boxed
 from glnn.errors import ModelError
-from glnn.types import ANYTHING, UNKNOWN, UNRANKED, Array, DType, TensorType, boxed
 
 NUMBERS = {
     1: DType.float32,

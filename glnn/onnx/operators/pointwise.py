@@ -7,13 +7,13 @@ from functools import partial, reduce
 
 import numpy as np
 
+from glnn.core.types import DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Value
 from glnn.graph.operators import Unsqueeze
 from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.onnx.operators.dtypes import HALVES
-from glnn.types import DType
 
 BYTES = (DType.uint8, DType.int8)
 

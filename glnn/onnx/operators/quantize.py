@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import (
     IntegerTensor,
@@ -19,7 +20,6 @@ from glnn.graph.operators import Gather, Reduce
 from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.onnx.operators.dtypes import HALVES, dtype_of
 from glnn.onnx.operators.windows import windows_of
-from glnn.types import DType
 
 BYTES = (DType.uint8, DType.int8)
 RANGES = {

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from glnn.core.types import DType
 from glnn.errors import ShapeError
 from glnn.graph.compose.recurrent import (
     Activation,
@@ -23,7 +24,6 @@ from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Concat, Expand, Pad, Slice, Transpose
 from glnn.onnx.operators.call import Converter, OperatorCall
-from glnn.types import DType
 
 _FUNCTIONS = (
     *("elu", "hardsigmoid", "leaky_relu", "relu", "sigmoid", "softplus", "softsign", "tanh"),

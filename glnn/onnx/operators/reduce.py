@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import MOST, DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
@@ -27,7 +28,6 @@ from glnn.graph.operators import (
     Squeeze,
 )
 from glnn.onnx.operators.call import Converter, OperatorCall
-from glnn.types import MOST, DType
 
 
 def _reduce(

@@ -12,7 +12,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from glnn.array_functions import inside_table, nearest_table, taps_table
+from glnn.core.array_functions import inside_table, nearest_table, taps_table
+from glnn.core.resampling import (
+    CENTRES,
+    MODES,
+    ROUNDING,
+    AxisResampling,
+    InterpolationFilter,
+    nearest_positions,
+)
+from glnn.core.symint import SymInt, greatest, hint, holds_symbols, same
+from glnn.core.types import MOST, Array, DType, Shape, TensorType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.compose.resample import gather_axes, repeat, weighted_sum
@@ -22,16 +32,6 @@ from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators import Gather, GatherND, Identity, Reduce, Resample, Slice, Transpose
 from glnn.graph.operators.host import HostOperator, Table
 from glnn.onnx.operators.call import Converter, OperatorCall
-from glnn.resampling import (
-    CENTRES,
-    MODES,
-    ROUNDING,
-    AxisResampling,
-    InterpolationFilter,
-    nearest_positions,
-)
-from glnn.symint import SymInt, greatest, hint, holds_symbols, same
-from glnn.types import MOST, Array, DType, Shape, TensorType
 
 F64 = np.float64
 

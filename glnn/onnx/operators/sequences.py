@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from glnn.core.types import UNRANKED, Array, DType, TensorType, boxed
 from glnn.errors import ShapeError, first_line
 from glnn.graph.graph import Value
 from glnn.graph.operator import Constants, Cost, Types
 from glnn.graph.operators.host import HostOperator
 from glnn.onnx.operators.call import Converter, OperatorCall
 from glnn.onnx.operators.dtypes import type_from_text, type_of, type_text
-from glnn.types import UNRANKED, Array, DType, TensorType, boxed
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,8 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.symint import greatest, holds_symbols, is_symbolic
+from glnn.core.types import MOST, DType
 from glnn.errors import ShapeError
 from glnn.graph.graph import Kind, Value
 from glnn.graph.index_map import EDGES, Edge
@@ -32,8 +34,6 @@ from glnn.graph.operators.move import slice_bounds
 from glnn.graph.operators.pointwise import broadcast
 from glnn.graph.operators.scatter import REDUCED, Scatter
 from glnn.onnx.operators.call import Converter, OperatorCall
-from glnn.symint import greatest, holds_symbols, is_symbolic
-from glnn.types import MOST, DType
 
 LONGEST = 1 << 20  # numbers of a table that a range of open sizes is a part of
 

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.types import Array, DType
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose import sliding_windows as compose
 from glnn.graph.compose.matmul import matmul
@@ -33,7 +34,6 @@ from glnn.graph.operators import (
 )
 from glnn.graph.operators.windows import check
 from glnn.onnx.operators.call import Converter, OperatorCall
-from glnn.types import Array, DType
 
 
 def windows_of(call: OperatorCall, sizes: Sizes, kernel: Sequence[int]) -> Window:

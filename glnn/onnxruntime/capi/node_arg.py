@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from glnn.core.types import UNKNOWN, UNRANKED, DType
 from glnn.errors import GlnnError, shown
 from glnn.onnxruntime.capi.declarations import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
-from glnn.types import UNKNOWN, UNRANKED, DType
 
 NUMPY: dict[str, DType] = {
     "float": DType.float32,

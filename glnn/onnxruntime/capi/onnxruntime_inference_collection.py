@@ -19,6 +19,7 @@ from typing import Any, overload
 import numpy as np
 
 from glnn import session
+from glnn.core.types import UNRANKED, Array
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.gl.device import SHARED
 from glnn.onnxruntime.capi.declarations import (
@@ -61,7 +62,6 @@ from glnn.onnxruntime.capi.ort_value import (
     host_only,
     values,
 )
-from glnn.types import UNRANKED, Array
 
 __all__ = [
     "AdapterFormat",

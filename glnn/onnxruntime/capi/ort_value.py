@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.types import Array
 from glnn.errors import shown
 from glnn.onnxruntime.capi.declarations import (
     Fail,
@@ -18,7 +19,6 @@ from glnn.onnxruntime.capi.declarations import (
     OrtMemType,
 )
 from glnn.onnxruntime.capi.node_arg import NUMBERS, NodeArg, dtype_of, type_of
-from glnn.types import Array
 
 KINDS = {"cpu": 0, "cuda": 1, "gpu": 1, "webgpu": 1, "npu": 3, "cann": 3, "dml": 4}
 """The numbers of devices, by the names that programs give."""

@@ -63,7 +63,7 @@ def run_hidden_sitecustomize() -> None:
 
 if __name__ == "sitecustomize" and HERE in sys.path:
     run_hidden_sitecustomize()
-    if os.environ.get("GLNN_ONNXRUNTIME") == "0":  # as glnn.settings has it, but now
+    if os.environ.get("GLNN_ONNXRUNTIME") == "0":  # as glnn.core.settings has it, but now
         sys.path.remove(HERE)
     else:
         sys.meta_path.insert(0, LateFinder())

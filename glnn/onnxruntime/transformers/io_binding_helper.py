@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.types import Array
 from glnn.onnxruntime.capi.node_arg import NUMBERS, dtype_of
 from glnn.onnxruntime.capi.onnxruntime_inference_collection import IOBinding
-from glnn.types import Array
 
 
 class TypeHelper:

@@ -30,9 +30,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.symint import same
+from glnn.core.types import DType, TensorType
 from glnn.errors import LayoutError
-from glnn.symint import same
-from glnn.types import DType, TensorType
 
 Array = NDArray[Any]
 CHANNELS_LAST = "nhwC4c"

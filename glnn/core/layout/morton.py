@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.layout.layout import ROW_ALIGNMENT, Dim, Layout
+from glnn.core.types import DType
 from glnn.errors import LayoutError
-from glnn.layout.layout import ROW_ALIGNMENT, Dim, Layout
-from glnn.types import DType
 
 Array = NDArray[Any]
 

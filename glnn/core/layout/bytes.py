@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.core.layout.layout import DENSE, PACKED, Array, Dim, Layout
+from glnn.core.symint import divides
 from glnn.errors import LayoutError
-from glnn.layout.layout import DENSE, PACKED, Array, Dim, Layout
-from glnn.symint import divides
 
 ALIGNMENT = 16  # numbers: of bytes one uvec4, one RGBA texel
 

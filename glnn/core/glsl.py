@@ -21,7 +21,7 @@ Line = tuple[str, str, int]
 @cache
 def shaders_folder() -> Path:
     """Return the folder of shaders, inside the installed package or beside it in the repository."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for folder in (package / "shaders", package.parent / "shaders"):
         if (folder / "common").is_dir():
             return folder

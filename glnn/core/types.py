@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.symint import is_integer, is_symbolic
 from glnn.errors import ShapeError, first_line, shown
-from glnn.symint import is_integer, is_symbolic
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]

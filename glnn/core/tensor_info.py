@@ -9,8 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from glnn.core.types import (
+    MOST,
+    UNKNOWN,
+    UNRANKED,
+    Array,
+    DType,
+    Shape,
+    TensorType,
+    as_one_of,
+    boxed,
+)
 from glnn.errors import ModelError, ShapeError, shown
-from glnn.types import MOST, UNKNOWN, UNRANKED, Array, DType, Shape, TensorType, as_one_of, boxed
 
 TYPES = {
     "tensor(float)": DType.float32,

@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glnn.settings import Settings
+from glnn.core.settings import Settings
 
 try:
     import fcntl

@@ -6,12 +6,12 @@ import re
 from dataclasses import replace
 from functools import cache
 
+from glnn.core.layout.bytes import PACKED_ROWS, PackedTiles
+from glnn.core.layout.layout import CHANNELS_LAST, DENSE, PACKED, PADDED, Blocked, Layout, RowMajor
+from glnn.core.layout.morton import Morton
+from glnn.core.layout.strip import Strip
+from glnn.core.types import Shape
 from glnn.errors import LayoutError, shown
-from glnn.layout.bytes import PACKED_ROWS, PackedTiles
-from glnn.layout.layout import CHANNELS_LAST, DENSE, PACKED, PADDED, Blocked, Layout, RowMajor
-from glnn.layout.morton import Morton
-from glnn.layout.strip import Strip
-from glnn.types import Shape
 
 NAMED: dict[str, Layout] = {one.name: one for one in (DENSE, PADDED, PACKED, PACKED_ROWS)}
 NARROW = "packed "  # before a layout's name: its numbers are as small as the host's

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from glnn.core.process import process_lock
 from glnn.errors import printable
-from glnn.process import process_lock
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID

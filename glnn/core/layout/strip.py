@@ -13,9 +13,9 @@ from math import prod
 
 import numpy as np
 
+from glnn.core.layout.layout import ROW_ALIGNMENT, Array, Dim, Layout
+from glnn.core.types import Shape, word
 from glnn.errors import LayoutError
-from glnn.layout.layout import ROW_ALIGNMENT, Array, Dim, Layout
-from glnn.types import Shape, word
 
 
 @dataclass(frozen=True)

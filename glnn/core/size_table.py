@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from glnn.symint import PLAIN, SIMPLE, Atom, Expr, Substitution, SymFloat, SymInt
+from glnn.core.symint import PLAIN, SIMPLE, Atom, Expr, Substitution, SymFloat, SymInt
 
 T = TypeVar("T")
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.core.resampling import AxisResampling, InterpolationFilter, nearest_positions
+from glnn.core.symint import is_integer, is_symbolic
+from glnn.core.types import Array, Shape, to_float16
 from glnn.errors import ShapeError
-from glnn.resampling import AxisResampling, InterpolationFilter, nearest_positions
-from glnn.symint import is_integer, is_symbolic
-from glnn.types import Array, Shape, to_float16
 
 # erf(x) = x + x * P(x^2) up to 0.93 and 1 - exp(-Q(x)) from there, to 1 ulp of float32; as
 # shaders/functions/erf.glsl. Highest powers first.

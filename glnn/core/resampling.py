@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from glnn.symint import holds_symbols
-from glnn.types import Array
+from glnn.core.symint import holds_symbols
+from glnn.core.types import Array
 
 CENTRES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
 MODES = (*CENTRES, "align_corners", "asymmetric", "tf_crop_and_resize")

@@ -1,0 +1,1 @@
+"""Sizes, types, layouts, settings and files: what every other part stands on."""

@@ -1,0 +1,8 @@
+"""Layouts of arrays in device memory. Pure NumPy: knows no GL."""
+
+from glnn.core.layout.layout import Layout
+from glnn.core.layout.morton import Morton
+from glnn.core.layout.parse import narrowed, parse, resized
+from glnn.core.layout.strip import Strip, alone
+
+__all__ = ["Layout", "Morton", "Strip", "alone", "narrowed", "parse", "resized"]
