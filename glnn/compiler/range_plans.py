@@ -18,7 +18,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.runtime.executable import Symbol
 
 FEW = 8  # numbers of inputs that decide sizes: all below this are of one range
-FACTOR = 4  # a regime's sizes differ by less: from 2, 8, 32, 128, ... on
+FACTOR = 4  # sizes of one plan differ by less: from 2, 8, 32, 128, ... on
 LOG = logging.getLogger(__name__)
 MOST_RANGES = 32
 """Plans of one graph that are kept: two open dimensions up to 511 have 25 ranges."""
@@ -187,13 +187,13 @@ class RangePlans(Generic[P]):
         try:
             plan = make(graph.input_types(sizes.shapes), sizes.shape_inputs, sizes.domain)
         except Exception as error:  # what a SymInt is no good for numbers are, or raise it again
-            LOG.debug("%s: no regime: %s", graph.name, error, exc_info=True)
+            LOG.debug("%s: no plan for a range: %s", graph.name, error, exc_info=True)
             # Sizes that do not fit, or are too large, are so without SymInts, too.
             passing = (ShapeError, LimitError, DeviceError, MemoryError)
             self._specialized += not isinstance(error, passing)
             return None
         trace = sizes.trace
-        LOG.debug("%s: a regime of %s, %d guards", graph.name, trace.bounds, len(trace.guards))
+        LOG.debug("%s: a plan for %s, %d guards", graph.name, trace.bounds, len(trace.guards))
         self._specialized += trace.pinned
         self.plans.insert(0, plan)
         del self.plans[MOST_RANGES:]
