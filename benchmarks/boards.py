@@ -40,7 +40,7 @@ cells are empty. `python -m benchmarks.boards` writes this page.
 CHOICE = """\
 ## Large matrix products: the default against the baseline
 
-The inner loop of `blocked` and of `blocked_lying`, which V3D is given, with the architecture's
+The inner loop of `gemm_blocked` and of `gemm_blocked_column_major`, which V3D is given, with the architecture's
 parameters, and of Rovder's `cross_rm_rm`: multiply-adds and loads of up to four floats for each
 time around, registers, threads in flight (waves on Adreno) and spills.
 """
@@ -58,11 +58,11 @@ ALL = """\
 A cell gives instructions and registers (`r`) or, where the compiler counts those only, threads in
 flight (`t`) or waves (`w`); `spills` are those of registers to memory, which should never happen.
 A kernel behind a prologue is `not given` where the board has another one for that, as Mali has
-`blocked_prologue`, not `blocked`.
+`gemm_blocked_prologue`, not `gemm_blocked`.
 """
 STAGES = ("COMPUTE", "VERTEX", "VERTEX_BIN", "VERT", "CL", "CS")
 KERNELS = {f"{k.op}-{k.name}{k.path.suffix}": k for k in library()}
-CHOSEN = "matmul-blocked.comp", "matmul-blocked_lying.comp"
+CHOSEN = "matmul-gemm_blocked.comp", "matmul-gemm_blocked_column_major.comp"
 BASELINE = "matmul-cross_rm_rm.comp"
 TIMEOUT = "timeout"
 MIDGARD = "Midgard"

@@ -15,7 +15,7 @@ With --kernel those kernels are timed, with these values of their parameters, wh
 compute a convolution; without it, the one that would be chosen.
 
     python -m benchmarks.convolutions --only "groups 32" --kernel implicit \\
-        --kernel "grouped_last WG_X=8,16 PX=1,2"
+        --kernel "grouped_nhwc WG_X=8,16 PX=1,2"
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def measured(
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--only", help="Those with one of these texts, with commas between, in their name.")
 @click.option(
-    "--kernel", "kernels", multiple=True, help='As "grouped_last PX=1,2"; may be repeated.'
+    "--kernel", "kernels", multiple=True, help='As "grouped_nhwc PX=1,2"; may be repeated.'
 )
 @click.option("--repeat", type=click.IntRange(1), default=7, show_default=True)
 @click.option("--peers/--no-peers", default=True, help="Also time PyTorch on CUDA.")

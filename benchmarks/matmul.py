@@ -213,7 +213,7 @@ def sizes_of(text: str) -> list[str]:
 
 def _names(text: str | None) -> list[str]:
     known = ["default", *(kernel.name for kernel in kernels_for("matmul", "compute"))]
-    names = text.split(",") if text else [n for n in known if n != "matvec"]
+    names = text.split(",") if text else [n for n in known if n != "gemv"]
     if unknown := [name for name in names if name.removesuffix(HALVES) not in known]:
         raise GlnnError(f"--kernels: no kernel {unknown[0]!r}, expected {', '.join(known)}")
     return names

@@ -24,8 +24,13 @@ from glnn.profiling.timing import time_work
 
 Array = NDArray[np.float32]
 IMPLICIT = (
-    *("implicit", "implicit_tiled", "implicit_tiled_middling", "implicit_tiled_small"),
-    *("split_k", "split_k_small"),
+    *(
+        "implicit_gemm",
+        "implicit_gemm_tiled_128x64",
+        "implicit_gemm_tiled_32x64",
+        "implicit_gemm_tiled_16x64",
+    ),
+    *("implicit_gemm_split_k32", "implicit_gemm_split_k64"),
 )
 PAPER = "im2col_morton"  # Rovder 2019's
 NAMES = (

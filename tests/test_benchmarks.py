@@ -179,7 +179,7 @@ def test_mistakes_are_answered_in_one_sentence(arguments, says, monkeypatch, cap
 
 def test_a_picture_is_what_its_name_says(tmp_path) -> None:
     pytest.importorskip("matplotlib")
-    size = ("--sizes", "9", "--kernels", "blocked", "--no-peers", "--json")
+    size = ("--sizes", "9", "--kernels", "gemm_blocked", "--no-peers", "--json")
     run("benchmarks.matmul", *size, "--plot", str(tmp_path / "z.svg"))
     assert "<svg" in (tmp_path / "z.svg").read_text() and len(list(tmp_path.iterdir())) == 1
 
@@ -623,12 +623,12 @@ def test_convolutions_one_by_one() -> None:
 
 def test_convolutions_by_kernels_with_parameters() -> None:
     """Each combination of values, of those kernels that can compute it."""
-    wanted = "depthwise_walked WG_X=4,8 WG_Y=16 PX=1,2", "grouped", "direct", "grouped_last"
+    wanted = "depthwise_taps WG_X=4,8 WG_Y=16 PX=1,2", "grouped", "direct", "grouped_nhwc"
     asked = [part for one in wanted for part in ("--kernel", one)]
     options = ["--only", "3x3 960", "--repeat", "1", "--no-peers", "--roof-mib", "1", "--json"]
     rows = json.loads(run("benchmarks.convolutions", *options, *asked))["rows"]
     sizes = [(x, pixels) for x in (4, 8) for pixels in (1, 2)]
-    walked = [f"depthwise_walked WG_X={x} WG_Y=16 PX={pixels}" for x, pixels in sizes]
+    walked = [f"depthwise_taps WG_X={x} WG_Y=16 PX={pixels}" for x, pixels in sizes]
     assert [row["kernel"] for row in rows[:4]] == walked
     assert len(rows) == 5 and rows[4]["kernel"].startswith("grouped WG_X=")
     assert all(row["ms"] > 0 and row["error"] < 1e-6 for row in rows)
@@ -643,7 +643,11 @@ def test_what_follows_an_operator_by_kernel() -> None:
         assert row["ms"] > 0 and row["GELU"] > 0 < row["residual"]
     asked = ["--kernel", "blocked TM=2,4", "--kernel", "depthwise"]
     rows = json.loads(run("benchmarks.epilogues", *options, *asked))["rows"]
-    assert [row["kernel"].split(" ")[0] for row in rows] == ["blocked", "blocked", "depthwise"]
+    assert [row["kernel"].split(" ")[0] for row in rows] == [
+        "gemm_blocked",
+        "gemm_blocked",
+        "depthwise",
+    ]
 
 
 def test_variants_of_convolutions() -> None:
@@ -802,7 +806,7 @@ def test_variants_are_timed_by_name() -> None:
         rows = variants.measure(bar, backend, glnn.load("lenet"), 1, 1)
     assert [row["layer"] for row in rows] == ["c1", "c3"]
     for row in rows:
-        assert row["ms"]["implicit"] > 0 and row["default_ms"] > 0
+        assert row["ms"]["implicit_gemm"] > 0 and row["default_ms"] > 0
         assert row["ms"]["winograd_4"] is None  # of 5 x 5
     variants.show(Screen(), rows)
 

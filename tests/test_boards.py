@@ -17,7 +17,7 @@ def test_boards() -> None:
     loop = {"fma": 96, "ld": 10, "inner": True}
     chosen = {
         "target": "mali-g52",
-        "file": "matmul-blocked.comp",
+        "file": "matmul-gemm_blocked.comp",
         "ok": True,
         "stats": [{**stats, "spills": 0, "fills": 0, "threads": 1}],
         "loops": [{"loops": [loop]}],
@@ -30,15 +30,15 @@ def test_boards() -> None:
     }
     late = {"target": "mali-t760", "file": "conv2d-direct.comp", "ok": False, "rc": "timeout"}
     wrong = {"target": "mali-g52", "file": "conv2d-direct.comp", "ok": False, "log": "no main"}
-    tiled = {**line, "file": "matmul-tiled.comp"}
-    behind = {**line, "file": "matmul-blocked-prologue.comp"}
+    tiled = {**line, "file": "matmul-gemm_tiled_128x128.comp"}
+    behind = {**line, "file": "matmul-gemm_blocked-prologue.comp"}
     other = {**behind, "target": "v3d-4.2"}
     lines = (line, chosen, document, late, wrong, tiled, behind, other)
     page = run("benchmarks.boards", given="\n".join(map(json.dumps, lines)))
     assert "8 compilations, 1 failed, 1 out of time, 3 with spills." in page
-    assert "| matmul-blocked-prologue.comp | not given | refused | 7 3r, 3 spills |" in page
+    assert "| matmul-gemm_blocked-prologue.comp | not given | refused | 7 3r, 3 spills |" in page
     assert "| conv2d-direct.comp | does not compile: no main | out of time | refused |" in page
-    assert "| matmul-tiled.comp | 7 3r, 3 spills | unfit |" in page
+    assert "| matmul-gemm_tiled_128x128.comp | 7 3r, 3 spills | unfit |" in page
     never = next(row for row in page.splitlines() if row.startswith("No board is given"))
     assert "`sobel-char16.comp`" in never and "`sobel-char8.comp`" not in never
     assert "| char8 | 17 | 9 | 128 | 78 | 3 | 128 |" in page

@@ -88,7 +88,7 @@ def bench(
     Examples:
       glnn bench lenet --batch 100
       glnn bench lenet --backend compute,cpu --repeat 50 --json
-      glnn bench lenet --backend compute --kernel matmul=blocked
+      glnn bench lenet --backend compute --kernel matmul=gemm_blocked
       glnn bench lenet --batch 100 --no-fuse
       glnn bench net.onnx --shape x=1,3,64,96
       glnn bench bert.onnx --batch 8 --shape sequence=128

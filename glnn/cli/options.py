@@ -75,7 +75,7 @@ def kernel_option(command: Command) -> Command:
         metavar="OP=NAME",
         multiple=True,
         callback=_kernels,
-        help="Take this kernel for an op, as in matmul=blocked, or of several with commas between "
+        help="Take this kernel for an op, as in matmul=gemm_blocked, or of several with commas between "
         "the first that can; may be repeated.",
     )(command)
 

@@ -76,13 +76,13 @@ else:
 def read(folder: Path) -> tuple[Kernel, ...]:
     """Read the kernels declared in `folder` and, after those, in its documents' folder.
 
-    Sorted by op and name within each folder. Raises ShaderError where a shader has no declaration,
-    a declaration no shader, or two kernels of an op have the same name.
+    Sorted by op, file and place in the file within each folder. Raises ShaderError where a shader
+    has no declaration, a declaration no shader, or two kernels of an op have the same name.
     """
     kernels: dict[tuple[str, str], Kernel] = {}
     for part in (folder, folder / DOCUMENTS):
         found = [kernel for path in sorted(part.glob("*/*.toml")) for kernel in _kernels(path)]
-        for kernel in sorted(found, key=lambda k: (k.op, k.name)):
+        for kernel in sorted(found, key=lambda k: k.op):
             other = kernels.setdefault((kernel.op, kernel.name), kernel)
             if other is not kernel:
                 where, there = (place(k.declaration, k.name) for k in (kernel, other))

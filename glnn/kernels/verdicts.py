@@ -83,7 +83,7 @@ def _functions_in(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:
     return found | {(row.name, "float") for row in expr.functions if row.body}
 
 
-FORM = 4  # of the file; one of another form is not used
+FORM = 5  # of the file; one of another form is not used
 SLOWEST = 4e9  # units of `work` a second: what a board does that nothing is known of
 ROUNDED = 2e-3  # the error of what is rounded to float16, or to the next one
 WORDS = 4  # of a key at least: backend, op, kernel, fingerprint

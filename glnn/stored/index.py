@@ -40,7 +40,7 @@ OPENING = ("device", "gpu", "limits")
 """Options that say which device is opened."""
 FileState = tuple[str, int, int]
 """A file: where, its bytes, and when it was changed, in nanoseconds since 1970."""
-FORM = 4  # of the index; another one is not read
+FORM = 5  # of the index; another one is not read
 MOST_PLANS = 12  # of a model: the latest
 PLAIN = "biuf"
 """The kinds of NumPy's numbers that arrays are stored of."""

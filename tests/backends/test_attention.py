@@ -62,7 +62,7 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
         assert oracle.error(got, expected) <= TOLERANCE, sizes
 
 
-@pytest.mark.parametrize("kernel", ["tiled", "sliced", "direct"])
+@pytest.mark.parametrize("kernel", ["tiled", "split_kv", "direct"])
 @pytest.mark.parametrize("width", [8, 7])
 def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width, kernel) -> None:
     batch, heads, tokens = 2, 3, 37
@@ -75,7 +75,7 @@ def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width, kern
     assert oracle.error(got, exact(q, k, v, 0.3).transpose(0, 2, 1, 3)) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kernel", ["tiled", "sliced", "direct"])
+@pytest.mark.parametrize("kernel", ["tiled", "split_kv", "direct"])
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
 def test_the_result_lies_in_any_order(opened, rng, order, kernel) -> None:
     sizes = (2, 3, 5, 9, 4, 4)
@@ -85,7 +85,7 @@ def test_the_result_lies_in_any_order(opened, rng, order, kernel) -> None:
     assert got.shape == expected.shape and oracle.error(got, expected) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kernel", ["tiled_masked", "sliced_masked", "direct_masked"])
+@pytest.mark.parametrize("kernel", ["tiled_masked", "split_kv_masked", "direct_masked"])
 @pytest.mark.parametrize("zeros", [False, True])
 def test_rows_without_a_softmax(opened, rng, zeros, kernel) -> None:
     backend = opened("compute")

@@ -12,8 +12,8 @@ from glnn.kernels.op_spec import OpSpec
 from glnn.layers import Concat as Layer
 from tests.backends.harness import run
 
-R = {"compute": "pieces", "feedback": "feedback"}
-IMAGES = {"compute": ("nhwc", "nhwC4c"), "feedback": ("feedback_grouped", "nChw4c")}
+R = {"compute": "per_operand", "feedback": "feedback"}
+IMAGES = {"compute": ("nhwc", "nhwC4c"), "feedback": ("feedback_nc4hw4", "nChw4c")}
 CASES = [  # axis, the sizes along it, the others
     (0, (3, 1, 7), ()),
     (0, (3, 4), (5,)),
@@ -57,7 +57,7 @@ def test_images(backend: GlBackend, rng, channels) -> None:
     given = {f"x{i}": rng((2, c, 3, 5)) for i, c in enumerate(channels)}
     layouts = dict.fromkeys(given, layout)
     spec = OpSpec.create(Concat(), {name: x.shape for name, x in given.items()}, layouts)
-    if kernel == "feedback_grouped" and any(c % 4 for c in channels):
+    if kernel == "feedback_nc4hw4" and any(c % 4 for c in channels):
         with pytest.raises(UnsupportedOpError, match="whole groups of four"):
             run(backend, Concat(), given, kernel, layouts=layouts)
         assert backend.choose(spec).name == R[backend.name]
@@ -90,7 +90,7 @@ def test_a_verdict_covers_the_launches_of_all_operands(opened) -> None:
     def cut(*sizes: int) -> int:
         spec = OpSpec.create(Concat(0), {f"x{i}": (size,) for i, size in enumerate(sizes)}, {})
         kernel = backend.choose(spec)
-        assert kernel.name == "pieces"
+        assert kernel.name == "per_operand"
         return backend.cut_axes(kernel, spec)
 
     assert cut(many, 1024) == 0

@@ -100,7 +100,13 @@ def _why_refused(
         if op.groups > 1 or max(spans) > 7:
             return "GROUPS" if op.groups > 1 else "WINDOW"
         return "STRIDE" if max(op.stride) > 4 else None
-    direct = ("direct", "direct_plain", "direct_last", "direct_last_small", "direct_nhwc")
+    direct = (
+        "direct",
+        "direct_row_major_weight",
+        "direct_to_nhwc",
+        "direct_to_nhwc_3x3",
+        "direct_nhwc",
+    )
     planar = (*direct, "loop_nchw", "loop_nhwc", "feedback")
     if kernel in planar or kernel.removeprefix("feedback_").startswith("im2"):
         return None if op.groups == 1 else "GROUPS"
@@ -109,16 +115,16 @@ def _why_refused(
         return None if plain and weight[2:] == (3, 3) else "it needs"
     if kernel == "kn2row":
         return None if op.groups == 1 and op.stride == (1, 1) else "it needs"
-    if kernel in ("pointwise", "pointwise_few"):
+    if kernel in ("pointwise", "pointwise_few_channels"):
         plain = op.groups == 1 and op.stride == (1, 1) and not any(op.padding)
         return None if plain and weight[2:] == (1, 1) else "it needs"
-    if "fetched" in kernel and not backend.device.capabilities.max_texture_buffer_size:
+    if "texture_buffer" in kernel and not backend.device.capabilities.max_texture_buffer_size:
         return "texture buffers"
     if kernel.startswith("depthwise") or kernel == "feedback_depthwise":
         return None if op.groups == weight[0] and weight[1] == 1 else "DEPTHWISE"
-    if kernel.startswith("grouped_last") and op.groups == 1:
+    if kernel.startswith("grouped_nhwc") and op.groups == 1:
         return "GROUPS"
-    if kernel.startswith(("implicit", "split_k", "grouped_last")) and op.groups > 1:
+    if kernel.startswith(("implicit_gemm", "grouped_nhwc")) and op.groups > 1:
         whole = weight[1] % 4 == 0 and weight[0] // op.groups % 4 == 0
         return None if whole else "WHOLE_QUADS"
     return None
@@ -207,7 +213,7 @@ def test_epilogue(opened, rng, name, kernel, function) -> None:
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("conv2d"))
 def test_not_a_number_spoils_only_what_it_touches(opened, rng, name, kernel) -> None:
-    backend, op = opened(name), Conv2d(groups=2 if kernel.startswith("grouped_last") else 1)
+    backend, op = opened(name), Conv2d(groups=2 if kernel.startswith("grouped_nhwc") else 1)
     x, weight = rng((2, 3, 6, 6)), rng((5, 3, 3, 3))
     if op.groups > 1:
         x, weight = rng((2, 8, 6, 6)), rng((12, 4, 3, 3))

@@ -31,13 +31,13 @@ SEVERAL = Epilogue(
     ("channel", "channel", "one"),
 )  # fmt: skip
 KERNELS = [
-    ("compute", "matmul", "blocked"),  # four columns at a time
+    ("compute", "matmul", "gemm_blocked"),  # four columns at a time
     ("compute", "matmul", "scalar_nt"),
     ("compute", "matmul", "cross_rm_rm"),  # columns down the result's memory
     ("compute", "matmul", "morton_4_2"),
     ("feedback", "matmul", "feedback_4x4"),
-    ("feedback", "matmul", "feedback_split"),  # by its last stage
-    ("compute", "conv2d", "implicit"),
+    ("feedback", "matmul", "feedback_split_k"),  # by its last stage
+    ("compute", "conv2d", "implicit_gemm"),
     ("compute", "conv2d", "direct"),
     ("compute", "conv2d", "winograd_2"),
     ("feedback", "conv2d", "feedback"),
@@ -79,7 +79,7 @@ def test_a_function_that_is_added_by_one_row(opened, rng, monkeypatch, name) -> 
     backend = name if name == "cpu" else opened(name)
     shapes = {"x": (5, 7), "weight": (3, 7)}
     biased = OpSpec.create(Matmul(), {**shapes, "e1": (3,)}, {}, BIASED)
-    kernel = next(k for k in kernels_for("matmul", "compute") if k.name == "blocked")
+    kernel = next(k for k in kernels_for("matmul", "compute") if k.name == "gemm_blocked")
     before = fingerprint(kernel)
     row = Function("quartic", 1, lambda x: x**4 - x, "a * a * (a * a) - a")
     monkeypatch.setitem(FUNCTIONS, row.name, row)  # type: ignore[arg-type]
@@ -122,10 +122,12 @@ def test_one_operand_may_lie_in_the_results_memory(opened, rng) -> None:
     backend = opened("compute")
     epilogue = SUMMED.then(Epilogue(call("mul", Arg(0), Arg(1)), ("full",)))
     given = {"x": rng((9, 5)), "weight": rng((7, 5)), "e1": rng((9, 7)), "e2": rng((9, 7))}
-    got = run(backend, Matmul(), given, "blocked", epilogue)
+    got = run(backend, Matmul(), given, "gemm_blocked", epilogue)
     expected = (oracle.matmul(given["x"], given["weight"]) + given["e1"]) * given["e2"]
     assert oracle.error(got, expected) <= TOLERANCE
     three = epilogue.then(SUMMED)
     shapes = {**{key: array.shape for key, array in given.items()}, "e3": (9, 7)}
     says = "its epilogue has 3 operands, of 4 storage blocks 3 are taken"
-    assert says in (backend.why_not(OpSpec.create(Matmul(), shapes, {}, three), "blocked") or "")
+    assert says in (
+        backend.why_not(OpSpec.create(Matmul(), shapes, {}, three), "gemm_blocked") or ""
+    )

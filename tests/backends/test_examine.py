@@ -207,7 +207,9 @@ def test_what_is_always_wrong_is_not_used(examined, rng, monkeypatch) -> None:
     with pytest.raises(UnsupportedOpError, match="are wrong, off by"):
         evaluate(op, operands, examined)
     with pytest.raises(UnsupportedOpError, match="are wrong, off by"):
-        evaluate(op, operands, examined, "blocked" if examined.name == "compute" else "feedback")
+        evaluate(
+            op, operands, examined, "gemm_blocked" if examined.name == "compute" else "feedback"
+        )
 
 
 def test_another_kernel_stands_in(examined, rng, monkeypatch) -> None:

@@ -145,7 +145,7 @@ def test_softmax(hostile, name, kernel) -> None:
     check(hostile(name), Softmax(), {"x": scores()}, kernel)
 
 
-@pytest.mark.parametrize("kernel", ["tiled_masked", "sliced_masked", "direct_masked"])
+@pytest.mark.parametrize("kernel", ["tiled_masked", "split_kv_masked", "direct_masked"])
 def test_attention(hostile, kernel) -> None:
     mask = scores()
     (queries, keys), rows = mask.shape, Walk(token=7)
@@ -157,7 +157,7 @@ def test_attention(hostile, kernel) -> None:
 @pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
 @pytest.mark.parametrize("mode", ["max", "average"])
 def test_pools(hostile, name, kernel, mode) -> None:
-    op = Pool2d(mode, None if "whole" in kernel else (2, 2))
+    op = Pool2d(mode, None if "global" in kernel else (2, 2))
     x = np.tile(np.linspace(-1, 1, 4, dtype=np.float32), (len(SPECIAL), 1)).reshape(-1, 4, 2, 2)
     x = np.resize(x, (len(SPECIAL), 4, 2, 2))
     for lane in range(4):  # every place of the window

@@ -61,7 +61,7 @@ def test_the_result_lies_where_the_zeros_did(opened) -> None:
     schedule, op = Schedule(opened("compute")), Im2row((2, 2))
     schedule.add_input("x", TensorType((1, 3, 4, 5)))
     rows = op.shape_of({"x": (1, 3, 4, 5)})
-    schedule.add(Task("zeros", Zero(rows, "R 2 4 R"), {}, {}, "zeros", "zeros", "flat"))
+    schedule.add(Task("zeros", Zero(rows, "R 2 4 R"), {}, {}, "zeros", "zeros", "vec4"))
     operands = {"x": "x", "into": "zeros"}
     schedule.add(Task("patches", op, operands, {}, "patches", "patches", "morton_2_4"))
     assert schedule.tensors["patches"].memory == "zeros"

@@ -123,7 +123,7 @@ def test_results_agree(opened, name, block) -> None:
     blocks = backend.device.capabilities.max_compute_shader_storage_blocks
     known = spared if blocks > 4 else FOUR[block]
     product = OpSpec.create(Matmul(), {"x": (64, 64), "weight": (64, 64)}, {})
-    if name == "compute" and backend.choose(product).name == "fetched":
+    if name == "compute" and backend.choose(product).name == "gemm_blocked_texture_buffer":
         known = TEXELS[block]
     fewer = {"compute": known, "feedback": 0}[name]
     assert len(apart.steps) - len(whole.steps) == fewer

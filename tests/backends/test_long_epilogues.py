@@ -26,7 +26,7 @@ from tests.backends.test_prologue import SCALED
 
 # gelu(x + e1) + e2: every number depends on its channel and on its place.
 GELU = BIASED.then(Epilogue(call("gelu", Arg(0)))).then(SUMMED)
-TILES = [one for one in SETS if "tiled" in one[0]]
+TILES = [one for one in SETS if "gemm_tiled_128x128" in one[0]]
 
 
 def gelu(plain: np.ndarray, bias: np.ndarray, residual: np.ndarray) -> np.ndarray:
@@ -92,7 +92,7 @@ def test_convolutions(opened, rng, parameters, groups) -> None:
     backend = opened("compute")
     x, weight = rng((2, 3 * 8, 7, 5)), rng((3 * 12, 3 * 8 // groups, 3, 3))
     operands = {"x": x, "weight": weight, "e1": rng((36,)), "e2": rng((2, 36, 5, 3))}
-    kernel = kernel_of(backend, "conv2d", "implicit_tiled", parameters)
+    kernel = kernel_of(backend, "conv2d", "implicit_gemm_tiled_128x64", parameters)
     got = run_kernel(backend, Conv2d(groups=groups), operands, kernel, GELU)
     plain = oracle.conv2d(x, weight, groups=groups)
     assert oracle.error(got, gelu(plain, operands["e1"], operands["e2"])) <= TOLERANCE

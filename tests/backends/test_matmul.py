@@ -163,10 +163,13 @@ def test_few_results_of_a_long_sum_are_split_along_k(opened) -> None:
     small = backend.choose(OpSpec.create(Matmul(), {"x": (100, 400), "weight": (120, 400)}, {}))
     large = backend.choose(OpSpec.create(Matmul(), {"x": (1000, 400), "weight": (1200, 400)}, {}))
     if architecture(backend.device.capabilities) == "llvmpipe":  # shared memory is slow there
-        assert small.name == large.name and small.name in ("blocked", "fetched")
+        assert small.name == large.name and small.name in (
+            "gemm_blocked",
+            "gemm_blocked_texture_buffer",
+        )
         return
     assert small.name == "split_k"
-    assert large.name in ("blocked", "tiled_middling")  # as the device suits
+    assert large.name in ("gemm_blocked", "gemm_tiled_64x128")  # as the device suits
 
 
 def test_unknown_kernel_is_named(opened) -> None:
@@ -245,10 +248,10 @@ def test_the_default_splits_what_a_storage_block_does_not_hold(small_blocks, rng
 
 def test_a_row_that_exceeds_a_storage_block_is_refused_before_gl_is_asked(small_blocks) -> None:
     shapes = {"x": (2, 4097), "weight": (1, 4097)}
-    reason = small_blocks.why_not(OpSpec.create(Matmul(), shapes, {}), "blocked")
+    reason = small_blocks.why_not(OpSpec.create(Matmul(), shapes, {}), "gemm_blocked")
     assert reason is not None and "a storage block has" in reason
     with pytest.raises(LimitError):
-        small_blocks.choose(OpSpec.create(Matmul(), shapes, {}), "blocked")
+        small_blocks.choose(OpSpec.create(Matmul(), shapes, {}), "gemm_blocked")
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])
@@ -301,7 +304,7 @@ def test_a_verdict_covers_the_last_part_of_a_split(small_blocks) -> None:
     assert more, "no last part is cut short along more axes than the first"
 
 
-@pytest.mark.parametrize("kernel", [None, "blocked", "tiled"])
+@pytest.mark.parametrize("kernel", [None, "gemm_blocked", "gemm_tiled_128x128"])
 def test_a_stack_is_split_along_its_batch(opened, rng, kernel) -> None:
     backend = opened("compute")
     whole = backend.device.capabilities
@@ -368,7 +371,7 @@ def test_the_feedback_kernel_that_is_taken(opened) -> None:
     def taken(m: int, n: int, k: int) -> str:
         return backend.choose(OpSpec.create(Matmul(), {"x": (m, k), "weight": (n, k)}, {})).name
 
-    assert taken(1, 4096, 25088) == "feedback_split"
+    assert taken(1, 4096, 25088) == "feedback_split_k"
     assert taken(1, 10, 84) == "feedback"
     assert taken(100, 120, 400) == "feedback_4x4"
     assert taken(1000, 1000, 1000) in ("feedback_4x4", "feedback_8x8")

@@ -25,7 +25,7 @@ def test_any_size(opened, rng, name, kernel, m, n, order, parts) -> None:
     operands = {"x": x, "e1": bias, "e2": c}
     backend = opened(name)
     if reason := backend.why_not(problem_of(op, operands, epilogue), kernel):
-        assert kernel == "feedback_quads" and order != ROWS
+        assert kernel == "feedback_vec4" and order != ROWS
         pytest.skip(reason)
     exact = np.zeros((m, n))
     for part in range(parts):

@@ -61,7 +61,7 @@ CASES = [
     (Roll((2, -9), (0, 1)), (3, 7), lambda x: np.roll(x, (2, -9), (0, 1))),
 ]
 
-KERNELS = {"compute": ("words", "tiles"), "feedback": ("feedback",)}
+KERNELS = {"compute": ("words", "tiled_transpose"), "feedback": ("feedback",)}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_any_map(backend: GlBackend, op, shape, expected) -> None:
         try:
             got = run(backend, op, {"x": x}, kernel)
         except UnsupportedOpError as error:
-            assert kernel == "tiles" and "it turns matrices" in str(error)
+            assert kernel == "tiled_transpose" and "it turns matrices" in str(error)
             continue
         np.testing.assert_array_equal(got, expected(x))
 
@@ -99,7 +99,7 @@ def test_what_turns_matrices_goes_by_tiles(opened) -> None:
     def kernel(op: Transpose, *shape: int) -> str:
         return opened("compute").choose(OpSpec.create(op, {"x": shape}, {})).name
 
-    assert kernel(Transpose((1, 0)), 64, 64) == "tiles"
+    assert kernel(Transpose((1, 0)), 64, 64) == "tiled_transpose"
     assert kernel(Transpose((1, 0)), 64, 3) == "words"
     assert kernel(Transpose((1, 0, 2)), 64, 64, 8) == "words"
 
@@ -119,5 +119,5 @@ def test_what_turns_matrices_goes_by_tiles(opened) -> None:
 def test_images_with_their_channels_last(opened, rng, op, expected, channels) -> None:
     x = rng((2, channels, 5, 7))
     x[0, 0, 0, 0] = np.nan  # what lies beside it must be as it was
-    got = run(opened("compute"), op, {"x": x}, "images", layouts={"x": "nhwC4c"})
+    got = run(opened("compute"), op, {"x": x}, "nhwc", layouts={"x": "nhwC4c"})
     np.testing.assert_array_equal(got, expected(x))

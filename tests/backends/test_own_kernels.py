@@ -194,7 +194,11 @@ def test_a_shader_that_does_not_compile_names_file_and_line(mine: Path, product:
 @pytest.mark.parametrize(
     ("op", "name", "says"),
     [
-        ("matmul", "tiled", r"mine/matmul/tiled\.toml: its name is that of .*tiled\.toml, too"),
+        (
+            "matmul",
+            "gemm_tiled_128x128",
+            r"mine/matmul/tiled\.toml: its name is that of .*tiled\.toml, too",
+        ),
         ("matmull", "scalar", r"mine/matmull/scalar\.toml: no op 'matmull', expected one of"),
         ("matmul", "a b", r"mine/matmul/a b\.toml: expected a name of letters and digits"),
         (".", "scalar", r"mine/scalar\.toml: expected it in a folder of the op's name"),

@@ -25,7 +25,7 @@ CASES = [
 ]
 SAME = (1, 9, 7, 7), (7, 7)
 # Those that take nothing but windows that span the image.
-WHOLE = [k for k in kernels("pool2d") if k[1].endswith("whole")]
+WHOLE = [k for k in kernels("pool2d") if k[1].endswith("global")]
 WINDOWS = [k for k in kernels("pool2d") if k not in WHOLE]
 
 

@@ -139,7 +139,7 @@ def test_networks_pool_as_they_convolve(
 def test_what_asks_for_kernels_of_convolutions_gets_them(opened, rng, op) -> None:
     net = glnn.Model.sequential([Layer(3, 4, 3), MaxPool2d(2)], input_shape=(3, 12, 12))
     device = opened("compute").device
-    for kernels_asked in ({"conv2d": "direct"}, {"pool2d": "window"}):
+    for kernels_asked in ({"conv2d": "direct"}, {"pool2d": "planar"}):
         session = glnn.InferenceSession(net, "compute", device=device, kernels=kernels_asked)
         plan = session.plan({session.get_inputs()[0].name: (1, 3, 12, 12)})
         assert "pooled_conv2d" not in {step.op.name for step in plan.outline.steps}

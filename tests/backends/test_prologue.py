@@ -110,13 +110,13 @@ def spec(op: Matmul | Conv2d, operands: dict[str, Array]) -> OpSpec:
 @pytest.mark.parametrize(
     ("kernel", "parameters"),
     [
-        ("blocked", {"TM": 6, "TN": 2}),
-        ("tiled", {"AHEAD": 1, "BK": 16, "TM": 8}),
-        ("tiled", {"SLICES": 2, "TN": 8}),
-        ("split_k", {"WG_K": 4, "TM": 4}),
-        ("implicit", {"KEEP": 1, "PARTS": 1, "TN": 2}),
-        ("implicit_tiled", {"AHEAD": 1, "BK": 16}),
-        ("implicit_tiled", {"SLICES": 4, "BK": 16}),
+        ("gemm_blocked", {"TM": 6, "TN": 2}),
+        ("gemm_tiled_128x128", {"AHEAD": 1, "BK": 16, "TM": 8}),
+        ("gemm_tiled_128x128", {"SLICES": 2, "TN": 8}),
+        ("gemm_split_k16", {"WG_K": 4, "TM": 4}),
+        ("implicit_gemm", {"KEEP": 1, "PARTS": 1, "TN": 2}),
+        ("implicit_gemm_tiled_128x64", {"AHEAD": 1, "BK": 16}),
+        ("implicit_gemm_tiled_128x64", {"SLICES": 4, "BK": 16}),
         ("depthwise", {"PX": 4}),
     ],
 )
@@ -142,7 +142,7 @@ def test_with_other_parameters(opened, rng, kernel, parameters) -> None:
     assert oracle.error(got, expected) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kernel", ["blocked", "tiled"])
+@pytest.mark.parametrize("kernel", ["gemm_blocked", "gemm_tiled_128x128"])
 def test_beside_an_epilogue_and_float16(opened, rng, kernel) -> None:
     backend = opened("compute")
     x, weight = rng((9, 11)), rng((7, 11)).astype(np.float16)

@@ -56,8 +56,8 @@ def test_lstms(opened, rng, name, kernel, d, layers, t, b, h, units) -> None:
     states[0][..., units:] = states[1][..., units:] = 0
     op, operands = Recurrence(lstm(*BIASES), 0, units, layers), {"x": x, "weight": weight}
     operands["state"] = packed(states)
-    alone = layers == 1 and (kernel != "whole" or 4 * h <= 512)
-    if kernel not in ("waves", "dataflow") and not alone:
+    alone = layers == 1 and (kernel != "persistent" or 4 * h <= 512)
+    if kernel not in ("wavefront", "dataflow") and not alone:
         with pytest.raises(UnsupportedOpError, match=f"{kernel}: .* it needs"):
             run(opened(name), op, operands, kernel)
         return

@@ -17,7 +17,7 @@ from glnn.kernels.kernel import Kernel
 from tests import oracle
 from tests.backends.harness import TOLERANCE, run_kernel
 
-NAMES = ("split_k", "split_k_small")
+NAMES = ("implicit_gemm_split_k32", "implicit_gemm_split_k64")
 # (x, weight, attributes)
 CASES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     # less than a quad for each slice, and one more than two for each of 64

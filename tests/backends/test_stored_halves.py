@@ -36,7 +36,7 @@ GROUPED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 36, 7, 3), (12, 12, 1, 1), {"groups": 3}),
     ((2, 20, 9, 7), (20, 4, 5, 3), {"groups": 5, "stride": (2, 1), "padding": (1, 0, 2, 1)}),
 ]
-SHAPES = {"depthwise": DEPTHWISE, "grouped_last": GROUPED}
+SHAPES = {"depthwise": DEPTHWISE, "grouped_nhwc": GROUPED}
 
 
 def rounded_once(got: Array, expected: Array) -> None:
@@ -74,7 +74,10 @@ def test_convolutions(opened, rng, kernel) -> None:
         x = halved(x) if "x" in stored else x
         operands = {"x": x, "weight": weight, "e1": bias, "e2": halved(rng(shape))}
         if reason := backend.why_not(problem_of(op, operands, BOTH, rounded=True), kernel):
-            if "fetched" in kernel and not backend.device.capabilities.max_texture_buffer_size:
+            if (
+                "texture_buffer" in kernel
+                and not backend.device.capabilities.max_texture_buffer_size
+            ):
                 pytest.skip(reason)
             assert op.groups > 1
             assert "GROUPS" in reason or w_shape[0] % (4 * op.groups) != 0
@@ -112,10 +115,10 @@ def test_each_by_itself(opened, rng) -> None:
         blocks = backend.device.capabilities.max_compute_shader_storage_blocks
         if blocks < 5 and rounded is not ("e2" in halves):
             # Of four blocks the residual's is the result's, which takes numbers of one size.
-            reason = backend.why_not(spec, "implicit")
+            reason = backend.why_not(spec, "implicit_gemm")
             assert reason is not None and "of 4 storage blocks 3 are taken" in reason
             continue
-        got = run(backend, Conv2d(**attributes), operands, "implicit", BOTH, rounded=rounded)
+        got = run(backend, Conv2d(**attributes), operands, "implicit_gemm", BOTH, rounded=rounded)
         exact = [exactly(operands[name]) for name in ("x", "weight", "e1", "e2")]
         expected = np.maximum(oracle.conv2d(*exact[:3], **attributes) + exact[3], 0)
         if rounded:
@@ -132,7 +135,7 @@ def test_pools(opened, rng, mode) -> None:
         for shape in ((1, 1, 1, 1), (2, 7, 5, 6), (1, 129, 7, 3)):
             x = halved(rng(shape))
             x[0, 0, 0, 0] = np.nan
-            whole = kernel == "nhwc_whole" or 1 in shape[2:]
+            whole = kernel == "nhwc_global" or 1 in shape[2:]
             op = Pool2d(mode, None) if whole else Pool2d(mode, **window)
             got = run(opened("compute"), op, {"x": x}, kernel, rounded=True)
             how = {"kernel": shape[2:], "stride": (1, 1)} if whole else window
@@ -167,12 +170,12 @@ def test_moves_of_images(opened, rng) -> None:
         (Flip((2, 3)), given["x"][:, :, ::-1, ::-1]),
         (Pad((0, 0, 1, 2), (0, 0, 0, 1)), np.pad(given["x"], ((0, 0), (0, 0), (1, 0), (2, 1)))),
     ):
-        got = run(backend, op, given, "images", rounded=True)
+        got = run(backend, op, given, "nhwc", rounded=True)
         np.testing.assert_array_equal(got, expected)
     filled = problem_of(Pad((0, 0, 1, 0), (0, 0, 0, 0), fill=2.0), given, rounded=True)
-    assert "is 0" in str(backend.why_not(filled, "images"))
+    assert "is 0" in str(backend.why_not(filled, "nhwc"))
     for one, rounded in ((given, False), ({"x": rng((2, 12, 3, 5))}, True)):
-        assert backend.why_not(problem_of(Flip((2, 3)), one, rounded=rounded), "images") is not None
+        assert backend.why_not(problem_of(Flip((2, 3)), one, rounded=rounded), "nhwc") is not None
 
 
 @WITHIN

@@ -40,7 +40,7 @@ def conv(rng: Any, kernel: str, c: int) -> Made:
     o, groups = 8, 1
     if kernel.startswith("depthwise"):
         o = groups = c
-    if kernel.startswith("grouped_last"):
+    if kernel.startswith("grouped_nhwc"):
         groups = c + 1
         c, o = 4 * groups, 8 * groups
     x, weight, bias = rng((2, c, 5, 7)), rng((o, c // groups, 3, 3)), rng((o,))
@@ -60,7 +60,7 @@ def product(rng: Any, kernel: str, c: int) -> Made:
 
 def pool(rng: Any, kernel: str, c: int) -> Made:
     x = rng((2, c, 6, 5))
-    if kernel == "nhwc_whole":
+    if kernel == "nhwc_global":
         return Pool2d("average", None), {"x": x}, oracle.pool2d(x, "average", (6, 5), (1, 1))
     how: dict[str, Any] = {"kernel": (3, 2), "stride": (1, 2), "padding": (1, 0, 0, 1)}
     return Pool2d("max", **how), {"x": x}, oracle.pool2d(x, "max", **how)
@@ -158,5 +158,5 @@ def test_full_operands_of_an_epilogue_lie_as_the_result(opened, rng, shape) -> N
     layouts = {"x": "nhwC4c", "e1": lies, "out": lies}
     operands = {"x": x, "weight": weight, "e1": added}
     epilogue = finish(full=True)
-    got = run(opened("compute"), Conv2d(), operands, "implicit", epilogue, layouts)
+    got = run(opened("compute"), Conv2d(), operands, "implicit_gemm", epilogue, layouts)
     assert oracle.error(got, oracle.conv2d(x, weight) + added) <= TOLERANCE

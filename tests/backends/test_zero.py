@@ -35,7 +35,7 @@ def test_the_padding_is_zero_too(opened, name, kernel, layout, shape) -> None:
 
 
 def test_images_have_layouts_of_their_own(opened) -> None:
-    got = run(opened("compute"), Zero((2, 5, 3, 3), "nhwC4c"), {}, "flat")
+    got = run(opened("compute"), Zero((2, 5, 3, 3), "nhwC4c"), {}, "vec4")
     np.testing.assert_array_equal(got, np.zeros((2, 5, 3, 3)))
 
 

@@ -77,13 +77,13 @@ def test_the_tables(cli: Glnn) -> None:
 
 
 def test_a_forced_kernel_applies_where_it_exists(cli: Glnn) -> None:
-    forced = ("--kernel", "matmul=blocked", "--backends", "compute,cpu", "--repeat", 1)
+    forced = ("--kernel", "matmul=gemm_blocked", "--backends", "compute,cpu", "--repeat", 1)
     found = cli("bench", "lenet", *forced, "--json").json["backends"]
     kernels = {
         name: {layer["kernel"] for layer in timed["layers"] if layer["op"] == "matmul"}
         for name, timed in found.items()
     }
-    assert kernels == {"compute": {"blocked"}, "cpu": {"numpy"}}
+    assert kernels == {"compute": {"gemm_blocked"}, "cpu": {"numpy"}}
 
 
 def test_a_layer_of_several_steps(cli: Glnn, staged: Path, images: Path) -> None:

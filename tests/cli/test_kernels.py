@@ -127,7 +127,7 @@ def test_export_for_an_architecture(cli: Glnn, tmp_path: Path) -> None:
     assert (
         cli("kernels", "--op", "matmul", "--export", tmp_path, "--architecture", "Adreno").code == 0
     )
-    text = (tmp_path / "matmul-blocked.comp").read_text("utf-8")
+    text = (tmp_path / "matmul-gemm_blocked.comp").read_text("utf-8")
     assert "#define TM 8\n" in text and "#define TN 2\n" in text
     refusal = cli("kernels", "--architecture", "Adreno").refusal
     assert refusal == "--architecture: expected --export with it, got Adreno alone"
@@ -142,7 +142,7 @@ def test_export_of_what_is_admissible(cli: Glnn, tmp_path: Path) -> None:
     found = {path.stem.split("-")[1] for path in (tmp_path / "some").iterdir()}
     every = {path.stem.split("-")[1] for path in (tmp_path / "all").iterdir()}
     able = {row["name"] for row in rows if row["ok"] and not row["stages"]}
-    assert done.code == 0 and found == able and "blocked" in found
+    assert done.code == 0 and found == able and "gemm_blocked" in found
     assert "cross_rm_cm_8x32" in every - found
     row = next(row for row in rows if row["name"] == "cheng_v2")
     text = (tmp_path / "some" / "matmul-cheng_v2.comp").read_text("utf-8")
@@ -156,11 +156,11 @@ def test_export_of_what_is_admissible(cli: Glnn, tmp_path: Path) -> None:
 
 def test_where_parameters_come_from(cli: Glnn) -> None:
     rows = {r["name"]: r for r in cli("kernels", "--op", "matmul", "--json").json["kernels"]}
-    if "llvmpipe" not in cli("info", "--json").out or not rows["blocked"]["ok"]:
+    if "llvmpipe" not in cli("info", "--json").out or not rows["gemm_blocked"]["ok"]:
         pytest.skip("the architectures of other devices are shown there")
-    assert rows["blocked"]["defaults"] == "llvmpipe"
-    assert rows["blocked"]["parameters"]["TM"] == 8
-    assert rows["split_k"]["defaults"] == "any device"
+    assert rows["gemm_blocked"]["defaults"] == "llvmpipe"
+    assert rows["gemm_blocked"]["parameters"]["TM"] == 8
+    assert rows["gemm_split_k16"]["defaults"] == "any device"
     least = cli("kernels", "--op", "matmul", "--limits", "es31-minimum", "--json").json["kernels"]
     assert {r["name"]: r for r in least}["cheng_v2"]["defaults"] == "within the limits"
 

@@ -44,7 +44,7 @@ def test_what_float16_saves(cli: Glnn, monkeypatch: pytest.MonkeyPatch, backend:
     monkeypatch.setitem(BUILDERS, "vgg16", lambda: model)
     asked: tuple[str, ...] = ("plan", "vgg16", "--backend", backend)
     if backend == "compute":  # Winograd's weights are no halves
-        asked += ("--kernel", "conv2d=implicit")
+        asked += ("--kernel", "conv2d=implicit_gemm")
     floats = cli(*asked, "--json").json
     halves = cli(*asked, "--precision", "float16", "--json").json
     assert (floats["precision"], halves["precision"]) == ("float32", "float16")

@@ -105,7 +105,7 @@ def test_the_batch_changes_nothing(cli: Glnn, tmp_path: Path, digits: Digits) ->
 
 
 def test_a_forced_kernel_changes_nothing(cli: Glnn) -> None:
-    forced = ("--kernel", "matmul=blocked", "--kernel", "conv2d=direct")
+    forced = ("--kernel", "matmul=gemm_blocked", "--kernel", "conv2d=direct")
     found = cli("run", "lenet", "--backend", "compute", *forced, "--json").json
     assert found["accuracy"] >= 0.98
 

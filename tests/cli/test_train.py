@@ -83,7 +83,14 @@ def test_shows_a_table(cli: Glnn, net: Path, points: Path, tmp_path: Path) -> No
 def test_an_onnx_model_on_the_gpu(cli: Glnn, net: Path, points: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     glnn.load(net).save(tmp_path / "net.onnx")
-    asked = ("--backend", "compute", "--limits", "es31-minimum", "--kernel", "matmul=tiled")
+    asked = (
+        "--backend",
+        "compute",
+        "--limits",
+        "es31-minimum",
+        "--kernel",
+        "matmul=gemm_tiled_128x128",
+    )
     more = ("--freeze", "a", "--optimizer", "sgd", "--momentum", 0.9, "--schedule", "cosine")
     output = tmp_path / "new.onnx"
     found = cli("train", tmp_path / "net.onnx", points, *asked, *more, "--output", output, "--json")

@@ -125,6 +125,6 @@ def planned(block: Block, n: int, c: int, kernels: dict[str, str] | None = None)
 
 def test_large_layers_and_those_of_a_kernel_asked_for_are_products() -> None:
     assert planned(classifier, 3, 16) == ["perceptron"]
-    assert planned(classifier, 3, 16, {"matmul": "blocked"}) == ["matmul"] * 3
+    assert planned(classifier, 3, 16, {"matmul": "gemm_blocked"}) == ["matmul"] * 3
     assert planned(classifier, 3, 4096) == ["matmul", "perceptron"]
-    assert planned(classifier, 3, 4096, {"perceptron": "each"}) == ["perceptron"]
+    assert planned(classifier, 3, 4096, {"perceptron": "shared_memory"}) == ["perceptron"]

@@ -25,7 +25,7 @@ from tests.graph.nets import Net
 IMAGE = (2, 6, 7, 5)
 WINDOW = Conv2d((2, 1), (1, 1, 1, 1), groups=6)
 SAME = Conv2d(padding=(1, 1, 1, 1), groups=6)
-KERNEL = {"separable_conv2d": "tiled_small"}
+KERNEL = {"separable_conv2d": "tiled_few_pixels"}
 
 
 class Channels(Net):

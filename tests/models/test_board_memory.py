@@ -122,4 +122,4 @@ def test_boards_walk_along_rows_of_windows(board: Compute) -> None:
     found = Outline.create(mobilenet_v2().graph, board, {"x": (1, 3, 224, 224)})
     boards = ("Midgard", "Bifrost", "V3D")
     walks = architecture(board.device.capabilities) in boards
-    assert ("depthwise_rows_small" in {step.kernel for step in found.steps}) == walks
+    assert ("depthwise_rows_3x3" in {step.kernel for step in found.steps}) == walks

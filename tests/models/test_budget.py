@@ -65,7 +65,7 @@ def outline(model: Model, compute: Backend, batch: int, **more) -> Outline:
     return Outline.create(model.graph, compute, shapes, **more)
 
 
-IMPLICIT = {"implicit", "implicit_fetched"}
+IMPLICIT = {"implicit_gemm", "implicit_gemm_texture_buffer"}
 """What a convolution at once is by, as the device has it."""
 
 
@@ -131,14 +131,14 @@ def test_reasons(compute) -> None:
 
 @pytest.mark.parametrize("found", ["ANGLE over SwiftShader", "Mali-G52"])
 def test_flags_of_kernels_are_no_parts(compute, monkeypatch, found) -> None:
-    """`implicit` has a flag called PARTS, 0 on most architectures; stages have as many parts."""
+    """`implicit_gemm` has a flag called PARTS, 0 on most architectures; stages have as many parts."""
     device = compute.device
     renamed = replace(device.capabilities, renderer=found, vendor="", max_texture_buffer_size=0)
     monkeypatch.setattr(device, "capabilities", renamed)
     other = type(compute)(device)
     said = {one.kernel for one in reasons(outline(chain(), other, 1), None)}
     said |= {one.other for one in reasons(outline(chain(), other, 1), None)}
-    assert "implicit" in said and not any("in 0 parts" in one for one in said)
+    assert "implicit_gemm" in said and not any("in 0 parts" in one for one in said)
 
 
 def test_what_computes_all_at_once_is_held_against_others(compute, monkeypatch) -> None:

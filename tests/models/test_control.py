@@ -425,7 +425,7 @@ def test_sizes_that_only_a_run_tells(backend, sign) -> None:
     with pytest.raises(UnsupportedOpError, match=r"the sizes of 'if', .*known only once"):
         Plan(graph, backend, {"x": (2, 3)})
     with pytest.raises(UnsupportedOpError, match="so no kernels can be asked for"):
-        Executor(graph, backend.name, kernels={"matmul": "blocked"}).run({"x": x})
+        Executor(graph, backend.name, kernels={"matmul": "gemm_blocked"}).run({"x": x})
 
 
 def test_a_body_with_sizes_that_only_a_run_tells(backend) -> None:

@@ -56,7 +56,7 @@ def test_vgg16_whole(limits, monkeypatch) -> None:
     assert last == "pool5 to R" and first in ([], ["input to nhwC4c"])
 
 
-@pytest.mark.parametrize("kernel", ["implicit", "winograd_2", "winograd_4", "im2col_morton"])
+@pytest.mark.parametrize("kernel", ["implicit_gemm", "winograd_2", "winograd_4", "im2col_morton"])
 @pytest.mark.parametrize("limits", LIMITS)
 def test_small_vgg16_by_every_way(kernel, limits) -> None:
     model, x = vgg16(size=32, classes=10), image(2, 3, 32, 32)

@@ -86,9 +86,16 @@ MODELS: dict[str, Callable[[], Model]] = {
     "unbiased": unbiased,
     "loop": lambda: Model.sequential([Linear(7, 5), Recurrent(5, 3), ReLU()], (7,), "loop"),
 }
-MATMUL = ("morton_4_2", "split_k", "blocked_texture", "cheng_v3_w16_texture")
-CONV2D = ("direct", "implicit_tiled", "winograd_2", "winograd_4", "im2col_morton", "im2row_abt_ik")
-FEEDBACK_MATMUL = ("feedback_8x8", "feedback_split", "cronin_ab", "cronin_atbt")
+MATMUL = ("morton_4_2", "gemm_split_k16", "gemm_blocked_texture", "cheng_v3_w16_texture")
+CONV2D = (
+    "direct",
+    "implicit_gemm_tiled_128x64",
+    "winograd_2",
+    "winograd_4",
+    "im2col_morton",
+    "im2row_abt_ik",
+)
+FEEDBACK_MATMUL = ("feedback_8x8", "feedback_split_k", "cronin_ab", "cronin_atbt")
 KERNELS_FIRST = [{"conv2d": "feedback_im2row_ki", "matmul": k} for k in ("cronin_abt", "feedback")]
 FEEDBACK_CONV2D = ("feedback_im2row_ik",)
 BACKENDS = ("compute", "feedback", "smallest", "smallest textures")

@@ -59,7 +59,7 @@ def test_a_tensor_called_as_a_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "says"), [("nosuch", "no kernel 'nosuch'"), ("matvec", "can compute no step")]
+    ("kernel", "says"), [("nosuch", "no kernel 'nosuch'"), ("gemv", "can compute no step")]
 )
 def test_a_kernel_that_is_not_taken_is_an_error(kernel, says) -> None:
     one = model(Node("c", Conv2d(8, 32, 3, padding=1), ("x",), "z"))

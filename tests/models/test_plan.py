@@ -139,8 +139,8 @@ def test_feedback_keeps_channels_in_groups_of_four(rng) -> None:
 
 def test_a_kernel_can_be_chosen_by_name(lenet) -> None:
     backend = available("compute")
-    plan = Plan(lenet.graph, backend, {"input": (1, 1, 28, 28)}, {"matmul": "blocked"})
-    assert {s.kernel for s in plan.steps if s.op.name == "matmul"} == {"blocked"}
+    plan = Plan(lenet.graph, backend, {"input": (1, 1, 28, 28)}, {"matmul": "gemm_blocked"})
+    assert {s.kernel for s in plan.steps if s.op.name == "matmul"} == {"gemm_blocked"}
     with pytest.raises(UnsupportedOpError, match="no kernel 'none' for matmul; it has"):
         Plan(lenet.graph, backend, {"input": (1, 1, 28, 28)}, {"matmul": "none"})
     with pytest.raises(UnsupportedOpError, match="lenet has no op of that name"):

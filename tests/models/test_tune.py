@@ -74,12 +74,12 @@ def test_a_wrong_result_is_never_ranked(backend, tmp_path, monkeypatch) -> None:
     (tmp_path / "matmul").mkdir()
     (tmp_path / "matmul" / "wrong.comp").write_text(WRONG)
     (tmp_path / "matmul" / "wrong.toml").write_text(DECLARED)
-    ours = tuple(k for k in kernels_for("matmul", "compute") if k.name == "blocked")
+    ours = tuple(k for k in kernels_for("matmul", "compute") if k.name == "gemm_blocked")
     offered = (*read(tmp_path), *ours)
     monkeypatch.setattr(SEARCH, "kernels_for", lambda op, backend: offered)
     monkeypatch.setattr(SEARCH, "choose", lambda *_: ours[0])
     found = tune(backend, spec(33, 31, 17))
-    assert found.best.kernel == "blocked"
+    assert found.best.kernel == "gemm_blocked"
     assert "its result is off by" in found.refused["wrong"]
     assert "wrong" not in found.tried
     monkeypatch.setattr(SEARCH, "kernels_for", lambda op, backend: read(tmp_path))
@@ -107,19 +107,21 @@ def test_what_is_skipped_is_not_tried_unless_it_is_the_default(backend) -> None:
 
 def test_only_hopeful_kernels_are_varied(backend, monkeypatch) -> None:
     offered = tuple(
-        k for k in kernels_for("matmul", "compute") if k.name in ("blocked", "blocked_texture")
+        k
+        for k in kernels_for("matmul", "compute")
+        if k.name in ("gemm_blocked", "gemm_blocked_texture")
     )
     monkeypatch.setattr(SEARCH, "kernels_for", lambda op, backend: offered)
     monkeypatch.setattr(SEARCH, "choose", lambda *_: offered[0])
-    seconds = {"blocked": 1.0, "blocked_texture": 3.0}
+    seconds = {"gemm_blocked": 1.0, "gemm_blocked_texture": 3.0}
     monkeypatch.setattr(SEARCH._Search, "_measure", lambda self, kernel: seconds[kernel.name])
     found = tune(backend, spec(33, 31, 17))
-    assert [name.split()[0] for name in found.tried].count("blocked_texture") == 1
-    assert [name.split()[0] for name in found.tried].count("blocked") > 1
+    assert [name.split()[0] for name in found.tried].count("gemm_blocked_texture") == 1
+    assert [name.split()[0] for name in found.tried].count("gemm_blocked") > 1
 
 
 def test_far_slower_kernels_are_known_by_smaller_products_with_many_results() -> None:
-    (blocked,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
+    (blocked,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_blocked")
     best = TunedChoice.from_kernel(blocked, 1.0, None)
     tried = {"slow A=1": 9.0, "slow A=2": 8.5, "mixed A=1": 9.0, "mixed A=2": 2.0, "best": 1.0}
 
@@ -184,7 +186,7 @@ def test_convolutions_are_tuned_those_of_stages_too(backend, monkeypatch, place)
     default = backend.choose(CONVOLUTION.with_layouts({"x": lies}))
     assert default.name in tried and found.best.default_seconds is not None
     if lies == "nhwC4c":
-        assert tried >= {"implicit"} | STAGED - {"pointwise", "pointwise_few"}
+        assert tried >= {"implicit_gemm"} | STAGED - {"pointwise", "pointwise_few_channels"}
     assert not tried & {k.name for k in kernels_for("conv2d", "compute") if k.document}
     assert not any("its result is off" in reason for reason in found.refused.values())
 

@@ -150,15 +150,17 @@ def test_every_exported_source_is_valid_glsl_es(tmp_path) -> None:
 
 def test_what_is_exported_for_a_board_is_what_it_admits(tmp_path) -> None:
     midgard = replace(DEVICE, renderer="Mali-T860 (Panfrost)")
-    names = ("blocked", "tiled", "feedback_4x4")
+    names = ("gemm_blocked", "gemm_tiled_128x128", "feedback_4x4")
     kernels = tuple(k for k in library() if k.op == "matmul" and k.name in names)
     paths = export(tmp_path, kernels, device=midgard)
     found = {path.name.split("-")[1].split(".")[0] for path in paths}
-    assert found == {"blocked", "feedback_4x4"}  # tiled is unfit there
-    assert "#define TM 4\n" in (tmp_path / "matmul-blocked.comp").read_text("utf-8")
-    (lying,) = (k for k in library() if k.op == "matmul" and k.name == "blocked_lying")
+    assert found == {"gemm_blocked", "feedback_4x4"}  # tiled is unfit there
+    assert "#define TM 4\n" in (tmp_path / "matmul-gemm_blocked.comp").read_text("utf-8")
+    (lying,) = (k for k in library() if k.op == "matmul" and k.name == "gemm_blocked_column_major")
     export(tmp_path, (lying,), device=midgard)  # of weights in columns, its first layout
-    assert "#define WEIGHT_IN_C 1\n" in (tmp_path / "matmul-blocked_lying.comp").read_text("utf-8")
+    assert "#define WEIGHT_IN_C 1\n" in (
+        tmp_path / "matmul-gemm_blocked_column_major.comp"
+    ).read_text("utf-8")
     old = replace(midgard, version=(3, 0))  # no compute shaders
     assert {path.suffix for path in export(tmp_path, kernels, device=old)} == {".vert"}
 
@@ -168,29 +170,33 @@ def spec(m: int = 64, n: int = 64, k: int = 64) -> OpSpec:
 
 
 def test_the_choice_follows_size_and_device() -> None:
-    assert choose("compute", spec(), DEVICE).name == "split_k"
-    assert choose("compute", spec(1024, 1024), DEVICE).name == "blocked"
+    assert choose("compute", spec(), DEVICE).name == "gemm_split_k16"
+    assert choose("compute", spec(1024, 1024), DEVICE).name == "gemm_blocked"
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation", multiprocessors=132)
-    assert choose("compute", spec(512, 512), nvidia).name == "tiled_narrow"
-    assert choose("compute", spec(512, 512, 512), nvidia).name == "tiled_narrow"
-    assert choose("compute", spec(640, 640, 447), nvidia).name == "tiled_narrow"
-    assert choose("compute", spec(640, 640, 640), nvidia).name == "tiled_small"
-    assert choose("compute", spec(256, 256, 256), nvidia).name == "tiled_smallest"
+    assert choose("compute", spec(512, 512), nvidia).name == "gemm_tiled_32x32"
+    assert choose("compute", spec(512, 512, 512), nvidia).name == "gemm_tiled_32x32"
+    assert choose("compute", spec(640, 640, 447), nvidia).name == "gemm_tiled_32x32"
+    assert choose("compute", spec(640, 640, 640), nvidia).name == "gemm_tiled_32x64_long_k"
+    assert choose("compute", spec(256, 256, 256), nvidia).name == "gemm_tiled_16x32"
     for few in ((192, 256, 256), (512, 191, 256), (63, 1024, 256), (256, 256, 127)):
-        assert choose("compute", spec(*few), nvidia).name.startswith("split_k"), few
+        assert choose("compute", spec(*few), nvidia).name.startswith("gemm_split_k"), few
     stack = OpSpec.create(Matmul(), {"x": (2 * 192, 256), "weight": (2, 192, 256)}, {})
-    assert choose("compute", stack, nvidia).name == "blocked_stack"
-    assert choose("compute", spec(1024, 1024), nvidia).name == "tiled_narrow_many"
-    assert choose("compute", spec(1024, 1024, 32), nvidia).name == "blocked"
-    assert choose("compute", spec(1024, 1024, 1024), nvidia).name == "tiled_middling"
-    assert choose("compute", spec(2048, 2048), nvidia).name == "tiled"
-    for side, taken in ((1500, "tiled_rows_48"), (2049, "tiled_rows_96"), (3000, "tiled_rows_96")):
+    assert choose("compute", stack, nvidia).name == "gemm_blocked_batched"
+    assert choose("compute", spec(1024, 1024), nvidia).name == "gemm_tiled_32x64"
+    assert choose("compute", spec(1024, 1024, 32), nvidia).name == "gemm_blocked"
+    assert choose("compute", spec(1024, 1024, 1024), nvidia).name == "gemm_tiled_64x128"
+    assert choose("compute", spec(2048, 2048), nvidia).name == "gemm_tiled_128x128"
+    for side, taken in (
+        (1500, "gemm_tiled_48x128"),
+        (2049, "gemm_tiled_96x128"),
+        (3000, "gemm_tiled_96x128"),
+    ):
         assert choose("compute", spec(side, side, side), nvidia).name == taken
-    assert choose("compute", spec(4096, 4096, 4096), nvidia).name == "tiled"
+    assert choose("compute", spec(4096, 4096, 4096), nvidia).name == "gemm_tiled_128x128"
     older = replace(nvidia, multiprocessors=0)  # a driver that does not tell
-    assert choose("compute", spec(1024, 1024, 1024), older).name == "tiled_middling"
-    assert choose("compute", spec(1500, 1500, 1500), older).name == "tiled"
-    assert choose("compute", spec(), DEVICE, "tiled").name == "tiled"
+    assert choose("compute", spec(1024, 1024, 1024), older).name == "gemm_tiled_64x128"
+    assert choose("compute", spec(1500, 1500, 1500), older).name == "gemm_tiled_128x128"
+    assert choose("compute", spec(), DEVICE, "gemm_tiled_128x128").name == "gemm_tiled_128x128"
 
 
 NVIDIA = replace(
@@ -206,18 +212,18 @@ NVIDIA = replace(
     ("x", "weight", "stride", "taken"),
     [
         # both sides of 16384, 65536 and 160000 results
-        ((1, 64, 16, 16), (64, 64, 3, 3), 1, "split_k_small"),
-        ((1, 64, 16, 16), (65, 64, 3, 3), 1, "split_k"),
-        ((1, 64, 64, 64), (64, 64, 3, 3), 2, "split_k"),
-        ((1, 64, 64, 64), (65, 64, 3, 3), 2, "split_k_middling"),
-        ((1, 64, 100, 100), (64, 64, 3, 3), 2, "split_k_middling"),
-        ((1, 64, 100, 100), (65, 64, 3, 3), 2, "implicit_tiled_small"),
+        ((1, 64, 16, 16), (64, 64, 3, 3), 1, "implicit_gemm_split_k64"),
+        ((1, 64, 16, 16), (65, 64, 3, 3), 1, "implicit_gemm_split_k32"),
+        ((1, 64, 64, 64), (64, 64, 3, 3), 2, "implicit_gemm_split_k32"),
+        ((1, 64, 64, 64), (65, 64, 3, 3), 2, "implicit_gemm_split_k16"),
+        ((1, 64, 100, 100), (64, 64, 3, 3), 2, "implicit_gemm_split_k16"),
+        ((1, 64, 100, 100), (65, 64, 3, 3), 2, "implicit_gemm_tiled_16x64"),
         # and of sums of 256 terms
-        ((1, 29, 16, 16), (64, 29, 3, 3), 1, "split_k_small"),
-        ((1, 28, 16, 16), (64, 28, 3, 3), 1, "implicit_tiled_small"),
+        ((1, 29, 16, 16), (64, 29, 3, 3), 1, "implicit_gemm_split_k64"),
+        ((1, 28, 16, 16), (64, 28, 3, 3), 1, "implicit_gemm_tiled_16x64"),
         # ResNet-18's, and VGG-16's last
-        ((1, 128, 28, 28), (128, 128, 3, 3), 1, "split_k_middling"),
-        ((1, 512, 7, 7), (512, 512, 3, 3), 1, "split_k"),
+        ((1, 128, 28, 28), (128, 128, 3, 3), 1, "implicit_gemm_split_k16"),
+        ((1, 512, 7, 7), (512, 512, 3, 3), 1, "implicit_gemm_split_k32"),
         ((1, 512, 14, 14), (512, 512, 3, 3), 1, "winograd"),
         ((1, 512, 28, 28), (512, 512, 3, 3), 1, "winograd"),
     ],
@@ -232,21 +238,21 @@ def test_nvidia_splits_long_sums_of_few_results(x, weight, stride, taken) -> Non
     ("x", "weight", "stride", "groups", "taken"),
     [
         # groups of 4, 12 and 16 results, of 2 channels, and few results in all
-        ((1, 128, 56, 56), (128, 4, 3, 3), 1, 32, "grouped_last"),
-        ((1, 32, 28, 28), (48, 8, 5, 5), 2, 4, "grouped_last"),
-        ((1, 256, 14, 14), (256, 16, 3, 3), 1, 16, "implicit_tiled_small"),
+        ((1, 128, 56, 56), (128, 4, 3, 3), 1, 32, "grouped_nhwc"),
+        ((1, 32, 28, 28), (48, 8, 5, 5), 2, 4, "grouped_nhwc"),
+        ((1, 256, 14, 14), (256, 16, 3, 3), 1, 16, "implicit_gemm_tiled_16x64"),
         ((1, 64, 14, 14), (64, 2, 3, 3), 1, 32, "grouped"),
-        ((1, 16, 14, 14), (16, 4, 3, 3), 1, 4, "implicit_few"),
+        ((1, 16, 14, 14), (16, 4, 3, 3), 1, 4, "implicit_gemm_few_channels"),
         # both sides of 32 channels of planar images
-        ((1, 3, 64, 64), (32, 3, 3, 3), 2, 1, "direct_tiled_last_few"),
-        ((1, 3, 64, 64), (33, 3, 3, 3), 2, 1, "direct_tiled_last"),
+        ((1, 3, 64, 64), (32, 3, 3, 3), 2, 1, "direct_tiled_to_nhwc_few_channels"),
+        ((1, 3, 64, 64), (33, 3, 3, 3), 2, 1, "direct_tiled_to_nhwc"),
         # both sides of 300000 and 2000000 results, by windows of five rows and others
-        ((1, 64, 63, 64), (64, 1, 5, 5), 2, 64, "depthwise_sliced_five"),
-        ((1, 64, 68, 68), (64, 1, 5, 5), 1, 64, "depthwise_sliced_five"),
-        ((1, 64, 63, 64), (64, 1, 3, 5), 2, 64, "depthwise_sliced"),
+        ((1, 64, 63, 64), (64, 1, 5, 5), 2, 64, "depthwise_split_rows_5"),
+        ((1, 64, 68, 68), (64, 1, 5, 5), 1, 64, "depthwise_split_rows_5"),
+        ((1, 64, 63, 64), (64, 1, 3, 5), 2, 64, "depthwise_split_rows"),
         ((1, 64, 69, 68), (64, 1, 5, 5), 1, 64, "depthwise"),
         ((1, 64, 176, 177), (64, 1, 3, 3), 1, 64, "depthwise"),
-        ((1, 64, 177, 177), (64, 1, 3, 3), 1, 64, "depthwise_many"),
+        ((1, 64, 177, 177), (64, 1, 3, 3), 1, 64, "depthwise_large"),
         ((1, 64, 354, 354), (64, 1, 3, 3), 2, 64, "depthwise"),
     ],
 )
@@ -260,7 +266,7 @@ def test_nvidia_has_kernels_for_groups_first_layers_and_few_results(
 
 
 def test_parameters_shrink_until_the_device_admits_them() -> None:
-    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "tiled")
+    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_tiled_128x128")
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
     assert fitted(tiled, nvidia).defaults["TM"] == 16
     least = replace(nvidia, max_compute_work_group_invocations=64)
@@ -277,11 +283,11 @@ def test_parameters_shrink_until_the_device_admits_them() -> None:
 
 
 def test_a_device_whose_registers_are_too_few_is_refused() -> None:
-    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "tiled")
+    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_tiled_128x128")
     midgard = replace(DEVICE, renderer="Mali-T860 (Panfrost)")
     assert fitted(tiled, midgard) is None
     assert "registers of Mali-T860" in (why_not_device(tiled, midgard) or "")
-    assert choose("compute", spec(1024, 1024), midgard).name == "blocked"
+    assert choose("compute", spec(1024, 1024), midgard).name == "gemm_blocked"
 
 
 @pytest.mark.parametrize("renderer", ["Mali-T860", "Mali-G52", "Mali-G610", "V3D 7.1", "Adreno"])
@@ -292,32 +298,41 @@ def test_boards_have_kernels_of_their_own(renderer: str) -> None:
     before = Prologue(call("relu", Arg(0)), ())
     behind = OpSpec.create(Matmul(prologue=before), operands, {})
     few, mali = choose("compute", spec(49, 160, 960), board), renderer.startswith("Mali")
-    assert few.path.stem == "split_k" and few.defaults["WG_X"] * few.defaults["WG_K"] == 64
+    assert (
+        few.path.stem == "implicit_gemm_split_k"
+        and few.defaults["WG_X"] * few.defaults["WG_K"] == 64
+    )
     more = choose("compute", spec(196, 384, 64), board)
-    blocked = "blocked_lying" if renderer == "V3D 7.1" else "blocked"
-    assert more.name == ("split_k" if renderer == "Adreno" else blocked)
-    assert choose("compute", behind, board).name == ("blocked_prologue" if mali else blocked)
+    blocked = "gemm_blocked_column_major" if renderer == "V3D 7.1" else "gemm_blocked"
+    assert more.name == ("gemm_split_k16" if renderer == "Adreno" else blocked)
+    assert choose("compute", behind, board).name == ("gemm_blocked_prologue" if mali else blocked)
     both = OpSpec.create(Matmul(prologue=before), operands, {"x": "R4", "weight": "R4"})
-    lying = "blocked_lying_prologue" if renderer == "Mali-T860" else "blocked_lying"
+    lying = (
+        "gemm_blocked_column_major_prologue"
+        if renderer == "Mali-T860"
+        else "gemm_blocked_column_major"
+    )
     assert choose("compute", both, board).name == lying
-    large = "depthwise_walked" if renderer == "Mali-T860" else "depthwise_rows"
-    for side, name in ((3, "depthwise_rows_small"), (5, large)):
+    large = "depthwise_taps" if renderer == "Mali-T860" else "depthwise_rows"
+    for side, name in ((3, "depthwise_rows_3x3"), (5, large)):
         operands = {"x": (1, 96, 56, 56), "weight": (96, 1, side, side)}
         apart = OpSpec.create(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
         assert choose("compute", apart, board).name == name
     joined = OpSpec.create(replace(apart.op, prologue=before), operands, {"x": "nhwC4c"})
-    walked = "depthwise_walked" if renderer == "Mali-T860" else "depthwise"
+    walked = "depthwise_taps" if renderer == "Mali-T860" else "depthwise"
     assert choose("compute", joined, board).name == walked
     operands = {"x": (1, 64, 28, 28), "weight": (64, 4, 3, 3)}
     groups = OpSpec.create(Conv2d(padding=(1, 1, 1, 1), groups=16), operands, {"x": "nhwC4c"})
     wide = OpSpec.create(Conv2d(dilation=(2, 2), groups=16), operands, {"x": "nhwC4c"})
-    small = {"Mali-T860": "implicit", "Adreno": "grouped_last"}.get(renderer, "grouped_last_small")
+    small = {"Mali-T860": "implicit_gemm", "Adreno": "grouped_nhwc"}.get(
+        renderer, "grouped_nhwc_window_3"
+    )
     assert choose("compute", groups, board).name == small
-    large = "grouped_last" if renderer == "Adreno" else "implicit"
+    large = "grouped_nhwc" if renderer == "Adreno" else "implicit_gemm"
     assert choose("compute", wide, board).name == large
     operands = {"x": (1, 3, 57, 57), "weight": (9, 3, 3, 3)}
     first = OpSpec.create(Conv2d((2, 2), (1, 1, 1, 1)), operands, {"x": "R"})
-    last = "direct_last_small" if renderer == "Mali-T860" else "direct_last"
+    last = "direct_to_nhwc_3x3" if renderer == "Mali-T860" else "direct_to_nhwc"
     assert choose("compute", first, board).name == last
 
 
@@ -342,8 +357,8 @@ def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
     refused = [k for k in library() if fitted(k, least) is None]
     # One of Rovder's workgroups is larger than that device allows, a mask takes a fifth block, and
     # there are no texture buffers.
-    sliced = ["sliced_masked", "sliced_masked_few"]
-    masked = ["direct_masked", *sliced, "tiled_masked", "tiled_masked_many"]
+    sliced = ["split_kv_masked", "split_kv_masked_few_keys"]
+    masked = ["direct_masked", *sliced, "tiled_masked", "tiled_masked_many_queries"]
     several = [*masked, "cross_rm_cm_8x32"]
     assert [k.name for k in refused if not k.texture_buffers] == several
     some = replace(least, max_texture_buffer_size=1 << 16)
@@ -369,7 +384,7 @@ def test_no_binding_is_beyond_what_the_smallest_device_has() -> None:
     ],
 )
 def test_names_that_an_op_does_not_know(monkeypatch, changes, says) -> None:
-    (blocked,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
+    (blocked,) = (k for k in kernels_for("matmul", "compute") if k.name == "gemm_blocked")
     monkeypatch.setattr(
         "glnn.kernels.selector.kernels_for", lambda op, backend: (replace(blocked, **changes),)
     )
@@ -396,15 +411,17 @@ def test_no_shader_has_a_variable_named_as_a_function_of_expressions() -> None:
 
 
 def test_texture_buffers_are_taken_where_they_suit_and_there_are_some() -> None:
-    (fetched,) = (k for k in kernels_for("matmul", "compute") if k.name == "fetched")
+    (fetched,) = (
+        k for k in kernels_for("matmul", "compute") if k.name == "gemm_blocked_texture_buffer"
+    )
     llvmpipe = replace(DEVICE, renderer="llvmpipe", max_texture_buffer_size=1 << 20)
-    assert choose("compute", spec(1024, 1024), llvmpipe).name == "fetched"
+    assert choose("compute", spec(1024, 1024), llvmpipe).name == "gemm_blocked_texture_buffer"
     assert fetched.sampler("rgba32f", 4 << 20, llvmpipe) == "samplerBuffer"
     with pytest.raises(LimitError, match="1048577 texels, a buffer has 1048576"):
         fetched.sampler("rgba32f", 4 + (4 << 20), llvmpipe)
     elsewhere = replace(llvmpipe, vendor="NVIDIA Corporation", renderer="a GPU")
-    assert choose("compute", spec(1024, 1024), elsewhere).name == "tiled_narrow_many"
+    assert choose("compute", spec(1024, 1024), elsewhere).name == "gemm_tiled_32x64"
     without = replace(llvmpipe, max_texture_buffer_size=0)
-    assert choose("compute", spec(1024, 1024), without).name == "blocked"
+    assert choose("compute", spec(1024, 1024), without).name == "gemm_blocked"
     assert fitted(fetched, without) is None
     assert why_not_device(fetched, without) == "texture buffers need OpenGL ES 3.2"

@@ -195,7 +195,7 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
         (
             Matmul(),
             [(6, 4), (3, 5, 4)],
-            "matvec",
+            "gemv",
             "compute",
             "it takes one matrix as weight, no stack of them",
         ),
@@ -253,7 +253,7 @@ def test_where_an_epilogues_operands_lie() -> None:
 
     def bound(device: Capabilities, *extents: Extent) -> Bound:
         made = finished(*extents)
-        implicit = choose("compute", made, device, "implicit")
+        implicit = choose("compute", made, device, "implicit_gemm")
         return bind(implicit, made, device, {})
 
     assert bound(least, "full") == Bound({"e1": 3})
@@ -478,15 +478,15 @@ def test_a_kernel_that_is_slow_on_an_architecture_is_passed_over_there(offer) ->
 @pytest.mark.parametrize(
     ("sizes", "weight", "name"),
     [
-        ((1000, 8, 8, 8), None, "flat"),
-        ((384, 7, 7, 32), "R", "flat"),
-        ((64, 3, 129, 64), "C", "flat_few"),
-        ((7, 129, 13, 64), "C", "flat_narrow"),
-        ((1000, 3, 3, 3), "R", "dense"),
-        ((64, 3, 129, 5), "R", "dense"),
-        ((64, 3, 129, 5), None, "flat_few"),  # packed once
-        ((2, 33, 31, 64), "R", "blocked_lying"),
-        ((1, 8, 8, 8), None, "split_k"),
+        ((1000, 8, 8, 8), None, "gemm_batched_small"),
+        ((384, 7, 7, 32), "R", "gemm_batched_small"),
+        ((64, 3, 129, 64), "C", "gemm_batched_few_rows"),
+        ((7, 129, 13, 64), "C", "gemm_batched_few_columns"),
+        ((1000, 3, 3, 3), "R", "gemm_unaligned"),
+        ((64, 3, 129, 5), "R", "gemm_unaligned"),
+        ((64, 3, 129, 5), None, "gemm_batched_few_rows"),  # packed once
+        ((2, 33, 31, 64), "R", "gemm_blocked_column_major"),
+        ((1, 8, 8, 8), None, "gemm_split_k16"),
     ],
 )
 def test_stacks_of_small_matrices_share_workgroups(sizes, weight, name) -> None:

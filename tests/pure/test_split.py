@@ -20,7 +20,7 @@ from tests.pure.test_kernels import DEVICE
 KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}
 MANY = (65535, 65535, 65535)
 GROUPS = st.sampled_from([MANY, (3, 5, 65535), (65535, 2, 2)])
-NAMES = st.sampled_from(["blocked", "tiled", "matvec", "scalar_nn"])
+NAMES = st.sampled_from(["gemm_blocked", "gemm_tiled_128x128", "gemv", "scalar_nn"])
 HALF, BYTE = DType.float16, DType.int8
 SMALL = st.sampled_from(
     [{}, {"weight": HALF}, {"x": HALF}, {"x": HALF, "weight": HALF}, {"weight": BYTE}]
@@ -36,7 +36,9 @@ def typed(
     return {n: TensorType(shape, taken.get(n, DType.float32)) for n, shape in shapes.items()}
 
 
-@example("tiled", {}, 1, 342, 9, 16, MANY)  # R4, which it takes too, would be too large
+@example(
+    "gemm_tiled_128x128", {}, 1, 342, 9, 16, MANY
+)  # R4, which it takes too, would be too large
 @given(NAMES, SMALL, *[st.integers(1, 400)] * 3, st.sampled_from([16, 64, 256]), GROUPS)
 def test_parts(name, small, m, n, k, alignment, most) -> None:
     device = replace(
@@ -83,7 +85,7 @@ def counts(kernel: Kernel, **sizes: int) -> tuple[int, int, int]:
     return (*found[: kernel.launch.bounded], 0, 0, 0)[:3]
 
 
-@pytest.mark.parametrize("name", ["cross_rm_cm", "blocked", "matvec", "split_k"])
+@pytest.mark.parametrize("name", ["cross_rm_cm", "gemm_blocked", "gemv", "gemm_split_k16"])
 def test_workgroups_bound_the_parts_too(name) -> None:
     least = DEVICE.with_minimum()
     for m in (9_000_000, 2_200_000):  # x is larger than a storage block, or only the groups many
@@ -97,7 +99,7 @@ def test_workgroups_bound_the_parts_too(name) -> None:
 
 
 @given(
-    st.sampled_from(["blocked", "tiled"]),
+    st.sampled_from(["gemm_blocked", "gemm_tiled_128x128"]),
     SMALL,
     st.integers(1, 150),
     *[st.integers(1, 20)] * 3,
@@ -135,6 +137,6 @@ def test_a_product_of_a_stack_that_is_too_large_is_refused() -> None:
     shapes = {"x": (4, 1 << 24), "weight": (2, 2, 1 << 24)}
     spec = OpSpec.create(Matmul(), shapes, {})
     assert (
-        spec.split(KERNELS["blocked"], replace(DEVICE, max_shader_storage_block_size=1 << 16))
+        spec.split(KERNELS["gemm_blocked"], replace(DEVICE, max_shader_storage_block_size=1 << 16))
         is None
     )

@@ -19,7 +19,7 @@ from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
 from tests.pure.test_kernels import DEVICE
 
 KERNELS = {kernel.name: kernel for kernel in kernels_for("matmul", "compute")}
-CHOICE = TunedChoice.from_kernel(KERNELS["tiled"].with_parameters(TM=8), 1e-3, 2e-3)
+CHOICE = TunedChoice.from_kernel(KERNELS["gemm_tiled_128x128"].with_parameters(TM=8), 1e-3, 2e-3)
 
 
 def spec(m: int, n: int, k: int) -> OpSpec:
@@ -126,10 +126,10 @@ def test_without_a_folder_choices_last_as_long_as_the_process(tmp_path, monkeypa
 
 def test_the_values_of_architectures_may_be_kept(tmp_path) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
-    familiar = KERNELS["blocked"].with_parameters(TM=6)
+    familiar = KERNELS["gemm_blocked"].with_parameters(TM=6)
     tuned.keep("compute", spec(64, 64, 64), TunedChoice.from_kernel(familiar, 1.0, None))
     found = choose("compute", spec(64, 64, 64), DEVICE, tuned=tuned)
-    assert (found.name, found.defaults) == ("blocked", familiar.defaults)
+    assert (found.name, found.defaults) == ("gemm_blocked", familiar.defaults)
 
 
 def test_another_source_is_another_kernel(tmp_path) -> None:
@@ -138,7 +138,7 @@ def test_another_source_is_another_kernel(tmp_path) -> None:
     for i, (shader, declared) in enumerate([("a", "b"), ("a", "c"), ("d", "b")]):
         path = tmp_path / "op" / f"{i}.comp"
         path.write_text(shader)
-        kernel = replace(KERNELS["blocked"], path=path, text=declared)
+        kernel = replace(KERNELS["gemm_blocked"], path=path, text=declared)
         assert fingerprint(kernel) == fingerprint(kernel.with_parameters(TM=2))
         prints.append(fingerprint(kernel))
     assert len(set(prints)) == 3
@@ -161,12 +161,14 @@ def test_nothing_is_left_half_written(tmp_path, monkeypatch) -> None:
 def test_what_was_tuned_comes_before_the_default(tmp_path) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
     wanted = spec(1000, 1000, 1000)
-    assert choose("compute", wanted, DEVICE, tuned=tuned).name == "blocked"
+    assert choose("compute", wanted, DEVICE, tuned=tuned).name == "gemm_blocked"
     tuned.keep("compute", wanted, CHOICE)
     found = choose("compute", wanted, DEVICE, tuned=tuned)
-    assert (found.name, found.defaults["TM"], found.defaults["TN"]) == ("tiled", 8, 4)
-    assert choose("compute", wanted, DEVICE, "blocked", tuned).name == "blocked"  # as asked for
-    assert choose("compute", spec(100, 100, 100), DEVICE, tuned=tuned).name == "split_k"
+    assert (found.name, found.defaults["TM"], found.defaults["TN"]) == ("gemm_tiled_128x128", 8, 4)
+    assert (
+        choose("compute", wanted, DEVICE, "gemm_blocked", tuned).name == "gemm_blocked"
+    )  # as asked for
+    assert choose("compute", spec(100, 100, 100), DEVICE, tuned=tuned).name == "gemm_split_k16"
 
 
 @pytest.mark.parametrize(
@@ -190,4 +192,4 @@ def test_what_was_tuned_comes_before_the_default(tmp_path) -> None:
 def test_what_cannot_run_any_more_gives_way_to_the_default(tmp_path, choice) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
     tuned.keep("compute", spec(1000, 1000, 1000), choice)
-    assert choose("compute", spec(1000, 1000, 1000), DEVICE, tuned=tuned).name == "blocked"
+    assert choose("compute", spec(1000, 1000, 1000), DEVICE, tuned=tuned).name == "gemm_blocked"

@@ -85,7 +85,7 @@ def decompose_winograd(
     weight = (form.window**2, o, shapes["weight"][1])
     tiles = n * -(-oh // form.tile) * -(-ow // form.tile)
     count = min(parameters["PARTS"], tiles)
-    stages = [] if count < 2 else [Stage("room", Zero(out, "nhwC4c"), {}, "flat")]
+    stages = [] if count < 2 else [Stage("room", Zero(out, "nhwC4c"), {}, "vec4")]
     for i in range(count):
         first, end = i * tiles // count, (i + 1) * tiles // count
         part, whole = ((first, end - first), f" {i + 1}") if count > 1 else (None, "")
@@ -134,8 +134,8 @@ def decompose_im2col(op: Operator, shapes: Shapes, parameters: Mapping[str, int]
     top, left, bottom, right = op.padding
     return Decomposition(
         (
-            Stage("padding", Pad((0, 0, top, left), (0, 0, bottom, right)), {"x": "x"}, "images"),
-            Stage("zeroing", Zero((rows, depth), MORTON), {}, "flat"),
+            Stage("padding", Pad((0, 0, top, left), (0, 0, bottom, right)), {"x": "x"}, "nhwc"),
+            Stage("zeroing", Zero((rows, depth), MORTON), {}, "vec4"),
             Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
             Stage("product", Matmul(), {"x": "im2col", "weight": "matrix"}, "morton_4_2", True),
             Stage("rows", Reorder(MORTON, "R4"), {"x": "product"}),
@@ -351,8 +351,8 @@ def decompose_normalize(
     stages.append(Stage("normalised", Pointwise(divided), operands))
     last = "normalised"
     if grouped:
-        stages.append(Stage("images", Reshape(x), {"x": last}))
-        last = "images"
+        stages.append(Stage("nhwc", Reshape(x), {"x": last}))
+        last = "nhwc"
     derived: dict[str, DerivedParameter] = {}
     affine: Expr = Arg(0)
     given = {"x0": last}

@@ -18,7 +18,7 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators.move import Flip, Move, Pad, Transpose
 from glnn.kernels.codegen.generated import Generated, Uniform
 
-TILE = 32  # places of a tile's side: shaders/move/tiles.comp
+TILE = 32  # places of a tile's side: shaders/move/tiled_transpose.comp
 LEAST = 8  # places below which a loop is not worth tiles
 
 

@@ -1,7 +1,7 @@
 #version 310 es
 // Implicit GEMM through shared memory: a workgroup computes a tile of WG_Y TM pixels by WG_X TN
 // output channels and walks along taps and channels in steps of BK. The rows of the patch matrix
-// are gathered on their way into shared memory. See common/tile.glsl and matmul/tiled.comp.
+// are gathered on their way into shared memory. See common/tile.glsl and matmul/gemm_tiled.comp.
 #ifndef WG_X
 #define WG_X 8
 #endif
