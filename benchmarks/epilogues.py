@@ -7,7 +7,7 @@ registers: then GELU or Mish takes several times as long as ReLU.
 
     python -m benchmarks.epilogues
     python -m benchmarks.epilogues --sizes 197x3072x768,1576x3072x768 --only nothing
-    python -m benchmarks.epilogues --sizes 512 --kernel tiled_small --kernel "tiled AHEAD=0,1,2"
+    python -m benchmarks.epilogues --sizes 512 --kernel gemm_tiled_32x64_long_k --kernel "gemm_tiled_128x128 AHEAD=0,1,2"
     python -m benchmarks.epilogues --sizes nothing --only 1x1,stem --json
 """
 
@@ -120,7 +120,10 @@ def measured(
     help="Convolutions with one of these texts in their name; `nothing` for none.",
 )
 @click.option(
-    "--kernel", "kernels", multiple=True, help='As "tiled_small AHEAD=0,1"; may be repeated.'
+    "--kernel",
+    "kernels",
+    multiple=True,
+    help='As "gemm_tiled_32x64_long_k AHEAD=0,1"; may be repeated.',
 )
 @click.option(
     "--epilogues",

@@ -62,7 +62,7 @@ def test_startup() -> None:
 
 
 def test_matmul() -> None:
-    names = "default,cross_rm_rm,morton_4_2,blocked float16"
+    names = "default,cross_rm_rm,morton_4_2,gemm_blocked float16"
     result = json.loads(
         run("benchmarks.matmul", "--sizes", "9,1x7x5", "--kernels", names, "--alpha-beta", "--json")
     )
@@ -641,7 +641,7 @@ def test_what_follows_an_operator_by_kernel() -> None:
     assert product["name"] == "5x8x12" and convolution["name"] == "depthwise 3x3 960, 7"
     for row in (product, convolution):
         assert row["ms"] > 0 and row["GELU"] > 0 < row["residual"]
-    asked = ["--kernel", "blocked TM=2,4", "--kernel", "depthwise"]
+    asked = ["--kernel", "gemm_blocked TM=2,4", "--kernel", "depthwise"]
     rows = json.loads(run("benchmarks.epilogues", *options, *asked))["rows"]
     assert [row["kernel"].split(" ")[0] for row in rows] == [
         "gemm_blocked",

@@ -75,8 +75,8 @@ def kernel_option(command: Command) -> Command:
         metavar="OP=NAME",
         multiple=True,
         callback=_kernels,
-        help="Take this kernel for an op, as in matmul=gemm_blocked, or of several with commas between "
-        "the first that can; may be repeated.",
+        help="Take this kernel for an op, as in matmul=gemm_blocked, or of several with commas "
+        "between the first that can; may be repeated.",
     )(command)
 
 

@@ -1,6 +1,6 @@
 #version 310 es
 // C = A B^T for stacks of small matrices: TM rows by 4 TN columns an invocation, no shared memory.
-// As blocked, but that a workgroup has several matrices (matmul/flat.glsl).
+// As gemm_blocked, but that a workgroup has several matrices (matmul/flat.glsl).
 #ifndef WG_X
 #define WG_X 64
 #endif

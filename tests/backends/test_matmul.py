@@ -168,7 +168,7 @@ def test_few_results_of_a_long_sum_are_split_along_k(opened) -> None:
             "gemm_blocked_texture_buffer",
         )
         return
-    assert small.name == "split_k"
+    assert small.name == "gemm_split_k16"
     assert large.name in ("gemm_blocked", "gemm_tiled_64x128")  # as the device suits
 
 

@@ -31,7 +31,7 @@ SETS = [
     ("gemm_tiled_128x128", SMALL | {"BK": 8, "SLICES": 4, "AHEAD": 1}),  # of two depths none
     ("gemm_tiled_128x128", SMALL | {"BK": 8, "SLICES": 8, "AHEAD": 2}),  # a single depth
     ("gemm_tiled_16x32", SMALL | {"BK": 32, "SLICES": 4, "AHEAD": 2}),
-    ("split_k", ROWS),
+    ("gemm_split_k16", ROWS),
     ("gemm_split_k16_column_major", ROWS | {"WG_Y": 1, "TM": 4, "WG_K": 32}),
 ]
 LAYOUTS: list[dict[str, str]] = [{}, {"x": "C"}, {"weight": "C"}, {"x": "C", "weight": "R4"}]

@@ -220,7 +220,9 @@ def test_what_is_made_anew_costs_less_than_a_launch(channels, wanted, side, kern
         "weight": (wanted, channels, 1, 1),
     }
     spec = OpSpec.create(SeparableConv2d(padding=(half,) * 4), shapes, {})
-    (declared,) = (k for k in kernels_for("separable_conv2d", "compute") if k.name == "tiled_small")
+    (declared,) = (
+        k for k in kernels_for("separable_conv2d", "compute") if k.name == "tiled_few_pixels"
+    )
     kernel = declared.for_architecture("NVIDIA")
     case = Case(spec, kernel, pace("NVIDIA"), lambda *_: kernel)
     assert separable_pays(case) is pays

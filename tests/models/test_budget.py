@@ -131,7 +131,7 @@ def test_reasons(compute) -> None:
 
 @pytest.mark.parametrize("found", ["ANGLE over SwiftShader", "Mali-G52"])
 def test_flags_of_kernels_are_no_parts(compute, monkeypatch, found) -> None:
-    """`implicit_gemm` has a flag called PARTS, 0 on most architectures; stages have as many parts."""
+    """`implicit_gemm` has a flag PARTS, 0 on most architectures; stages have as many parts."""
     device = compute.device
     renamed = replace(device.capabilities, renderer=found, vendor="", max_texture_buffer_size=0)
     monkeypatch.setattr(device, "capabilities", renamed)

@@ -54,14 +54,22 @@ def test_what_is_kept_is_found_by_the_next(tmp_path) -> None:
         assert other.choices == {}
 
 
+def test_choices_of_the_former_names_are_dropped(tmp_path) -> None:
+    tuned = Tuned.load(tmp_path, DEVICE, "1")
+    tuned.keep("compute", spec(64, 64, 64), CHOICE)
+    stored = json.loads(tuned.path.read_text("utf-8"))
+    tuned.path.write_text(json.dumps(stored | {"form": 2}), "utf-8")
+    assert Tuned.load(tmp_path, DEVICE, "1").choices == {}
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "3", '{"form": 2}', '{"form": 2, "device": "x", "glnn": 2}', "\xff"]
+    "text", ["", "{", "[]", "3", '{"form": 3}', '{"form": 3, "device": "x", "glnn": 2}', "\xff"]
 )
 def test_a_damaged_file_is_passed_over_and_replaced(tmp_path, text) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
     tuned.keep("compute", spec(64, 64, 64), CHOICE)
     tuned.path.write_text(text, "latin-1")
-    whole = not text.startswith('{"form": 2, "device"')  # that one belongs to another device
+    whole = not text.startswith('{"form": 3, "device"')  # that one belongs to another device
     if whole:
         with pytest.warns(UserWarning, match="not used, as it is damaged"):
             found = Tuned.load(tmp_path, DEVICE, "1")

@@ -30,7 +30,7 @@ def generate(op: Operator, types: Types, layouts: Mapping[str, Layout], backend:
 
 
 def waves(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """Generate for recurrence/waves: a launch a step, each upper layer one step behind."""
+    """Generate for recurrence/wavefront: a launch a step, each upper layer one step behind."""
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
     steps, chains, active = types["x"].shape[1], types["state"].shape[0], []
