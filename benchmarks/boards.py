@@ -41,8 +41,8 @@ CHOICE = """\
 ## Large matrix products: the default against the baseline
 
 The inner loop of `gemm_blocked` and of `gemm_blocked_column_major`, which V3D is given, with the
-architecture's parameters, and of Rovder's `cross_rm_rm`: multiply-adds and loads of up to four floats for each
-time around, registers, threads in flight (waves on Adreno) and spills.
+architecture's parameters, and of Rovder's `cross_rm_rm`: multiply-adds and loads of up to four
+floats for each time around, registers, threads in flight (waves on Adreno) and spills.
 """
 SOBEL = """\
 ## Gronqvist's Sobel kernels on Midgard

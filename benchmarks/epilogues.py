@@ -7,7 +7,8 @@ registers: then GELU or Mish takes several times as long as ReLU.
 
     python -m benchmarks.epilogues
     python -m benchmarks.epilogues --sizes 197x3072x768,1576x3072x768 --only nothing
-    python -m benchmarks.epilogues --sizes 512 --kernel gemm_tiled_32x64_long_k --kernel "gemm_tiled_128x128 AHEAD=0,1,2"
+    python -m benchmarks.epilogues --sizes 512 \\
+        --kernel gemm_tiled_32x64_long_k --kernel "gemm_tiled_128x128 AHEAD=0,1,2"
     python -m benchmarks.epilogues --sizes nothing --only 1x1,stem --json
 """
 

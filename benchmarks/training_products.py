@@ -6,7 +6,8 @@ reorder none of them, with the parameters for this device; with --all also every
 parameter, one at a time.
 
     python -m benchmarks.training_products --json
-    python -m benchmarks.training_products --batches 64 --kernels gemm_split_k16,gemm_tiled_32x64_long_k --all
+    python -m benchmarks.training_products --batches 64 --all \\
+        --kernels gemm_split_k16,gemm_tiled_32x64_long_k
 """
 
 from __future__ import annotations
