@@ -30,7 +30,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 
 IMAGES = parse(CHANNELS_LAST)
-COPYING = "images"
+COPYING = "nhwc"
 """The kernel that copies what nobody can place: it takes strips."""
 
 

@@ -351,8 +351,8 @@ def decompose_normalize(
     stages.append(Stage("normalised", Pointwise(divided), operands))
     last = "normalised"
     if grouped:
-        stages.append(Stage("nhwc", Reshape(x), {"x": last}))
-        last = "nhwc"
+        stages.append(Stage("images", Reshape(x), {"x": last}))
+        last = "images"
     derived: dict[str, DerivedParameter] = {}
     affine: Expr = Arg(0)
     given = {"x0": last}
