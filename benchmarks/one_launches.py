@@ -68,10 +68,10 @@ def parts(plan: Any) -> dict[str, Callable[[], float]]:
 
 def planner() -> Any:
     """The class of plans, which was elsewhere once, and took a model."""
-    try:
-        return import_module("glnn.compiler").Plan
-    except ImportError:
-        return import_module("glnn.model.plan").Plan
+    for module in ("glnn.compiler", "glnn.compile", "glnn.model.plan"):
+        with suppress(ImportError):
+            return import_module(module).Plan
+    raise SystemExit("this version of glnn has no plans that are known here")
 
 
 def chained(model: Model, backend: str, device: glnn.Device | None) -> Any:

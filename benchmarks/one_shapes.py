@@ -18,8 +18,9 @@ import numpy as np
 import glnn
 
 PLANNERS = (
-    ("glnn.compiler.memory_budget", "Outline", "of"),
-    ("glnn.compiler.outline", "Outline", "of"),
+    ("glnn.compiler.memory_budget", "Outline", "create"),
+    ("glnn.compile.memory_budget", "Outline", "of"),
+    ("glnn.compile.outline", "Outline", "of"),
 )
 """Methods that make a plan whole, of which the first is counted that there is."""
 BINDERS = (("glnn.runtime.buffer_set", "BufferSet", "_rebind"),)

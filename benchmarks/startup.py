@@ -84,7 +84,7 @@ else:
     from glnn.gl.program import Program
     from glnn.stored.plan_cache import PackedWeight, StoredModel
     summed(StoredModel, "plan", "restore")
-    summed(Program, "restored", "programs")
+    summed(Program, "load_stored", "programs")
     summed(PackedWeight, "_made", "upload")
     at = clock()
     session = InferenceSession(asked["model"], asked["backend"])

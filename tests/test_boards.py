@@ -44,7 +44,7 @@ def test_boards() -> None:
     assert "| char8 | 17 | 9 | 128 | 78 | 3 | 128 |" in page
     assert "| char16 | 21 | 7 | 64 | - | - | - |" in page
     assert "| softmax-rows.comp | 7 3r, 3 spills | refused |" in page
-    row = "| mali-g52 | blocked WG_X=8 WG_Y=8 TM=6 TN=1 | 96 | 10 | 9.6 | 3 | 1 | 0 |"
+    row = "| mali-g52 | gemm_blocked WG_X=8 WG_Y=8 TM=6 TN=1 | 96 | 10 | 9.6 | 3 | 1 | 0 |"
     assert row in page
 
 

@@ -29,7 +29,7 @@ def test_plans_go_with_their_session(backend: str) -> None:
         plans = (*executor._plans.values(), *executor.range_plans)
         gone = [weakref.ref(plan) for plan in plans]
         gone += [weakref.ref(plan.buffers) for plan in plans]
-        gone += [weakref.ref(kept.store) for plan in plans for kept in plan.kept]
+        gone += [weakref.ref(kept.store) for plan in plans for kept in plan.device_weights]
         gone += [weakref.ref(plan.buffers.commands) for plan in plans]
         del executor, plans, session
         assert gone and all(one() is None for one in gone)

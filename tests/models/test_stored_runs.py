@@ -167,7 +167,7 @@ def test_a_plan_that_gl_refuses(stub: Stub, saved: Path, monkeypatch, asynchrono
     def fails(*given: object) -> Any:
         raise DeviceError("copies: GL_INVALID_OPERATION")
 
-    monkeypatch.setattr(stub.executor.plan({"input": (2, 3)}), "_begun", fails)
+    monkeypatch.setattr(stub.executor.plan({"input": (2, 3)}), "_begin_run", fails)
     for _ in range(2):
         if asynchronous:
             assert session.run_async(None, {"input": X}).result(60)[0].tolist() == LOADED

@@ -192,5 +192,5 @@ def test_of_a_large_table_no_wider_copy_is_kept(backend, monkeypatch) -> None:
         (y,) = session.run(None, {"x": x})
         np.testing.assert_allclose(y[0], np.tanh(table[:size]), rtol=1e-5, atol=1e-6)
     (plan,) = session._executor.range_plans  # type: ignore[union-attr]
-    kept = [one for one in plan.executable.sized.known if one is not None]
+    kept = [one for one in plan.executable.sized.constant_results if one is not None]
     assert plan.executable.sized.results and sum(one.nbytes for one in kept) < 1.5 * table.nbytes
