@@ -7,8 +7,10 @@ operands are converted first. Each of these parts is timed by itself, and a time
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from math import sqrt
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod, sqrt
 from statistics import fmean, median
 from time import perf_counter
 from typing import Any
@@ -20,7 +22,7 @@ from benchmarks import beside, documents
 from benchmarks.arithmetic import rounds
 from benchmarks.clblast import Clblast
 from benchmarks.tables import table
-from benchmarks.timing import kernel_time
+from benchmarks.timing import CHECKED, TOLERANCE, exact, kernel_time
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number
 from glnn.compiler import evaluate
@@ -28,12 +30,98 @@ from glnn.core.layout import parse
 from glnn.core.types import DType, TensorType
 from glnn.errors import GlnnError
 from glnn.gl import Buffer, Program, Source
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.operator import Operator
 from glnn.graph.operators import Matmul
 from glnn.graph.operators.reorder import Reorder
+from glnn.kernels import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
 from glnn.profiling import time_work
 from glnn.validation.comparison import relative_error
+
+RUNS = 3  # of each workgroup
+WARM_SECONDS = 0.03  # of each: the device is kept busy by those before
+
+
+@dataclass(frozen=True)
+class WorkgroupTimes:
+    """Seconds of one launch in every run, whatever the workgroup, and the greatest error.
+
+    workgroup: of the fastest run, invocations along x, y and z. error: None where the product is
+    too large to be checked.
+    """
+
+    runs: tuple[float, ...]
+    by_timer: bool
+    workgroup: tuple[int, int, int]
+    error: float | None
+
+    @property
+    def best(self) -> float:
+        """Seconds of the fastest run."""
+        return min(self.runs)
+
+    @property
+    def median(self) -> float:
+        """Seconds of the median of all runs."""
+        return median(self.runs)
+
+
+def in_workgroups(kernel: Kernel) -> Iterator[Kernel]:
+    """`kernel` in each of the workgroups that it declares with as many invocations as its own."""
+    names = {name for quantity in kernel.launch.workgroup for name in quantity.names}
+    tuned = {name: kernel.tune[name] for name in kernel.tune if name in names}
+    size = prod(kernel.launch.local_size(kernel.defaults))
+    for values in product(*tuned.values()):
+        found = kernel.with_parameters(**dict(zip(tuned, values, strict=True)))
+        if prod(found.launch.local_size(found.defaults)) == size:
+            yield found
+
+
+def workgroup_times(
+    backend: GlBackend,
+    op: Operator,
+    operands: Mapping[str, NDArray[Any]],
+    kernel: str,
+    epilogue: Epilogue | None = None,
+) -> WorkgroupTimes:
+    """Time the kernel called `kernel` on `operands`, RUNS times in each workgroup.
+
+    Raises GlnnError where it cannot run or a result is wrong.
+    """
+    types = {name: TensorType.of(array) for name, array in operands.items()}
+    spec = OpSpec.create(op, types, {}, epilogue)
+    declared = backend.choose(spec, kernel)
+    layouts = backend.layouts(declared, spec)
+    stores = {}
+    for name, array in operands.items():
+        stores[name] = backend.allocate(array.shape, layouts[name], dtype=DType.of(array))
+        stores[name].set(np.ascontiguousarray(array))
+        backend.upload(stores[name])
+    expected = None
+    if spec.cost.flops <= 2 * CHECKED:
+        expected = spec.compute({name: exact(array) for name, array in operands.items()})
+    runs: list[tuple[float, tuple[int, int, int]]] = []
+    by_timer, worst = True, 0.0
+    for one in in_workgroups(declared):
+        if reason := why_not(one, spec, backend.device.capabilities):
+            raise GlnnError(f"{kernel}: {reason}")
+        if expected is not None:
+            out = backend.allocate(spec.output, layouts["out"])
+            backend.prepare(one, spec, stores, out)()
+            worst = max(worst, relative_error(out.pull(), expected))
+            if not worst <= TOLERANCE:
+                raise GlnnError(f"{kernel}: the result is off by {worst:.1e}, no time is given")
+        # A result that was read back may stay on the host: another is timed.
+        out = backend.allocate(spec.output, layouts["out"])
+        work = backend.prepare(one, spec, stores, out)
+        timing = time_work(backend, work, RUNS, WARM_SECONDS)
+        runs += [(seconds, one.launch.local_size(one.defaults)) for seconds in timing.runs]
+        by_timer = by_timer and timing.by_timer
+    error = None if expected is None else worst
+    return WorkgroupTimes(tuple(seconds for seconds, _ in runs), by_timer, min(runs)[1], error)
+
 
 Array = NDArray[Any]
 Rows = list[dict[str, Any]]
@@ -41,7 +129,7 @@ VERSION_3 = re.compile(r"cheng_v3_w(\d+)")
 IN_HALVES = " float16"  # behind the name of a kernel that is given them
 WORKGROUPS = {"cheng_v3_w4": 16, "cheng_v3_w8": 16, "cheng_v3_w16": 64}  # his best, table 1
 NO_FASTER = 0.95  # of the time: what takes less is faster
-RUNS = 10  # of CLBlast, the first with its compilation
+CLBLAST_RUNS = 10  # the first with its compilation
 COMPILED_ANEW = {"CUDA_CACHE_DISABLE": "1", "POCL_KERNEL_CACHE": "0"}
 """Set before OpenCL is: drivers do not take what they compiled in an earlier process."""
 FAR = 0.1  # the error of an element that he found
@@ -167,7 +255,7 @@ def errors(backend: GlBackend, sizes: Iterable[int]) -> Rows:
 
 
 def first_runs(sizes: Iterable[int]) -> Rows:
-    """CLBlast's mean of RUNS runs with its compilation in the first, and a later one; as `rows`.
+    """CLBlast's mean of its runs with its compilation in the first, and a later one; as `rows`.
 
     Empty where CLBlast is not installed. Compiled anew only where COMPILED_ANEW was set in time.
     """
@@ -179,7 +267,7 @@ def first_runs(sizes: Iterable[int]) -> Rows:
                 a, b = (blast.upload(generator.random((n, n), np.float32)) for _ in range(2))
                 c = blast.upload(np.zeros((n, n), np.float32))
                 times = []
-                for _ in range(RUNS):
+                for _ in range(CLBLAST_RUNS):
                     begun = perf_counter()
                     blast.gemm(a, b, c, (n, n, n))
                     blast.queue.finish()
@@ -280,6 +368,6 @@ def _said_of_compilation(row: Mapping[str, Any]) -> dict[str, Any]:
     """Whether CLBlast's first run is long for its compilation."""
     here = f"at {row['size']} the first run takes {1e3 * row['first_ms']:,.0f} us, "
     here += f"later ones {1e3 * row['later_ms']:,.0f} us"
-    long = row["first_ms"] > RUNS * row["later_ms"]
+    long = row["first_ms"] > CLBLAST_RUNS * row["later_ms"]
     figure = documents.figure("cheng", "figure_12")
     return beside.answer(figure, "compilation of its kernels", here, "yes" if long else "no")

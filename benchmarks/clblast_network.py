@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 import glnn
 from benchmarks.clblast import Clblast
-from benchmarks.joined import joined
+from glnn.backends import open_backend
+from glnn.compiler.memory_budget import Outline
 from glnn.compiler.schedule import Schedule
 from glnn.compiler.task import Task
 from glnn.core.types import Shape
@@ -27,6 +28,16 @@ from glnn.errors import GlnnError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, Call, Expr
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Softmax
+
+
+def joined(model: glnn.Model, shape: Shape) -> Outline:
+    """The outline of `model`, which has one input, of this shape, on the cpu backend.
+
+    A kernel of its own for each step, no reorders, and views are no steps.
+    """
+    (given,) = model.inputs
+    return Outline.create(model.graph, open_backend("cpu"), {given.name: shape})
+
 
 Array = NDArray[np.float32]
 SOURCE = Path(__file__).with_suffix(".cl")

@@ -34,7 +34,7 @@ from benchmarks.judging import (
     evidence,
     verdicts,
 )
-from benchmarks.page import markdown, number
+from benchmarks.tables import four_digits, markdown
 from glnn.errors import GlnnError
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +127,7 @@ def _devices(runs: list[Json]) -> str:
     peak = max((run["peak_gflops"] for run in runs if "peak_gflops" in run), default=None)
     text = f"Here: {'; '.join(found) or 'nothing yet'}"
     return text + (
-        f", which reaches {number(peak)} GFLOP/s by benchmarks.roofline." if peak else "."
+        f", which reaches {four_digits(peak)} GFLOP/s by benchmarks.roofline." if peak else "."
     )
 
 
@@ -199,7 +199,7 @@ def _units(mine: str, theirs: str, figure: Figure) -> str:
 
 
 def _cell(figure: Figure, ours: Mapping[tuple[str, str], float], row: str, column: str) -> str:
-    here = number(ours.get((row, column)))
+    here = four_digits(ours.get((row, column)))
     theirs = figure.rows.get(row, {}).get(column)
     if theirs is None:
         return here

@@ -29,13 +29,13 @@ import rich_click as click
 from numpy.typing import NDArray
 
 from benchmarks import beside, cheng, documents
+from benchmarks.cheng import WorkgroupTimes, workgroup_times
 from benchmarks.clblast import Clblast
 from benchmarks.command import check_folder, check_picture, run
 from benchmarks.record import machine, milliseconds
 from benchmarks.roofline import peak_gflops
 from benchmarks.tables import table
 from benchmarks.timing import kernel_time
-from benchmarks.workgroups import WorkgroupTimes, workgroup_times
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, Table, progress

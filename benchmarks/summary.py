@@ -3,8 +3,8 @@
     python -m benchmarks.vgg16 --repeat 100 --variants --json > benchmarks/measured/vgg16.json
     python -m benchmarks.summary
 
-The second writes benchmarks/h200.md, the tables of README.md and docs/measurements.md between
-their comments, and README's picture, docs/vgg16.svg.
+The second writes the tables of README.md and docs/measurements.md between their comments, and
+README's picture, docs/vgg16.svg.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from benchmarks import network_tables
-from benchmarks.page import Json, markdown, number, page
+from benchmarks.tables import four_digits, markdown
 
+Json = dict[str, Any]
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "benchmarks" / "measured"
 WRONG = 1e-2  # a relative error above it is no rounding
@@ -59,7 +61,7 @@ def network(name: str) -> str:
     table: list[list[object]] = []
     for row in rows:
         error = f"{row['error']:.1e}" + (": a wrong result" if row["error"] > WRONG else "")
-        times = number(row["median_ms"]), number(row["resident_ms"])
+        times = four_digits(row["median_ms"]), four_digits(row["resident_ms"])
         table.append([label(row["name"]), *times, error])
     return markdown(["", "ms", "ms, weights and inputs resident", "error"], table)
 
@@ -69,7 +71,7 @@ def layers(name: str) -> str:
     heads = ["layer", "kernel", "kernel ms", "wall ms", "overhead ms"]
     table: list[list[object]] = []
     for row in measured(name)["layers"]:
-        times = (number(row[key]) for key in ("kernel_ms", "wall_ms", "overhead_ms"))
+        times = (four_digits(row[key]) for key in ("kernel_ms", "wall_ms", "overhead_ms"))
         table.append([row["layer"], f"{row['op']}/{row['kernel']}", *times])
     return markdown(heads, table)
 
@@ -78,13 +80,13 @@ def products() -> str:
     """Matrix products in TFLOP/s, plain ones and those with alpha, beta and C."""
     parts = [(measured("matmul"), ""), (measured("alpha_beta"), ", alpha, beta, C")]
     rows = [(f"{label(r['name'])}{what}", r) for found, what in parts for r in found["rows"]]
-    return _grid("TFLOP/s", rows, "size", lambda row: number(row["gflops"] / 1000))
+    return _grid("TFLOP/s", rows, "size", lambda row: four_digits(row["gflops"] / 1000))
 
 
 def perceptrons() -> str:
     """The four of Rovder 2017."""
     rows = [(label(row["name"]), row) for row in measured("mlp")["rows"]]
-    return _grid("ms", rows, "model", lambda row: number(row["median_ms"]))
+    return _grid("ms", rows, "model", lambda row: four_digits(row["median_ms"]))
 
 
 def feedback() -> str:
@@ -108,7 +110,7 @@ def feedback() -> str:
             min(orders, default=None),
             times.get("glnn cpu", times.get("NumPy")),
         )
-        table.append([title, *map(number, ran)])
+        table.append([title, *map(four_digits, ran)])
     return markdown(["ms", "compute", "feedback", "Cronin's form", "NumPy"], table)
 
 
@@ -122,8 +124,8 @@ def convolutions() -> str:
     """Convolutions one by one, in microseconds."""
     table: list[list[object]] = []
     for row in measured("convolutions")["rows"]:
-        times = (number(1e3 * row[key]) for key in ("ms", "cudnn_ms"))
-        rest = number(row["over_cudnn"]), f"{row['of_roof']:.0%}"
+        times = (four_digits(1e3 * row[key]) for key in ("ms", "cudnn_ms"))
+        rest = four_digits(row["over_cudnn"]), f"{row['of_roof']:.0%}"
         table.append([row["name"], row["kernel"], *times, *rest])
     return markdown(["us", "kernel", "glnn", "cuDNN", "over cuDNN", "of the roof"], table)
 
@@ -137,7 +139,7 @@ def filters(image: str) -> str:
         times = {row["name"].split()[0]: row for row in rows if row["filter"] == name}
         ours, opencv, torch = (times[who] for who in ("glnn", "OpenCV", "PyTorch"))
         cells = (ours["ms"], ours["steps_ms"], opencv["ms"], torch["ms"])
-        table.append([name, *map(number, cells)])
+        table.append([name, *map(four_digits, cells)])
     return markdown(["ms", "glnn", "steps", "OpenCV", "PyTorch CUDA"], table)
 
 
@@ -149,8 +151,8 @@ def training() -> str:
     table: list[list[object]] = []
     for (work, batch), by in found.items():
         ours, graph, eager = (by.get(name, {}) for name in ("compute", "CUDA graph", "eager"))
-        times = (number(one.get("median_ms")) for one in (ours, graph, eager))
-        over = (number(one.get("ours_over")) for one in (graph, eager))
+        times = (four_digits(one.get("median_ms")) for one in (ours, graph, eager))
+        over = (four_digits(one.get("ours_over")) for one in (graph, eager))
         launches = ours.get("launches", "-")
         table.append([work.replace("_", " "), batch, *times, *over, launches])
     heads = ["ms", "batch", "glnn", "CUDA graph", "eager", "over the graph", "over eager"]
@@ -168,7 +170,7 @@ def accuracies() -> str:
     for row in found["accuracies"]:
         model = row["model"]
         cells = (row["cpu"], row["gpu"], *(seconds.get((model, name)) for name in ("cpu", "glnn")))
-        table.append([model, *map(number, cells), f"{apart[model]:.1e}"])
+        table.append([model, *map(four_digits, cells), f"{apart[model]:.1e}"])
     heads = ["", "CPU, %", "GPU, %", "CPU, s", "GPU, s", "losses apart"]
     return markdown(heads, table)
 
@@ -180,9 +182,9 @@ def starts() -> str:
         rows = {(row["model"], row["state"]): row for row in measured(name)["rows"]}
         for model in dict.fromkeys(model for model, _ in rows):
             cold, warm = rows[model, "cold"], rows[model, "warm"]
-            times = (number(1e-3 * row["total_ms"]) for row in (cold, warm))
-            cells = table.setdefault(model, [model, number(warm["packed_bytes"] / 2**20)])
-            cells += [*times, number(warm["of_cold"])]
+            times = (four_digits(1e-3 * row["total_ms"]) for row in (cold, warm))
+            cells = table.setdefault(model, [model, four_digits(warm["packed_bytes"] / 2**20)])
+            cells += [*times, four_digits(warm["of_cold"])]
     heads = ["s", "MiB packed", "cold", "warm", "of cold"]
     return markdown([*heads, "cold, driver's cache on", "warm", "of cold"], [*table.values()])
 
@@ -249,8 +251,6 @@ def picture(name: str, title: str) -> str:
 
 def written() -> Iterator[tuple[Path, str]]:
     """Every file that is made of what was measured, and its text."""
-    files = {path.stem: json.loads(path.read_text("utf-8")) for path in MEASURED.glob("*.json")}
-    yield ROOT / "benchmarks" / "h200.md", page(dict(sorted(files.items())))
     for path in (ROOT / "README.md", ROOT / "docs" / "measurements.md"):
         yield path, filled(path.read_text("utf-8"))
     title = "VGG-16, one image, on one NVIDIA H200: milliseconds, less is better"

@@ -3,10 +3,96 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import sqrt
 
-from benchmarks.one_resnet import resnet
-from glnn.layers import Conv2d, Flatten, Layer, Linear, MaxPool2d, ReLU
-from glnn.model import Model
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.layers import (
+    AdaptiveAvgPool2d,
+    Add,
+    BatchNorm2d,
+    Conv2d,
+    Flatten,
+    Layer,
+    Linear,
+    MaxPool2d,
+    ReLU,
+)
+from glnn.model import Model, Node, TensorInfo
+
+DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+"""Blocks of each stage: of two convolutions, or, from 50 on, of three with four times the width."""
+BOTTLENECK = 50
+
+
+class Chain:
+    """The layers of a ResNet, one after the other, with seeded weights."""
+
+    def __init__(self, seed: int) -> None:
+        self.nodes: list[Node] = []
+        self._generator = np.random.default_rng(seed)
+
+    def add(self, name: str, layer: Layer, *inputs: str) -> str:
+        """Add `layer`, which reads `inputs`; its output has its name."""
+        self.nodes.append(Node(name, layer, inputs, name))
+        return name
+
+    def conv(
+        self, name: str, x: str, channels: tuple[int, int], kernel: int, stride: int, gain: float
+    ) -> str:
+        """A convolution of He's weights and the batch normalisation behind it, scaled by `gain`."""
+        given, made = channels
+        conv = Conv2d(given, made, kernel, stride, kernel // 2, bias=False)
+        spread = sqrt(2 / (given * kernel * kernel))
+        shape = (made, given, kernel, kernel)
+        conv.weight = self._generator.standard_normal(shape, np.float32) * np.float32(spread)
+        norm = BatchNorm2d(made)
+        norm.weight = self._random(made, 0.9 * gain, 1.1 * gain)
+        norm.bias = self._random(made, -0.1, 0.1)
+        norm.running_mean = self._random(made, -0.1, 0.1)
+        norm.running_var = self._random(made, 0.8, 1.2)
+        return self.add(f"{name}_norm", norm, self.add(name, conv, x))
+
+    def _random(self, count: int, least: float, most: float) -> NDArray[np.float32]:
+        return self._generator.uniform(least, most, count).astype(np.float32)
+
+    def block(self, name: str, x: str, given: int, width: int, stride: int, deep: bool) -> int:
+        """A block that adds its input to what it makes of it; gives the channels that it makes."""
+        made = 4 * width if deep else width
+        short = x
+        if stride != 1 or given != made:
+            short = self.conv(f"{name}_short", x, (given, made), 1, stride, 1)
+        if deep:  # the stride is the middle one's, as in torchvision
+            parts = [(given, width, 1, 1), (width, width, 3, stride), (width, made, 1, 1)]
+        else:
+            parts = [(given, width, 3, stride), (width, made, 3, 1)]
+        for i, (before, after, kernel, step) in enumerate(parts, 1):
+            last = i == len(parts)  # smaller, or signals would double in every block
+            x = self.conv(f"{name}_conv{i}", x, (before, after), kernel, step, 0.3 if last else 1)
+            x = x if last else self.add(f"{name}_relu{i}", ReLU(), x)
+        self.add(f"{name}_relu", ReLU(), self.add(f"{name}_add", Add(), x, short))
+        return made
+
+
+def resnet(depth: int, *, size: int = 224, classes: int = 1000, seed: int = 0) -> Model:
+    """ResNet of He et al. 2015, table 1, with torchvision's shapes: x (n, 3, size, size) to
+    (n, classes), with seeded weights. depth: 18, 34 or 50.
+    """
+    chain = Chain(seed)
+    x = chain.add("relu", ReLU(), chain.conv("conv", "input", (3, 64), 7, 2, 1))
+    x, given = chain.add("pool", MaxPool2d(3, 2, 1), x), 64
+    for stage, blocks in enumerate(DEPTHS[depth]):
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            name = f"stage{stage + 1}_{block + 1}"
+            given = chain.block(name, x, given, 64 << stage, stride, depth >= BOTTLENECK)
+            x = f"{name}_relu"
+    x = chain.add("flatten", Flatten(), chain.add("mean", AdaptiveAvgPool2d(1), x))
+    out = chain.add("fc", Linear(given, classes, seed=seed), x)
+    image = TensorInfo("input", ("N", 3, size, size))
+    return Model(tuple(chain.nodes), (image,), (out,), f"resnet{depth}")
+
 
 IMAGE = (1, 28, 28)
 CLASSES = 10

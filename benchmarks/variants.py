@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 import glnn
 from benchmarks import documents
-from benchmarks.joined import joined
+from benchmarks.clblast_network import joined
 from benchmarks.tables import table
 from glnn.backends import Backend
 from glnn.cli.screen import Screen, number

@@ -49,11 +49,6 @@ def test_lenet() -> None:
     assert all(row["error"] < 1e-5 for row in rows if row["name"].startswith("glnn"))
 
 
-def test_doctor() -> None:
-    found = json.loads(run("benchmarks.doctor", "--part", "machine", "--json"))
-    assert found["machine"]["renderer"] == found["device"] and found["machine"]["limits"]
-
-
 def test_startup() -> None:
     cold, warm = json.loads(run("benchmarks.startup", "lenet", "--rounds", "1", "--json"))["rows"]
     assert (cold["restored"], warm["restored"], warm["equal"]) == (False, True, True)
@@ -103,11 +98,6 @@ def test_documents(tmp_path, document, size, kernel) -> None:
         assert {row["kernel"] for row in result["workgroups"]} < set(parts)
         assert {"table_1", "figure_26"} <= {row["figure"] for row in result["beside"]}
     drawn = {path.stem for path in tmp_path.glob("*.png")}
-    (tmp_path / "kept.json").write_text(json.dumps(result))
-    page = run("benchmarks.page", str(tmp_path / "kept.json"), "--plot", str(tmp_path / "again"))
-    assert f"| {kernel} | {beside[0]['ours']:.4g}" in page or beside[0]["ours"] >= 1000
-    again = {path.stem for path in (tmp_path / "again").glob("*.png")}
-    assert {row["figure"] for row in beside} <= again
     assert {row["figure"] for row in beside} <= drawn
 
 
@@ -161,7 +151,6 @@ def test_deviations_are_held_against_the_documents_greatest() -> None:
         ("tokens --tokens 40", "--tokens: expected at least 43, got 40"),
         ("tokens --width 70", "--width: expected a multiple of 64, got 70"),
         ("tokens --count 300", "--places: expected room for 300 tokens and 8, got 256"),
-        ("page Makefile", "Makefile: expected what a benchmark wrote, got no JSON: "),
     ],
 )
 def test_mistakes_are_answered_in_one_sentence(arguments, says, monkeypatch, capsys) -> None:
@@ -182,41 +171,6 @@ def test_a_picture_is_what_its_name_says(tmp_path) -> None:
     size = ("--sizes", "9", "--kernels", "gemm_blocked", "--no-peers", "--json")
     run("benchmarks.matmul", *size, "--plot", str(tmp_path / "z.svg"))
     assert "<svg" in (tmp_path / "z.svg").read_text() and len(list(tmp_path.iterdir())) == 1
-
-
-def test_a_page_promises_only_what_it_has(tmp_path) -> None:
-    entry = {"row": "a", "column": "1", "ours": 2.0, "unit": "GB/s"}
-    entries = [
-        {**entry, "figure": "bare", "theirs": None, "theirs_unit": "us"},
-        {**entry, "figure": "both", "theirs": 3.0, "theirs_unit": "GB/s"},
-        {**entry, "figure": "other", "theirs": 3.0, "theirs_unit": "us"},
-    ]
-    (tmp_path / "kept.json").write_text(json.dumps({"beside": entries}))
-    page = run("benchmarks.page", str(tmp_path / "kept.json"))
-    assert "bare, GB/s:\n" in page and "both, GB/s, the document's in brackets:\n" in page
-    assert "other, GB/s, the document's in brackets (us):\n" in page
-
-
-def test_a_page_has_what_versions_and_runs_in_flight_are_compared_by(tmp_path) -> None:
-    row = {"here": 1.5, "there": 3.0, "ratio": 0.5, "rounds": [0.5], "peer": None}
-    (tmp_path / "versions.json").write_text(json.dumps({"rows": {"lenet: run": row}}))
-    rate = {"name": "2 in flight", "what": "images", "per_s": 20.5, "ratio": 0.96}
-    (tmp_path / "rates.json").write_text(json.dumps({"rows": [rate]}))
-    page = run("benchmarks.page", *(str(tmp_path / f"{n}.json") for n in ("versions", "rates")))
-    assert "| lenet: run | 1.5 | 3 | 0.5 | - | - |" in page
-    assert "| 2 in flight | images | 20.5 | 0.96 |" in page
-
-
-def test_pages_and_picture_are_what_was_measured() -> None:
-    from benchmarks.summary import ROOT, TABLES, written
-
-    for path, text in written():
-        again = f"{path.relative_to(ROOT)}: python -m benchmarks.summary writes it anew"
-        assert path.read_text("utf-8") == text, again
-    shown = (ROOT / "README.md").read_text("utf-8")
-    assert "<!-- table vgg16 -->" in shown and "(docs/vgg16.svg)" in shown
-    shown += (ROOT / "docs" / "measurements.md").read_text("utf-8")
-    assert all(f"<!-- table {name} -->" in shown for name in TABLES)
 
 
 def well_formed(name: str) -> list[Any]:
@@ -934,17 +888,15 @@ def test_a_decoder_gives_the_same_with_either_cache(shape: dict[str, int]) -> No
 
 @pytest.mark.parametrize(("depth", "count"), [(18, 11_689_512), (50, 25_557_032)])
 def test_a_resnet_has_the_parameters_that_are_published(depth: int, count: int) -> None:
-    from benchmarks.one_resnet import resnet
+    from benchmarks.training_zoo import resnet
 
     parameters = resnet(depth, size=32).parameters()
     assert sum(v.size for k, v in parameters.items() if "running" not in k) == count
 
 
-def test_resnet() -> None:
-    from benchmarks.one_resnet import resnet
+def test_a_resnet_gives_what_numpy_gives() -> None:
+    from benchmarks.training_zoo import resnet
 
-    rows = in_two_versions("resnet", "--depth", "18", "--size", "32")
-    assert {what for what, row in rows.items() if row["here"]} == {"run", "steps", "run / steps"}
     model, x = resnet(18, size=32, classes=5), np.ones((2, 3, 32, 32), np.float32)
     expected = model(x, backend="cpu")
     assert np.isfinite(expected).all() and expected.std() > 1e-3
@@ -1000,8 +952,6 @@ def test_networks_are_measured_each_in_a_process(tmp_path) -> None:
     table = run(*options, "--only", "squeezenet1_1", "--plot", str(drawn))
     assert json.loads(kept.read_text()) == found and "<svg" in drawn.read_text()
     assert "glnn is right with 1 of 2 networks" in table
-    page = run("benchmarks.page", str(kept))
-    assert f"| squeezenet1_1 | {ours['steps']} | 0 |" in page
 
 
 @LONG
