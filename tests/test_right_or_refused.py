@@ -27,10 +27,10 @@ from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Softmax
 from glnn.kernels.library import declared
 from glnn.kernels.op_spec import OpSpec
 from tests.backends.harness import TOLERANCE
+from tests.doctor_operands import numbers, precise
 from tests.oracle import error
 from tests.random_models import random_model
 from tests.references import results
-from tests.specs import numbers, precise
 
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 MODELS = 300 if EXHAUSTIVE else 6

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_need import APT, ROOT, System
+from tests.test_system_packages import APT, ROOT, System
 
 REPOSITORY = Path(__file__).parents[1]
 VENV = REPOSITORY / ".ci" / "venv"

@@ -37,8 +37,8 @@ from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict, Verdicts
 from glnn.validation.examination import Trial, examine_choices
 from tests.backends.harness import BACKENDS, taken
+from tests.doctor_operands import numbers
 from tests.oracle import error
-from tests.specs import numbers
 
 pytestmark = pytest.mark.usefixtures("by_methods")
 

@@ -9,8 +9,8 @@ from glnn.doctor.kernel_accuracy import PROBLEMS
 from glnn.kernels import kernels_for
 from glnn.kernels.op_spec import OpSpec
 from tests.backends.harness import run
+from tests.doctor_operands import numbers, precise
 from tests.oracle import error
-from tests.specs import numbers, precise
 
 OPS = [
     *("pointwise", "softmax", "reduce", "normalize", "concat", "gather", "scatter", "move"),

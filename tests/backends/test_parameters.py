@@ -15,8 +15,8 @@ from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from tests.backends.harness import TOLERANCE, run_kernel, taken
+from tests.doctor_operands import numbers, precise
 from tests.oracle import error
-from tests.specs import numbers, precise
 
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 OF_NVIDIA = [k for k in library() if "NVIDIA" in k.architectures.parameters]

@@ -18,7 +18,7 @@ import pytest
 from glnn.layers import Conv2d, LocalResponseNorm, MaxPool2d
 from glnn.model import Model
 from tests.cli.conftest import Glnn
-from tests.said import in_bytes
+from tests.printed_numbers import in_bytes
 
 
 @pytest.mark.parametrize(

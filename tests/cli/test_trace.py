@@ -14,7 +14,7 @@ import pytest
 
 from glnn.backends import NAMES
 from tests.cli.conftest import Glnn
-from tests.traces import check, inside
+from tests.trace_files import check, inside
 
 
 def test_runs(cli: Glnn, small: Path, samples: Path, tmp_path: Path) -> None:

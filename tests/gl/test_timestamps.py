@@ -14,7 +14,7 @@ SOFTPIPE = {"LIBGL_ALWAYS_SOFTWARE": "1", "GALLIUM_DRIVER": "softpipe"}
 AGREE = """
 import numpy as np, glnn
 from glnn.profiling import Trace
-from tests.traces import check
+from tests.trace_files import check
 for name in ("compute", "feedback"):
     session = glnn.InferenceSession("lenet", name)
     x = np.ones((2, 1, 28, 28), np.float32)

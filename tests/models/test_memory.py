@@ -36,8 +36,8 @@ from glnn.model.load import vgg16
 from glnn.model.model import Node
 from glnn.session import InferenceSession
 from tests.oracle import error
+from tests.printed_numbers import in_bytes
 from tests.recurrent import Recurrent
-from tests.said import in_bytes
 
 Kernels = dict[str, str]
 

@@ -23,7 +23,7 @@ from glnn.profiling.clocks import TimerClock, WorkTimes
 from glnn.session import InferenceSession
 from tests.fake_query import FakeQuery
 from tests.oracle import error
-from tests.traces import check, inside
+from tests.trace_files import check, inside
 
 WAITS = [0.002, 0.0005, 0.004]  # seconds
 STAMPS, TIMER, HOST = "the device's timestamps", "the device's timer", "the host's clock"

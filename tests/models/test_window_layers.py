@@ -16,7 +16,7 @@ from glnn.backends import Backend, open_backend
 from glnn.errors import DeviceError, GlnnError
 from glnn.layers import BY_NAME, Layer
 from glnn.model import Model
-from tests import windows
+from tests import window_references
 
 Array = Any
 LINE, IMAGE, VOLUME = (2, 4, 11), (2, 4, 7, 5), (1, 4, 5, 3, 7)
@@ -95,40 +95,42 @@ def convolved(layer: Any, x: Array) -> Array:
         x = np.pad(x, sides, mode=edges[layer.padding_mode])
         before = after = (0,) * layer.count
     weight = layer.weight.astype(np.float64)
-    y = windows.conv(x, weight, layer.stride, before, after, layer.dilation, layer.groups)
+    y = window_references.conv(x, weight, layer.stride, before, after, layer.dilation, layer.groups)
     return y if layer.bias is None else y + layer.bias.reshape(-1, *(1,) * layer.count)
 
 
 def turned(layer: Any, x: Array) -> Array:
     weight, dilation = layer.weight.astype(np.float64), layer.dilation
     lie = layer.stride, layer.padding, layer.output_padding, dilation, layer.groups
-    y = windows.conv_transpose(x, weight, *lie)
+    y = window_references.conv_transpose(x, weight, *lie)
     return y if layer.bias is None else y + layer.bias.reshape(-1, *(1,) * layer.count)
 
 
 def largest(layer: Any, x: Array) -> Array:
     lie = layer.kernel_size, layer.stride, layer.padding, layer.dilation
-    return windows.pool(x, "max", *lie, hanging=layer.ceil_mode)
+    return window_references.pool(x, "max", *lie, hanging=layer.ceil_mode)
 
 
 def mean(layer: Any, x: Array) -> Array:
     lie = layer.kernel_size, layer.stride, layer.padding, (1,) * layer.count
     how = {"counted": layer.count_include_pad, "divisor": layer.divisor_override}
-    return windows.pool(x, "average", *lie, hanging=layer.ceil_mode, **how)
+    return window_references.pool(x, "average", *lie, hanging=layer.ceil_mode, **how)
 
 
 def norm(layer: Any, x: Array) -> Array:
     """The mean of the powers times as many as a whole window has, as PyTorch computes it."""
     p, none, ones = layer.norm_type, (0,) * layer.count, (1,) * layer.count
     lie = layer.kernel_size, layer.stride, none, ones
-    means = windows.pool(x.astype(np.float64) ** p, "average", *lie, hanging=layer.ceil_mode)
+    means = window_references.pool(
+        x.astype(np.float64) ** p, "average", *lie, hanging=layer.ceil_mode
+    )
     with np.errstate(invalid="ignore"):
         return (means * np.prod(layer.kernel_size)) ** (1 / p)
 
 
 def shared(layer: Any, x: Array) -> Array:
     mode = "max" if "Max" in type(layer).__name__ else "average"
-    return windows.adaptive(x, mode, layer.output_size)
+    return window_references.adaptive(x, mode, layer.output_size)
 
 
 def padded(layer: Any, x: Array) -> Array:
@@ -270,9 +272,9 @@ def test_columns_and_images(backend, rng) -> None:
         layer = nn.Unfold(*lie)  # type: ignore[arg-type]
         given = layer.kernel_size, layer.dilation, layer.padding, layer.stride
         found = layer(x, backend=backend.name)
-        assert np.array_equal(found, windows.columns(x, *given).astype(np.float32))
+        assert np.array_equal(found, window_references.columns(x, *given).astype(np.float32))
         back = nn.Fold((5, 7), *lie)(found, backend=backend.name)  # type: ignore[arg-type]
-        np.testing.assert_allclose(back, windows.image(found, (5, 7), *given), 1e-6, 1e-6)
+        np.testing.assert_allclose(back, window_references.image(found, (5, 7), *given), 1e-6, 1e-6)
     one = np.zeros((1, 4, 4), np.float32)
     one[0, 3, 0], one[0, 0, 3] = np.inf, 2.0  # windows that meet at the middle
     got = nn.Fold(3, 2)(one, backend=backend.name)[0, 0]

@@ -30,7 +30,7 @@ from glnn.runtime.options import Options
 from glnn.stored.index import Index, stamp_files
 from glnn.stored.plan_cache import PlanCache, StoredModel
 from tests.random_models import random_model
-from tests.twice import Twice, numbers, same, written
+from tests.stored_runs import Twice, numbers, same, written
 
 Old = Callable[[Path], Path]
 FLIPS = 24  # of a file

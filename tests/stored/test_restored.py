@@ -16,7 +16,7 @@ from glnn.errors import GlnnError
 from glnn.gl import Device
 from tests.models.test_image_outputs import LARGE, check, expected, network
 from tests.random_models import random_model
-from tests.twice import Twice, numbers, same, written
+from tests.stored_runs import Twice, numbers, same, written
 
 onnx = pytest.importorskip("onnx")
 TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper

@@ -22,8 +22,8 @@ from glnn.kernels.capability_check import fitted, why_not_device
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.verdicts import Verdict
 from tests.backends.harness import BACKENDS, TOLERANCE, run_kernel, taken
+from tests.doctor_operands import numbers, precise
 from tests.oracle import error
-from tests.specs import numbers, precise
 
 pytestmark = pytest.mark.usefixtures("by_methods")
 
