@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from glnn.model.loaded_model import LoadedModel
 
 
+OTHER_VERSION = "pickled by another version"
+"""The only argument of what another version pickled."""
+
+
 class _PickledState:
     """The pickled arguments of an object, and the attributes that a subclass added."""
 
@@ -84,7 +88,10 @@ class LazyPickle(ABC):
         return {"arguments": self._constructor_arguments(), "attributes": attributes}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self._unpickled = _PickledState(state["arguments"], state["attributes"])
+        """Keep `state` for the first use, a ModelError where another version wrote it."""
+        known = isinstance(state, Mapping) and set(state) == {"arguments", "attributes"}
+        unpickled = _PickledState(state["arguments"], state["attributes"]) if known else None
+        self._unpickled = unpickled or _PickledState({OTHER_VERSION: True}, {})
 
     if not TYPE_CHECKING:  # else any attribute would be one
 
@@ -98,6 +105,9 @@ class LazyPickle(ABC):
 
 
 def _construct(lazy: LazyPickle, unpickled: _PickledState) -> None:
+    if OTHER_VERSION in unpickled.arguments:
+        name = type(lazy).__name__
+        raise ModelError(f"{name}: it was pickled by another version of glnn; make it anew")
     unpickled.in_progress = True  # what is missing while it is made is not there
     try:
         lazy._reconstruct(unpickled.arguments)

@@ -89,6 +89,17 @@ def test_a_pickled_session_is_made_of_the_same(
         _ = tagged.other  # type: ignore[attr-defined]
 
 
+def test_a_session_that_a_former_version_pickled_says_so() -> None:
+    session = InferenceSession("lenet", "cpu")
+    copy_of = InferenceSession.__new__(InferenceSession)
+    former = {
+        "given" if key == "arguments" else "own": one for key, one in session.__getstate__().items()
+    }
+    copy_of.__setstate__(former)
+    with pytest.raises(ModelError, match="InferenceSession: it was pickled by another version"):
+        copy_of.run(None, {})
+
+
 def test_what_cannot_be_pickled_or_made_again_says_so(tmp_path: Path) -> None:
     with Device() as device:
         with pytest.raises(GlnnError, match="given a device cannot be pickled"):

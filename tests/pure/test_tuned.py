@@ -16,6 +16,7 @@ from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import choose
 from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
+from glnn.kernels.verdicts import Verdict, Verdicts
 from tests.pure.test_kernels import DEVICE
 
 KERNELS = {kernel.name: kernel for kernel in kernels_for("matmul", "compute")}
@@ -60,6 +61,16 @@ def test_choices_of_the_former_names_are_dropped(tmp_path) -> None:
     stored = json.loads(tuned.path.read_text("utf-8"))
     tuned.path.write_text(json.dumps(stored | {"form": 2}), "utf-8")
     assert Tuned.load(tmp_path, DEVICE, "1").choices == {}
+
+
+def test_verdicts_on_the_former_names_are_dropped(tmp_path) -> None:
+    key, wrong = "compute matmul tiled 0123", Verdict(wrong="off by 1.0")
+    Verdicts.load(tmp_path, DEVICE, "1").keep({key: wrong})
+    kept = Verdicts.load(tmp_path, DEVICE, "1")
+    assert kept.found == {key: wrong}
+    stored = json.loads(kept.file.path.read_text("utf-8"))
+    kept.file.path.write_text(json.dumps(stored | {"form": stored["form"] - 1}), "utf-8")
+    assert Verdicts.load(tmp_path, DEVICE, "1").found == {}
 
 
 @pytest.mark.parametrize(

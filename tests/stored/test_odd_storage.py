@@ -27,6 +27,7 @@ from glnn.gl import Device, Program, Source
 from glnn.gl.command_buffer import BoundCommands, CommandBuffer, FormatError, VertexInput
 from glnn.runtime.executable import Block, Executable, Input, IOSpec, ShapeRange, Symbol, TensorSlot
 from glnn.runtime.options import Options
+from glnn.stored import index
 from glnn.stored.index import Index, stamp_files
 from glnn.stored.plan_cache import PlanCache, StoredModel
 from tests.random_models import random_model
@@ -102,6 +103,18 @@ def test_files_cut_short_empty_or_gone(twice: Twice, stored: dict[Path, bytes]) 
             else:
                 path.write_bytes(part)
             assert _found(twice, feeds) is None
+    twice.cold(feeds)
+    assert _found(twice, feeds) is not None
+
+
+def test_entries_of_a_former_version_are_not_read(
+    twice: Twice, stored: dict[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (info,) = twice.session().get_inputs()
+    feeds = {info.name: numbers(0, info.with_batch(1))}
+    assert stored and _found(twice, feeds) is not None
+    monkeypatch.setattr(index, "FORM", index.FORM + 1)  # a later version reads what this one wrote
+    assert _found(twice, feeds) is None
     twice.cold(feeds)
     assert _found(twice, feeds) is not None
 
