@@ -127,7 +127,7 @@ def of_model(model: glnn.Model, name: str, backend: Compute, sources: Sources) -
     outline = Outline.create(model.graph, backend, shapes)
     for entry in outline.schedule.entries:
         if isinstance(entry.choice, Kernel):
-            yield sources.work(name, entry.task.name, entry.choice, entry.spec)
+            yield sources.work(name, entry.lowered.name, entry.choice, entry.spec)
 
 
 def of_products(size: int, architecture: str, backend: Compute, sources: Sources) -> Iterator[Work]:

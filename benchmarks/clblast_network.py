@@ -22,7 +22,7 @@ from benchmarks.clblast import Clblast
 from glnn.backends import open_backend
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Task
+from glnn.compiler.scheduled_op import LoweredOp
 from glnn.core.types import Shape
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import BIASED
@@ -73,14 +73,14 @@ class ClblastNetwork:
             self._kept: list[Any] = []
             name, self._shape = given.name, shape
             for entry in schedule.entries:
-                task, spec = entry.task, entry.spec
-                read = [schedule.tensors[tensor].memory for tensor in task.operands.values()]
+                lowered, spec = entry.lowered, entry.spec
+                read = [schedule.tensors[tensor].memory for tensor in lowered.operands.values()]
                 if read != [name]:
-                    raise GlnnError(f"CLBlast: {model.name} is no chain at {task.name}")
-                name, self._shape = task.output, spec.output
+                    raise GlnnError(f"CLBlast: {model.name} is no chain at {lowered.name}")
+                name, self._shape = lowered.output, spec.output
                 source, at = at, self._room(prod(spec.output))
-                seen = spec.shapes[next(iter(task.operands))]
-                self.layers[task.name] = self._layer(task, source, seen, at, spec.output)
+                seen = spec.shapes[next(iter(lowered.operands))]
+                self.layers[lowered.name] = self._layer(lowered, source, seen, at, spec.output)
             self._output = at
 
     def run(self, x: Array) -> Array:
@@ -135,27 +135,27 @@ class ClblastNetwork:
         return self._cl.Buffer(self._blast.context, flags, 4 * max(1, floats))
 
     def _layer(
-        self, task: Task, source: Any, shape: Shape, out: Any, result: Shape
+        self, lowered: LoweredOp, source: Any, shape: Shape, out: Any, result: Shape
     ) -> Callable[[], None]:
-        op = task.op
-        weights = {name: self._blast.upload(w.read()) for name, w in task.parameters.items()}
+        op = lowered.op
+        weights = {name: self._blast.upload(w.read()) for name, w in lowered.parameters.items()}
         if isinstance(op, Conv2d) and op.groups == 1 and op.padding[:2] == op.padding[2:]:
-            multiply = self._convolution(op, task, weights["weight"], source, shape, out, result)
+            multiply = self._convolution(op, lowered, weights["weight"], source, shape, out, result)
         elif isinstance(op, Matmul):
             sizes = (*result, shape[1])
             multiply = self._product(source, weights["weight"], out, sizes)
         elif isinstance(op, Pointwise):
-            code = np.int32(_code(task.name, op.expr, [Arg(0)]))
+            code = np.int32(_code(lowered.name, op.expr, [Arg(0)]))
             return self._kernel("activate", prod(shape), source, out, code)
         elif isinstance(op, Softmax) and len(shape) == 2:
             return self._kernel("softmax", shape[0], source, out, np.int32(shape[1]))
         elif isinstance(op, Pool2d) and op == _plain(op):
             return self._pool(op, source, shape, out, result)
         else:
-            raise GlnnError(f"CLBlast: {task.name} is not supported here: {op}")
-        if task.epilogue is None:
+            raise GlnnError(f"CLBlast: {lowered.name} is not supported here: {op}")
+        if lowered.epilogue is None:
             return multiply
-        code = _code(task.name, task.epilogue.expr, [Arg(0), BIASED.expr])
+        code = _code(lowered.name, lowered.epilogue.expr, [Arg(0), BIASED.expr])
         bias = weights.get("e1") or self._blast.upload(np.zeros(result[1], np.float32))
         numbers = (np.int32(result[1]), np.int32(prod(result[2:])), np.int32(code))
         added = self._kernel("add_bias", prod(result), out, bias, *numbers)
@@ -175,7 +175,7 @@ class ClblastNetwork:
     def _convolution(
         self,
         op: Conv2d,
-        task: Task,
+        lowered: LoweredOp,
         weight: Any,
         source: Any,
         shape: Shape,
@@ -183,7 +183,7 @@ class ClblastNetwork:
         result: Shape,
     ) -> Callable[[], None]:
         n, c, h, w = shape
-        o, kernel = result[1], task.parameters["weight"].shape[2:]
+        o, kernel = result[1], lowered.parameters["weight"].shape[2:]
         pixels, taps = prod(result[2:]), c * prod(kernel)
         padding = (op.padding[0], op.padding[1])
         windows = ((kernel[0], kernel[1]), padding, op.stride, op.dilation)
@@ -228,7 +228,7 @@ def _most_columns(schedule: Schedule) -> int:
         (
             prod(entry.shapes["weight"][1:]) * prod(entry.spec.output[2:])
             for entry in schedule.entries
-            if isinstance(entry.task.op, Conv2d)
+            if isinstance(entry.lowered.op, Conv2d)
         ),
         default=1,
     )

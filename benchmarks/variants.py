@@ -49,7 +49,7 @@ def convolutions(model: glnn.Model, batch: int) -> dict[str, OpSpec]:
     for entry in joined(model, given.with_batch(batch)).schedule.entries:
         spec = replace(entry.spec, given=())
         if isinstance(spec.op, Conv2d) and spec not in found.values():
-            found[entry.task.name.split(" + ")[0]] = spec
+            found[entry.lowered.name.split(" + ")[0]] = spec
     return found
 
 

@@ -65,7 +65,7 @@ class Backend(ABC):
     """The most tensors that one concatenation joins."""
     shares: ClassVar[bool] = False
     """True where tensors may share memory (see `memory`)."""
-    strips: ClassVar[bool] = False
+    subviews: ClassVar[bool] = False
     """True where kernels read and write channel ranges of wider images (`core/layout/strip.py`)."""
     packs: ClassVar[bool] = False
     """True where constants are packed into their layout by `gl.transfer.pack_words`."""

@@ -107,7 +107,7 @@ class Compute(GlBackend):
     name: ClassVar[str] = "compute"
     operands: ClassVar[int] = 15  # beside the result, what most devices have storage blocks for
     in_place: ClassVar[bool] = True
-    strips: ClassVar[bool] = True
+    subviews: ClassVar[bool] = True
     joins: ClassVar[int] = MOST_INPUTS  # a dispatch for each of them
 
     @classmethod

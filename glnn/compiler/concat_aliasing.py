@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import ScheduledOp, Task, Tensor
+from glnn.compiler.scheduled_op import LoweredOp, ScheduledOp, Tensor
 from glnn.core.layout import Layout, Strip, alone, parse
 from glnn.core.layout.layout import CHANNELS_LAST, PADDED, RowMajor
 from glnn.core.symint import same
@@ -39,17 +39,17 @@ def alias_concats(schedule: Schedule, live_out: Iterable[str]) -> None:
 
     live_out: tensors that stay in memory of their own, as somebody reads them after a run.
     """
-    if not schedule.backend.strips:
+    if not schedule.backend.subviews:
         return
-    made = {schedule.tensors[entry.task.output].memory for entry in schedule.entries}
+    made = {schedule.tensors[entry.lowered.output].memory for entry in schedule.entries}
     fixed = {schedule.tensors[name].memory for name in live_out}
     fixed |= {tensor.memory for tensor in schedule.tensors.values()} - made
     laying = _Laying(schedule, fixed)
     for number, entry in reversed([*enumerate(schedule.entries)]):
-        if isinstance(entry.task.op, Concat):
+        if isinstance(entry.lowered.op, Concat):
             laying.concatenation(number)
     for number, entry in enumerate(schedule.entries):
-        if isinstance(entry.task.op, Move):
+        if isinstance(entry.lowered.op, Move):
             laying.slice(number)
     schedule.replace(laying.entries)
 
@@ -95,14 +95,14 @@ class _Laying:
             self._tensors[tensor.memory].append(name)
         for number, entry in enumerate(schedule.entries):
             self._put(number, (entry,))
-            if entry.task.op.updates in entry.task.operands:
-                self._updated.add(schedule.tensors[entry.task.output].memory)
+            if entry.lowered.op.updates in entry.lowered.operands:
+                self._updated.add(schedule.tensors[entry.lowered.output].memory)
 
     def concatenation(self, number: int) -> None:
         """Place the operands of the concatenation so numbered, where at least one can be."""
         (entry,) = self.entries[number]
-        tensors, out = self.schedule.tensors, self.schedule.tensors[entry.task.output]
-        operands = tuple(entry.task.operands.values())
+        tensors, out = self.schedule.tensors, self.schedule.tensors[entry.lowered.output]
+        operands = tuple(entry.lowered.operands.values())
         whole = len(operands) == len(entry.spec.operands)
         whole = whole and 1 < len(operands) == len(set(operands))
         if out.memory in self._fixed or not whole or not _of_channels(entry):
@@ -129,18 +129,18 @@ class _Laying:
         if len(left) == len(operands):
             return
         for copied, tensor in left:
-            tensors[copied.task.output] = tensor
-            self._tensors[tensor.memory].append(copied.task.output)
+            tensors[copied.lowered.output] = tensor
+            self._tensors[tensor.memory].append(copied.lowered.output)
         self._put(number, [self._with_layouts(copied) for copied, _ in left])
 
     def slice(self, number: int) -> None:
         """See the slice so numbered where its operand has it, if all who read it can."""
         (entry,) = self.entries[number]
-        start, output = _sliced(entry), entry.task.output
+        start, output = _sliced(entry), entry.lowered.output
         out = self.schedule.tensors[output]
         if start is None or out.layout != IMAGES or out.memory in self._fixed:
             return
-        x = self.schedule.tensors[entry.task.operands["x"]]
+        x = self.schedule.tensors[entry.lowered.operands["x"]]
         if x.memory in self._updated:
             return
         wide = x.layout.wide if isinstance(x.layout, Strip) else _whole(x.shape[1])
@@ -153,7 +153,7 @@ class _Laying:
         """Have `entries` in the place of the one so numbered."""
         self.entries[number] = entries
         for entry in entries:
-            for name in (entry.task.output, *entry.task.operands.values()):
+            for name in (entry.lowered.output, *entry.lowered.operands.values()):
                 self._users[name].add(number)
 
     def _copy(
@@ -171,18 +171,18 @@ class _Laying:
             choice = self.schedule.backend.choose(spec, COPYING)
         except (UnsupportedOpError, LimitError):
             return None
-        copy = self.schedule.free(f"{name} in {entry.task.output}")
-        label = f"{entry.task.name}: {name}"
-        task = Task(label, op, {"x": name}, {}, copy, entry.task.layer)
+        copy = self.schedule.free(f"{name} in {entry.lowered.output}")
+        label = f"{entry.lowered.name}: {name}"
+        lowered = LoweredOp(label, op, {"x": name}, {}, copy, entry.lowered.layer)
         layouts = self.schedule.backend.layouts(choice, spec)
         tensor = Tensor(lies.type, layout, target.memory)
         if layouts["out"] != layout:
             return None
-        return ScheduledOp(task, choice, spec, layouts), tensor
+        return ScheduledOp(lowered, choice, spec, layouts), tensor
 
     def _with_layouts(self, entry: ScheduledOp) -> ScheduledOp:
         """`entry` once its operands have been placed."""
-        lies = {k: self.schedule.tensors[v].layout for k, v in entry.task.operands.items()}
+        lies = {k: self.schedule.tensors[v].layout for k, v in entry.lowered.operands.items()}
         found = _with(self.schedule, entry, lies)
         return entry if found is None else found
 
@@ -217,14 +217,14 @@ class _Laying:
 
 def _lies(entry: ScheduledOp, tensors: Mapping[str, Tensor]) -> dict[str, Layout]:
     """Return the layouts of those operands of `entry`, and of its result, that are in `tensors`."""
-    names = {**entry.task.operands, "out": entry.task.output}
+    names = {**entry.lowered.operands, "out": entry.lowered.output}
     return {operand: tensors[name].layout for operand, name in names.items() if name in tensors}
 
 
 def _with(schedule: Schedule, entry: ScheduledOp, lies: Mapping[str, Layout]) -> ScheduledOp | None:
     """`entry` whose operands, or result, lie so; None where its kernel cannot take or give that."""
     kernel, spec, device = entry.choice, entry.spec, schedule.backend.device
-    if entry.host or not isinstance(kernel, Kernel) or device is None or entry.task.joins:
+    if entry.host or not isinstance(kernel, Kernel) or device is None or entry.lowered.joins:
         return None
     offers, here = device.capabilities, spec.hinted
     if not all(map(kernel.takes_subviews, lies)) or here.split(kernel, offers):
@@ -243,14 +243,14 @@ def _with(schedule: Schedule, entry: ScheduledOp, lies: Mapping[str, Layout]) ->
 
 def _of_channels(entry: ScheduledOp) -> bool:
     """Return True where `entry` concatenates images stored channels last along their channels."""
-    op, layouts = entry.task.op, entry.layouts.values()
+    op, layouts = entry.lowered.op, entry.layouts.values()
     channels = isinstance(op, Concat) and op.axis % 4 == 1
     return channels and all(alone(layout) == IMAGES for layout in layouts) and not entry.host
 
 
 def _sliced(entry: ScheduledOp) -> int | None:
     """The channel that `entry` takes from, where it takes channels as they follow one another."""
-    op = entry.task.op
+    op = entry.lowered.op
     lie = all(alone(layout) == IMAGES for layout in entry.layouts.values())
     if not isinstance(op, Move) or not lie or entry.host or len(entry.spec.operands) != 1:
         return None

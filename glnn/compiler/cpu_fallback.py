@@ -16,7 +16,7 @@ from math import prod
 
 from glnn.backends import Backend
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import ScheduledOp
+from glnn.compiler.scheduled_op import ScheduledOp
 from glnn.core.layout.layout import RowMajor
 from glnn.core.types import DType, TensorType
 from glnn.graph.operator import Operator
@@ -138,7 +138,9 @@ def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
     the same for the same schedule and device.
     """
     device, entries = schedule.backend.device, schedule.entries
-    if device is None or not any(_hosts(entry) and entry.task.output in names for entry in entries):
+    if device is None or not any(
+        _hosts(entry) and entry.lowered.output in names for entry in entries
+    ):
         return frozenset()  # copies in a layout that the host makes are no steps
     rates = pace(architecture(device.capabilities))
     memories = _memories(schedule)
@@ -154,14 +156,14 @@ def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
         if free.intersection((*memory.makers, *memory.readers)):
             _transfers(cut, name, memory, free, entries, rates)
     found = cut.first_side(HOST, DEVICE)
-    return frozenset(entries[i].task.output for i in free if i in found)
+    return frozenset(entries[i].lowered.output for i in free if i in found)
 
 
 def _hosts(entry: ScheduledOp) -> bool:
     """Return True where the host computes the entry itself, rather than running a branch's or
     loop's bodies.
     """
-    return entry.host and not entry.task.op.control
+    return entry.host and not entry.lowered.op.control
 
 
 def _memories(schedule: Schedule) -> dict[str, _Memory]:
@@ -171,9 +173,9 @@ def _memories(schedule: Schedule) -> dict[str, _Memory]:
         memory = found.setdefault(tensor.memory, _Memory())
         memory.nbytes = max(memory.nbytes, 4 * prod(schedule.tensors[name].shape))
     for i, entry in enumerate(schedule.entries):
-        for name in (entry.task.output, *entry.task.more):
+        for name in (entry.lowered.output, *entry.lowered.more):
             found[schedule.tensors[name].memory].makers.append(i)
-        for name in entry.task.operands.values():
+        for name in entry.lowered.operands.values():
             found[schedule.tensors[name].memory].readers.append(i)
     return found
 
@@ -181,14 +183,14 @@ def _memories(schedule: Schedule) -> dict[str, _Memory]:
 def _movable(
     schedule: Schedule, entry: ScheduledOp, names: Container[str], memories: dict[str, _Memory]
 ) -> bool:
-    """Return True where the host could compute the step: a task of its own, without a requested
+    """Return True where the host could compute the step: a step of its own, without a requested
     kernel.
     """
-    task = entry.task
-    weights = sum(prod(weight.shape) for weight in task.parameters.values())
-    alone = len(memories[schedule.tensors[task.output].memory].makers) == 1
-    own = task.kernel is None and task.via is None and task.output in names
-    return own and alone and not entry.host and not task.op.updates and weights <= FEW
+    lowered = entry.lowered
+    weights = sum(prod(weight.shape) for weight in lowered.parameters.values())
+    alone = len(memories[schedule.tensors[lowered.output].memory].makers) == 1
+    own = lowered.kernel is None and lowered.via is None and lowered.output in names
+    return own and alone and not entry.host and not lowered.op.updates and weights <= FEW
 
 
 def _transfers(
@@ -230,7 +232,7 @@ def hosts_own(schedule: Schedule, shared: Iterable[str]) -> frozenset[str]:
     others |= {tensor.memory for tensor in tensors if not isinstance(tensor.layout, RowMajor)}
     for entry in schedule.entries:
         own = {schedule.tensors[name].memory for name in entry.tensors}
-        if entry.host and not entry.task.op.control:
+        if entry.host and not entry.lowered.op.control:
             found |= own
         else:
             others |= own

@@ -22,7 +22,7 @@ from glnn.backends.launch import encode, in_levels
 from glnn.compiler.memory_budget import Outline
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import ScheduledOp, Tensor
+from glnn.compiler.scheduled_op import ScheduledOp, Tensor
 from glnn.compiler.weights import ArrayWriter, Key, Weight, Weights
 from glnn.core.layout import Layout, parse
 from glnn.core.progress_bar import report_work
@@ -186,11 +186,11 @@ def weight_keys(outline: Outline) -> Iterator[Key]:
     """Yield the keys of the weights of an outline and its bodies, in the order of their steps."""
     for _, part in outline.walk():
         for entry in part.schedule.entries:
-            task = entry.task
-            if task.op.control or entry.host or not task.parameters:
+            lowered = entry.lowered
+            if lowered.op.control or entry.host or not lowered.parameters:
                 continue
             copies = part.schedule.backend.copies(entry.choice, entry.spec)
-            for name, weight in task.parameters.items():
+            for name, weight in lowered.parameters.items():
                 if not weight.sized:
                     yield weight, entry.layouts[name], name in copies
 
@@ -315,10 +315,10 @@ class _Emitter:
         writer = ArrayWriter(self.encoder.sizes)
         size, count = self.encoder.sizes.size, len(self.arena.sizes)
         for entry in self.schedule.entries:
-            for name, weight in entry.task.parameters.items():
+            for name, weight in entry.lowered.parameters.items():
                 on_device = self._on_device(entry)
                 key = weight, self._layout(entry, name), on_device
-                if not weight.sized or entry.task.op.control or key in self._sized:
+                if not weight.sized or entry.lowered.op.control or key in self._sized:
                     continue
                 if weight.variables:  # nobody would see that one was assigned anew
                     raise UnsupportedOpError(
@@ -380,39 +380,39 @@ class _Emitter:
             return [self._launch(entry) for entry in work.counted(self.schedule.entries)]
 
     def _launch(self, entry: ScheduledOp) -> Launch:
-        task = entry.task
-        if task.op.control:
-            outlines = self.outline.bodies[task.output] if self.outline is not None else ()
+        lowered = entry.lowered
+        if lowered.op.control:
+            outlines = self.outline.bodies[lowered.output] if self.outline is not None else ()
             domain = SizeRange(self.domain.symbols)
             bodies = [(one, emit(one, self.weights, domain=domain)) for one in outlines]
             return ControlStep(entry, self.backend, {}, self.weights, bodies)
         if entry.host:
             return ScheduledHostStep(entry, self.backend, self._sized_names(entry))
-        copies = self.backend.copies(entry.choice, entry.spec) if task.parameters else {}
+        copies = self.backend.copies(entry.choice, entry.spec) if lowered.parameters else {}
         sized = self._sized_names(entry)
         kept = {
             name: self._weight((weight, entry.layouts[name], name in copies))
-            for name, weight in task.parameters.items()
+            for name, weight in lowered.parameters.items()
             if name not in sized
         }
         if not self.on_device:
             return self._cpu_step(entry, sized, {k: self._kept[one] for k, one in kept.items()})
-        operands: dict[str, Operand] = {k: self._part(name) for k, name in task.operands.items()}
+        operands: dict[str, Operand] = {k: self._part(name) for k, name in lowered.operands.items()}
         for name in sized:
-            slot = self._sized[task.parameters[name], self._layout(entry, name), True]
+            slot = self._sized[lowered.parameters[name], self._layout(entry, name), True]
             assert slot.block is not None
-            operands[name] = BlockPart(slot.block, slot.layout.words(task.parameters[name].type))
+            operands[name] = BlockPart(slot.block, slot.layout.words(lowered.parameters[name].type))
         operands |= kept
         states = self.outline is not None and bool(self.outline.carried)
-        out = self._part(task.output)
+        out = self._part(lowered.output)
         return self.backend.prepare(entry.choice, entry.spec, operands, out, states)
 
     def _cpu_step(
         self, entry: ScheduledOp, sized: Mapping[str, str], numbers: Mapping[str, int]
     ) -> CpuStep:
         """Return a step of the `cpu` backend. numbers: of the weights that no run changes."""
-        spec, hinted, task = entry.spec, entry.spec.hinted, entry.task
-        sizes, order = self.encoder.sizes, (*task.operands, *sized, *numbers)
+        spec, hinted, lowered = entry.spec, entry.spec.hinted, entry.lowered
+        sizes, order = self.encoder.sizes, (*lowered.operands, *sized, *numbers)
         given = {name: hinted.types[name] for name in order}
         make = Preparation(hinted.op, given, hinted.results[0], hinted.epilogue)
         types = make.types
@@ -422,10 +422,10 @@ class _Emitter:
         shapes: list[Shape | None] = []
         for name in order:
             weight_keys = sizes.size(spec.types[name].shape)
-            if name in task.operands:
-                found = self._array_shapes[self.schedule.tensors[task.operands[name]].memory]
+            if name in lowered.operands:
+                found = self._array_shapes[self.schedule.tensors[lowered.operands[name]].memory]
             else:
-                found = {sizes.size(task.parameters[name].shape)}
+                found = {sizes.size(lowered.parameters[name].shape)}
             shapes.append(None if found == {weight_keys} else _reshaped(weight_keys))
         parts = Template((spec.op, types, spec.epilogue), sizes)
         return CpuStep(entry, self.backend, sized, numbers, make, parts, Template(tuple(shapes)))
@@ -438,7 +438,7 @@ class _Emitter:
         for one in tensors.values():
             found[one.memory].add(size(one.shape))
         for entry in self.schedule.entries:
-            for name, type in zip((entry.task.output, *entry.task.more), entry.spec.results):
+            for name, type in zip((entry.lowered.output, *entry.lowered.more), entry.spec.results):
                 found[tensors[name].memory].add(size(type.shape))
         return found
 
@@ -446,7 +446,7 @@ class _Emitter:
         """Return the tensors that are an entry's weights that follow from sizes, by operand."""
         return {
             name: self._sized[weight, self._layout(entry, name), self._on_device(entry)].name
-            for name, weight in entry.task.parameters.items()
+            for name, weight in entry.lowered.parameters.items()
             if weight.sized
         }
 
@@ -466,8 +466,8 @@ class _Emitter:
         set_here: set[str] = set()
         launched: set[str] = set()  # memories
         for entry in self.schedule.entries:
-            outs = (entry.task.output, *entry.task.more)
-            if entry.host and not entry.task.op.control:
+            outs = (entry.lowered.output, *entry.lowered.more)
+            if entry.host and not entry.lowered.op.control:
                 set_here.update(outs)
             else:
                 launched.update(self.schedule.tensors[name].memory for name in outs)
@@ -517,10 +517,10 @@ class ScheduledHostStep(EntryStep):
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
         entry, change, backend = self.entry, buffers.change, self.backend
-        task, spec = entry.task, entry.spec.substituted(change)
-        outs = [buffers.store(name) for name in (task.output, *task.more)]
-        fixed = {n: w for n, w in task.parameters.items() if n not in self.sized_weights}
-        operands = {**task.operands, **self.sized_weights}
+        lowered, spec = entry.lowered, entry.spec.substituted(change)
+        outs = [buffers.store(name) for name in (lowered.output, *lowered.more)]
+        fixed = {n: w for n, w in lowered.parameters.items() if n not in self.sized_weights}
+        operands = {**lowered.operands, **self.sized_weights}
 
         buffers_ref = ref(buffers)  # who has what is bound: a circle would keep device memory
 
@@ -533,7 +533,7 @@ class ScheduledHostStep(EntryStep):
             ):
                 array = np.ascontiguousarray(found, type.dtype.numpy)
                 if array.size != prod(type.shape):  # of an operator that inferred it wrongly
-                    raise ShapeError(f"{task.op} gave {array.shape} in place of {type}")
+                    raise ShapeError(f"{lowered.op} gave {array.shape} in place of {type}")
                 store.set(array.reshape(type.shape))
                 backend.upload(store)
 
@@ -559,12 +559,12 @@ class CpuStep(EntryStep):
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
-        tensors, store = {**self.entry.task.operands, **self.sized_weights}, buffers.store
+        tensors, store = {**self.entry.lowered.operands, **self.sized_weights}, buffers.store
         stores = [store(one) for one in tensors.values()]
         stores += [buffers.weight(number).store for number in self.numbers.values()]
         compute = self.preparation(*self.parts(buffers.numbers))
         shapes = self.shapes(buffers.numbers)
-        return NumpyStep(compute, tuple(stores), shapes, store(self.entry.task.output)).perform
+        return NumpyStep(compute, tuple(stores), shapes, store(self.entry.lowered.output)).perform
 
 
 @dataclass(frozen=True, eq=False)
@@ -581,21 +581,21 @@ class ControlStep(EntryStep):
 
     def bound(self, buffers: BufferSet) -> Callable[[], None]:
         """See `EntryStep`."""
-        task, change, buffers_ref = self.entry.task, buffers.change, ref(buffers)
+        lowered, change, buffers_ref = self.entry.lowered, buffers.change, ref(buffers)
         numbers: dict[str, Callable[[], Array]] = {}
         given: list[Callable[[], Store]] = []
         for name in self.entry.spec.shapes:
-            weight = task.parameters.get(name)
-            if name in task.op.host:
-                pulled = partial(_pull, buffers_ref, task.operands.get(name, ""))
+            weight = lowered.parameters.get(name)
+            if name in lowered.op.host:
+                pulled = partial(_pull, buffers_ref, lowered.operands.get(name, ""))
                 numbers[name] = change(weight).read if weight else pulled
             elif weight:
                 given.append(self._store(weight, change))
             else:
-                given.append(partial(_compute_store, buffers_ref, task.operands[name]))
-        outs = tuple(buffers.store(name) for name in (task.output, *task.more))
+                given.append(partial(_compute_store, buffers_ref, lowered.operands[name]))
+        outs = tuple(buffers.store(name) for name in (lowered.output, *lowered.more))
         bodies = tuple(self._body(i, buffers, change) for i in range(len(self.bodies)))
-        return launch(Called(self.backend, task.op, numbers, tuple(given), bodies, outs))
+        return launch(Called(self.backend, lowered.op, numbers, tuple(given), bodies, outs))
 
     def _body(self, place: int, buffers: BufferSet, change: Substitution) -> Body:
         outline, emitted = self.bodies[place]

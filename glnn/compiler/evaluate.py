@@ -14,7 +14,7 @@ from glnn.backends.gl import GlBackend
 from glnn.compiler.emit import emit_schedule
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Task
+from glnn.compiler.scheduled_op import LoweredOp
 from glnn.compiler.weights import Weight, Weights
 from glnn.core.layout import Layout, parse
 from glnn.core.layout.layout import RowMajor
@@ -124,7 +124,7 @@ def _schedule(
         schedule.add_input(name, spec.types[name], layouts.get(name, rows))
     fixed = {name: Weight.from_array(operands[name]) for name in operands if name not in inputs}
     name, epilogue = kernel.name, spec.epilogue
-    schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, name, epilogue=epilogue))
+    schedule.add(LoweredOp(op.name, op, inputs, fixed, "result", op.name, name, epilogue=epilogue))
     schedule.finish(["result"])
     return schedule
 

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import ScheduledOp
+from glnn.compiler.scheduled_op import ScheduledOp
 from glnn.core.layout import alone
 from glnn.core.layout.layout import CHANNELS_LAST
 from glnn.core.types import DType, TensorType
@@ -50,7 +50,7 @@ def store_as_fp16(schedule: Schedule, live_out: Iterable[str]) -> None:
 
 def _made(schedule: Schedule) -> set[str]:
     """The memories of float32 that steps make: inputs are made by none."""
-    made = {schedule.tensors[entry.task.output].memory for entry in schedule.entries}
+    made = {schedule.tensors[entry.lowered.output].memory for entry in schedule.entries}
     others = {
         tensor.memory
         for tensor in schedule.tensors.values()
@@ -66,12 +66,12 @@ def _memories(schedule: Schedule, entry: ScheduledOp) -> set[str]:
 
 def _tensors(entry: ScheduledOp) -> dict[str, str]:
     """The tensor of each operand of `entry` that is computed, and of `out`."""
-    return {**entry.task.operands, "out": entry.task.output}
+    return {**entry.lowered.operands, "out": entry.lowered.output}
 
 
 def _able(schedule: Schedule, entry: ScheduledOp) -> set[str]:
     """The memories of `entry` that its kernel reads and writes as float16 in their layouts."""
-    if entry.host or entry.task.more or not isinstance(entry.choice, Kernel):
+    if entry.host or entry.lowered.more or not isinstance(entry.choice, Kernel):
         return set()
     candidates = entry.choice.fp16_candidates(entry.spec.extents)
     unable = {

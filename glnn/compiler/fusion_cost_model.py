@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.backends.backend import Backend, Choice
-from glnn.compiler.task import Tensor, can_reorder
+from glnn.compiler.scheduled_op import Tensor, can_reorder
 from glnn.core.layout.layout import DENSE
 from glnn.core.symint import hint
 from glnn.core.types import DType

@@ -1,4 +1,4 @@
-"""From a graph to a schedule: passes, then a task for each node.
+"""From a graph to a schedule: passes, then a lowered operator for each node.
 
 Nodes go in levels, each behind those that it waits for: those of a level wait for nothing that
 another of them does, so that a GPU may be at all of them at once. A gradient is used as soon as it
@@ -15,7 +15,7 @@ from glnn.backends import Backend, Choice
 from glnn.compiler.cpu_fallback import hosts_own, left_to_host
 from glnn.compiler.fusion_cost_model import pays, worth
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Task
+from glnn.compiler.scheduled_op import LoweredOp
 from glnn.compiler.weights import Weight
 from glnn.core.layout import Layout
 from glnn.core.layout.bytes import PACKED_ROWS
@@ -194,8 +194,8 @@ def lowered(
     without: the passes that are left out. instead: what to take in the place of kernels that would
     be chosen (see Schedule). states: the inputs that are on the device already. updates: by
     what the outputs are called that are some of them from the next run on. precision: of the
-    weights that operators take as float16, too (`Operator.halves`); int8 has those as int8 that
-    layers bound by memory read, the others as float16. samples: of the batch, which tells these
+    weights that operators take as float16, too (`Operator.fp16_operands`); int8 has those as int8
+    that layers bound by memory read, others as float16. samples: of the batch, which tells these
     layers. body: whether it is that of a branch or a loop. Raises UnsupportedOpError or LimitError
     where the backend cannot compute a node.
     """
@@ -242,7 +242,7 @@ def _backend_traits(backend: Backend, kernels: Mapping[str, str]) -> BackendTrai
     """Return what passes may use of `backend`, with the kernels requested by operator name."""
     gains = partial(pays, backend, kernels)
     return BackendTraits(
-        backend.operands, backend.strips, worth(backend), gains, phased=backend.device is None
+        backend.operands, backend.subviews, worth(backend), gains, phased=backend.device is None
     )
 
 
@@ -343,7 +343,7 @@ def _names(graph: Graph) -> set[str]:
 
 @dataclass(frozen=True)
 class _Lowering:
-    """A graph, the type of each value and the weights' precision, from which tasks are made.
+    """A graph, the type of each value and the weights' precision, which operators are lowered by.
 
     packs: whether inputs of narrow types come from the host as they are. states: the inputs that
     do not come from there. rows: how results of pointwise work are to lie.
@@ -359,7 +359,7 @@ class _Lowering:
     """What was found of values that no run changes."""
 
     def schedule(self, schedule: Schedule, padded: Mapping[str, Layout]) -> Schedule:
-        """`schedule` with all tasks of the graph. padded: how inputs lie that are not dense."""
+        """`schedule` with all operators of the graph. padded: how inputs lie that are not dense."""
         for value in self.graph.inputs:
             type, layout = self.types[value], padded.get(value.name, DENSE)
             if self.packs and layout == DENSE and type.dtype.narrow and 0 not in type.shape:
@@ -369,12 +369,12 @@ class _Lowering:
             schedule.add_input(value.name, type, layout.name, fed=fed)
         for node in self.graph.nodes:
             if node.outputs[0] not in self.graph.fixed:
-                schedule.add(self.task(node, node.name))
+                schedule.add(self.lowered(node, node.name))
         schedule.finish(value.name for value in self.graph.outputs)
         return schedule
 
-    def task(self, node: Node, layer: str) -> Task:
-        """Return the task for `node`, a part of `layer`."""
+    def lowered(self, node: Node, layer: str) -> LoweredOp:
+        """Return the lowered operator for `node`, a part of `layer`."""
         given = node.operator.named(node.inputs)
         kinds = {name: self.types[value] for name, value in given.items()}
         if node.epilogue is not None:
@@ -387,12 +387,12 @@ class _Lowering:
                 kinds[name] = TensorType(dims, self.types[value].dtype)
         fixed, control = self.graph.fixed, node.operator.control
         results = tuple(widened(self.types[value]) for value in node.outputs)
-        return Task(
+        return LoweredOp(
             node.name,
             node.operator,
             {name: value.name for name, value in given.items() if value not in fixed},
             {
-                name: self._weight(value, kinds[name], name in node.operator.halves)
+                name: self._weight(value, kinds[name], name in node.operator.fp16_operands)
                 for name, value in given.items()
                 if value in fixed
             },
@@ -417,9 +417,9 @@ class _Lowering:
         maker = self.graph.producers.get(value)
         return maker is not None and isinstance(maker.operator, RoundedWeight)
 
-    def _unfused(self, node: Node, layer: str) -> list[Task]:
-        """The nodes that were joined into `node`, as tasks of their own."""
-        return [self.task(_rounding(origin, self.types), layer) for origin in node.origins]
+    def _unfused(self, node: Node, layer: str) -> list[LoweredOp]:
+        """The nodes that were joined into `node`, each lowered by itself."""
+        return [self.lowered(_rounding(origin, self.types), layer) for origin in node.origins]
 
 
 def _all_rounding(graph: Graph, types: Types) -> Graph:

@@ -19,6 +19,7 @@ from glnn.compiler.fp16_storage import store_as_fp16
 from glnn.compiler.lower import lowered
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
+from glnn.compiler.scheduled_op import KernelChoice
 from glnn.compiler.states import (
     NO_STATES,
     StateBinding,
@@ -30,7 +31,6 @@ from glnn.compiler.states import (
     with_turns,
 )
 from glnn.compiler.step import Step, resident_bytes
-from glnn.compiler.task import KernelChoice
 from glnn.compiler.weights import Weight, Weights
 from glnn.core.layout import parse
 from glnn.core.symint import hint
@@ -409,7 +409,7 @@ class Outline:
             made = replace(made, tight=True)
         schedules = [outline.schedule for _, outline in made.walk()]
         entries = [entry for schedule in schedules for entry in schedule.entries]
-        names = {name for e in entries for name in (e.choice.name, e.task.via)}
+        names = {name for e in entries for name in (e.choice.name, e.lowered.via)}
         for name, kernel in kernels.items():
             if not any(name in schedule.ops for schedule in schedules):
                 raise UnsupportedOpError(f"kernel for {name}: {graph.name} has no op of that name")
@@ -449,7 +449,7 @@ class Outline:
             for decision, options in outline.open:
                 levels = tuple(outline.level(decision, option) for option in options)
                 decisions.append(Open(options, number, levels))
-                keys.append((within, decision.task.output))
+                keys.append((within, decision.lowered.output))
                 others -= set(decision.entries)
             floors.append(4 * outline.arena.floor(others))
         return keys, Budget.from_need(self.need, decisions, floors)
@@ -464,7 +464,7 @@ class Outline:
         tensors, entries = self.schedule.tensors, decision.entries
         ending = {
             name: 4 * self.arena.ending(tensors[tensor].memory, entries)
-            for name, tensor in decision.task.operands.items()
+            for name, tensor in decision.lowered.operands.items()
         }
         return 4 * self.arena.live_beside(entries) + option.takes.level(ending)
 
@@ -474,7 +474,7 @@ class Outline:
         the one that was chosen. Not those where a kernel was asked for, nor those for stages.
         """
         backend, decisions = self.schedule.backend, self.schedule.decisions
-        outline_options = [one for one in decisions if one.task.via is None and one.entries]
+        outline_options = [one for one in decisions if one.lowered.via is None and one.entries]
         alike = {(one.choice, one.spec): one for one in outline_options}
         found = {key: tuple(backend.alternatives(*key)) for key in alike}
         options = [(one, found[one.choice, one.spec]) for one in outline_options]
@@ -534,16 +534,23 @@ class Outline:
         if Pass.GROUP not in outline_options.without:
             group(schedule, wholes, kept)
         for entry in schedule.entries:
-            if isinstance(op := entry.task.op, Control):
+            if isinstance(op := entry.lowered.op, Control):
                 body_types = op.body_types(op.positional(dict(entry.spec.operands)))
                 given = ({k: one.shape for k, one in some.items()} for some in body_types)
-                bodies[entry.task.output] = tuple(
+                bodies[entry.lowered.output] = tuple(
                     cls._build(
-                        one, own_shapes, outline_options, f"{within}{entry.task.name}/{one.name}/"
+                        one,
+                        own_shapes,
+                        outline_options,
+                        f"{within}{entry.lowered.name}/{one.name}/",
                     )
                     for one, own_shapes in zip(op.bodies, given, strict=True)
                 )
-                kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
+                kept += [
+                    *entry.lowered.operands.values(),
+                    entry.lowered.output,
+                    *entry.lowered.more,
+                ]
         share, least = backend.shares and not outline_options.keep, SMALL if there else 0
         arena = Arena.plan(schedule, kept, share=share, least=least)
         hinted = schedule.hinted  # what people are told, and memory, are of the sizes at hand
@@ -612,8 +619,8 @@ def _reason(
     weights, levels = chosen.takes.weights, outline.level
     above = max(levels(decision, wanted) - outline.most, 0)
     return Reason(
-        within + decision.task.name,
-        decision.task.op.name,
+        within + decision.lowered.name,
+        decision.lowered.op.name,
         _called(chosen),
         _called(other),
         other.takes.seconds / chosen.takes.seconds,

@@ -96,12 +96,14 @@ def _most(outline: Outline) -> str:
         (entry, part.schedule.tensors[name].type)
         for _, part in outline.walk()
         for entry in part.schedule.entries
-        for name in (entry.task.output, *entry.task.more)
+        for name in (entry.lowered.output, *entry.lowered.more)
     ]
     if not tensors:
         return "no step is known,"
     entry, type = max(tensors, key=lambda one: hint(one[1].nbytes))
-    return f"{describe_result(entry.task.layer, entry.task.op, type)} takes {hint(type.nbytes)},"
+    return (
+        f"{describe_result(entry.lowered.layer, entry.lowered.op, type)} takes {hint(type.nbytes)},"
+    )
 
 
 class Plan(Runner):

@@ -13,10 +13,10 @@ from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
 from glnn.backends.gl import GlBackend
 from glnn.compiler.fusion_cost_model import device_reorders, stays
-from glnn.compiler.task import (
+from glnn.compiler.scheduled_op import (
     KernelChoice,
+    LoweredOp,
     ScheduledOp,
-    Task,
     Tensor,
     can_reorder,
     reorder,
@@ -57,12 +57,12 @@ COLUMNS = parse("C")
 
 
 class Schedule:
-    """Tasks in the order in which they run, with the reorders between kernels that disagree.
+    """Operators in the order in which they run, with the reorders between kernels that disagree.
 
     kernels: the kernel to take for an op, by the op's name; others are chosen. instead: what to
     take in the place of what would be chosen, by the tensor of the result. reserved: names that
     copies must not have. rows: how results of pointwise work are to lie, in rows, of which that is
-    not left open. moved_to_host: the results of tasks that the host computes though there are
+    not left open. moved_to_host: the results of operators that the host computes though there are
     kernels. hosts: memories that are the host's alone. decisions: what was chosen, the stages of a
     kernel before the op that it computes. ops: the names of all ops that it has, also in stages.
     """
@@ -121,7 +121,7 @@ class Schedule:
         found.entries = [
             replace(
                 one,
-                task=change(one.task),
+                lowered=change(one.lowered),
                 spec=one.spec.at_hand,
                 layouts=change(one.layouts),
             )
@@ -132,8 +132,8 @@ class Schedule:
     def _layer(self, name: str) -> str:
         """The layer whose step has made the tensor `name`; that name where none has."""
         made = self.tensors[name].memory
-        tasks = (entry.task for entry in reversed(self.entries))
-        return next((task.layer for task in tasks if task.output == made), name)
+        ops = (entry.lowered for entry in reversed(self.entries))
+        return next((lowered.layer for lowered in ops if lowered.output == made), name)
 
     def copy_of(self, name: str) -> str:
         """The name of a copy of the tensor `name`, which is row major, in memory of its own."""
@@ -145,7 +145,7 @@ class Schedule:
 
     def _written(self, name: str, operands: dict[str, str], parameters: dict[str, Weight]) -> str:
         copy = self.free(f"{name}: copy")
-        self.add(Task(name, Pointwise(Arg(0)), operands, parameters, copy, name))
+        self.add(LoweredOp(name, Pointwise(Arg(0)), operands, parameters, copy, name))
         return copy
 
     def arrange(self, order: Sequence[int]) -> None:
@@ -173,7 +173,7 @@ class Schedule:
     def add_input(
         self, name: str, type: TensorType, layout: str = "R", *, fed: bool = True
     ) -> None:
-        """A tensor that is there before the first task. fed: whether it comes from the host."""
+        """A tensor that is there before the first operator. fed: whether it comes from the host."""
         self.tensors[name] = Tensor(type, parse(layout).at(type.shape), name)
         if fed:
             self._inputs.add(name)
@@ -183,83 +183,83 @@ class Schedule:
         """The inputs that are given rows of whole vec4 or texels, as they have none, and which."""
         return {name: layout for name, layout in self._padded.items() if name in self._inputs}
 
-    def add(self, task: Task) -> None:
-        """Append `task`, in stages if its kernel has some, and before it the reorders it needs.
+    def add(self, lowered: LoweredOp) -> None:
+        """Append `lowered`, in stages if its kernel has some, and before it the reorders it needs.
 
         What no kernel does at once is taken apart; what has no kernel here at all the host does.
         Raises UnsupportedOpError or LimitError where the backend cannot compute it.
         """
-        self.ops.add(task.op.name)
-        if task.spec:
-            self._add_host(task, task.spec)
+        self.ops.add(lowered.op.name)
+        if lowered.spec:
+            self._add_host(lowered, lowered.spec)
             return
-        if task.parameters and not task.operands:
-            self._add_host(task, self._op_spec(task))  # see Graph.fixed
+        if lowered.parameters and not lowered.operands:
+            self._add_host(lowered, self._op_spec(lowered))  # see Graph.fixed
             return
-        if task.op.view:
-            self._view(task)
+        if lowered.op.view:
+            self._view(lowered)
             return
-        if self._turned(task):
+        if self._turned(lowered):
             return
-        task = self._with_vectors(task)
-        spec = self._op_spec(task)
-        if 0 in spec.output and not task.more:
-            self.tensors[task.output] = Tensor(spec.results[0], DENSE, task.output)
+        lowered = self._with_vectors(lowered)
+        spec = self._op_spec(lowered)
+        if 0 in spec.output and not lowered.more:
+            self.tensors[lowered.output] = Tensor(spec.results[0], DENSE, lowered.output)
             return
-        if task.more or task.output in self._moved_to_host:
-            self._add_host(task, spec, moved_to_host=not task.more)
+        if lowered.more or lowered.output in self._moved_to_host:
+            self._add_host(lowered, spec, moved_to_host=not lowered.more)
             return
-        forced = self._forced(task, spec)
+        forced = self._forced(lowered, spec)
         try:
-            choice = self._substitute(task) or self.backend.choose(spec, forced)
+            choice = self._substitute(lowered) or self.backend.choose(spec, forced)
         except (UnsupportedOpError, LimitError):
-            if task.unfused:
-                self._add_all(task.unfused())
+            if lowered.unfused:
+                self._add_all(lowered.unfused())
             elif forced is None and not self._has_kernels(spec):
-                self._add_host(task, spec)
+                self._add_host(lowered, spec)
             else:
                 raise
             return
-        if task.unfused and not self._stays(task, choice, spec):
-            self._add_all(task.unfused())
-        elif isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
-            self._wait(task, choice, spec)
+        if lowered.unfused and not self._stays(lowered, choice, spec):
+            self._add_all(lowered.unfused())
+        elif isinstance(lowered.op, Move) and isinstance(choice, Kernel) and forced is None:
+            self._wait(lowered, choice, spec)
         else:
-            self._make(task, choice, spec, forced)
+            self._make(lowered, choice, spec, forced)
 
-    def _stays(self, task: Task, choice: Choice, spec: OpSpec) -> bool:
-        """Return True where the fused `task` is to be one step, computed by `choice`."""
-        if self._reorders(task, choice, spec):
+    def _stays(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> bool:
+        """Return True where the fused `lowered` is to be one step, computed by `choice`."""
+        if self._reorders(lowered, choice, spec):
             return False
         return stays(self.backend, self._kernels, spec, choice)
 
-    def _add_all(self, tasks: Iterable[Task]) -> None:
-        for task in tasks:
-            self.add(task)
+    def _add_all(self, ops: Iterable[LoweredOp]) -> None:
+        for lowered in ops:
+            self.add(lowered)
 
-    def _wait(self, task: Task, choice: Choice, spec: OpSpec) -> None:
+    def _wait(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> None:
         """Move once somebody wants what comes of it as it lies."""
         layouts = self.backend.layouts(choice, spec)
-        self.tensors[task.output] = Tensor(spec.results[0], layouts["out"], task.output)
-        self._moved_from[task.output] = task.operands["x"], task.op
+        self.tensors[lowered.output] = Tensor(spec.results[0], layouts["out"], lowered.output)
+        self._moved_from[lowered.output] = lowered.operands["x"], lowered.op
 
         def moved() -> None:
-            seen = self.tensors[task.output]  # maybe in another shape and layout: see `_packed`
-            self._make(task, choice, spec, None)
-            self.tensors[task.output] = seen
+            seen = self.tensors[lowered.output]  # maybe in another shape and layout: see `_packed`
+            self._make(lowered, choice, spec, None)
+            self.tensors[lowered.output] = seen
 
-        self._waiting[task.output] = moved
+        self._waiting[lowered.output] = moved
 
-    def _make(self, task: Task, choice: Choice, spec: OpSpec, forced: str | None) -> None:
-        """Append what computes `task` by `choice`."""
+    def _make(self, lowered: LoweredOp, choice: Choice, spec: OpSpec, forced: str | None) -> None:
+        """Append what computes `lowered` by `choice`."""
         first = len(self.entries)
         if isinstance(choice, Kernel) and choice.stages:
-            self._add_stages(task, choice, spec.lowered(choice))
+            self._add_stages(lowered, choice, spec.lowered(choice))
         else:
-            self._add_whole(task, choice, spec)
+            self._add_whole(lowered, choice, spec)
         if forced is None:
             entries = range(first, len(self.entries))
-            self.decisions.append(KernelChoice(task, spec, choice, entries))
+            self.decisions.append(KernelChoice(lowered, spec, choice, entries))
 
     @property
     def specs(self) -> list[OpSpec]:
@@ -268,81 +268,81 @@ class Schedule:
         """
         return [decision.spec for decision in self.decisions]
 
-    def _substitute(self, task: Task) -> Choice | None:
-        """Return the choice that overrides the backend's for `task`, None for stages and without
+    def _substitute(self, lowered: LoweredOp) -> Choice | None:
+        """Return the choice that overrides the backend's for `lowered`, None for stages and without
         one.
         """
-        return self._instead.get(task.output) if task.via is None else None
+        return self._instead.get(lowered.output) if lowered.via is None else None
 
-    def _view(self, task: Task) -> None:
-        """The result of `task` is the memory of its operand, where that lies as it is to."""
-        operand = self.tensors[task.operands["x"]]
-        (type,) = task.op.results({"x": operand.type})
+    def _view(self, lowered: LoweredOp) -> None:
+        """The result of `lowered` is the memory of its operand, where that lies as it is to."""
+        operand = self.tensors[lowered.operands["x"]]
+        (type,) = lowered.op.results({"x": operand.type})
         lies = operand.layout
-        wants, gives = map(parse, self.backend.view_layouts(task.op, lies.unpacked.name))
+        wants, gives = map(parse, self.backend.view_layouts(lowered.op, lies.unpacked.name))
         alike = isinstance(lies, RowMajor) and same(lies.rows(operand.shape), lies.rows(type.shape))
         if (alike or lies == PACKED) and wants == gives == DENSE:
             wants = gives = lies  # the same rows, padded or not
-        self._moved_from[task.output] = task.operands["x"], task.op
-        source = self.tensors[self._layouts_of(task.operands["x"], wants, task)]
+        self._moved_from[lowered.output] = lowered.operands["x"], lowered.op
+        source = self.tensors[self._layouts_of(lowered.operands["x"], wants, lowered)]
         type = TensorType(type.dims, source.type.dtype)
-        self.tensors[task.output] = Tensor(type, gives.at(type.shape), source.memory)
+        self.tensors[lowered.output] = Tensor(type, gives.at(type.shape), source.memory)
 
-    def _add_whole(self, task: Task, choice: Choice, spec: OpSpec) -> None:
+    def _add_whole(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> None:
         layouts = self.backend.layouts(choice, spec)
-        operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
-        updated = operands.get(task.op.updates or "")
-        memory = self.tensors[updated].memory if updated else task.output
-        self.tensors[task.output] = Tensor(spec.results[0], layouts["out"], memory)
-        task = replace(task, operands=operands)
+        operands = {k: self._in_layout(v, layouts[k], lowered) for k, v in lowered.operands.items()}
+        updated = operands.get(lowered.op.updates or "")
+        memory = self.tensors[updated].memory if updated else lowered.output
+        self.tensors[lowered.output] = Tensor(spec.results[0], layouts["out"], memory)
+        lowered = replace(lowered, operands=operands)
         known = (*operands, "out") if "out" in spec.layouts else operands
         layouts_of = spec.with_layouts({name: layouts[name].name for name in known})
-        self.entries.append(ScheduledOp(task, choice, layouts_of, layouts))
+        self.entries.append(ScheduledOp(lowered, choice, layouts_of, layouts))
 
-    def _add_host(self, task: Task, spec: OpSpec, moved_to_host: bool = False) -> None:
-        """`task` by NumPy, between transfers where others are not the host's."""
+    def _add_host(self, lowered: LoweredOp, spec: OpSpec, moved_to_host: bool = False) -> None:
+        """`lowered` by NumPy, between transfers where others are not the host's."""
         layouts: dict[str, Layout] = dict.fromkeys((*spec.shapes, "out"), DENSE)
-        for name, tensor in task.operands.items():
+        for name, tensor in lowered.operands.items():
             lies = self.tensors[tensor].layout
-            taken = isinstance(lies, RowMajor) and not task.op.control  # which copies as it lies
+            taken = isinstance(lies, RowMajor) and not lowered.op.control  # which copies as it lies
             layouts[name] = lies if taken else DENSE
-        operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
-        for name, type in zip((task.output, *task.more), spec.results, strict=True):
+        operands = {k: self._in_layout(v, layouts[k], lowered) for k, v in lowered.operands.items()}
+        for name, type in zip((lowered.output, *lowered.more), spec.results, strict=True):
             self.tensors[name] = Tensor(type, DENSE, name)
-        task = replace(task, operands=operands)
-        choice = NumpyKernel("host") if task.op.control else NumpyKernel()
+        lowered = replace(lowered, operands=operands)
+        choice = NumpyKernel("host") if lowered.op.control else NumpyKernel()
         self.entries.append(
-            ScheduledOp(task, choice, spec, layouts, host=True, moved_to_host=moved_to_host)
+            ScheduledOp(lowered, choice, spec, layouts, host=True, moved_to_host=moved_to_host)
         )
 
-    def _by_host(self, name: str, layout: Layout, task: Task) -> str:
+    def _by_host(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
         """The name of a copy of `name` in `layout`, where the host makes that."""
         self._existing(name)
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
         self._padded |= {tensor.memory: layout} if layout == PACKED_ROWS else {}
         copy, op = self.free(f"{name} as {layout.name}"), Identity()
         self.tensors[copy] = Tensor(tensor.type, layout, copy)
-        moved = Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via)
+        moved = LoweredOp(label, op, {"x": name}, {}, copy, lowered.layer, via=lowered.via)
         spec = OpSpec.create(op, {"x": tensor.type}, {"x": tensor.layout.name})
         layouts = {"x": tensor.layout, "out": layout}
         self.entries.append(ScheduledOp(moved, NumpyKernel(), spec, layouts, host=True))
         return copy
 
-    def _forced(self, task: Task, spec: OpSpec) -> str | None:
-        """The kernel that `task` must take: of several that were asked for, the first that can.
+    def _forced(self, lowered: LoweredOp, spec: OpSpec) -> str | None:
+        """The kernel that `lowered` must take: of several that were asked for, the first that can.
 
         What was asked for an op binds a stage if it can.
         """
-        asked = names_of(self._kernels.get(task.op.name, ""))
-        if task.kernel or not asked:
-            return task.kernel
-        if len(asked) == 1 and task.via is None:
+        asked = names_of(self._kernels.get(lowered.op.name, ""))
+        if lowered.kernel or not asked:
+            return lowered.kernel
+        if len(asked) == 1 and lowered.via is None:
             return asked[0]
-        known = {k.name for k in kernels_for(task.op.name, self.backend.name)}
+        known = {k.name for k in kernels_for(lowered.op.name, self.backend.name)}
         for kernel in asked:
             if kernel not in known or self._can(spec, kernel):
                 return kernel  # one that is not known is refused, by name
-        return None if task.via else asked[0]
+        return None if lowered.via else asked[0]
 
     def _can(self, spec: OpSpec, kernel: str) -> bool:
         """Return True where `kernel` can compute `spec` with its operands reordered for it."""
@@ -356,63 +356,65 @@ class Schedule:
             for name, lies in given.items()
         )
 
-    def _add_stages(self, task: Task, kernel: Kernel, lowered: Decomposition) -> None:
-        names = dict(task.operands)
-        parameters = dict(task.parameters)
-        for name, made in lowered.derived.items():
-            if made.source in task.parameters:
-                parameters[name] = task.parameters[made.source].made(made)
+    def _add_stages(self, lowered: LoweredOp, kernel: Kernel, decomposition: Decomposition) -> None:
+        names = dict(lowered.operands)
+        parameters = dict(lowered.parameters)
+        for name, made in decomposition.derived.items():
+            if made.source in lowered.parameters:
+                parameters[name] = lowered.parameters[made.source].made(made)
                 continue
-            names[name] = self.free(f"{task.output}: {name}")
-            label, reads = f"{task.name}: {name}", {"x": names[made.source]}
+            names[name] = self.free(f"{lowered.output}: {name}")
+            label, reads = f"{lowered.name}: {name}", {"x": names[made.source]}
             self.add(
-                Task(label, made.operator, reads, {}, names[name], task.layer, via=kernel.name)
+                LoweredOp(
+                    label, made.operator, reads, {}, names[name], lowered.layer, via=kernel.name
+                )
             )
-        last = lowered.stages[-1].name
-        for stage in lowered.stages:
-            own = self.free(f"{task.output}: {stage.name}")
-            names[stage.name] = task.output if stage.name == last else own
-            epilogue = task.epilogue if stage.finishes else None
+        last = decomposition.stages[-1].name
+        for stage in decomposition.stages:
+            own = self.free(f"{lowered.output}: {stage.name}")
+            names[stage.name] = lowered.output if stage.name == last else own
+            epilogue = lowered.epilogue if stage.finishes else None
             reads = dict(stage.operands)
             if epilogue:
                 reads |= {name: name for name in epilogue.names}
             self.add(
-                Task(
-                    f"{task.name}: {stage.name}",
+                LoweredOp(
+                    f"{lowered.name}: {stage.name}",
                     stage.op,
                     {k: names[v] for k, v in reads.items() if v in names},
                     {k: parameters[v] for k, v in reads.items() if v in parameters},
                     names[stage.name],
-                    task.layer,
+                    lowered.layer,
                     stage.kernel,
                     kernel.name,
                     epilogue,
                 )
             )
 
-    def _with_vectors(self, task: Task) -> Task:
-        """`task` with operands of its epilogue that are a number for each channel, or one in all,
-        seen as vectors, whatever shape they were spread from.
+    def _with_vectors(self, lowered: LoweredOp) -> LoweredOp:
+        """`lowered` with operands of its epilogue that are a number for each channel, or one in
+        all, seen as vectors, whatever shape they were spread from.
         """
-        extents = {} if task.epilogue is None else task.epilogue.named_extents
-        spread = {k: v for k, v in task.operands.items() if extents.get(k) in ("channel", "one")}
-        seen = {k: self._as_vector(v, task) for k, v in spread.items()}
-        return replace(task, operands={**task.operands, **seen}) if seen else task
+        extents = {} if lowered.epilogue is None else lowered.epilogue.named_extents
+        spread = {k: v for k, v in lowered.operands.items() if extents.get(k) in ("channel", "one")}
+        seen = {k: self._as_vector(v, lowered) for k, v in spread.items()}
+        return replace(lowered, operands={**lowered.operands, **seen}) if seen else lowered
 
-    def _op_spec(self, task: Task) -> OpSpec:
-        tensors = unpacked(task.op, {k: self.tensors[v] for k, v in task.operands.items()})
+    def _op_spec(self, lowered: LoweredOp) -> OpSpec:
+        tensors = unpacked(lowered.op, {k: self.tensors[v] for k, v in lowered.operands.items()})
         types = {name: tensor.type for name, tensor in tensors.items()}
-        types |= {name: weight.type for name, weight in task.parameters.items()}
-        extents = {} if task.epilogue is None else task.epilogue.named_extents
+        types |= {name: weight.type for name, weight in lowered.parameters.items()}
+        extents = {} if lowered.epilogue is None else lowered.epilogue.named_extents
         one = {name for name, extent in extents.items() if extent != "full"}
         layouts = {name: tensor.layout.name for name, tensor in tensors.items() if name not in one}
-        if isinstance(task.op, Pointwise) and task.output in self._rows:
+        if isinstance(lowered.op, Pointwise) and lowered.output in self._rows:
             layouts = {k: v if parse(v).in_rows else DENSE.name for k, v in layouts.items()}
-            layouts["out"] = self._rows[task.output].name
-        if isinstance(task.op, Contraction):  # which take what is turned as it lies
-            own = (name for name in task.operands if name in types and name not in extents)
-            layouts |= {name: self.layouts_of(task.operands[name]).unpacked.name for name in own}
-        return OpSpec.create(task.op, types, layouts, task.epilogue)
+            layouts["out"] = self._rows[lowered.output].name
+        if isinstance(lowered.op, Contraction):  # which take what is turned as it lies
+            own = (name for name in lowered.operands if name in types and name not in extents)
+            layouts |= {name: self.layouts_of(lowered.operands[name]).unpacked.name for name in own}
+        return OpSpec.create(lowered.op, types, layouts, lowered.epilogue)
 
     def _has_kernels(self, spec: OpSpec) -> bool:
         """Return True where a kernel exists for the operator on operands of these types."""
@@ -428,9 +430,9 @@ class Schedule:
                 continue
         return False
 
-    def _reorders(self, task: Task, choice: Choice, spec: OpSpec) -> bool:
+    def _reorders(self, lowered: LoweredOp, choice: Choice, spec: OpSpec) -> bool:
         """Return True where `choice` needs the epilogue's operands and its result reordered."""
-        outputs = self._rows.get(task.output)
+        outputs = self._rows.get(lowered.output)
         if outputs is None or "full" not in spec.extents.values():
             return False
         lies = self.backend.layouts(choice, spec)["out"]
@@ -452,7 +454,7 @@ class Schedule:
     def in_rows(self, name: str) -> str:
         """The name of the tensor `name` in row major: itself, or a reordered copy."""
         layer = self._layer(name)
-        return self._in_layout(name, DENSE, Task(layer, Identity(), {}, {}, name, layer))
+        return self._in_layout(name, DENSE, LoweredOp(layer, Identity(), {}, {}, name, layer))
 
     def for_host(self, outputs: Iterable[Value], always: bool, gains: bool) -> dict[str, str]:
         """By the names of `outputs`, the tensors that the host takes them from: themselves, or
@@ -464,14 +466,14 @@ class Schedule:
                 found[name] = self.in_rows(name)
         return found
 
-    def _turned(self, task: Task) -> bool:
+    def _turned(self, lowered: LoweredOp) -> bool:
         """Return True where a transpose is only a view, channels last seen as rows or rows as
         channels last, and add its result to the tensors.
         """
-        op = task.op
+        op = lowered.op
         if not isinstance(op, Transpose) or self.backend.device is None:
             return False
-        x = self.tensors[task.operands["x"]]
+        x = self.tensors[lowered.operands["x"]]
         rank = len(x.shape)
         order = tuple(axis % rank for axis in op.perm)
         (type,) = op.results({"x": x.type})
@@ -483,18 +485,18 @@ class Schedule:
             return False
         if type.dtype is not DType.float32 or not prod(type.shape):
             return False
-        self.tensors[task.output] = Tensor(type, layout, x.memory)
+        self.tensors[lowered.output] = Tensor(type, layout, x.memory)
         return True
 
-    def _in_layout(self, name: str, layout: Layout, task: Task) -> str:
+    def _in_layout(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
         """The name of the tensor `name` in `layout`, which is there then: itself, or a reordered
         copy made once.
         """
-        found = self._layouts_of(name, layout, task)
+        found = self._layouts_of(name, layout, lowered)
         self._existing(found)
         return found
 
-    def _layouts_of(self, name: str, layout: Layout, task: Task) -> str:
+    def _layouts_of(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
         """The same, which may have to be moved yet."""
         tensor = self.tensors[name]
         layout = layout.at(tensor.shape)
@@ -505,7 +507,7 @@ class Schedule:
             if there is None and layout == COLUMNS:
                 there = self._turned_rows(name)
             if there is None:
-                found = self._copied(name, layout, task)
+                found = self._copied(name, layout, lowered)
             else:
                 found = self._seen(name, layout, there)
             self._copies[name, layout] = found
@@ -554,9 +556,9 @@ class Schedule:
         self.tensors[seen] = Tensor(self.tensors[name].type, layout, self.tensors[existing].memory)
         return seen
 
-    def _as_vector(self, name: str, task: Task) -> str:
+    def _as_vector(self, name: str, lowered: LoweredOp) -> str:
         """The name of the tensor `name`, row major, as one of a single dimension."""
-        source = self._in_layout(name, DENSE, task)
+        source = self._in_layout(name, DENSE, lowered)
         tensor = self.tensors[source]
         if len(tensor.shape) == 1:
             return source
@@ -565,62 +567,66 @@ class Schedule:
         self.tensors[seen] = Tensor(type, DENSE, tensor.memory)
         return seen
 
-    def _copied(self, name: str, layout: Layout, task: Task) -> str:
+    def _copied(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
         """The name of a new copy of `name` in another layout."""
         tensor = self.tensors[name]
         if layout in (PACKED, PACKED_ROWS) or isinstance(tensor.layout, PackedTiles):
-            return self._by_host(name, layout, task)
+            return self._by_host(name, layout, lowered)
         if tensor.layout in (PACKED, PACKED_ROWS):
-            return self._unpacked(name, layout, task)
+            return self._unpacked(name, layout, lowered)
         if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
-            return self._repadded(name, tensor.layout, layout, task)
+            return self._repadded(name, tensor.layout, layout, lowered)
         floats = tensor.type.dtype is DType.float32
         if not floats or self.backend.why_not(reorder(tensor.type, tensor.layout, layout)):
             if isinstance(layout, Morton | Blocked):
-                return self._packed(name, layout, task)
+                return self._packed(name, layout, lowered)
             if isinstance(tensor.layout, Morton | Blocked):
-                return self._spread(name, tensor.layout, layout, task)
+                return self._spread(name, tensor.layout, layout, lowered)
         op = Reorder(tensor.layout.name, layout.name)
         label, copy = f"{name} to {layout.name}", self.free(f"{name} as {layout.name}")
-        self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
+        self.add(LoweredOp(label, op, {"x": name}, {}, copy, lowered.layer, via=lowered.via))
         return copy
 
-    def _unpacked(self, name: str, layout: Layout, task: Task) -> str:
+    def _unpacked(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
         """The name of a copy of `name`, which is packed, each number of which takes a word."""
         if layout != DENSE:
             self._padded |= {self.tensors[name].memory: layout} if layout == PADDED else {}
-            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
+            return self._in_layout(self._in_layout(name, DENSE, lowered), layout, lowered)
         label, copy = f"{name} to {layout.name}", self.free(f"{name} as {layout.name}")
-        self.add(Task(label, Pointwise(Arg(0)), {"x0": name}, {}, copy, task.layer, via=task.via))
+        self.add(
+            LoweredOp(
+                label, Pointwise(Arg(0)), {"x0": name}, {}, copy, lowered.layer, via=lowered.via
+            )
+        )
         return copy
 
-    def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, task: Task) -> str:
+    def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, lowered: LoweredOp) -> str:
         """The name of a copy of `name`, which lies in `lies`, with rows padded as in `layout`."""
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
         self._padded |= {tensor.memory: layout} if layout == PADDED else {}
         source, copy = self.free(f"{name} by rows"), self.free(f"{name} as {layout.name}")
         matrix, op = repadding(tensor.shape, lies, layout)
         self.tensors[source] = Tensor(TensorType(matrix, tensor.type.dtype), DENSE, tensor.memory)
-        self.add(Task(label, op, {"x": source}, {}, copy, task.layer, via=task.via))
+        self.add(LoweredOp(label, op, {"x": source}, {}, copy, lowered.layer, via=lowered.via))
         self.tensors[copy] = Tensor(tensor.type, layout, self.tensors[copy].memory)
         return copy
 
-    def _packed(self, name: str, layout: Morton | Blocked, task: Task) -> str:
+    def _packed(self, name: str, layout: Morton | Blocked, lowered: LoweredOp) -> str:
         """The name of a copy of `name` in `layout` where no kernel makes one at once: by moves."""
         tensor, ops = self.tensors[name], packing(self.tensors[name].shape, layout)
-        if isinstance(task.op, Move):  # by moves that may ask for the same: it would not end
+        if isinstance(lowered.op, Move):  # by moves that may ask for the same: it would not end
             why: str | None = f"it is {tensor.type}"
             if tensor.type.dtype is DType.float32:
                 why = self.backend.why_not(reorder(tensor.type, tensor.layout, layout))
-            raise UnsupportedOpError(f"{task.name!r} needs {name!r} in {layout.name}: {why}")
-        if (made := self._from_before(name, ops, layout, task)) is None:
-            source = self._in_layout(name, DENSE, task)
-            made = self._moved(name, source, ops, layout, task)
+            raise UnsupportedOpError(f"{lowered.name!r} needs {name!r} in {layout.name}: {why}")
+        if (made := self._from_before(name, ops, layout, lowered)) is None:
+            source = self._in_layout(name, DENSE, lowered)
+            made = self._moved(name, source, ops, layout, lowered)
         self.tensors[made] = Tensor(tensor.type, layout, self.tensors[made].memory)
         return made
 
     def _from_before(
-        self, name: str, ops: tuple[Operator, ...], layout: Layout, task: Task
+        self, name: str, ops: tuple[Operator, ...], layout: Layout, lowered: LoweredOp
     ) -> str | None:
         """The name of what `ops` make of `name` in one move of what that was moved from."""
         found: tuple[str, Operator] | None = None
@@ -635,26 +641,28 @@ class Schedule:
             return None
         made = self.free(f"{name} as {layout.name}: move")
         label = f"{name} to {layout.name}"
-        self.add(Task(label, found[1], {"x": found[0]}, {}, made, task.layer, via=task.via))
+        self.add(
+            LoweredOp(label, found[1], {"x": found[0]}, {}, made, lowered.layer, via=lowered.via)
+        )
         return made
 
-    def _spread(self, name: str, lies: Morton | Blocked, layout: Layout, task: Task) -> str:
+    def _spread(self, name: str, lies: Morton | Blocked, layout: Layout, lowered: LoweredOp) -> str:
         """The name of a copy of `name`, which lies in `lies`, in rows: by moves, too."""
         if layout != DENSE:
-            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
+            return self._in_layout(self._in_layout(name, DENSE, lowered), layout, lowered)
         tensor, source = self.tensors[name], self.free(f"{name} as stored")
         shape, ops = unpacking(tensor.shape, lies)
         self.tensors[source] = Tensor(TensorType(shape, tensor.type.dtype), DENSE, tensor.memory)
-        return self._moved(name, source, ops, layout, task)
+        return self._moved(name, source, ops, layout, lowered)
 
     def _moved(
-        self, name: str, made: str, ops: Iterable[Operator], layout: Layout, task: Task
+        self, name: str, made: str, ops: Iterable[Operator], layout: Layout, lowered: LoweredOp
     ) -> str:
         """The name of what `ops`, one after another, make of `made`, to have `name` in `layout`."""
         for op in ops:
             label, source = f"{name} to {layout.name}: {op.name}", made
             made = self.free(f"{name} as {layout.name}: {op.name}")
-            self.add(Task(label, op, {"x": source}, {}, made, task.layer, via=task.via))
+            self.add(LoweredOp(label, op, {"x": source}, {}, made, lowered.layer, via=lowered.via))
         return made
 
     def free(self, name: str) -> str:

@@ -23,8 +23,8 @@ from glnn.backends import Backend
 from glnn.backends.backend import Memory, Transfer
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
+from glnn.compiler.scheduled_op import LoweredOp, ScheduledOp, Tensor
 from glnn.compiler.step import Step
-from glnn.compiler.task import ScheduledOp, Task, Tensor
 from glnn.compiler.weights import Weight
 from glnn.core.layout.layout import DENSE
 from glnn.core.process import process_lock
@@ -461,8 +461,8 @@ def _place(schedule: Schedule, states: Iterable[StateBinding]) -> None:
     made, read = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
     named = defaultdict[str, list[str]](list)
     for i, entry in enumerate(entries):
-        made[tensors[entry.task.output].memory].append(i)
-        for memory in {tensors[name].memory for name in entry.task.operands.values()}:
+        made[tensors[entry.lowered.output].memory].append(i)
+        for memory in {tensors[name].memory for name in entry.lowered.operands.values()}:
             read[memory].append(i)
     for name, tensor in tensors.items():
         named[tensor.memory].append(name)
@@ -483,7 +483,7 @@ def _is_free(schedule: Schedule, memory: str, readers: Iterable[int], made: int)
     """Return True where entry `made` may write to `memory`, which the entries `readers` read."""
     for i in readers:
         entry = schedule.entries[i]
-        named = entry.task.operands.items()
+        named = entry.lowered.operands.items()
         reads = {k for k, v in named if schedule.tensors[v].memory == memory}
         if i > made or (i == made and not _aligned(schedule, entry, reads)):
             return False
@@ -494,15 +494,15 @@ def _aligned(schedule: Schedule, entry: ScheduledOp, operands: set[str]) -> bool
     """Return True where `entry` reads each element of `operands` only just before it writes that
     element.
     """
-    task, out = entry.task, schedule.tensors[entry.task.output]
-    tensors = {name: schedule.tensors[task.operands[name]] for name in operands}
+    lowered, out = entry.lowered, schedule.tensors[entry.lowered.output]
+    tensors = {name: schedule.tensors[lowered.operands[name]] for name in operands}
     if any((one.type.dims, one.layout) != (out.type.dims, out.layout) for one in tensors.values()):
         return False
     if entry.host:
         return False
-    if isinstance(task.op, Pointwise):
+    if isinstance(lowered.op, Pointwise):
         return True
-    extents = {} if task.epilogue is None else task.epilogue.named_extents
+    extents = {} if lowered.epilogue is None else lowered.epilogue.named_extents
     return all(extents.get(name) == "full" for name in operands)
 
 
@@ -576,23 +576,25 @@ Run = Sequence[_Member]
 
 
 def _names(run: Run) -> tuple[str, ...]:
-    return tuple(member.entry.task.output for member in run)
+    return tuple(member.entry.lowered.output for member in run)
 
 
 def _runs(schedule: Schedule, wholes: Container[str], fixed: Container[str]) -> Iterator[Run]:
     """Yield groups of entries that can be joined if the order allows it."""
     kinds: dict[Kind, list[_Member]] = {}
     taken: set[Kind] = set()  # a gradient that two are updated by lies beside others but once
-    made = [schedule.tensors[entry.task.output].memory for entry in schedule.entries]
+    made = [schedule.tensors[entry.lowered.output].memory for entry in schedule.entries]
     for at, entry in enumerate(schedule.entries):
-        out = schedule.tensors[entry.task.output]
-        task = entry.task
-        plain = isinstance(task.op, Pointwise) and not (entry.host or task.parameters or task.more)
-        if not plain or task.epilogue or out.memory not in wholes or not _dense(out):
+        out = schedule.tensors[entry.lowered.output]
+        lowered = entry.lowered
+        plain = isinstance(lowered.op, Pointwise) and not (
+            entry.host or lowered.parameters or lowered.more
+        )
+        if not plain or lowered.epilogue or out.memory not in wholes or not _dense(out):
             continue
-        kind: list[object] = [task.op, entry.choice, out.memory]
+        kind: list[object] = [lowered.op, entry.choice, out.memory]
         alone: dict[str, str] = {}
-        for name, tensor in task.operands.items():
+        for name, tensor in lowered.operands.items():
             lies = schedule.tensors[tensor]
             if lies.shape == ():
                 kind.append(tensor)
@@ -646,9 +648,9 @@ def _movable(schedule: Schedule, run: Run) -> bool:
     reads: list[Tensor] = []
     for at in range(places[0], places[-1] + 1):
         entry, tensors = schedule.entries[at], schedule.tensors
-        out = tensors[entry.task.output]
-        given = [tensors[name] for name in entry.task.operands.values()]
-        made = [out, *(tensors[name] for name in entry.task.more)]
+        out = tensors[entry.lowered.output]
+        given = [tensors[name] for name in entry.lowered.operands.values()]
+        made = [out, *(tensors[name] for name in entry.lowered.more)]
         if _meet([*made, *given], writes) or _meet(made, reads):
             return False
         if at in own:
@@ -680,18 +682,18 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
     """
     first, last = run[0], run[-1]
     type = TensorType((last.first + last.words - first.first,))
-    task, places = first.entry.task, _side_by_side(schedule, run)
-    before, operands = dict(schedule.tensors), dict(task.operands)
-    for name, tensor in task.operands.items():
+    lowered, places = first.entry.lowered, _side_by_side(schedule, run)
+    before, operands = dict(schedule.tensors), dict(lowered.operands)
+    for name, tensor in lowered.operands.items():
         lies = schedule.tensors[tensor]
         if lies.shape != ():
             memory, at = places.get(lies.memory) or (lies.memory, _start(lies))
             operands[name] = schedule.free(f"{tensor} and others")
             schedule.tensors[operands[name]] = Tensor(type, DENSE, memory, at)
-    names = list(dict.fromkeys(member.entry.task.name for member in run))
+    names = list(dict.fromkeys(member.entry.lowered.name for member in run))
     label = f"{names[0]} and {len(run) - 1} more" if len(names) > 1 else names[0]
-    output, end = schedule.free(f"{task.output} and others"), len(schedule.entries)
-    whole = Task(label, task.op, operands, {}, output, label, joins=_names(run))
+    output, end = schedule.free(f"{lowered.output} and others"), len(schedule.entries)
+    whole = LoweredOp(label, lowered.op, operands, {}, output, label, joins=_names(run))
     try:
         schedule.add(replace(whole, kernel=first.entry.choice.name))
     except (LimitError, UnsupportedOpError):
@@ -712,7 +714,7 @@ def _side_by_side(schedule: Schedule, run: Run) -> Places:
     """
     places: Places = {}
     for name in run[0].alone:
-        tensors = [(member, member.entry.task.operands[name]) for member in run]
+        tensors = [(member, member.entry.lowered.operands[name]) for member in run]
         whole = schedule.free(f"{tensors[0][1]} and others")
         for member, tensor in tensors:
             memory = schedule.tensors[tensor].memory

@@ -9,7 +9,7 @@ from glnn.backends import Backend
 from glnn.compiler.cpu_fallback import LARGE, LEFT, why
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import ScheduledOp
+from glnn.compiler.scheduled_op import ScheduledOp
 from glnn.compiler.weights import Weight, Weights
 from glnn.core.layout import Layout, alone
 from glnn.core.types import DType, Shape, TensorType
@@ -31,8 +31,8 @@ class Step:
     what an earlier step of the plan has already is not counted again. host: whether the host
     computes it, so that its operands are read back and its results uploaded, or runs its
     bodies. why: why it computes it, beside a GPU; empty where it does not. passing: bytes of
-    the parameters that go into textures, until they are there. halves: the parameters that are
-    stored as float16, bytes: those that are as int8, four in a word. saved: bytes that these would
+    the parameters that go into textures, until they are there. fp16: the parameters that are
+    stored as float16, int8: those that are as int8, four in a word. saved: bytes that these would
     take more as float32. joins: where it makes
     several tensors at once, these, which lie one behind the other in its result. fixed_copies:
     bytes of the copies of parameters, which are among `nbytes`.
@@ -55,8 +55,8 @@ class Step:
     cost: Cost
     host: bool
     why: str
-    halves: tuple[str, ...]
-    bytes: tuple[str, ...]
+    fp16: tuple[str, ...]
+    int8: tuple[str, ...]
     saved: int
     joins: tuple[str, ...] = ()
     fixed_copies: int = 0
@@ -74,14 +74,14 @@ class Step:
         """Return the step of `entry`. earlier: parameters of earlier steps; those of `entry` are
         added.
         """
-        task = entry.task
-        out = schedule.tensors[task.output]
+        lowered = entry.lowered
+        out = schedule.tensors[lowered.output]
         backend = schedule.backend
         copies = {} if entry.host else backend.copies(entry.choice, entry.spec)
         stored = {
             name: _stored_type(backend, weight.type)
-            for name, weight in task.parameters.items()
-            if not entry.host or (task.op.control and name not in task.op.host)
+            for name, weight in lowered.parameters.items()
+            if not entry.host or (lowered.op.control and name not in lowered.op.host)
         }
         keys = _keys(entry, copies)
         again = {name for name in stored if name in keys and keys[name] in earlier}
@@ -92,13 +92,13 @@ class Step:
         halves = {name: one for name, one in stored.items() if one.dtype is DType.float16}
         small = {name: stored[name] for name in entry.spec.int8_operands if name in stored}
         return cls(
-            name=task.name,
-            layer=task.layer,
-            op=task.op,
+            name=lowered.name,
+            layer=lowered.layer,
+            op=lowered.op,
             kernel=entry.choice.name,
-            via=task.via,
-            inputs=tuple(task.operands.values()),
-            output=task.output,
+            via=lowered.via,
+            inputs=tuple(lowered.operands.values()),
+            output=lowered.output,
             shapes=entry.shapes,
             shape=out.shape,
             layouts={name: layout.name for name, layout in entry.layouts.items()},
@@ -113,32 +113,32 @@ class Step:
             cost=entry.spec.cost,
             host=entry.host,
             why=_why(entry, backend),
-            halves=tuple(halves),
-            bytes=tuple(small),
+            fp16=tuple(halves),
+            int8=tuple(small),
             saved=_wide(backend, entry, halves | small)
             - sum(copies.get(n, packed[n]) for n in halves | small),
-            joins=task.joins,
-            fixed_copies=sum(n for name, n in copies.items() if name in task.parameters),
+            joins=lowered.joins,
+            fixed_copies=sum(n for name, n in copies.items() if name in lowered.parameters),
         )
 
 
 def _why(entry: ScheduledOp, backend: Backend) -> str:
     """Why the host computes `entry`; empty where it does not, or where there is no GPU."""
-    if not entry.host or entry.task.op.control or backend.device is None:
+    if not entry.host or entry.lowered.op.control or backend.device is None:
         return ""
     if entry.moved_to_host:
         return LEFT
-    if entry.task.parameters and not entry.task.operands:
+    if entry.lowered.parameters and not entry.lowered.operands:
         return LARGE
     types = (type for _, type in entry.spec.operands)
-    return why(entry.task.op, (*types, *entry.spec.results), backend)
+    return why(entry.lowered.op, (*types, *entry.spec.results), backend)
 
 
 def _keys(entry: ScheduledOp, copies: Container[str]) -> dict[str, WeightKey]:
     """Return the key in Weights of each parameter of `entry`. copies: those in textures."""
     return {
         name: (weight, entry.layouts[name], name in copies)
-        for name, weight in entry.task.parameters.items()
+        for name, weight in entry.lowered.parameters.items()
         if not entry.host
     }
 

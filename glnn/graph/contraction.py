@@ -33,7 +33,7 @@ class Contraction(Operator):
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         operands = self.named(types)
         for name, one in operands.items():
-            able = FLOATS + (DType.int8,) * (name in self.bytes)
+            able = FLOATS + (DType.int8,) * (name in self.int8_operands)
             if one.dtype not in able:
                 texts = " or ".join(dtype.value for dtype in able)
                 raise ShapeError(f"{self.name}: {name} must be {texts}, got {one}")
@@ -45,7 +45,7 @@ class Contraction(Operator):
     def float_operands(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
         """The operands' `arrays` by name, as floats."""
         operands = {name: as_float(array) for name, array in self.named(arrays).items()}
-        for name in self.bytes:
+        for name in self.int8_operands:
             if operands[name].dtype == np.int8:
                 operands[name] = operands[name].astype(operands[self.inputs[0]].dtype)
         return operands
@@ -79,7 +79,9 @@ class Contraction(Operator):
         types = typed(operands)
         shapes = {name: one.shape for name, one in types.items()}
         sizes = {name: one.dtype.words(prod(one.shape)) for name, one in types.items()}
-        packed = (name for name in self.bytes if name in types and types[name].dtype is DType.int8)
+        packed = (
+            name for name in self.int8_operands if name in types and types[name].dtype is DType.int8
+        )
         words = sum((sizes | {name: -(-sizes[name] // 4) for name in packed}).values())
         return Cost(self.flops(shapes), 4 * (words + prod(self.shape_of(shapes))))
 

@@ -106,9 +106,9 @@ class Operator(metaclass=_Kind):
     """True where it runs graphs, its bodies, between which the host decides (`Control`)."""
     composite: ClassVar[bool] = False
     """True where it is made of other operators once types are known (`Composite`)."""
-    halves: ClassVar[tuple[str, ...]] = ()
+    fp16_operands: ClassVar[tuple[str, ...]] = ()
     """Operands that may be float16, which are computed with as float32."""
-    bytes: ClassVar[tuple[str, ...]] = ()
+    int8_operands: ClassVar[tuple[str, ...]] = ()
     """Operands that may be int8, of which a word stores four."""
     table: ClassVar[bool] = False
     """True where there are no operands: the results follow from attributes, among them sizes, and

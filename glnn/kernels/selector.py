@@ -228,7 +228,7 @@ def _preferred(
     if len(found) > 1:
 
         def order(k: Kernel) -> tuple[int, int, bool, float]:
-            first = spec.lies.moved(k), -k.priority, not spec.fits(k)
+            first = spec.operand_layouts.moved(k), -k.priority, not spec.fits(k)
             return *first, -_throughput_rank(k, spec, device)
 
         found.sort(key=order)

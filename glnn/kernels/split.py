@@ -30,7 +30,7 @@ class Stored:
     @classmethod
     def create(cls, op: Operator, name: str, layout: str, type: TensorType) -> Stored:
         """Return the storage of the operand `name` of `op`, of this `type`, in the named layout."""
-        packed = name in op.bytes and type.dtype is DType.int8
+        packed = name in op.int8_operands and type.dtype is DType.int8
         return cls(narrowed(parse(layout)) if packed else parse(layout), type.dtype)
 
     @property

@@ -281,7 +281,7 @@ class StepRunner:
         """Record the kernels that were chosen."""
         entries = plan.outline.schedule.entries
         result = tuple(
-            f"{entry.task.name}: {entry.choice.name}{_parameters(entry.choice)}"
+            f"{entry.lowered.name}: {entry.choice.name}{_parameters(entry.choice)}"
             for entry in entries
         )
         self.kernels[name] = result

@@ -23,7 +23,7 @@ from glnn.backends.gl import GlBackend
 from glnn.compiler.emit import emit_schedule
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Task
+from glnn.compiler.scheduled_op import LoweredOp
 from glnn.compiler.weights import Weight, Weights
 from glnn.core.layout import Layout, Strip
 from glnn.core.layout.bytes import Narrow
@@ -181,8 +181,10 @@ def _run_stages(
         # No kernel moves halves: the host packs their rows.
         schedule.add_input(name, type, "R4" if type.dtype is DType.float16 else "R")
     fixed = {name: Weight.from_array(operands[name]) for name in operands if name not in inputs}
-    task = Task("whole", op, inputs, fixed, "result", "whole", choice.name, epilogue=epilogue)
-    schedule.add(task)
+    lowered = LoweredOp(
+        "whole", op, inputs, fixed, "result", "whole", choice.name, epilogue=epilogue
+    )
+    schedule.add(lowered)
     _see(backend, [(entry.choice, entry.spec) for entry in schedule.entries])
     arena = Arena.plan(schedule, ["result"])
     room = replace(arena, sizes=tuple(n + GUARD for n in arena.sizes))

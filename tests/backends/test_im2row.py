@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Task
+from glnn.compiler.scheduled_op import LoweredOp
 from glnn.core.types import TensorType
 from glnn.errors import ShapeError
 from glnn.graph.operators.conv2d_lowering import Im2row, Zero
@@ -61,11 +61,11 @@ def test_the_result_lies_where_the_zeros_did(opened) -> None:
     schedule, op = Schedule(opened("compute")), Im2row((2, 2))
     schedule.add_input("x", TensorType((1, 3, 4, 5)))
     rows = op.shape_of({"x": (1, 3, 4, 5)})
-    schedule.add(Task("zeros", Zero(rows, "R 2 4 R"), {}, {}, "zeros", "zeros", "vec4"))
+    schedule.add(LoweredOp("zeros", Zero(rows, "R 2 4 R"), {}, {}, "zeros", "zeros", "vec4"))
     operands = {"x": "x", "into": "zeros"}
-    schedule.add(Task("patches", op, operands, {}, "patches", "patches", "morton_2_4"))
+    schedule.add(LoweredOp("patches", op, operands, {}, "patches", "patches", "morton_2_4"))
     assert schedule.tensors["patches"].memory == "zeros"
-    assert [e.task.op.name for e in schedule.entries] == ["zero", "reorder", "im2row"]
+    assert [e.lowered.op.name for e in schedule.entries] == ["zero", "reorder", "im2row"]
 
 
 def test_what_does_not_fit_is_refused() -> None:

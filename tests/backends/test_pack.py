@@ -40,5 +40,5 @@ def test_outputs_of_bytes_come_back_packed(backend, count) -> None:
     np.testing.assert_array_equal(found["seen"], [bytes_of > 99])
     assert (found["y"].dtype, found["z"].dtype) == (np.uint8, np.bool_)
     plan = Plan(graph, backend, {"x": (count,)})
-    packed = sum(entry.task.op.name == "pack" for entry in plan.outline.schedule.entries)
+    packed = sum(entry.lowered.op.name == "pack" for entry in plan.outline.schedule.entries)
     assert packed == (2 if count >= LEAST_PACKED else 0)

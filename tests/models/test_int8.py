@@ -81,10 +81,10 @@ def test_a_net_has_the_roundings_of_its_weights_and_no_others(backend) -> None:
 def test_what_lies_as_int8_and_what_it_saves() -> None:
     model = net()
     outline = session(model, "compute").plan(SHAPES).outline
-    packed = [step for step in outline.steps if step.bytes]
+    packed = [step for step in outline.steps if step.int8]
     assert [step.op.name for step in packed] == ["conv2d", "matmul", "matmul"]
     assert all(step.layouts["weight"].startswith("packed ") for step in packed)
-    assert [step.halves for step in outline.steps if step.halves] == [("weight",)]
+    assert [step.fp16 for step in outline.steps if step.fp16] == [("weight",)]
     weights = [n.layer.weight.size for n in model.nodes if isinstance(n.layer, Conv2d | Linear)]
     floats = glnn.InferenceSession(model, "compute").plan(SHAPES).outline
     assert outline.saved >= 2 * weights[0] + 3 * sum(weights[1:])
@@ -97,9 +97,9 @@ def test_which_layers_they_are_does_not_depend_on_the_batch() -> None:
     onnx = session(product(), "compute")  # it is taken apart once sizes are known
     for count in (1, 129):
         (step,) = onnx.plan({"x": (count, 129)}).outline.steps
-        assert step.bytes == ("weight",)
+        assert step.int8 == ("weight",)
         steps = opened.plan({"input": (count, *SHAPES["input"][1:])}).outline.steps
-        assert sum(bool(step.bytes) for step in steps) == 3
+        assert sum(bool(step.int8) for step in steps) == 3
     for dims, shape, samples in (
         ((7, "N", 3), (7, 5, 3), 5),
         (("batch", 3), (4, 3), 4),
@@ -121,7 +121,7 @@ def test_transform_feedback_and_few_storage_blocks_have_float16() -> None:
     (expected,) = glnn.InferenceSession(model, "cpu", precision="float16").run(None, x)
     for backend, limits in (("feedback", None), ("compute", "es31-minimum")):
         opened = session(model, backend, limits=limits)
-        assert not any(step.bytes for step in opened.plan({"input": (3, 129)}).outline.steps)
+        assert not any(step.int8 for step in opened.plan({"input": (3, 129)}).outline.steps)
         (got,) = opened.run(None, x)
         assert oracle.error(got, expected) <= 1e-5
 
@@ -144,7 +144,7 @@ def test_what_is_not_finite(number) -> None:
     others = np.arange(67) != 3
     np.testing.assert_array_equal(got[:, others], before[:, others])
     later = session(model, "compute")
-    assert not any(step.bytes for step in later.plan({"input": (1, 129)}).outline.steps)
+    assert not any(step.int8 for step in later.plan({"input": (1, 129)}).outline.steps)
     (got,) = later.run(None, x)
     assert not np.isfinite(got[0, 3]) and np.isfinite(got[:, others]).all()
 

@@ -123,7 +123,7 @@ def test_what_it_saves(backend) -> None:
     halves = session(model, backend, precision="float16").plan(shapes).outline
     total = floats.parameters + floats.copies - halves.parameters - halves.copies
     assert floats.saved == 0 and halves.saved == total
-    stored = {name for step in halves.steps for name in step.halves}
+    stored = {name for step in halves.steps for name in step.fp16}
     if backend == "cpu":  # it keeps what was rounded as float32
         assert not stored and halves.saved == 0
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from glnn.backends import Backend
 from glnn.compiler.plan import Plan
-from glnn.compiler.task import ScheduledOp
+from glnn.compiler.scheduled_op import ScheduledOp
 from glnn.core.symint import Substitution
 from glnn.kernels.kernel import Kernel
 
@@ -22,7 +22,7 @@ def faults(plan: Plan, draw: random.Random, count: int) -> Iterator[str]:
         for entry in plan.outline.schedule.entries:
             if isinstance(entry.choice, Kernel) and not entry.host and entry.spec.is_open:
                 for fault in _faults_of(plan.backend, entry, entry.choice, sizes):
-                    yield f"{sizes}: {entry.task.name} by {entry.choice.name}: {fault}"
+                    yield f"{sizes}: {entry.lowered.name} by {entry.choice.name}: {fault}"
 
 
 def _faults_of(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from glnn.backends.cpu import Cpu
 from glnn.compiler.memory_planner import Arena
 from glnn.compiler.schedule import Schedule
-from glnn.compiler.task import Task
+from glnn.compiler.scheduled_op import LoweredOp
 from glnn.compiler.weights import Weight
 from glnn.core.types import TensorType
 from glnn.graph.constant import Leaf
@@ -56,7 +56,7 @@ def schedules(draw: st.DrawFn) -> tuple[Schedule, list[str]]:
             op = Flatten()
         else:
             op, operands = RELU, {"x0": x}
-        schedule.add(Task(name, op, operands, parameters, name, name))
+        schedule.add(LoweredOp(name, op, operands, parameters, name, name))
         names.append(name)
     return schedule, draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
 
@@ -67,8 +67,8 @@ def needed(schedule: Schedule, kept: list[str]) -> dict[str, set[int]]:
     made: dict[str, int] = {}
     read: dict[str, int] = {}
     for i, entry in enumerate(schedule.entries):
-        made.setdefault(schedule.tensors[entry.task.output].memory, i)
-        for name in entry.task.operands.values():
+        made.setdefault(schedule.tensors[entry.lowered.output].memory, i)
+        for name in entry.lowered.operands.values():
             read[schedule.tensors[name].memory] = i
     for name in kept:
         read[schedule.tensors[name].memory] = end
@@ -117,7 +117,7 @@ def test_what_is_not_overwritten_is_there_at_the_end(drawn) -> None:
     arena = Arena.plan(schedule, kept)
     last: dict[int, str] = {}
     for entry in schedule.entries:
-        memory = schedule.tensors[entry.task.output].memory
+        memory = schedule.tensors[entry.lowered.output].memory
         last[arena.block[memory]] = memory
     for memory, block in arena.block.items():
         assert (memory in arena.overwritten) is (last.get(block, memory) != memory)
@@ -129,7 +129,7 @@ def chain(sizes: list[int]) -> tuple[Arena, list[int]]:
     schedule.add_input("0", shaped(1, sizes[0]))
     for i, (before, after) in enumerate(pairwise(sizes)):
         weight = {"weight": parameter(after, before)}
-        schedule.add(Task(str(i + 1), Matmul(), {"x": str(i)}, weight, str(i + 1), str(i + 1)))
+        schedule.add(LoweredOp(str(i + 1), Matmul(), {"x": str(i)}, weight, str(i + 1), str(i + 1)))
     floats = [tensor.layout.size(tensor.shape) for tensor in schedule.tensors.values()]
     return Arena.plan(schedule, [str(len(sizes) - 1)]), floats[1:-1]
 
@@ -161,7 +161,7 @@ def test_a_view_keeps_what_it_shows() -> None:
     ):
         first = "x0" if op is RELU else "x"
         operands = {"x0": "view", "x1": "view"} if name == "d" else {first: source}
-        schedule.add(Task(name, op, operands, {}, name, name))
+        schedule.add(LoweredOp(name, op, operands, {}, name, name))
     arena = Arena.plan(schedule, ["d"])
     assert schedule.tensors["view"].memory == "a"
     assert arena.block["a"] not in (arena.block["b"], arena.block["c"])
@@ -170,8 +170,8 @@ def test_a_view_keeps_what_it_shows() -> None:
 def test_what_is_updated_in_place_is_one_memory() -> None:
     schedule = Schedule(Cpu())
     schedule.add_input("x", shaped(1, 2, 3, 3))
-    schedule.add(Task("zeros", Zero((9, 2)), {}, {}, "zeros", "layer"))
+    schedule.add(LoweredOp("zeros", Zero((9, 2)), {}, {}, "zeros", "layer"))
     gather = Im2row((1, 1))
-    schedule.add(Task("rows", gather, {"x": "x", "into": "zeros"}, {}, "rows", "layer"))
+    schedule.add(LoweredOp("rows", gather, {"x": "x", "into": "zeros"}, {}, "rows", "layer"))
     assert schedule.tensors["rows"].memory == "zeros"
     assert set(Arena.plan(schedule, ["rows"]).block) == {"x", "zeros"}

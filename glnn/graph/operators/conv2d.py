@@ -195,8 +195,8 @@ class Conv2d(Convolving):
     name: ClassVar[str] = "conv2d"
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
     any_sizes: ClassVar[bool] = True
-    halves: ClassVar[tuple[str, ...]] = ("weight",)
-    bytes: ClassVar[tuple[str, ...]] = ("weight",)
+    fp16_operands: ClassVar[tuple[str, ...]] = ("weight",)
+    int8_operands: ClassVar[tuple[str, ...]] = ("weight",)
     groups: int = 1
     exact: bool = False
     """True where sums of whole numbers below 2^24 must be exact, which excludes Winograd
@@ -331,8 +331,8 @@ class SeparableConv2d(Convolving):
 
     name: ClassVar[str] = "separable_conv2d"
     parameters: ClassVar[tuple[str, ...]] = ("depthwise", "weight")
-    halves: ClassVar[tuple[str, ...]] = ("depthwise", "weight")
-    bytes: ClassVar[tuple[str, ...]] = ("weight",)
+    fp16_operands: ClassVar[tuple[str, ...]] = ("depthwise", "weight")
+    int8_operands: ClassVar[tuple[str, ...]] = ("weight",)
     prologue: Prologue | None = None
     """Work on the depthwise convolution's results before they are multiplied."""
 

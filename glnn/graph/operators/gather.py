@@ -25,7 +25,7 @@ class Lookup(Operator):
     """
 
     name: ClassVar[str] = "gather"
-    halves: ClassVar[tuple[str, ...]] = ("x",)
+    fp16_operands: ClassVar[tuple[str, ...]] = ("x",)
     nan_operands: ClassVar[tuple[str, ...]] = ("x",)
     passes: ClassVar[tuple[str, ...]] = ("x",)
 

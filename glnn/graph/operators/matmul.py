@@ -33,8 +33,8 @@ class Matmul(ContractionWithPrologue):
     has_depth: ClassVar[bool] = True
     any_sizes: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
-    halves: ClassVar[tuple[str, ...]] = ("x", "weight")
-    bytes: ClassVar[tuple[str, ...]] = ("weight",)
+    fp16_operands: ClassVar[tuple[str, ...]] = ("x", "weight")
+    int8_operands: ClassVar[tuple[str, ...]] = ("weight",)
     prologue: Prologue | None = None
     """Work on x before it is multiplied: an operand by image has a row for each of equal runs of
     rows.
@@ -156,7 +156,7 @@ class MatmulParts(Contraction):
 
     name: ClassVar[str] = "matmul_parts"
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
-    halves: ClassVar[tuple[str, ...]] = ("x", "weight")
+    fp16_operands: ClassVar[tuple[str, ...]] = ("x", "weight")
     parts: int
     order: str = ROWS
 
@@ -292,7 +292,7 @@ class Perceptron(Contraction):
     samples: ClassVar[bool] = True
     has_depth: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weights", "biases")
-    halves: ClassVar[tuple[str, ...]] = ("weights",)
+    fp16_operands: ClassVar[tuple[str, ...]] = ("weights",)
     widths: tuple[int, ...]
     """Number of results of each layer."""
     functions: tuple[Expr, ...]

@@ -142,7 +142,7 @@ class BackendTraits:
 
     operands: int
     """Most operands of a pointwise node."""
-    strips: bool = False
+    subviews: bool = False
     """True where kernels read slices of channels in place."""
     saves_time: LaunchCheck | None = None
     """Predicate of launches saved and operations slowed; None where no kernel runs recurrences."""
@@ -181,7 +181,7 @@ def _fuse_pointwise(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
 
 
 def _fuse_siblings(graph: Graph, types: Types, traits: BackendTraits) -> Graph:
-    stacked = fuse_siblings(graph, types) if traits.strips else graph
+    stacked = fuse_siblings(graph, types) if traits.subviews else graph
     return (
         graph if stacked is graph else _fuse_pointwise(merge_moves(stacked, types), types, traits)
     )

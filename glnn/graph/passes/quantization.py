@@ -62,9 +62,9 @@ def _quantizable_weight(
 ) -> Value | None:
     """The weight that `node` is to have as int8; None where it has none."""
     operator = node.operator
-    if not operator.bytes or not operator.has_epilogue or node.outputs[0] in graph.fixed:
+    if not operator.int8_operands or not operator.has_epilogue or node.outputs[0] in graph.fixed:
         return None
-    found = operator.named(node.inputs)[operator.bytes[0]]
+    found = operator.named(node.inputs)[operator.int8_operands[0]]
     type, result = types[found], types[node.outputs[0]].shape
     plain = (
         found in graph.fixed and type.dtype is DType.float32 and prod(type.shape) >= LEAST_QUANTIZED
@@ -111,7 +111,9 @@ def _round_node(node: Node, weight: Value, types: dict[Value, TensorType]) -> tu
 def _with_weight(node: Node, weight: Value) -> Node:
     """Return `node` with another weight."""
     named = zip(node.operator.names(len(node.inputs)), node.inputs, strict=True)
-    inputs = tuple(weight if name in node.operator.bytes else value for name, value in named)
+    inputs = tuple(
+        weight if name in node.operator.int8_operands else value for name, value in named
+    )
     return replace(node, inputs=inputs)
 
 

@@ -1,8 +1,8 @@
-"""Generator of kernels that move numbers: the nested loops over memory of an index map."""
+"""Generators of kernels that move numbers: by an index map, by indices, and behind one another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -10,13 +10,315 @@ import numpy as np
 
 from glnn.core.layout import Layout, alone
 from glnn.core.layout.layout import CHANNELS_LAST
-from glnn.core.symint import divides
+from glnn.core.symint import divides, hint, same
 from glnn.core.types import DType, Shape, TensorType
 from glnn.errors import UnsupportedOpError
-from glnn.graph.index_map import EDGES, Strides, Walk
+from glnn.graph.index_map import EDGES, Leg, Strides, Walk
 from glnn.graph.operator import Operator
+from glnn.graph.operators.concat import Concat
+from glnn.graph.operators.gather import Gather, GatherElements, GatherND, Lookup
 from glnn.graph.operators.move import Flip, Move, Pad, Transpose
-from glnn.kernels.codegen.generated import Generated, Uniform
+from glnn.graph.operators.scatter import (
+    REDUCTIONS,
+    Put,
+    ScatterElements,
+    ScatterND,
+    ScatterSorted,
+)
+from glnn.kernels.codegen.generated import Generated, OneLaunch, Uniform
+
+Operands = Mapping[str, TensorType]
+TEXTURES = 16  # of a vertex shader: OpenGL ES 3.0 guarantees no more
+ENDLESS = 2**31 - 1
+
+
+def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
+    """Generate for kernels that copy each operand to its place by a launch of its own."""
+    axis, names = _checked(op, types, halves=backend == "compute")
+    shape = types["out"].shape
+    writes = strides(layouts["out"], shape)
+    walks: dict[str, Walk] = {}
+    begin = 0
+    for name in names:
+        own = types[name].shape
+        legs = [Leg(*leg) for leg in zip(own, strides(layouts[name], own), writes, strict=True)]
+        legs.sort(key=lambda leg: -leg.write)  # in the order of memory, whatever the layout
+        walk = Walk.from_legs(legs)
+        target = layouts["out"].first + begin * writes[axis]
+        walks[name] = replace(walk, base=layouts[name].first, target=target)
+        begin += own[axis]
+    width = 4 if all(walk.quads is not None for walk in walks.values()) else 1
+    rank = max(len(walk.legs) for walk in walks.values())
+    made = {
+        name: loops(_of_rank(walk, rank), False, 0, width=width) for name, walk in walks.items()
+    }
+    if width == 1 and types["out"].dtype is DType.float16:
+        raise UnsupportedOpError("halves are moved by four, and channels are not in whole fours")
+    largest = max(names, key=lambda name: hint(walks[name].places))
+    launches = tuple(OneLaunch(made[name].uniforms, name) for name in names)
+    plain = made[largest]
+    return replace(plain, launches=launches)
+
+
+def joined(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
+    """Generate for kernels that read each number of the result from the operand that has it.
+
+    They read from buffers on compute, from textures on feedback.
+    """
+    axis, names = _checked(op, types)
+    shape = types["out"].shape
+    writes = strides(layouts["out"], shape)
+    block = writes[axis]
+    reads = {name: strides(layouts[name], types[name].shape) for name in names}
+    ends = [types[name].shape[axis] * block for name in names]
+    return _fetches(
+        names,
+        ends,
+        (writes[0] if axis > 0 else ENDLESS, shape[axis] * block if axis > 1 else ENDLESS),
+        [reads[name][0] if axis > 0 else 0 for name in names],
+        [types[name].shape[axis] * block if axis > 1 else 0 for name in names],
+        [layouts[name].size(types[name].shape) for name in names],
+        prod(shape[1:]),
+        [reads[name][0] - block if axis == 0 and reads[name][0] else 0 for name in names],
+        stored=backend == "compute",
+        places=prod(shape),
+    )
+
+
+def grouped(
+    op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str
+) -> Generated:
+    """Generate as `joined` does for channels in whole groups of four: an image is one run."""
+    axis, names = _checked(op, types)
+    if axis != 1 or not all(divides(4, types[name].shape[1]) for name in names):
+        raise UnsupportedOpError("channels are not in whole groups of four")
+    images = [prod(types[name].shape[1:]) for name in names]
+    sizes = [prod(types[name].shape) for name in names]
+    whole = (sum(images), ENDLESS)
+    return _fetches(names, images, whole, images, [0] * len(names), sizes)
+
+
+def _fetches(
+    names: list[str],
+    extents: list[int],
+    pitches: tuple[int, int],
+    outer: list[int],
+    middle: list[int],
+    sizes: list[int],
+    columns: int = 0,
+    padding: Sequence[int] = (),
+    *,
+    stored: bool = False,
+    places: int = 0,
+) -> Generated:
+    """Generate the fetches of a concatenation, runs of the operands inside two loops.
+
+    extents: the numbers of each operand in one run of the result. pitches: the result's strides of
+    the outer and the middle loop. outer, middle: each operand's strides of these loops. padding:
+    numbers behind each row of `columns` numbers in each operand, where a run consists of rows.
+    stored: True for buffers instead of textures. places: numbers of the result.
+    """
+    padded = not all(same(one, 0) for one in padding)
+    numbers = [*extents, *outer, *middle, *(p for p in pitches if not same(p, ENDLESS))]
+    if len(names) > TEXTURES:
+        raise UnsupportedOpError(f"it takes at most {TEXTURES} operands")
+    width = 4 if not padded and all(divides(4, n) for n in numbers) else 1
+    ends = [sum(extents[: i + 1]) // width for i in range(len(names))]
+    uniforms: dict[str, Uniform] = {
+        "outer_pitch": max(pitches[0] if same(pitches[0], ENDLESS) else pitches[0] // width, 1),
+        "middle_pitch": max(pitches[1] if same(pitches[1], ENDLESS) else pitches[1] // width, 1),
+        "outer_reads": tuple(n // width for n in outer),
+        "middle_reads": tuple(n // width for n in middle),
+        "starts": (0, *ends[:-1]),
+        "ends": tuple(ends),
+        "lasts": tuple(max(n // width - 1, 0) for n in sizes),
+        "places": places // width,
+    }
+    defines = {"COUNT": len(names), "WIDTH": width}
+    if padded:
+        uniforms |= {"columns": columns, "padding": tuple(padding)}
+        defines["PADDED"] = 1
+    return Generated(
+        str(defines),
+        {
+            "operands": lambda: "\n".join(_concat_declarations(names, stored)),
+            "fetches": lambda: "\n".join(f"    FETCH({name}, {i})" for i, name in enumerate(names)),
+        },
+        defines,
+        uniforms,
+        dict.fromkeys(names, "rgba32i" if width == 4 else "r32i"),
+    )
+
+
+def _concat_declarations(names: list[str], stored: bool) -> list[str]:
+    """Return the lines that declare the operands; the bindings of buffers begin at 1."""
+    if not stored:
+        return [f"uniform highp {name.upper()}_SAMPLER {name};" for name in names]
+    blocks = [f"layout(std430, binding = {i}) buffer {n.upper()}" for i, n in enumerate(names, 1)]
+    return [f"{block} {{ NUMBERS {n}[]; }};" for block, n in zip(blocks, names, strict=True)]
+
+
+def _of_rank(walk: Walk, rank: int) -> Walk:
+    """Return `walk` with `rank` loops, adding outer loops of one iteration."""
+    more = [Leg(1, 0, 0)] * (rank - len(walk.legs))
+    return replace(walk, legs=(*more, *walk.legs))
+
+
+def _checked(op: Operator, types: Operands, halves: bool = False) -> tuple[int, list[str]]:
+    """Return the axis and the operands' names. Raises UnsupportedOpError unless `op` is a Concat.
+
+    halves: True where all tensors may be float16.
+    """
+    if not isinstance(op, Concat):
+        raise UnsupportedOpError(f"it puts tensors behind one another, no {op.name}")
+    if not halves or any(one.dtype is not DType.float16 for one in types.values()):
+        on_gpu(types)
+    return op.axis % len(types["out"].dims), [name for name in types if name != "out"]
+
+
+def concat_examples() -> Mapping[str, tuple[Operator, Operands]]:
+    """Return operators that cover every variant of the templates."""
+    odd, even = TensorType((2, 3, 2, 5)), TensorType((2, 4, 2, 8), DType.int32)
+    return {
+        "two": (Concat(), {"x0": odd, "x1": odd}),
+        "three-by-four": (Concat(-1), {"x0": even, "x1": even, "x2": even}),
+        "along-the-first": (Concat(0), {f"x{i}": even for i in range(3)}),
+    }
+
+
+def concat_image_examples() -> Mapping[str, tuple[Operator, Operands]]:
+    """Return operators that cover the kernels of images."""
+    x = TensorType((2, 8, 3, 5))
+    return {"two": (Concat(), {"x0": x, "x1": x})}
+
+
+def generate_gather(
+    op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str
+) -> Generated:
+    """Generate for kernels that gather words one by one, or by contiguous four."""
+    if not isinstance(op, Lookup):
+        raise UnsupportedOpError(f"it looks numbers up, no {op.name}")
+    half = types["x"].dtype is DType.float16
+    on_gpu({name: one for name, one in types.items() if name != "x" or not half})
+    x, index, out = (types[name].shape for name in ("x", "index", "out"))
+    reads, looks, writes = (
+        strides(layouts[name], types[name].shape) for name in ("x", "index", "out")
+    )
+    legs = [
+        Leg(count, 0 if a is None else reads[a], write, look=0 if i is None else looks[i])
+        for count, write, (a, i) in zip(out, writes, op.axes(len(x), index), strict=True)
+    ]
+    walk = Walk.from_legs(legs)
+    capture = backend == "feedback"
+    walk = walk.whole if capture else walk
+    looked = op.indexed_axes(len(x), index)
+    apart = [reads[axis] for axis in looked]
+    width = 4 if walk.quads is not None and all(divides(4, step) for step in apart) else 1
+    made = loops(walk, capture, layouts["x"].size(x), width=width)
+    taken = walk.quads if width == 4 and walk.quads is not None else walk
+    uniforms: dict[str, Uniform] = {
+        **made.uniforms,
+        "looks": tuple(leg.look for leg in taken.legs),
+        "sizes": tuple(x[axis] for axis in looked),
+        "along": tuple(step // width for step in apart),
+        "index_step": looks[-1] if len(looked) > 1 else 0,
+        "index_last": max(layouts["index"].size(index) - 1, 0),
+    }
+    defines = {**made.defines, "DEPTH": len(looked)}
+    texel = "rgba32" if width == 4 else "r32"
+    fetched = {"x": f"{texel}{'f' if half else 'i'}"}
+    return Generated(str(defines), {}, defines, uniforms, fetched)
+
+
+def gather_examples() -> Mapping[str, tuple[Operator, Operands]]:
+    """Return operators that cover every variant of the templates."""
+    indices = {rank: TensorType((2, 3, 2)[:rank], DType.int32) for rank in (1, 2, 3)}
+    by_one, by_four = TensorType((5, 3, 7)), TensorType((5, 4, 8))
+    halves = {one: TensorType(one.dims, DType.float16) for one in (by_one, by_four)}
+    return {
+        "rows": (Gather(), {"x": by_four, "index": indices[1]}),
+        "rows-of-halves": (Gather(), {"x": halves[by_four], "index": indices[1]}),
+        "inner-of-halves": (Gather(1), {"x": halves[by_one], "index": indices[2]}),
+        "inner": (Gather(1), {"x": by_one, "index": indices[2]}),
+        "elements": (GatherElements(), {"x": by_one, "index": indices[3]}),
+        "tuples": (GatherND(), {"x": by_one, "index": indices[3]}),
+        "tuples-of-rows": (GatherND(), {"x": by_four, "index": indices[3]}),
+    }
+
+
+def generate_scatter(
+    op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str
+) -> Generated:
+    """Generate for kernels in which each result looks up its own updates: see `Generator.make`."""
+    if not isinstance(op, Put):
+        raise UnsupportedOpError(f"it puts updates where indices say, no {op.name}")
+    on_gpu(types)
+    x, index, updates = (types[name].shape for name in ("x", "index", "updates"))
+    pitch, look, step = (
+        strides(layouts[name], types[name].shape) for name in ("out", "index", "updates")
+    )
+    rank, uniforms = len(x), dict[str, Uniform]()
+    if not rank:
+        raise UnsupportedOpError("x has no dimensions")
+    if isinstance(op, ScatterElements):
+        axis = op.axis % rank
+        looked, depth = axis, 1
+        for name, own in (("looks", look), ("strides", step)):
+            uniforms[name] = tuple(0 if i == axis else n for i, n in enumerate(own))
+        uniforms["index_step"] = 0
+        uniforms["within"] = tuple(x[i] if i == axis else n for i, n in enumerate(index))
+        uniforms |= _walked((index[axis],), (look[axis],), (step[axis],))
+    else:
+        looked, depth = 0, op.leading if isinstance(op, ScatterSorted) else index[-1]
+        count = len(updates) - (rank - depth)  # of the dimensions that are walked
+        uniforms |= {"looks": (0,) * rank, "strides": (0,) * depth + step[count:]}
+        uniforms |= {"within": x, "index_step": look[-1]}
+        uniforms |= _walked(updates[:count], look[:count], step[:count])
+    uniforms |= {"pitch": pitch, "size": x, "starts": prod(x[:depth]) + 1}
+    defines = {
+        "RANK": rank,
+        "DEPTH": depth,
+        "LOOKED": looked,
+        "REDUCTION": REDUCTIONS.index(op.reduction),
+        "FLOATS": int(types["x"].dtype is DType.float32),
+        "SORTED": int(isinstance(op, ScatterSorted)),
+    }
+    return Generated(str(defines), {}, defines, uniforms)
+
+
+def _walked(
+    shape: tuple[int, ...], look: tuple[int, ...], step: tuple[int, ...]
+) -> dict[str, Uniform]:
+    """Return two loops over the updates' own dimensions; all but the first are contiguous."""
+    if len(shape) < 2:
+        shape, look, step = (1, *shape), (0, *look), (0, *step)
+    if len(shape) < 2:  # a single update
+        shape, look, step = (1, 1), (0, 0), (0, 0)
+    return {
+        "outer_count": shape[0] if prod(shape) else 0,
+        "inner_count": max(prod(shape[1:]), 1),
+        "outer_look": look[0] if look else 0,
+        "inner_look": look[-1] if len(look) > 1 else 0,
+        "outer_update": step[0],
+        "inner_update": step[-1],
+    }
+
+
+def scatter_examples() -> Mapping[str, tuple[Operator, Operands]]:
+    """Return operators that cover every variant of the templates."""
+    floats, whole = TensorType((5, 3, 7)), TensorType((5, 3, 7), DType.int32)
+    index = TensorType((2, 3, 2), DType.int32)
+    pairs = TensorType((4, 2), DType.int32)
+    found: dict[str, tuple[Operator, Operands]] = {}
+    for reduction in REDUCTIONS:
+        operands = {"x": floats, "index": index, "updates": TensorType(index.dims)}
+        found[f"elements-{reduction}"] = ScatterElements(1, reduction), operands
+        operands = {"x": whole, "index": pairs, "updates": TensorType((4, 7), DType.int32)}
+        found[f"tuples-{reduction}"] = ScatterND(reduction), operands
+    table = TensorType((5 + 1 + 4,), DType.int32)
+    rows = {"x": floats, "index": table, "updates": TensorType((4, 3, 7))}
+    return {**found, "sorted": (ScatterSorted(1, "add"), rows)}
+
 
 TILE = 32  # places of a tile's side: shaders/move/tiled_transpose.comp
 LEAST = 8  # places below which a loop is not worth tiles

@@ -1,4 +1,4 @@
-"""Tasks, their kernels, and the tensors that they read and make."""
+"""Lowered operators, their kernels, and the tensors that they read and make."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def can_reorder(backend: Backend, type: TensorType, lies: Layout, target: Layout
 
 
 @dataclass(frozen=True)
-class Task:
-    """An operator on tensors."""
+class LoweredOp:
+    """An operator on named tensors."""
 
     name: str
     """The name of the layer, for people."""
@@ -94,15 +94,15 @@ class Task:
     """What control flow computes: the types of its operands do not tell those of its results."""
     joins: tuple[str, ...] = ()
     """The tensors that it makes at once, as they lie one behind the other."""
-    unfused: Callable[[], Iterable[Task]] | None = None
-    """Gives tasks that compute the same, where no kernel does all of it."""
+    unfused: Callable[[], Iterable[LoweredOp]] | None = None
+    """Gives lowered operators that compute the same, where no kernel does all of it."""
 
 
 @dataclass(frozen=True)
 class ScheduledOp:
-    """A task with the kernel chosen for it."""
+    """A lowered operator with the kernel chosen for it."""
 
-    task: Task
+    lowered: LoweredOp
     choice: Choice
     spec: OpSpec
     """The spec for the kernel to compute."""
@@ -116,7 +116,7 @@ class ScheduledOp:
     @property
     def tensors(self) -> Iterable[str]:
         """The tensors that it reads and writes."""
-        return (*self.task.operands.values(), self.task.output, *self.task.more)
+        return (*self.lowered.operands.values(), self.lowered.output, *self.lowered.more)
 
     @property
     def shapes(self) -> Shapes:
@@ -126,9 +126,9 @@ class ScheduledOp:
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """A kernel that was chosen for a task, where another might have been."""
+    """A kernel that was chosen for an operator, where another might have been."""
 
-    task: Task
+    lowered: LoweredOp
     spec: OpSpec
     """The spec for the kernel to compute."""
     choice: Choice
