@@ -32,7 +32,7 @@ from glnn.gl import Source
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import library
 from glnn.kernels.binding import bind
-from glnn.kernels.cache_lines import Reads
+from glnn.documents.cache_lines import Reads
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not

@@ -17,7 +17,7 @@ from benchmarks import beside, documents
 from benchmarks.command import run
 from glnn.cli.kernels import STEP, cost_rows
 from glnn.cli.screen import Screen
-from glnn.kernels.cache_lines import CACHE_LINES, INVOCATIONS, workgroups
+from glnn.documents.cache_lines import CACHE_LINES, INVOCATIONS, workgroups
 
 Counted = tuple[documents.Figure, documents.Ours, str]
 

@@ -46,9 +46,14 @@ register(
         "read onnx": "glnn.model.onnx_format",
         "write glnn": "glnn.model.json_format",
         "write onnx": "glnn.model.onnx_format",
-        "write rovder": "glnn.model.rovder",
+        "read rovder": "glnn.documents.rovder",
+        "write rovder": "glnn.documents.rovder",
         "import torch": "glnn.torch.importing",
         "read and write torch weights": "glnn.torch.files",
+    }
+    | {
+        f"decompose {name}": "glnn.documents.decompositions"
+        for name in ("cronin", "im2col", "im2row", "kn2row")
     }
 )
 logging.getLogger("glnn").addHandler(logging.NullHandler())  # what is logged is the program's

@@ -24,3 +24,8 @@ def module_for(task: str) -> Any:
     Raises ImportError where a package that it needs is not installed, KeyError for an unknown task.
     """
     return import_module(_MODULES[task])
+
+
+def registered(beginning: str) -> list[str]:
+    """Return the rest of each task that begins so."""
+    return [task.removeprefix(beginning) for task in _MODULES if task.startswith(beginning)]

@@ -30,7 +30,7 @@ ORDER = (
     ("onnx", "backends", "validation"),
     ("compiler", "data"),
     ("model", "ops", "filters", "profiling"),
-    ("session", "training", "tuning"),
+    ("session", "training", "tuning", "documents"),
     ("onnx_backend", "torch", "onnxruntime", "doctor"),
     ("cli",),
 )

@@ -12,12 +12,12 @@ from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.core.settings import Settings
 from glnn.doctor.examination import Certificates
+from glnn.documents.cache_lines import CACHE_LINES, INVOCATIONS, LINE_BYTES, Reads, workgroups
 from glnn.errors import DeviceError, GlnnError, printable
 from glnn.gl import Capabilities, Device
 from glnn.gl.limit_overrides import LimitOverrides
 from glnn.kernels import export, library
 from glnn.kernels.architecture import ARCHITECTURES
-from glnn.kernels.cache_lines import CACHE_LINES, INVOCATIONS, LINE_BYTES, Reads, workgroups
 from glnn.kernels.library import declared, kernels_for
 from glnn.kernels.report import Row, rows
 from glnn.kernels.verdicts import Verdicts

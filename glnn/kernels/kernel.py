@@ -15,7 +15,7 @@ from typing import Any
 from glnn.core.glsl import DOCUMENTS
 from glnn.errors import ShaderError
 from glnn.gl import Capabilities, DataTexture
-from glnn.graph.compose.decompositions import DECOMPOSITIONS
+from glnn.graph.compose.decompositions import decomposition_names
 from glnn.kernels.manifest import (
     PREDICTED,
     SUITS,
@@ -105,8 +105,8 @@ class Kernel:
             raise DeclarationError(f"expected a name of letters and digits, got {self.name!r}")
         if self.backend not in PLACES:
             raise DeclarationError(f"expected one of {sorted(PLACES)}", "backend")
-        if self.stages and self.stages not in DECOMPOSITIONS:
-            raise DeclarationError(f"expected one of {sorted(DECOMPOSITIONS)}", "stages")
+        if self.stages and self.stages not in (names := decomposition_names()):
+            raise DeclarationError(f"expected one of {names}", "stages")
         forms = (STAGE,) if self.stages else EPILOGUES
         if self.throughput_rank < 0 or (self.throughput_rank and not self.launch.grid):
             raise DeclarationError("expected at least 0, and a launch.grid", "throughput_rank")

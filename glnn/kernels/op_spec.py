@@ -13,7 +13,7 @@ from glnn.core.layout.layout import CHANNELS_LAST, DENSE, ROW_ALIGNMENT, RowMajo
 from glnn.core.symint import Substitution, as_constant, divides, hint, is_integer, same
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.gl import Capabilities
-from glnn.graph.compose.decompositions import DECOMPOSITIONS, Decomposition
+from glnn.graph.compose.decompositions import Decomposition, decomposition_named
 from glnn.graph.contraction import prologue_of
 from glnn.graph.epilogue import Epilogue, Extent, Prologue
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
@@ -500,7 +500,7 @@ class OpSpec:
 
     def lowered(self, kernel: Kernel) -> Decomposition:
         """Return the stages of other ops by which `kernel` computes this."""
-        key, made = ("lowered", kernel), DECOMPOSITIONS[kernel.stages]
+        key, made = ("lowered", kernel), decomposition_named(kernel.stages)
         found: Decomposition = self.memo.get(key) or made(self.op, self.op_shapes, kernel.defaults)
         self.memo[key] = found
         return found

@@ -26,7 +26,7 @@ from glnn.layers import (
     Sigmoid,
     Softmax,
 )
-from glnn.model import json_format, rovder
+from glnn.model import json_format
 from glnn.model.files import parse_json, read
 from glnn.model.model import Model
 from glnn.model.weight_files import is_weights
@@ -221,6 +221,7 @@ def _parse(content: bytes, where: str, path: Path | None, untrained: bool = Fals
         document = parse_json(content, where)
         if "format" in document:
             return json_format.parse(document, where, path, untrained)
-        return rovder.parse(document, where, path)
+        model: Model = module_for("read rovder").parse(document, where, path)
+        return model
     except RecursionError:  # of a message that quotes it
         raise ModelError(f"{where}: nested too deeply") from None

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from glnn.core.layout import parse
+from glnn.documents.cache_lines import CACHE_LINES, FLOATS, Reads, Side, workgroups
 from glnn.kernels import kernels_for
-from glnn.kernels.cache_lines import CACHE_LINES, FLOATS, Reads, Side, workgroups
 
 KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}
 DIRECT = [name for name, kernel in KERNELS.items() if Reads.from_kernel(kernel)]

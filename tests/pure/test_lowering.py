@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.documents.decompositions import decompose_cronin
 from glnn.errors import ShapeError
-from glnn.graph.compose.decompositions import DECOMPOSITIONS, decompose_cronin
+from glnn.graph.compose.decompositions import decomposition_named, decomposition_names
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.graph.operators.conv2d_lowering import Im2row, Images, Rows, Zero
 from glnn.graph.operators.matmul import MatmulParts
@@ -146,4 +147,5 @@ def test_a_part_is_the_widest_attribute_that_divides(k, parts, transposed) -> No
 
 
 def test_every_way_has_a_kernel() -> None:
-    assert {kernel.stages for kernel in WAYS} == set(DECOMPOSITIONS)
+    assert {kernel.stages for kernel in WAYS} == set(decomposition_names())
+    assert all(map(decomposition_named, decomposition_names()))

@@ -18,19 +18,18 @@ from glnn.graph.operators.conv2d_lowering import (
     Images,
     KernelRows,
     Rows,
-    ShiftAdd,
-    TapRows,
     WinogradWeights,
     Zero,
 )
-from glnn.graph.operators.matmul import COLUMNS, ROWS, TRANSPOSED, Matmul, MatmulParts, MatmulSum
-from glnn.graph.operators.move import Pad, Rearrange
+from glnn.graph.operators.matmul import ROWS, Matmul, MatmulParts, MatmulSum
+from glnn.graph.operators.move import Rearrange
 from glnn.graph.operators.normalization import Normalize, Softmax
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reductions import LEAST, Reduce
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.views import Reshape
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput, winograd
+from glnn.registry import module_for, registered
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,6 @@ class Decomposition:
 
 
 MOST_PARTIAL_SUMS = 1 << 20  # numbers of the parts of a gradient by a weight
-MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, transposed)
 
 
 def decompose_winograd(
@@ -120,40 +118,7 @@ def decompose_pointwise_conv(
             Stage("product", Matmul(op.prologue), operands, finishes=True),
             Stage("result", Images((n, h, w)), {"x": "product"}),
         ),
-        {"matrix": _kernel_matrix(shapes)},
-    )
-
-
-def decompose_im2col(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
-    """Rovder 2019, section 5.2: padding, zeroing, im2col, the Morton 4-2 product, step by step."""
-    assert isinstance(op, Conv2d)
-    n, _, oh, ow = op.shape_of(shapes)
-    kernel = shapes["weight"][2:]
-    rows, depth = n * oh * ow, prod(shapes["weight"][1:])
-    gather = Im2row((kernel[0], kernel[1]), op.stride, (0, 0, 0, 0), op.dilation)
-    top, left, bottom, right = op.padding
-    return Decomposition(
-        (
-            Stage("padding", Pad((0, 0, top, left), (0, 0, bottom, right)), {"x": "x"}, "nhwc"),
-            Stage("zeroing", Zero((rows, depth), MORTON), {}, "vec4"),
-            Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
-            Stage("product", Matmul(), {"x": "im2col", "weight": "matrix"}, "morton_4_2", True),
-            Stage("rows", Reorder(MORTON, "R4"), {"x": "product"}),
-            Stage("result", Images((n, oh, ow)), {"x": "rows"}),
-        ),
-        {"matrix": _kernel_matrix(shapes)},
-    )
-
-
-def decompose_im2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
-    """Cronin 2018, section 4.1.3: im2row, then one of three products.
-
-    ORDER 0 is ab-ik (the patches by the kernels), 1 abt-ik (by the kernels, stored transposed), and
-    2 abt-ki (the kernels by the transposed patches).
-    """
-    order = parameters["ORDER"]
-    return _decompose_by_patches(
-        op, shapes, order == 2, "rows", "blocked_nt" if order else "blocked_nn"
+        {"matrix": kernel_matrix(shapes)},
     )
 
 
@@ -162,26 +127,7 @@ def decompose_patches(op: Operator, shapes: Shapes, parameters: Mapping[str, int
 
     KERNELS_FIRST: the kernels by the patches, which gives the transposed result.
     """
-    return _decompose_by_patches(op, shapes, bool(parameters["KERNELS_FIRST"]))
-
-
-def decompose_kn2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
-    """Cronin 2018, section 2.4.5, for stride 1: kernels as rows, and a post-pass shift add.
-
-    The products of every tap's 1 x 1 slice by all pixels are one, of kh * kw * o columns.
-    """
-    assert isinstance(op, Conv2d)
-    n, _, h, w = shapes["x"]
-    o, c, kh, kw = shapes["weight"]
-    add = ShiftAdd((n, h, w), (kh, kw), op.padding, op.dilation)
-    return Decomposition(
-        (
-            Stage("rows", Rows(), {"x": "x"}),
-            Stage("product", Matmul(), {"x": "rows", "weight": "matrix"}),
-            Stage("result", add, {"x": "product"}, "nhwc", True),
-        ),
-        {"matrix": DerivedParameter("weight", (kh * kw * o, c), TapRows())},
-    )
+    return decompose_by_patches(op, shapes, bool(parameters["KERNELS_FIRST"]))
 
 
 def decompose_weight_gradient(
@@ -221,7 +167,7 @@ def decompose_input_gradient(
     return Decomposition((stage,), {"turned": derived})
 
 
-def _decompose_by_patches(
+def decompose_by_patches(
     op: Operator,
     shapes: Shapes,
     first: bool,
@@ -247,44 +193,25 @@ def _decompose_by_patches(
             *turned,
             Stage("result", Images((n, oh, ow), first), {"x": whole}),
         ),
-        {"matrix": _kernel_matrix(shapes)},
+        {"matrix": kernel_matrix(shapes)},
     )
 
 
-def _kernel_matrix(shapes: Shapes) -> DerivedParameter:
+def kernel_matrix(shapes: Shapes) -> DerivedParameter:
     """The weights with a row for each output channel, in the order of Im2row's columns."""
     o, c, kh, kw = shapes["weight"]
     return DerivedParameter("weight", (o, kh * kw * c), KernelRows())
 
 
-MOST_COMPONENTS = 4  # numbers of a vertex attribute
-
-
 def decompose_split_k(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
     """Split each sum into PARTS that are computed in parallel, for products of few results."""
-    return _split_sums(op, shapes, parameters["PARTS"], ROWS, None)
+    return split_sums(op, shapes, parameters["PARTS"], ROWS, None)
 
 
-def decompose_cronin(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Decomposition:
-    """Cronin 2018, sections 3.4 to 3.8: a part is what fits an attribute.
-
-    That is as much as divides k evenly, at most four numbers, and one where A is transposed.
-    A_TRANSPOSED, B_TRANSPOSED: whether the rows of x, those of the weights, lie down the columns
-    of A, along the rows of B.
-    """
-    k = shapes["x"][1]
-    width = next(w for w in range(MOST_COMPONENTS, 0, -1) if k % w == 0)
-    if parameters["A_TRANSPOSED"]:
-        name = "cronin_atbt" if parameters["B_TRANSPOSED"] else "cronin_atb"
-        return _split_sums(op, shapes, k, TRANSPOSED, name)
-    narrow = "" if width == MOST_COMPONENTS else "_narrow"
-    name = f"cronin_abt{narrow}" if parameters["B_TRANSPOSED"] else "cronin_ab"
-    return _split_sums(op, shapes, k // width, COLUMNS, name)
-
-
-def _split_sums(
+def split_sums(
     op: Operator, shapes: Shapes, parts: int, order: str, kernel: str | None
 ) -> Decomposition:
+    """Return the parts of a product's sums in `order`, computed by `kernel`, and their sum."""
     assert isinstance(op, Matmul)
     return Decomposition(
         (
@@ -367,21 +294,32 @@ def decompose_normalize(
     return Decomposition(tuple(stages), derived)
 
 
-DECOMPOSITIONS: Mapping[str, Callable[[Operator, Shapes, Mapping[str, int]], Decomposition]] = {
+Decompose = Callable[[Operator, Shapes, Mapping[str, int]], Decomposition]
+"""Function of an operator, its operands' shapes and the kernel's parameters."""
+DECOMPOSITIONS: Mapping[str, Decompose] = {
     "winograd": decompose_winograd,
     "product": decompose_pointwise_conv,
-    "im2col": decompose_im2col,
-    "im2row": decompose_im2row,
     "patches": decompose_patches,
-    "kn2row": decompose_kn2row,
     "turned_convolution": decompose_input_gradient,
     "weight_parts": decompose_weight_gradient,
     "parts": decompose_split_k,
-    "cronin": decompose_cronin,
     "softmax": decompose_softmax,
     "moments": decompose_normalize,
     "reduce_parts": decompose_reduce,
 }
-"""Decompositions by the names that kernels use, given the operator, its operands' shapes, and the
-kernel's parameters.
-"""
+"""Decompositions by the names that kernels use."""
+REGISTERED = "decompose "
+"""The beginning of what the registry calls modules with further `DECOMPOSITIONS`."""
+
+
+def decomposition_names() -> list[str]:
+    """Return the names of all decompositions."""
+    return sorted((*DECOMPOSITIONS, *registered(REGISTERED)))
+
+
+def decomposition_named(name: str) -> Decompose:
+    """Return the decomposition called `name`. Raises KeyError where there is none."""
+    if name in DECOMPOSITIONS:
+        return DECOMPOSITIONS[name]
+    found: Decompose = module_for(REGISTERED + name).DECOMPOSITIONS[name]
+    return found

@@ -9,8 +9,6 @@ from glnn.core.layout import Layout
 from glnn.core.types import TensorType
 from glnn.graph.operator import Operator
 from glnn.kernels.codegen import (
-    concat,
-    gather,
     move,
     perceptron,
     pointwise,
@@ -33,14 +31,14 @@ class Generator:
 
 GENERATORS: Mapping[str, Generator] = {
     "cum_sum": Generator(reduce.generate_cum_sum, reduce.cum_sum_examples),
-    "gather": Generator(gather.generate_gather, gather.gather_examples),
-    "grouped": Generator(concat.grouped, concat.concat_image_examples),
-    "joined": Generator(concat.joined, concat.concat_examples),
-    "pieces": Generator(concat.pieces, concat.concat_examples),
+    "gather": Generator(move.generate_gather, move.gather_examples),
+    "grouped": Generator(move.grouped, move.concat_image_examples),
+    "joined": Generator(move.joined, move.concat_examples),
+    "pieces": Generator(move.pieces, move.concat_examples),
     "images": Generator(move.generate, move.image_examples),
     "move": Generator(move.generate, move.examples),
     "turn": Generator(move.turn, move.turn_examples),
-    "scatter": Generator(gather.generate_scatter, gather.scatter_examples),
+    "scatter": Generator(move.generate_scatter, move.scatter_examples),
     "perceptron": Generator(perceptron.generate_perceptron, perceptron.perceptron_examples),
     "pointwise": Generator(pointwise.generate, pointwise.examples),
     "recurrent": Generator(recurrent.generate, recurrent.examples),
