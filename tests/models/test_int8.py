@@ -201,4 +201,4 @@ def test_without_any_pass() -> None:
     (got,) = plain.run(None, x)
     assert oracle.error(got, expected) <= 1e-5
     steps = plain.plan({"input": (3, 129)}).outline.steps
-    assert len(steps) == 3 and steps[0].bytes == ("weight",)
+    assert len(steps) == 3 and steps[0].int8 == ("weight",)
