@@ -27,12 +27,12 @@ from glnn.backends import open_backend
 from glnn.backends.compute import Compute
 from glnn.compiler.memory_budget import Outline
 from glnn.core.types import Shape
+from glnn.documents.cache_lines import Reads
 from glnn.errors import GlnnError
 from glnn.gl import Source
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import library
 from glnn.kernels.binding import bind
-from glnn.documents.cache_lines import Reads
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.op_spec import OpSpec
 from glnn.kernels.selector import why_not
