@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 IMPORTED = "from glnn.graph.operators import L2Normalize\n"
-COPIED = ("glnn", "shaders", "tests/backends", "tests/graph")
+COPIED = ("glnn", "shaders", "tests/backends", "tests/graph", "tests/gradients")
 if not DOCS.is_dir():
     pytest.skip("the guides are not part of the package", allow_module_level=True)
 
@@ -22,7 +23,7 @@ if not DOCS.is_dir():
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of what the guides change."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.npz", "cases")
+    ignored = shutil.ignore_patterns("__pycache__", "*.npz")
     for name in COPIED:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     for file in (ROOT / "tests").glob("*.py"):
@@ -129,16 +130,40 @@ def test_an_operator_is_added_as_its_guide_says(tree: Path) -> None:
         IMPORTED + "from glnn.graph.operators import (\n",
     )
     change(accuracy, '    "matmul": [\n', problem + '    "matmul": [\n')
-    (layer,) = blocks(page, "python", "A layer of it")
+    case = 'Case("l2", L2Normalize(), ((3, 7),)),'
+    rows = tree / "tests/gradients/cases/rows.py"
+    change(rows, "CASES = [\n", f"CASES = [\n    {case}\n")
+    change(rows, "from glnn.graph.operators import", IMPORTED + "from glnn.graph.operators import")
+    writer, layer = blocks(page, "python", "A layer of it")
     (tree / "glnn/layers/l2_normalize.py").write_text(layer)
+    layers, export = tree / "glnn/layers/__init__.py", tree / "glnn/onnx/export"
+    first = "from __future__ import annotations\n"
+    change(layers, first, first + "from glnn.layers.l2_normalize import L2Normalize\n")
+    change(layers, '    "LayerNorm",\n', '    "L2Normalize",\n    "LayerNorm",\n')
+    writers = export / "layer_writers.py"
+    writers.write_text(f"{writers.read_text('utf-8')}\n\n{writer}", "utf-8")
+    row = "    layers.L2Normalize: layer_writers.l2_normalize,\n"
+    change(
+        export / "__init__.py",
+        "_NORMS: dict[type[Layer], Row] = {\n",
+        f"_NORMS: dict[type[Layer], Row] = {{\n{row}",
+    )
 
     said = run(tree, "-m", "pytest", "-q", "-p", "no:xdist", "tests/backends/test_l2_normalize.py")
     assert "100%" in said and "failed" not in said
     run(tree, "example.py")
     run(tree, "-m", "glnn", "kernels", "--op", "l2_normalize", "--compile")
-    layers = "import numpy as np\nfrom glnn.layers.l2_normalize import L2Normalize\n"
-    layers += "x = np.ones((2, 4), np.float32)\nprint(abs(L2Normalize()(x) - 0.5).max())"
-    assert float(run(tree, "-c", layers)) < 1e-6
+    program = """
+import numpy as np, glnn
+x = np.ones((2, 4), np.float32)
+model = glnn.Model.sequential([glnn.layers.L2Normalize()], (4,))
+model.save("l2.onnx")
+print(abs(glnn.load("l2.onnx")(x) - 0.5).max())
+"""
+    assert float(run(tree, "-c", program)) < 1e-6
+    run(tree, "-m", "pytest", "-q", "-p", "no:xdist", "tests/gradients/test_table.py")
+    if find_spec("ruff"):
+        run(tree, "-m", "ruff", "check", "--ignore", "E402,I001,RUF022", "glnn", "tests/backends")
 
 
 def test_a_function_is_added_as_its_guide_says(tree: Path) -> None:

@@ -1,6 +1,6 @@
 """Gradients of scalar functions where they have corners, and of their results.
 
-`tests/graph/test_expression.py` holds each one's derivative against differences.
+`tests/graph/test_functions.py` holds each one's derivative against differences.
 """
 
 from __future__ import annotations
