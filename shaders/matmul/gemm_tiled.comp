@@ -75,7 +75,7 @@ void aim() {
     for (int i = 0; i < B_LOADS; ++i) {
         ivec2 from = b_item(i * INVOCATIONS + lane);
 #if WEIGHT_IN_R4
-        int stride = (BATCHED == 1 ? k : weight_row) / 4;
+        int stride = WEIGHT_ROW / 4;
         b_from[i] = batch * (weight_row / 4) + min(from.x, deepest) / 4;
         b_from[i] += min(tile_column * 4 + from.y, n - 1) * stride;
 #else

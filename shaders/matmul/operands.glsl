@@ -1,7 +1,13 @@
 // The operands of matmul as vec4: floats or halves (X_HALF, WEIGHT_HALF), weights also bytes
-// (WEIGHT_BYTES), in buffers or one of them in a texture (X_TEXTURE, WEIGHT_TEXTURE). How these lie is up to the kernel: x in rows, or in
+// (WEIGHT_BYTES) or packed (FORMAT, see common/quantized.glsl), in buffers or one of them in a texture (X_TEXTURE, WEIGHT_TEXTURE). How these lie is up to the kernel: x in rows, or in
 // columns (X_IN_C); weights as the first layout that the kernel takes, or in rows (WEIGHT_IN_R4), or
 // in columns (WEIGHT_IN_C).
+#ifdef FORMAT
+#define QUANTIZED 1
+#define WEIGHT_IN_R4 1
+#else
+#define QUANTIZED 0
+#endif
 #include "matmul/lying.glsl"
 #ifndef WEIGHT_HALF
 #define WEIGHT_HALF 0
@@ -14,7 +20,13 @@
 #if WEIGHT_BYTES
 #include "common/bytes.glsl"
 #endif
-#if WEIGHT_TEXTURE
+#if QUANTIZED
+uniform int units;
+layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
+#define PACKED(i) weight[i]
+#include "common/quantized.glsl"
+#define WEIGHT_ROW (32 * units)
+#elif WEIGHT_TEXTURE
 uniform highp WEIGHT_SAMPLER weight;
 #elif WEIGHT_HALF
 layout(std430, binding = 1) buffer Weight { uvec2 weight[]; };
@@ -24,8 +36,14 @@ layout(std430, binding = 1) buffer Weight { int weight[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 #endif
 
+#if !QUANTIZED
+#define WEIGHT_ROW (BATCHED == 1 ? k : weight_row)
+#endif
+
 vec4 weight_at(int i) {
-#if WEIGHT_TEXTURE
+#if QUANTIZED
+    return unpacked(i);
+#elif WEIGHT_TEXTURE
     return texel(weight, i);
 #elif WEIGHT_HALF
     return four_halves(weight[i]);

@@ -1,10 +1,24 @@
 // The operands of a product from texels: x in rows, or in columns (X_IN_C); the weights as 4 x 4
-// tiles, or in rows (WEIGHT_IN_R4), or in columns (WEIGHT_IN_C).
+// tiles, or in rows (WEIGHT_IN_R4), or in columns (WEIGHT_IN_C), or packed (FORMAT).
+#ifdef FORMAT
+#define QUANTIZED 1
+#define WEIGHT_IN_R4 1
+#ifndef WEIGHT_SAMPLER
+#define WEIGHT_SAMPLER isampler2D
+#endif
+#else
+#define QUANTIZED 0
+#endif
 #include "matmul/lying.glsl"
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
+#if QUANTIZED
+uniform int units;
+#define PACKED(i) uvec4(texel(weight, i))
+#include "common/quantized.glsl"
+#endif
 uniform int n, k;
 uniform int x_row, x_rows, weight_row, weight_rows, weight_matrix;  // floats, multiples of 4
 
@@ -18,9 +32,13 @@ vec4 column_of(int quad, int step, int j, int rest) {
 #if WEIGHT_IN_R4
 // The weights of a step and one column.
 vec4 row_of(int matrix, int column, int step, int rest) {
+#if QUANTIZED
+    return first_of(unpacked(min(column, n - 1) * units * 8 + step), rest);
+#else
     int stride = (BATCHED == 1 ? k : weight_row) / 4;
     int at = matrix * (weight_row / 4) + min(column, n - 1) * stride + step;
     return first_of(texel(weight, at), rest);
+#endif
 }
 #endif
 

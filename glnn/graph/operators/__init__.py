@@ -13,6 +13,7 @@ from glnn.graph.operators.move import Expand, Flip, Pad, Rearrange, Roll, Slice,
 from glnn.graph.operators.normalization import LocalResponseNorm, Normalize, Softmax
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d, Pool2dGradient, Subsample
+from glnn.graph.operators.quantized_matmul import QuantizedMatmul, QuantizedRows
 from glnn.graph.operators.recurrence import PhasedRecurrence, Recurrence, RecurrentStep
 from glnn.graph.operators.reductions import ArgReduce, CumSum, Reduce
 from glnn.graph.operators.reorder import Pack, Reorder
@@ -60,6 +61,8 @@ __all__ = [
     "Pack",
     "Pad",
     "Perceptron",
+    "QuantizedMatmul",
+    "QuantizedRows",
     "PhasedRecurrence",
     "Pointwise",
     "Pool2d",

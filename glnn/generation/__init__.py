@@ -1,0 +1,1 @@
+"""Language models: their files, tokenizers, graphs, and the generation of text."""

@@ -1,0 +1,218 @@
+"""Products with weights that stay quantized in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.core.types import Array, DType, Shape, TensorType
+from glnn.errors import ShapeError
+from glnn.graph.contraction import FLOATS, Contraction
+from glnn.graph.operator import Constants, Shapes, Types, rank, shrink_size
+from glnn.graph.quantization import FORMATS, QuantizedFormat
+
+ROWS_BYTES = 4 << 20  # of rows that NumPy unpacks at a time
+
+
+def format_named(op: str, name: object) -> QuantizedFormat:
+    """Return the format called `name`. Raises ShapeError, in the name of `op`, for an unknown one."""
+    if not isinstance(name, str) or name not in FORMATS:
+        raise ShapeError(f"{op}: format must be one of {', '.join(FORMATS)}, got {name!r:.60}")
+    return FORMATS[name]
+
+
+def check_sizes(op: str, format: QuantizedFormat, n: int, k: int) -> None:
+    """Raise ShapeError unless a weight of (n, k) numbers can be of `format`."""
+    if n < 0 or k < 0:
+        raise ShapeError(f"{op}: n and k must be at least 0, got {n} and {k}")
+    if k % format.block:
+        raise ShapeError(f"{op}: {format} needs k in whole blocks of {format.block}, got {k}")
+
+
+def check_words(op: str, format: QuantizedFormat, n: int, k: int, weight: Shape) -> None:
+    """Raise ShapeError unless `weight` is the shape of a packed weight of (n, k) numbers."""
+    words = format.words(n, k)
+    if weight != (words,):
+        raise ShapeError(f"{op}: {format} weights ({n}, {k}) are ({words},) int32, got {weight}")
+
+
+def row_chunks(n: int, k: int) -> Iterator[slice]:
+    """Yield slices of the rows of a weight of (n, k) numbers, of some megabytes as float32."""
+    step = max(ROWS_BYTES // (4 * max(k, 1)), 1)
+    for first in range(0, n, step):
+        yield slice(first, min(first + step, n))
+
+
+def random_weight(format: QuantizedFormat, numbers: Array, n: int, k: int) -> Array:
+    """Return a packed weight of finite numbers made of as many random int32 `numbers`."""
+    generator = np.random.default_rng(abs(int(numbers.sum())))
+    raw = generator.integers(0, 256, 4 * numbers.size, np.uint8)
+    places, units = format.first_quads(format.units(n, k)), format.units(n, k)
+    for section in format.sections:
+        begin = 16 * places[section.name]
+        section.randomize_floats(raw[begin : begin + section.nbytes * units])
+    return raw.view(np.int32).reshape(numbers.shape)
+
+
+@dataclass(frozen=True)
+class QuantizedMatmul(Contraction):
+    """x weight^T for a weight that stays packed: see `glnn.graph.quantization`.
+
+    x: (m, k) floats. weight: (words,) int32, the packed weight of (n, k) numbers. Result: (m, n).
+    """
+
+    name: ClassVar[str] = "quantized_matmul"
+    samples: ClassVar[bool] = True
+    has_epilogue: ClassVar[bool] = True
+    parameters: ClassVar[tuple[str, ...]] = ("weight",)
+    halves: ClassVar[tuple[str, ...]] = ("x",)
+    format: str
+    """The weight's format, a name of `FORMATS`."""
+    n: int
+    k: int
+
+    def __post_init__(self) -> None:
+        check_sizes(self.name, format_named(self.name, self.format), self.n, self.k)
+
+    @property
+    def packing(self) -> QuantizedFormat:
+        """The weight's format."""
+        return FORMATS[self.format]
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        operands = self.named(types)
+        x, weight = operands["x"], operands["weight"]
+        if x.dtype not in FLOATS:
+            raise ShapeError(f"{self.name}: x must be float32 or float16, got {x}")
+        if weight.dtype is not DType.int32:
+            raise ShapeError(f"{self.name}: weight must be int32, got {weight}")
+        return (TensorType(self.shape_of({"x": x.shape, "weight": weight.shape})),)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x, weight = shapes["x"], shapes["weight"]
+        rank(self.name, "x", x, 2, "(m, k)")
+        if x[1] != self.k:
+            raise ShapeError(f"{self.name}: x must be (m, {self.k}), got {x}")
+        check_words(self.name, self.packing, self.n, self.k, weight)
+        return x[0], self.n
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        operands = self.named(arrays)
+        x, weight = operands["x"], operands["weight"]
+        x = x.astype(np.float32) if x.dtype == np.float16 else x
+        result = np.empty((len(x), self.n), x.dtype)
+        for rows in row_chunks(self.n, self.k):
+            some = self.packing.unpack(weight, self.n, self.k, rows)
+            np.matmul(x, some.astype(x.dtype, copy=False).T, out=result[:, rows])
+        return (result,)
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        return self.reference(operands["x"], operands["weight"])[0]
+
+    def flops(self, shapes: Shapes) -> int:
+        return 2 * shapes["x"][0] * self.n * self.k
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        return {"weight": "R"}
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        places = self.packing.first_quads(self.packing.units(self.n, self.k))
+        return {
+            "m": shapes["x"][0],
+            "n": self.n,
+            "k": self.k,
+            "batch": 1,
+            "units": self.packing.units(1, self.k),
+            "high_first": places.get("high", 0),
+            "scales_first": places.get("scales", 0),
+        }
+
+    def product(self, shapes: Shapes) -> tuple[int, int]:
+        return shapes["x"][0], self.n
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"FORMAT": self.packing.code}
+
+    def depth(self, shapes: Shapes) -> int:
+        return self.k
+
+    def shrink(self, shapes: Shapes) -> Shapes:
+        return {**shapes, "x": (shrink_size(shapes["x"][0]), self.k)}
+
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        if name != "weight":
+            return numbers
+        return random_weight(self.packing, numbers, self.n, self.k)
+
+
+@dataclass(frozen=True)
+class QuantizedRows(Contraction):
+    """Rows of a weight that stays packed, as numbers: the embedding of tokens.
+
+    index: (rows,) int32; for one beyond the weight's, the nearest. weight: (words,) int32, the packed
+    weight of (n, k) numbers. Result: (rows, k).
+    """
+
+    name: ClassVar[str] = "quantized_rows"
+    inputs: ClassVar[tuple[str, ...]] = ("index",)
+    parameters: ClassVar[tuple[str, ...]] = ("weight",)
+    has_epilogue: ClassVar[bool] = True
+    format: str
+    n: int
+    k: int
+
+    def __post_init__(self) -> None:
+        check_sizes(self.name, format_named(self.name, self.format), self.n, self.k)
+
+    @property
+    def packing(self) -> QuantizedFormat:
+        """The weight's format."""
+        return FORMATS[self.format]
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        operands = self.named(types)
+        for name, one in operands.items():
+            if one.dtype is not DType.int32:
+                raise ShapeError(f"{self.name}: {name} must be int32, got {one}")
+        return (TensorType(self.shape_of({name: one.shape for name, one in operands.items()})),)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        rank(self.name, "index", shapes["index"], 1, "(rows,)")
+        check_words(self.name, self.packing, self.n, self.k, shapes["weight"])
+        return shapes["index"][0], self.k
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        operands = self.named(arrays)
+        index = np.clip(operands["index"], 0, max(self.n - 1, 0))
+        return (self.packing.unpack(operands["weight"], self.n, self.k, index),)
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        return self.reference(operands["index"], operands["weight"])[0]
+
+    def flops(self, shapes: Shapes) -> int:
+        return 2 * shapes["index"][0] * self.k
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        return {"weight": "R", "index": "R"}
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        places = self.packing.first_quads(self.packing.units(self.n, self.k))
+        return {
+            "rows": shapes["index"][0],
+            "n": self.n,
+            "k": self.k,
+            "units": self.packing.units(1, self.k),
+            "high_first": places.get("high", 0),
+            "scales_first": places.get("scales", 0),
+        }
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"FORMAT": self.packing.code}
+
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        if name != "weight":
+            return numbers
+        return random_weight(self.packing, numbers, self.n, self.k)

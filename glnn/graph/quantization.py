@@ -1,0 +1,443 @@
+"""Formats of quantized weights: how they lie in files and in device memory, and their numbers.
+
+A weight of (n, k) numbers is a sequence of units of 32, row after row; the last unit of a row may
+be padded. Each format has in a file blocks of one or eight units (GGML's names and byte layouts).
+`QuantizedFormat.pack` takes the blocks apart into sections, each of which has one part of all units:
+
+    quants    4 or 8 bits a weight, or whole floats
+    high      the fifth bit, or the fifth and sixth
+    scales    what turns them into numbers
+
+Each section begins at a multiple of 16 bytes, so that a kernel reads whole `uvec4`. Four bits lie as
+in GGML's blocks of 32: byte j of a unit's 16 has weight j in its lower half and weight j + 16 in its
+upper. The shaders that read them are `shaders/quantized/NAME.glsl`; a new format is a row of
+`FORMATS` and such a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.core.types import Array
+from glnn.errors import ShapeError
+
+UNIT = 32
+"""Weights of a unit."""
+QUAD = 16
+"""Bytes that a kernel reads at once."""
+CHUNK = 1 << 20
+"""Weights that are converted at a time, which bounds the memory this takes."""
+
+Bytes = NDArray[np.uint8]
+Scaled = tuple[Array, Array, Array | float]
+"""Values (units, 32), scales (units, 1 or 2), and minima (units, 1) or 0; float32."""
+HALF, FLOAT = np.dtype("<f2"), np.dtype("<f4")
+BFLOAT = np.dtype("<u2")
+"""The bits of a number of bfloat16, which NumPy has not."""
+_BITS = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
+_ORDINARY: dict[np.dtype[Any], tuple[int, int]] = {
+    HALF: (0x8FFF, 0x3000),
+    FLOAT: (0x80FFFFFF, 0x3E000000),
+    BFLOAT: (0x80FF, 0x3E00),
+}
+"""Which bits of a float to keep, and which to set, so that its magnitude is from 2^-3 to 1."""
+
+
+class Blocks(Protocol):
+    """A table of bytes, a block of a file in each row, of which rows are read as they are needed."""
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        ...
+
+    def __getitem__(self, rows: slice, /) -> Bytes:
+        """Return the bytes of some blocks: (rows, bytes of a block)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of all units of a packed weight.
+
+    dtype: of what each run of `units` units has.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    units: int = 1
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of a unit."""
+        return self.dtype.itemsize // self.units
+
+    def quads(self, units: int) -> int:
+        """Return the groups of 16 bytes that the section takes for so many units."""
+        return -(-self.nbytes * units // QUAD)
+
+    def of(self, raw: Bytes) -> Array:
+        """Return the array in the section's bytes."""
+        return np.ndarray((raw.nbytes // self.dtype.itemsize,), self.dtype, raw.data)
+
+    def randomize_floats(self, raw: Bytes) -> None:
+        """Have the floats in the section's random bytes be finite, of magnitudes from 2^-3 to 1."""
+        table = self.of(raw)
+        parts = [table[name] for name in self.dtype.names] if self.dtype.names else [table]
+        for part in parts:
+            if part.dtype in _ORDINARY:
+                bits = part.view(_BITS[part.itemsize])
+                keep, add = _ORDINARY[part.dtype]
+                bits[...] = bits & keep | add
+
+
+@dataclass(frozen=True)
+class QuantizedFormat:
+    """A format of quantized weights.
+
+    name: as GGML writes it, in lower case. code: its number in GGUF files, -1 for none. block:
+    weights of a block in a file. block_bytes: bytes of such a block. sections: what a packed weight
+    has, in order. split: from bytes of blocks to bytes of each section, (blocks, bytes). scaled:
+    from each section's array to values, scales and minima.
+    """
+
+    name: str
+    code: int
+    block: int
+    block_bytes: int
+    sections: tuple[Section, ...]
+    split: Callable[[Bytes], Sequence[Bytes]]
+    scaled: Callable[..., Scaled]
+
+    def __str__(self) -> str:
+        """Return the name as GGML writes it."""
+        return self.name.upper()
+
+    @property
+    def block_units(self) -> int:
+        """Return the units of a block in a file; 1 where a block is smaller than a unit."""
+        return max(self.block // UNIT, 1)
+
+    def units(self, n: int, k: int) -> int:
+        """Return the units of a weight of (n, k) numbers."""
+        return n * -(-k // UNIT)
+
+    def first_quads(self, units: int) -> dict[str, int]:
+        """Return the place of each section in groups of 16 bytes, by name, and the whole as "end"."""
+        found, place = {}, 0
+        for section in self.sections:
+            found[section.name] = place
+            place += section.quads(units)
+        return {**found, "end": place}
+
+    def words(self, n: int, k: int) -> int:
+        """Return the words of 32 bits of a packed weight of (n, k) numbers."""
+        return self.first_quads(self.units(n, k))["end"] * (QUAD // 4)
+
+    def row_bytes(self, k: int) -> int:
+        """Return the bytes of a row of k weights in a file.
+
+        Raises ShapeError unless a row has whole blocks.
+        """
+        if k % self.block:
+            raise ShapeError(f"{self}: a row must have whole blocks of {self.block}, got {k}")
+        return k // self.block * self.block_bytes
+
+    def pack(self, blocks: Blocks | Bytes, n: int, k: int) -> NDArray[np.int32]:
+        """Return the packed weight, (words,) int32, of a file's blocks.
+
+        blocks: those of all rows, (count, block_bytes). Raises ShapeError where they do not fit.
+        """
+        count = n * (self.row_bytes(k) // self.block_bytes)
+        if len(blocks) != count:
+            raise ShapeError(f"{self} ({n}, {k}) has {count} blocks, got {len(blocks)}")
+        packed = np.zeros(self.words(n, k), np.int32)
+        places = self.first_quads(self.units(n, k))
+        raw = packed.view(np.uint8)
+        if self.block == 1:
+            self._pack_numbers(blocks, raw, n, k)
+            return packed
+        step = max(CHUNK // self.block, 1)
+        for first in range(0, count, step):
+            some = np.asarray(blocks[first : first + step])
+            for section, part in zip(self.sections, self.split(some), strict=True):
+                begin = places[section.name] * QUAD + first * part.shape[1]
+                raw[begin : begin + part.size] = part.reshape(-1)
+        return packed
+
+    def _pack_numbers(self, blocks: Blocks | Bytes, raw: Bytes, n: int, k: int) -> None:
+        """Copy the numbers of a format without blocks, so that each row is padded to whole units."""
+        width = -(-k // UNIT) * UNIT * self.block_bytes
+        rows = raw[: n * width].reshape(n, width)
+        step = max(CHUNK // max(k, 1), 1)
+        for first in range(0, n, step):
+            last = min(first + step, n)
+            some = np.asarray(blocks[first * k : last * k])
+            rows[first:last, : k * self.block_bytes] = some.reshape(last - first, -1)
+
+    def unpack(self, packed: Array, n: int, k: int, rows: NDArray[np.integer] | slice) -> Array:
+        """Return some rows of a packed weight of (n, k) numbers as float32, (rows, k)."""
+        across = -(-k // UNIT)
+        units = n * across
+        places = self.first_quads(units)
+        raw = np.ascontiguousarray(packed).view(np.uint8)
+        parts = []
+        for section in self.sections:
+            begin = places[section.name] * QUAD
+            width = section.nbytes * across
+            table = raw[begin : begin + width * n].reshape(n, width)
+            some = np.ascontiguousarray(table[rows]).reshape(-1)
+            parts.append(section.of(some))
+        count = len(range(n)[rows]) if isinstance(rows, slice) else len(rows)
+        values, scales, minima = self.scaled(*parts)
+        halves = scales.shape[1]
+        wide = (values.reshape(len(values), halves, -1) * scales[..., None]).reshape(
+            -1, UNIT
+        ) + minima
+        return np.asarray(wide.reshape(count, across * UNIT)[:, :k])
+
+
+def _split_at(*widths: int) -> Callable[[Bytes], Sequence[Bytes]]:
+    """Return a function that takes the parts of a block, of so many bytes each, the last one first."""
+
+    def split(blocks: Bytes) -> Sequence[Bytes]:
+        parts = np.split(blocks, np.cumsum(widths[:-1]), axis=1)
+        return [np.ascontiguousarray(part) for part in (parts[-1], *reversed(parts[:-1]))]
+
+    return split
+
+
+def _bytes_of(array: Array) -> Bytes:
+    """Return the bytes of the rows of `array`, (rows, bytes)."""
+    plain = np.ascontiguousarray(array)
+    return plain.view(np.uint8).reshape(len(plain), -1)
+
+
+def pack_bits(values: Bytes, bits: int) -> Bytes:
+    """Return the bytes of values of `bits` bits each, of the lowest first, (..., 32) to (..., n)."""
+    flat = np.unpackbits(values[..., None], axis=-1, bitorder="little", count=bits)
+    return np.packbits(flat.reshape(*values.shape[:-1], -1), axis=-1, bitorder="little")
+
+
+def unpack_bits(packed: Bytes, bits: int) -> Bytes:
+    """Return the values that `pack_bits` packed, (units, 32)."""
+    flat = np.unpackbits(packed.view(np.uint8).reshape(-1, 4 * bits), axis=1, bitorder="little")
+    return np.packbits(flat.reshape(-1, UNIT, bits), axis=2, bitorder="little")[..., 0]
+
+
+def pack_nibbles(values: Bytes) -> Bytes:
+    """Return the bytes of values of four bits, (..., 32) to (..., 16), as GGML's blocks have them."""
+    return np.asarray(values[..., :16] | (values[..., 16:] << 4))
+
+
+def unpack_nibbles(packed: Bytes) -> Bytes:
+    """Return the values that `pack_nibbles` packed, (units, 32)."""
+    pairs = packed.view(np.uint8).reshape(-1, 16)
+    return np.concatenate((pairs & 15, pairs >> 4), axis=1)
+
+
+def _floats(values: Array) -> Array:
+    """Return `values` as float32, (units, values a unit)."""
+    return values.astype(np.float32).reshape(len(values), -1)
+
+
+def _four_bits(quants: Array, zero: int = 0) -> Array:
+    return _floats(unpack_nibbles(quants)) - zero
+
+
+def _five_bits(quants: Array, high: Array, zero: int = 0) -> Array:
+    return _floats(unpack_nibbles(quants) | (unpack_bits(high, 1) << 4)) - zero
+
+
+def _with_minimum(values: Array, scales: Array) -> Scaled:
+    return values, _floats(scales["scale"]), _floats(scales["minimum"])
+
+
+IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+"""The values of iq4_nl's quants."""
+
+
+def _table_values(quants: Array) -> Array:
+    return np.asarray(np.array(IQ4_NL, np.float32)[unpack_nibbles(quants)])
+
+
+# GGML's K-quants: blocks of eight units, whose scales have six or eight bits and a scale of their own.
+def _nibbles_of_64(packed: Bytes) -> Bytes:
+    """Return the values of eight units, (blocks, 8, 32), of 128 bytes, each 32 of which have 64."""
+    parts = packed.reshape(-1, 4, 1, UNIT)
+    return np.concatenate((parts & 15, parts >> 4), axis=2).reshape(-1, 8, UNIT)
+
+
+def _split_q4_k(blocks: Bytes) -> Sequence[Bytes]:
+    quants = pack_nibbles(_nibbles_of_64(blocks[:, 16:]))
+    return _bytes_of(quants), np.ascontiguousarray(blocks[:, :16])
+
+
+def _split_q5_k(blocks: Bytes) -> Sequence[Bytes]:
+    quants = pack_nibbles(_nibbles_of_64(blocks[:, 48:]))
+    bits = np.unpackbits(blocks[:, 16:48, None], axis=2, bitorder="little")  # of units, in a byte
+    high = np.packbits(bits.swapaxes(1, 2), axis=2, bitorder="little")
+    return _bytes_of(quants), _bytes_of(high), np.ascontiguousarray(blocks[:, :16])
+
+
+def _six_bits(values: Array, scales: Array) -> Scaled:
+    """Scale `values` by `K_SCALES`: bytes 0 to 3 have scales of four units, 4 to 7 their minima;
+    what these leave of two bits each, and bytes 8 to 11, have those of the other four.
+    """
+    low, middle, top = np.split(scales["six_bits"], 3, axis=1)
+    scale = np.concatenate((low & 63, (top & 15) | (low >> 6 << 4)), axis=1)
+    minimum = np.concatenate((middle & 63, (top >> 4) | (middle >> 6 << 4)), axis=1)
+    scale = _floats(scales["scale"]) * scale
+    minimum = -_floats(scales["minimum"]) * minimum
+    return values, scale.reshape(-1, 1), minimum.reshape(-1, 1)
+
+
+def _split_q6_k(blocks: Bytes) -> Sequence[Bytes]:
+    low, high = blocks[:, :128].reshape(-1, 2, 1, 64), blocks[:, 128:192].reshape(-1, 2, 1, UNIT)
+    nibbles = np.concatenate((low & 15, low >> 4), axis=2).reshape(-1, 8, UNIT)
+    pairs = np.concatenate([(high >> shift) & 3 for shift in (0, 2, 4, 6)], axis=2)
+    scales = np.zeros((len(blocks), Q6_SCALES.itemsize), np.uint8)
+    scales[:, :18] = blocks[:, 192:]
+    quants = _bytes_of(pack_nibbles(nibbles))
+    return quants, _bytes_of(pack_bits(pairs.reshape(-1, 8, UNIT), 2)), scales
+
+
+def _q6_k(quants: Array, high: Array, scales: Array) -> Scaled:
+    values = unpack_nibbles(quants) | (unpack_bits(high, 2) << 4)
+    scale = _floats(scales["scale"]) * scales["halves"]
+    return _floats(values) - 32, scale.reshape(-1, 2), 0.0
+
+
+def _unscaled(values: Array) -> Scaled:
+    return values.reshape(-1, UNIT), np.ones((values.size // UNIT, 1), np.float32), 0.0
+
+
+def _from_bfloat(quants: Array) -> Array:
+    return (quants.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def _whole(blocks: Bytes) -> Sequence[Bytes]:
+    return (blocks,)
+
+
+def _bytes(name: str, count: int) -> Section:
+    return Section(name, np.dtype((np.void, count)))
+
+
+PAIR = np.dtype([("scale", HALF), ("minimum", HALF)])
+K_SCALES = np.dtype([("scale", HALF), ("minimum", HALF), ("six_bits", "u1", 12)])
+Q6_SCALES = np.dtype([("halves", "i1", 16), ("scale", HALF), ("padding", "u1", 14)])
+QUANTS, FIFTH = _bytes("quants", 16), _bytes("high", 4)
+SCALE, SCALE_AND_MINIMUM = Section("scales", HALF), Section("scales", PAIR)
+OF_EIGHT = Section("scales", K_SCALES, units=8)
+
+_ROWS = (
+    QuantizedFormat(
+        "f32", 0, 1, 4, (Section("quants", np.dtype((FLOAT, UNIT))),), _whole, _unscaled
+    ),
+    QuantizedFormat(
+        "f16",
+        1,
+        1,
+        2,
+        (Section("quants", np.dtype((HALF, UNIT))),),
+        _whole,
+        lambda quants: _unscaled(quants.astype(FLOAT)),
+    ),
+    QuantizedFormat(
+        "bf16",
+        30,
+        1,
+        2,
+        (Section("quants", np.dtype((BFLOAT, UNIT))),),
+        _whole,
+        lambda quants: _unscaled(_from_bfloat(quants)),
+    ),
+    QuantizedFormat(
+        "q4_0",
+        2,
+        32,
+        18,
+        (QUANTS, SCALE),
+        _split_at(2, 16),
+        lambda quants, scales: (_four_bits(quants, 8), _floats(scales), 0.0),
+    ),
+    QuantizedFormat(
+        "q4_1",
+        3,
+        32,
+        20,
+        (QUANTS, SCALE_AND_MINIMUM),
+        _split_at(4, 16),
+        lambda quants, scales: _with_minimum(_four_bits(quants), scales),
+    ),
+    QuantizedFormat(
+        "q5_0",
+        6,
+        32,
+        22,
+        (QUANTS, FIFTH, SCALE),
+        _split_at(2, 4, 16),
+        lambda quants, high, scales: (_five_bits(quants, high, 16), _floats(scales), 0.0),
+    ),
+    QuantizedFormat(
+        "q5_1",
+        7,
+        32,
+        24,
+        (QUANTS, FIFTH, SCALE_AND_MINIMUM),
+        _split_at(4, 4, 16),
+        lambda quants, high, scales: _with_minimum(_five_bits(quants, high), scales),
+    ),
+    QuantizedFormat(
+        "q8_0",
+        8,
+        32,
+        34,
+        (Section("quants", np.dtype(("i1", 32))), SCALE),
+        _split_at(2, 32),
+        lambda quants, scales: (_floats(quants.reshape(-1, UNIT)), _floats(scales), 0.0),
+    ),
+    QuantizedFormat(
+        "q4_k",
+        12,
+        256,
+        144,
+        (QUANTS, OF_EIGHT),
+        _split_q4_k,
+        lambda quants, scales: _six_bits(_four_bits(quants), scales),
+    ),
+    QuantizedFormat(
+        "q5_k",
+        13,
+        256,
+        176,
+        (QUANTS, FIFTH, OF_EIGHT),
+        _split_q5_k,
+        lambda quants, high, scales: _six_bits(_five_bits(quants, high), scales),
+    ),
+    QuantizedFormat(
+        "q6_k",
+        14,
+        256,
+        210,
+        (QUANTS, _bytes("high", 8), Section("scales", Q6_SCALES, units=8)),
+        _split_q6_k,
+        _q6_k,
+    ),
+    QuantizedFormat(
+        "iq4_nl",
+        20,
+        32,
+        18,
+        (QUANTS, SCALE),
+        _split_at(2, 16),
+        lambda quants, scales: (_table_values(quants), _floats(scales), 0.0),
+    ),
+)
+FORMATS = {row.name: row for row in _ROWS}
+"""The formats by name."""

@@ -1,0 +1,101 @@
+#version 310 es
+// x W^T for few rows of x and packed weights. LANES invocations walk along the units of a row of
+// weights side by side, GROUPS of them at ROWS rows each; the workgroup's share of x, of COLUMNS rows,
+// is in shared memory, where neighbours read neighbouring vec4s. Each value is multiplied by the unit's
+// scale only once the unit is summed up, and the minimum by the sum of its x.
+#ifndef LANES
+#define LANES 32
+#endif
+#ifndef GROUPS
+#define GROUPS 2
+#endif
+#ifndef ROWS
+#define ROWS 2
+#endif
+#ifndef COLUMNS
+#define COLUMNS 1
+#endif
+#include "common/launch.glsl"
+#include "common/wait.glsl"
+#include "common/first_of.glsl"
+#include "common/x.glsl"
+layout(local_size_x = LANES, local_size_y = GROUPS) in;
+layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
+#define PACKED(i) weight[i]
+#include "common/quantized.glsl"
+#include "matmul/scalar.glsl"
+uniform int m, n, k, units;
+uniform int x_row, out_row;  // floats, multiples of 4
+#define STRIDE (LANES + 1)  // vec4s from a part of the units to the next: another bank for each
+#define SHARE (8 * LANES)   // vec4s of a row of x that are shared
+shared vec4 part_of_x[COLUMNS * 8 * STRIDE];
+shared float sums[GROUPS * ROWS * COLUMNS * LANES];
+
+// Puts the numbers of LANES units of x from `first` on into shared memory; what is behind k as zeros.
+void share(int first, int top) {
+    for (int i = int(gl_LocalInvocationIndex); i < COLUMNS * SHARE; i += LANES * GROUPS) {
+        int column = i / SHARE, place = i % SHARE;
+        int quad = first * 8 + place, left = k - 4 * quad;
+        vec4 a = vec4(0.0);
+        if (left > 0 && top + column < m)
+            a = first_of(x_at((top + column) * (x_row / 4) + quad), left);
+        part_of_x[(column * 8 + place % 8) * STRIDE + place / 8] = a;
+    }
+}
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x), group = int(gl_LocalInvocationID.y);
+    int row = (int(WORKGROUP_ID.y) * GROUPS + group) * ROWS;
+    int top = int(WORKGROUP_ID.z) * COLUMNS;
+    float sum[ROWS * COLUMNS];
+    for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] = 0.0;
+    for (int first = 0; first < units; first += LANES) {
+        if (first > 0) wait();
+        share(first, top);
+        wait();
+        if (first + lane >= units) continue;
+#if HAS_MINIMUM
+        float of_x[COLUMNS];
+        for (int column = 0; column < COLUMNS; ++column) {
+            vec4 total = vec4(0.0);
+            for (int part = 0; part < 8; ++part)
+                total += part_of_x[(column * 8 + part) * STRIDE + lane];
+            of_x[column] = dot(total, vec4(1.0));
+        }
+#endif
+        for (int i = 0; i < ROWS; ++i) {
+            int unit = min(row + i, n - 1) * units + first + lane;
+            vec2 products[COLUMNS];
+            for (int column = 0; column < COLUMNS; ++column) products[column] = vec2(0.0);
+            for (int part = 0; part < 8; ++part) {
+                vec4 values = values_of(unit, part);
+                for (int column = 0; column < COLUMNS; ++column) {
+                    float product = dot(values, part_of_x[(column * 8 + part) * STRIDE + lane]);
+                    if (part < 4) products[column].x += product;
+                    else products[column].y += product;
+                }
+            }
+            Scales scales = scales_of(unit);
+            for (int column = 0; column < COLUMNS; ++column) {
+                sum[i * COLUMNS + column] += dot(scales.scale, products[column]);
+#if HAS_MINIMUM
+                sum[i * COLUMNS + column] += scales.minimum * of_x[column];
+#endif
+            }
+        }
+    }
+    int first = group * ROWS * COLUMNS * LANES;
+    for (int i = 0; i < ROWS * COLUMNS; ++i) sums[first + i * LANES + lane] = sum[i];
+    for (int width = LANES / 2; width > 0; width /= 2) {
+        wait();
+        if (lane < width)
+            for (int i = 0; i < ROWS * COLUMNS; ++i)
+                sums[first + i * LANES + lane] += sums[first + i * LANES + lane + width];
+    }
+    wait();
+    for (int i = lane; i < ROWS * COLUMNS; i += LANES) {
+        int column = row + i / COLUMNS, of_row = top + i % COLUMNS;
+        if (column < n && of_row < m)
+            finish(sums[first + i * LANES], column, of_row * out_row + column);
+    }
+}
