@@ -21,6 +21,7 @@ from glnn.graph.operators.conv2d_lowering import (
     WinogradWeights,
     Zero,
 )
+from glnn.graph.operators.kv_cache import CachedAttention, Rotary
 from glnn.graph.operators.matmul import ROWS, Matmul, MatmulParts, MatmulSum
 from glnn.graph.operators.move import Rearrange
 from glnn.graph.operators.normalization import Normalize, Softmax
@@ -294,6 +295,22 @@ def decompose_normalize(
     return Decomposition(tuple(stages), derived)
 
 
+def decompose_rotated_attention(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Queries rotated by a launch of their own, then attention over the cache."""
+    assert isinstance(op, CachedAttention)
+    rotary = Rotary(op.heads, op.width, op.context, op.start, op.order)
+    reads = {"x": "x", "places": "places", "rotary": "rotary"}
+    attention = {"x": "queries", "cache": "cache", "places": "places"}
+    return Decomposition(
+        (
+            Stage("queries", rotary, reads),
+            Stage("result", replace(op, start=0), attention),
+        )
+    )
+
+
 Decompose = Callable[[Operator, Shapes, Mapping[str, int]], Decomposition]
 """Function of an operator, its operands' shapes and the kernel's parameters."""
 DECOMPOSITIONS: Mapping[str, Decompose] = {
@@ -303,6 +320,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "turned_convolution": decompose_input_gradient,
     "weight_parts": decompose_weight_gradient,
     "parts": decompose_split_k,
+    "rotated": decompose_rotated_attention,
     "softmax": decompose_softmax,
     "moments": decompose_normalize,
     "reduce_parts": decompose_reduce,

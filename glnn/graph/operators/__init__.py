@@ -8,6 +8,7 @@ from glnn.graph.operators.conv2d_gradients import Conv2dInputGradient, Conv2dWei
 from glnn.graph.operators.conv2d_lowering import Im2row, Images, Rows, ShiftAdd, Zero
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.host import Arange
+from glnn.graph.operators.kv_cache import CachedAttention, CacheUpdate, Rotary
 from glnn.graph.operators.matmul import Matmul, MatmulParts, MatmulSum, Perceptron
 from glnn.graph.operators.move import Expand, Flip, Pad, Rearrange, Roll, Slice, Tile, Transpose
 from glnn.graph.operators.normalization import LocalResponseNorm, Normalize, Softmax
@@ -36,6 +37,8 @@ __all__ = [
     "Arange",
     "ArgReduce",
     "Attention",
+    "CachedAttention",
+    "CacheUpdate",
     "Concat",
     "Conv2d",
     "Conv2dInputGradient",
@@ -76,6 +79,7 @@ __all__ = [
     "Resample",
     "Reshape",
     "Roll",
+    "Rotary",
     "Rows",
     "ScatterElements",
     "ScatterND",

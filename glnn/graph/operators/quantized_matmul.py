@@ -68,7 +68,7 @@ class QuantizedMatmul(Contraction):
     samples: ClassVar[bool] = True
     has_epilogue: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
-    halves: ClassVar[tuple[str, ...]] = ("x",)
+    fp16_operands: ClassVar[tuple[str, ...]] = ("x",)
     format: str
     """The weight's format, a name of `FORMATS`."""
     n: int

@@ -1,0 +1,315 @@
+"""Keys and values of earlier tokens, kept in a cache, and attention over them.
+
+A cache has a row for each token, the keys of all heads and then their values, and `context` rows for a
+sequence, one sequence behind the other. The operand `places` says for each new token its row: from that follow the sequence, place // context, and
+the token's position in it, place % context. A place below 0 is of no token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.core.types import Array, DType, Shape, TensorType
+from glnn.errors import ShapeError
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Constants, Shapes, Types, rank
+
+MOST_WIDTH = 512  # numbers of a head, which kernels keep in shared memory
+HALVES, PAIRS = "halves", "pairs"
+ROTARY_ORDERS = (HALVES, PAIRS)
+
+
+def rotate(x: Array, table: Array, positions: Array, order: str) -> Array:
+    """Return rotary embeddings (Su et al. 2021) of `x`, (tokens, heads, width).
+
+    table: (context, n), the cosines and then the sines of n / 2 angles by position; the numbers
+    behind the first n of each head stay as they are. order: "halves" turns number i with i + n / 2,
+    "pairs" 2 i with 2 i + 1.
+    """
+    n = table.shape[1]
+    rows = table.astype(x.dtype)[positions][:, None, :]
+    cosine, sine = rows[..., : n // 2], rows[..., n // 2 :]
+    turned = np.array(x)
+    first, second = (
+        (slice(0, n // 2), slice(n // 2, n)) if order == HALVES else (slice(0, n, 2), slice(1, n, 2))
+    )
+    a, b = x[..., first], x[..., second]
+    turned[..., first] = a * cosine - b * sine
+    turned[..., second] = b * cosine + a * sine
+    return turned
+
+
+class Cached(Contraction):
+    """Base of operators that read rows of tokens by `places` and may rotate them by `rotary`.
+
+    x: (tokens, numbers), of which `heads` heads of `width` numbers each begin at `start`.
+    """
+
+    optional: ClassVar[tuple[str, ...]] = ("rotary",)
+    parameters: ClassVar[tuple[str, ...]] = ("rotary",)
+    heads: int
+    width: int
+    context: int
+    start: int
+    order: str
+
+    def check(self) -> None:
+        """Raise ShapeError unless the attributes fit each other."""
+        if min(self.heads, self.width, self.context) < 1 or self.start < 0:
+            raise ShapeError(
+                f"{self.name}: heads, width and context must be 1 or more and start 0 or more, got "
+                f"{self.heads}, {self.width}, {self.context} and {self.start}"
+            )
+        if self.width > MOST_WIDTH:
+            raise ShapeError(f"{self.name}: width must be at most {MOST_WIDTH}, got {self.width}")
+        if self.order not in ROTARY_ORDERS:
+            raise ShapeError(f"{self.name}: order must be one of {ROTARY_ORDERS}, got {self.order!r}")
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        operands = self.named(types)
+        for name, one in operands.items():
+            wanted = DType.int32 if name == "places" else DType.float32
+            if one.dtype is not wanted:
+                raise ShapeError(f"{self.name}: {name} must be {wanted.value}, got {one}")
+        return (TensorType(self.shape_of({name: one.shape for name, one in operands.items()})),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (self.compute(self.named(arrays)),)
+
+    def check_tokens(self, shapes: Shapes) -> None:
+        """Raise ShapeError unless x, places and rotary fit."""
+        x, places, rotary = shapes["x"], shapes["places"], shapes.get("rotary")
+        rank(self.name, "x", x, 2, "(tokens, numbers)")
+        rank(self.name, "places", places, 1, "(tokens,)")
+        if x[0] != places[0]:
+            raise ShapeError(f"{self.name}: x {x} and places {places} must have as many tokens")
+        if x[1] < self.start + self.heads * self.width:
+            raise ShapeError(
+                f"{self.name}: x {x} ends before {self.heads} heads of {self.width} from "
+                f"{self.start} on"
+            )
+        if rotary is not None:
+            rank(self.name, "rotary", rotary, 2, "(context, numbers)")
+            if rotary[0] != self.context or rotary[1] % 2 or rotary[1] > self.width:
+                raise ShapeError(
+                    f"{self.name}: rotary must be ({self.context}, an even number up to "
+                    f"{self.width}), got {rotary}"
+                )
+
+    def check_cache(self, cache: Shape, heads: int) -> None:
+        """Raise ShapeError unless `cache` has rows of so many heads, of whole sequences."""
+        rank(self.name, "cache", cache, 2, "(rows, numbers)")
+        numbers = 2 * heads * self.width
+        if cache[1] != numbers or cache[0] % self.context:
+            raise ShapeError(
+                f"{self.name}: cache must be (a multiple of {self.context}, {numbers}), got {cache}"
+            )
+
+    def tokens(self, operands: Mapping[str, Array]) -> Array:
+        """Return the heads of x, (tokens, heads, width), rotated where that is asked for."""
+        x, places = operands["x"], operands["places"]
+        part = x[:, self.start : self.start + self.heads * self.width]
+        heads = part.reshape(len(x), self.heads, self.width)
+        if "rotary" not in operands:
+            return heads
+        return rotate(heads, operands["rotary"], places % self.context, self.order)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        rotary = shapes.get("rotary")
+        return {
+            "tokens": shapes["x"][0],
+            "heads": self.heads,
+            "width": self.width,
+            "context": self.context,
+            "start": self.start,
+            "turned": 0 if rotary is None else rotary[1],
+        }
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"PAIRS": int(self.order == PAIRS)}
+
+
+@dataclass(frozen=True)
+class Rotary(Cached):
+    """x with the heads from `start` on rotated, and nothing else of it.
+
+    x: (tokens, numbers). places: (tokens,) int32. rotary: (context, n). Result: (tokens, heads
+    width).
+    """
+
+    name: ClassVar[str] = "rotary"
+    inputs: ClassVar[tuple[str, ...]] = ("x", "places")
+    optional: ClassVar[tuple[str, ...]] = ()
+    heads: int
+    width: int
+    context: int
+    start: int = 0
+    order: str = HALVES
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        self.check_tokens(shapes)
+        return shapes["x"][0], self.heads * self.width
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        return self.tokens(operands).reshape(len(operands["x"]), -1)
+
+    def flops(self, shapes: Shapes) -> int:
+        return 4 * shapes["x"][0] * self.heads * self.width
+
+
+@dataclass(frozen=True)
+class CacheUpdate(Cached):
+    """`cache` with the rows of new tokens: their keys, rotated if there is `rotary`, and values.
+
+    x: (tokens, numbers), keys of `heads` heads from `start` on, values from `values_start` on. cache:
+    (rows, 2 heads width). places: (tokens,) int32. rotary: (context, n). Result: as cache, whose
+    memory it takes where a backend can. No two places are equal.
+    """
+
+    name: ClassVar[str] = "cache_update"
+    inputs: ClassVar[tuple[str, ...]] = ("x", "cache", "places")
+    updates: ClassVar[str | None] = "cache"
+    heads: int
+    width: int
+    context: int
+    start: int = 0
+    values_start: int = 0
+    order: str = HALVES
+
+    def __post_init__(self) -> None:
+        self.check()
+        if self.values_start < 0:
+            raise ShapeError(
+                f"cache_update: values_start must be 0 or more, got {self.values_start}"
+            )
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        self.check_tokens(shapes)
+        self.check_cache(shapes["cache"], self.heads)
+        if shapes["x"][1] < self.values_start + self.heads * self.width:
+            raise ShapeError(
+                f"cache_update: x {shapes['x']} ends before {self.heads} heads of {self.width} from "
+                f"{self.values_start} on"
+            )
+        return shapes["cache"]
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x, places, cache = operands["x"], operands["places"], operands["cache"]
+        count, half = len(places), self.heads * self.width
+        there = (places >= 0) & (places < len(cache))
+        result = np.array(cache)
+        keys = self.tokens(operands).reshape(count, half)
+        values = x[:, self.values_start : self.values_start + half]
+        result[places[there]] = np.concatenate((keys, values), axis=1)[there]
+        return result
+
+    def flops(self, shapes: Shapes) -> int:
+        return 4 * shapes["x"][0] * self.heads * self.width
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        more = {"rows": shapes["cache"][0], "values_start": self.values_start}
+        return {**super().sizes(shapes), **more}
+
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        if name != "places":
+            return numbers
+        rows = max(shapes["cache"][0], 1)
+        step = next(n for n in (7, 5, 3, 1) if rows % n or n == 1)  # each place once
+        return ((np.arange(len(numbers)) * step + 3) % rows).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class CachedAttention(Cached):
+    """softmax(scale Q K^T) V of new tokens' queries and the cached tokens up to each.
+
+    x: (tokens, numbers), queries of `heads` heads from `start` on, rotated if there is `rotary`.
+    cache: (rows, 2 kv_heads width). places: (tokens,) int32. Head h reads head h kv_heads // heads of
+    the cache (Ainslie et al. 2023). window: how many tokens are seen, itself too; 0 for all. cap:
+    scores s become cap tanh(s / cap); 0 for none. Result: (tokens, heads width); zeros for a token
+    without a place.
+    """
+
+    name: ClassVar[str] = "cached_attention"
+    inputs: ClassVar[tuple[str, ...]] = ("x", "cache", "places")
+    heads: int
+    kv_heads: int
+    width: int
+    context: int
+    scale: float
+    window: int = 0
+    cap: float = 0.0
+    start: int = 0
+    order: str = HALVES
+
+    def __post_init__(self) -> None:
+        self.check()
+        if self.kv_heads < 1 or self.heads % self.kv_heads or self.window < 0 or self.cap < 0:
+            raise ShapeError(
+                f"cached_attention: kv_heads must divide heads, window and cap must be 0 or more, "
+                f"got {self.kv_heads} of {self.heads}, {self.window} and {self.cap}"
+            )
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        self.check_tokens(shapes)
+        self.check_cache(shapes["cache"], self.kv_heads)
+        return shapes["x"][0], self.heads * self.width
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        queries, places = self.tokens(operands), operands["places"]
+        cache = operands["cache"].reshape(-1, 2, self.kv_heads, self.width)
+        result = np.zeros(queries.shape, queries.dtype)
+        group = self.heads // self.kv_heads
+        for token, place in enumerate(places):
+            if not 0 <= place < len(cache):
+                continue
+            first = place - place % self.context
+            if self.window:
+                first = max(first, place - self.window + 1)
+            keys, values = cache[first : place + 1].transpose(1, 2, 0, 3)  # (heads, tokens, width)
+            asked = queries[token].reshape(self.kv_heads, group, self.width)
+            scores = (asked @ keys.swapaxes(1, 2)) * queries.dtype.type(self.scale)
+            if self.cap:
+                scores = self.cap * np.tanh(scores / self.cap)
+            powers = np.exp(scores - scores.max(-1, keepdims=True))
+            mean = (powers / powers.sum(-1, keepdims=True)) @ values
+            result[token] = mean.reshape(self.heads, self.width)
+        return result.reshape(len(places), -1)
+
+    def flops(self, shapes: Shapes) -> int:
+        # The length of sequences is not known: half of the context stands for it.
+        return shapes["x"][0] * self.heads * (self.context // 2 + 1) * (4 * self.width + 6)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        return {
+            **super().sizes(shapes),
+            "rows": shapes["cache"][0],
+            "kv_heads": self.kv_heads,
+            "group": self.heads // self.kv_heads,
+            "window": self.window or self.context,
+        }
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {**super().defines(shapes), "CAPPED": int(self.cap > 0)}
+
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
+        """Return {"whole": 1} where heads are whole vec4."""
+        return {"whole": int(self.width % 4 == 0)}
+
+    def scalars(self) -> dict[str, float]:
+        return {"scale": self.scale, "cap": self.cap}
+
+    def depth(self, shapes: Shapes) -> int:
+        return self.context
+
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        if name != "places":
+            return numbers
+        rows = max(shapes["cache"][0], 1)
+        return (numbers.astype(np.int64) % rows).astype(np.int32)

@@ -1,0 +1,31 @@
+// Numbers of a token's head, rotated by a table of cosines and sines where there is one
+// (HAS_ROTARY): number i turns with i + turned / 2 or, where PAIRS is 1, with its neighbour.
+// The includer has NUMBER(i), number i of the head before, and TABLE(i), number i of the position's row.
+#ifndef HAS_ROTARY
+#define HAS_ROTARY 0
+#endif
+#ifndef PAIRS
+#define PAIRS 0
+#endif
+uniform int turned;  // numbers of a head that are rotated
+
+float rotated(int head, int row, int i) {
+    float own = NUMBER(head, i);
+#if HAS_ROTARY
+    if (i >= turned) return own;
+    int angles = turned / 2;
+#if PAIRS
+    int angle = i / 2;
+    bool first = (i & 1) == 0;
+    int partner = first ? i + 1 : i - 1;
+#else
+    bool first = i < angles;
+    int angle = first ? i : i - angles;
+    int partner = first ? i + angles : i - angles;
+#endif
+    float other = NUMBER(head, partner);
+    return own * TABLE(row, angle) + (first ? -other : other) * TABLE(row, angles + angle);
+#else
+    return own;
+#endif
+}
