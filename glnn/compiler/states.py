@@ -389,7 +389,7 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
         if output is not None:
             if output in schedule.tensors:
                 after = schedule.in_rows(output)
-                if schedule.tensors[after].memory in taken:
+                if schedule.tensors[after].memory in taken and not _updated(schedule, before, after):
                     after = schedule.copy_of(after)
             else:
                 after = schedule.weight_tensor(
@@ -403,6 +403,13 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
         _place(schedule, found)
         found = [_copied(schedule, one) if one.name in specs.places else one for one in found]
     return tuple(found)
+
+
+def _updated(schedule: Schedule, before: str | None, after: str) -> bool:
+    """Return True where an operator wrote the new content `after` into the memory of the old one."""
+    if before is None or not schedule.backend.in_place:
+        return False
+    return schedule.tensors[before].memory == schedule.tensors[after].memory and before != after
 
 
 def _copied(schedule: Schedule, one: StateBinding) -> StateBinding:

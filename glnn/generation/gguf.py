@@ -184,21 +184,28 @@ class GGUFFile:
         Raises ModelError where there is none of that name, or its format does not run here.
         """
         entry = self.entry(name)
-        format = self._format(entry)
+        format = self.format_of(entry)
         if len(entry.shape) != 2:
             raise ModelError(f"{self.path}: {name!r} must have two dimensions, got {entry.shape}")
         n, k = entry.shape
-        return format, format.pack(TensorBlocks(self._file, entry, format.block_bytes), n, k)
+        return format, format.pack(self.blocks(entry), n, k)
+
+    def blocks(self, entry: TensorEntry) -> TensorBlocks:
+        """Return the blocks of a tensor, to be read. Raises ModelError where its format does not
+        run here.
+        """
+        return TensorBlocks(self._file, entry, self.format_of(entry).block_bytes)
 
     def array(self, name: str) -> NDArray[np.float32]:
         """Return the numbers of a tensor as float32. Raises what `packed` does."""
         entry = self.entry(name)
-        format = self._format(entry)
+        format = self.format_of(entry)
         n, k = prod(entry.shape[:-1]), entry.shape[-1]
-        packed = format.pack(TensorBlocks(self._file, entry, format.block_bytes), n, k)
+        packed = format.pack(self.blocks(entry), n, k)
         return format.unpack(packed, n, k, slice(None)).reshape(entry.shape)
 
-    def _format(self, entry: TensorEntry) -> QuantizedFormat:
+    def format_of(self, entry: TensorEntry) -> QuantizedFormat:
+        """Return the format of a tensor. Raises ModelError for one that does not run here."""
         if entry.format is None:
             known = ", ".join(str(one) for one in FORMATS.values())
             raise ModelError(

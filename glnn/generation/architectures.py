@@ -1,0 +1,420 @@
+"""Architectures of language models: what each has, and the graph of one.
+
+One description an architecture, of parts that they have in common; sizes come from the model's file.
+All are decoders: blocks of attention over earlier tokens and of a gated or plain feed-forward network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.core.types import Array, DType, TensorType
+from glnn.errors import ModelError
+from glnn.graph.builder import Builder, constant
+from glnn.graph.expression import formula
+from glnn.graph.graph import Graph, Value
+from glnn.graph.operators import (
+    CachedAttention,
+    CacheUpdate,
+    Concat,
+    Gather,
+    Normalize,
+    Pointwise,
+    QuantizedMatmul,
+    QuantizedRows,
+    Reshape,
+    Slice,
+)
+from glnn.graph.operators.kv_cache import HALVES, PAIRS
+from glnn.graph.operators.reductions import ArgReduce
+from glnn.graph.quantization import QuantizedFormat
+
+Packed = tuple[QuantizedFormat, NDArray[np.int32]]
+RMS, LAYER = "rms", "layer"
+ACTIVATIONS = {
+    "silu": "a / (1.0 + exp(-a))",
+    "gelu_tanh": "gelu_tanh(a)",
+    "gelu": "gelu(a)",
+}
+
+
+class Weights(Protocol):
+    """Where the weights of a model come from, by GGUF's names of tensors."""
+
+    def __contains__(self, name: str) -> bool:
+        """Return True where there is such a tensor."""
+        ...
+
+    def packed(self, *names: str) -> Packed:
+        """Return matrices one below the other, as one packed weight; they are of one format."""
+        ...
+
+    def array(self, name: str) -> Array:
+        """Return a tensor's numbers as float32."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape."""
+        ...
+
+    def alike(self, *names: str) -> bool:
+        """Return True where all these matrices are of one format."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Angles of rotary embeddings.
+
+    base: of the geometric row of frequencies. scaling: "none", "linear", "llama3" or "yarn", by
+    `factor`. The others are llama3's and yarn's parameters. frequencies: divisors by number of the
+    angle, where a file has them.
+    """
+
+    base: float = 10000.0
+    scaling: str = "none"
+    factor: float = 1.0
+    original_context: int = 0
+    low_frequency: float = 1.0
+    high_frequency: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+
+    def table(self, context: int, count: int, divisors: Array | None = None) -> Array:
+        """Return cosines and sines of `count` / 2 angles by position, (context, count) float32."""
+        inverse = 1.0 / self.base ** (np.arange(0, count, 2, np.float64) / count)
+        magnitude = 1.0
+        if divisors is not None:
+            inverse = inverse / divisors.astype(np.float64)
+        elif self.scaling == "linear":
+            inverse = inverse / self.factor
+        elif self.scaling == "llama3":
+            inverse = self._llama3(inverse)
+        elif self.scaling == "yarn":
+            inverse, magnitude = self._yarn(inverse, count)
+        angles = np.arange(context)[:, None] * inverse
+        both = np.concatenate((np.cos(angles), np.sin(angles)), axis=1) * magnitude
+        return both.astype(np.float32)
+
+    def _llama3(self, inverse: Array) -> Array:
+        """Frequencies as Llama 3.1 scales them: low ones by the factor, high ones not at all."""
+        length = 2 * math.pi / inverse
+        longest = self.original_context / self.low_frequency
+        shortest = self.original_context / self.high_frequency
+        share = (self.original_context / length - self.low_frequency) / (
+            self.high_frequency - self.low_frequency
+        )
+        between = (1 - share) * inverse / self.factor + share * inverse
+        scaled = np.where(length > longest, inverse / self.factor, between)
+        return np.where(length < shortest, inverse, scaled)
+
+    def _yarn(self, inverse: Array, count: int) -> tuple[Array, float]:
+        """Frequencies by YaRN (Peng et al. 2023), and what scores' factors are multiplied by."""
+
+        def place(turns: float) -> float:
+            ratio = self.original_context / (turns * 2 * math.pi)
+            return count * math.log(ratio) / (2 * math.log(self.base))
+
+        low = max(math.floor(place(self.beta_fast)), 0)
+        high = min(math.ceil(place(self.beta_slow)), count - 1)
+        ramp = np.clip((np.arange(count // 2) - low) / max(high - low, 0.001), 0, 1)
+        magnitude = self.attention_factor
+        if magnitude is None:
+            magnitude = 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+        return inverse / self.factor * ramp + inverse * (1 - ramp), magnitude
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes and numbers of one model."""
+
+    architecture: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    vocabulary: int
+    context: int
+    """Tokens of a sequence that the model was trained for."""
+    eps: float
+    rope: Rope = field(default_factory=Rope)
+    rotary_width: int = 0
+    """Numbers of a head that are rotated; 0 for all."""
+    local_rope: Rope | None = None
+    """Angles of layers with a window, where they have others."""
+    window: int = 0
+    """Tokens that layers with a window see; 0 without such layers."""
+    window_every: int = 0
+    """Each so many-th layer has no window; 0 where all or none have one."""
+    scale: float = 0.0
+    """Factor of scores; 0 for 1 / sqrt(head_width)."""
+    attention_cap: float = 0.0
+    logits_cap: float = 0.0
+
+    def windowed(self, layer: int) -> bool:
+        """Return True where a layer sees a window of tokens only."""
+        if not self.window:
+            return False
+        return not self.window_every or (layer + 1) % self.window_every != 0
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What models of one architecture have in common.
+
+    name: GGUF's. order: of rotary numbers, as the file's weights lie. norm: "rms" or "layer".
+    activation: a name of `ACTIVATIONS`. gated: the feed-forward network is a product of two.
+    post_norms: results of attention and feed-forward network are normalised, too. embedding_scale:
+    embeddings are multiplied by the root of the width. learned_positions: positions have embeddings.
+    """
+
+    name: str
+    order: str = HALVES
+    norm: str = RMS
+    activation: str = "silu"
+    gated: bool = True
+    post_norms: bool = False
+    embedding_scale: bool = False
+    learned_positions: bool = False
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    one.name: one
+    for one in (
+        Architecture("llama", PAIRS),
+        Architecture("mistral", PAIRS),
+        Architecture("qwen2"),
+        Architecture("qwen3"),
+        Architecture("gemma2", activation="gelu_tanh", post_norms=True, embedding_scale=True),
+        Architecture("gemma3", activation="gelu_tanh", post_norms=True, embedding_scale=True),
+        Architecture("phi3"),
+        Architecture(
+            "gpt2", norm=LAYER, activation="gelu_tanh", gated=False, learned_positions=True
+        ),
+    )
+}
+"""The architectures by GGUF's names."""
+
+
+def architecture_named(name: str) -> Architecture:
+    """Return the architecture called `name`. Raises ModelError, with those that are there."""
+    if name not in ARCHITECTURES:
+        raise ModelError(
+            f"architecture {name!r:.60} does not run here: those that do are "
+            f"{', '.join(ARCHITECTURES)}"
+        )
+    return ARCHITECTURES[name]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A graph that computes the next tokens, and the states that it updates.
+
+    Inputs: tokens (T,), their places in the caches (T,), and the numbers of the tokens whose
+    logits are asked for (R,), int32. Outputs: logits (R, vocabulary), and the greatest's number,
+    "next" (R,). caches: the shape of each state, by name; updates: the output of each.
+    """
+
+    graph: Graph
+    caches: Mapping[str, tuple[int, int]]
+    updates: Mapping[str, str]
+
+
+class _Writer:
+    """Writes the graph of a model."""
+
+    def __init__(self, config: Config, weights: Weights, context: int, sequences: int) -> None:
+        self.config, self.weights = config, weights
+        self.architecture = architecture_named(config.architecture)
+        self.context, self.rows = context, context * sequences
+        self.builder = Builder(config.architecture)
+        self.tables: dict[bool, Value] = {}
+
+    def __call__(self, name: str, operator: Any, *inputs: Value | None) -> Value:
+        return self.builder.add(operator, *inputs, name=name)[0]
+
+    def pointwise(self, name: str, text: str, *inputs: Value) -> Value:
+        """Apply a formula."""
+        return self(name, Pointwise(formula(text)), *inputs)
+
+    def constant(self, name: str) -> Value:
+        """Return a tensor of the file as a constant."""
+        return constant(self.weights.array(name))
+
+    def optional(self, name: str) -> Value | None:
+        """Return a tensor of the file; None where it has none."""
+        return self.constant(name) if name in self.weights else None
+
+    def norm(self, name: str, x: Value, weight: str) -> Value:
+        """Normalise rows by the weights called `weight`."""
+        operator = Normalize(
+            dims=1, centred=self.architecture.norm == LAYER, eps=self.config.eps
+        )
+        return self(name, operator, x, self.constant(f"{weight}.weight"), self.optional(f"{weight}.bias"))
+
+    def product(self, name: str, x: Value, *tensors: str) -> Value:
+        """Multiply by matrices one below the other, and add their biases."""
+        if not self.weights.alike(*(f"{one}.weight" for one in tensors)):
+            parts = [self.product(f"{name}.{i}", x, one) for i, one in enumerate(tensors)]
+            return self.join(name, parts)
+        format, packed = self.weights.packed(*(f"{one}.weight" for one in tensors))
+        n = sum(self.weights.shape(f"{one}.weight")[0] for one in tensors)
+        k = self.weights.shape(f"{tensors[0]}.weight")[1]
+        y = self(name, QuantizedMatmul(format.name, n, k), x, constant(packed))
+        biases = [f"{one}.bias" for one in tensors if f"{one}.bias" in self.weights]
+        if biases:
+            bias = np.concatenate([self.weights.array(one) for one in biases])
+            y = self.pointwise(f"{name}.biased", "a + b", y, constant(bias))
+        return y
+
+    def join(self, name: str, parts: list[Value]) -> Value:
+        """Put rows of several results behind one another."""
+        return self(name, Concat(1), *parts)
+
+    def rotary(self, local: bool) -> Value | None:
+        """Return the table of angles; None for an architecture with learned positions."""
+        if self.architecture.learned_positions:
+            return None
+        config = self.config
+        rope = config.local_rope if local and config.local_rope is not None else config.rope
+        key = rope is config.local_rope
+        if key not in self.tables:
+            name = "rope_freqs.weight"
+            divisors = self.weights.array(name) if name in self.weights else None
+            count = config.rotary_width or config.head_width
+            self.tables[key] = constant(rope.table(self.context, count, divisors))
+        return self.tables[key]
+
+    def attention(self, layer: int, x: Value, places: Value, cache: Value) -> tuple[Value, Value]:
+        """Return what the heads found, and the cache with the new tokens."""
+        config, block = self.config, f"blk.{layer}"
+        heads, kv, width = config.heads, config.kv_heads, config.head_width
+        names = [f"{block}.attn_{part}" for part in "qkv"]
+        if f"{block}.attn_qkv.weight" in self.weights:
+            names = [f"{block}.attn_qkv"]
+        qkv = self.product(f"{block}.qkv", x, *names)
+        starts = 0, heads * width, (heads + kv) * width
+        if f"{block}.attn_q_norm.weight" in self.weights:
+            qkv = self.normed_heads(layer, qkv)
+        windowed = config.windowed(layer)
+        table, order = self.rotary(windowed), self.architecture.order
+        update = CacheUpdate(kv, width, self.context, starts[1], starts[2], order)
+        kept = self(f"{block}.cache", update, qkv, table, cache, places)
+        attention = CachedAttention(
+            heads, kv, width, self.context, config.scale or 1 / math.sqrt(width),
+            config.window if windowed else 0, config.attention_cap, 0, order,
+        )  # fmt: skip
+        return self(f"{block}.attention", attention, qkv, table, kept, places), kept
+
+    def normed_heads(self, layer: int, qkv: Value) -> Value:
+        """Normalise queries and keys by head."""
+        config, block = self.config, f"blk.{layer}"
+        width, parts, start = config.head_width, [], 0
+        for part, heads in (("q", config.heads), ("k", config.kv_heads), ("v", config.kv_heads)):
+            end = start + heads * width
+            one = self(f"{block}.{part}", Slice((start,), (end,), (1,), (1,)), qkv)
+            if part != "v":
+                rows = self(f"{block}.{part} heads", Reshape((-1, width)), one)
+                normed = self.norm(f"{block}.{part}_norm", rows, f"{block}.attn_{part}_norm")
+                one = self(f"{block}.{part} rows", Reshape((-1, heads * width)), normed)
+            parts.append(one)
+            start = end
+        return self.join(f"{block}.normed", parts)
+
+    def feed_forward(self, layer: int, x: Value) -> Value:
+        """Return the block's feed-forward network of x."""
+        block, text = f"blk.{layer}", ACTIVATIONS[self.architecture.activation]
+        if not self.architecture.gated:
+            hidden = self.product(f"{block}.up", x, f"{block}.ffn_up")
+            hidden = self.pointwise(f"{block}.activation", text, hidden)
+        else:
+            if f"{block}.ffn_gate.weight" in self.weights:
+                gate = self.product(f"{block}.gate", x, f"{block}.ffn_gate")
+                up = self.product(f"{block}.up", x, f"{block}.ffn_up")
+            else:  # one matrix has both
+                gate, up = self.halves(layer, self.product(f"{block}.up", x, f"{block}.ffn_up"))
+            hidden = self.pointwise(f"{block}.gated", f"({text}) * b", gate, up)
+        return self.product(f"{block}.down", hidden, f"{block}.ffn_down")
+
+    def halves(self, layer: int, x: Value) -> list[Value]:
+        """Return the first and the second half of rows."""
+        middle = self.weights.shape(f"blk.{layer}.ffn_up.weight")[0] // 2
+        spans = (("gate", 0, middle), ("up", middle, 2 * middle))
+        return [
+            self(f"blk.{layer}.{name}", Slice((start,), (end,), (1,), (1,)), x)
+            for name, start, end in spans
+        ]
+
+    def residual(self, layer: int, part: str, x: Value, y: Value) -> Value:
+        """Add what a part of a block found, normalised where the architecture has that."""
+        block = f"blk.{layer}"
+        if self.architecture.post_norms:
+            y = self.norm(f"{block}.post_{part}", y, f"{block}.post_{part}_norm")
+        return self.pointwise(f"{block}.{part}_sum", "a + b", x, y)
+
+    def decoder(self) -> Decoder:
+        """Return the whole graph."""
+        config, add = self.config, self.builder.input
+        tokens = add("tokens", TensorType(("T",), DType.int32))
+        places = add("places", TensorType(("T",), DType.int32))
+        wanted = add("wanted", TensorType(("R",), DType.int32))
+        format, packed = self.weights.packed("token_embd.weight")
+        table = constant(packed)
+        rows = QuantizedRows(format.name, config.vocabulary, config.width)
+        x = self("embedding", rows, tokens, table)
+        if self.architecture.embedding_scale:
+            x = self.pointwise("scaled", f"a * {math.sqrt(config.width)!r}", x)
+        if self.architecture.learned_positions:
+            x = self.positions(x, places)
+        caches, updates = {}, {}
+        outputs: list[Value] = []
+        for layer in range(config.layers):
+            block = f"blk.{layer}"
+            shape = (self.rows, 2 * config.kv_heads * config.head_width)
+            cache = add(f"cache.{layer}", TensorType(shape))
+            caches[cache.name] = shape
+            normed = self.norm(f"{block}.attn_norm", x, f"{block}.attn_norm")
+            found, kept = self.attention(layer, normed, places, cache)
+            updates[cache.name] = kept.name
+            outputs.append(kept)
+            y = self.product(f"{block}.output", found, f"{block}.attn_output")
+            x = self.residual(layer, "attention", x, y)
+            normed = self.norm(f"{block}.ffn_norm", x, f"{block}.ffn_norm")
+            x = self.residual(layer, "ffw", x, self.feed_forward(layer, normed))
+        x = self("last", Gather(0), x, wanted)
+        x = self.norm("output_norm", x, "output_norm")
+        if "output.weight" in self.weights:
+            format, packed = self.weights.packed("output.weight")
+            table = constant(packed)
+        logits = self(
+            "logits", QuantizedMatmul(format.name, config.vocabulary, config.width), x, table
+        )
+        if config.logits_cap:
+            cap = float(config.logits_cap)
+            logits = self.pointwise("capped", f"{cap!r} * tanh(a / {cap!r})", logits)
+        following = self("next", ArgReduce("max", 1, False), logits)
+        return Decoder(self.builder.graph([logits, following, *outputs]), caches, updates)
+
+    def positions(self, x: Value, places: Value) -> Value:
+        """Add embeddings of positions."""
+        position = self.pointwise("position", f"a % {self.context}", places)
+        table = constant(self.weights.array("position_embd.weight")[: self.context])
+        return self.pointwise("placed", "a + b", x, self("positions", Gather(0), table, position))
+
+
+def decoder(config: Config, weights: Weights, context: int, sequences: int = 1) -> Decoder:
+    """Return the graph of a model for `sequences` sequences of up to `context` tokens each.
+
+    Raises ModelError where the architecture does not run here, or a tensor is missing.
+    """
+    return _Writer(config, weights, context, sequences).decoder()
+
+

@@ -1,0 +1,169 @@
+"""Language models in files: the sizes of a model, its weights and its tokenizer's data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.core.types import Array
+from glnn.errors import ModelError
+from glnn.generation.architectures import Config, Packed, Rope, architecture_named
+from glnn.generation.gguf import GGUFFile
+from glnn.graph.quantization import Blocks
+
+MOST_LAYERS, MOST_WIDTH, MOST_VOCABULARY, MOST_CONTEXT = 1024, 1 << 17, 1 << 22, 1 << 24
+GEMMA3_PATTERN, GEMMA2_PATTERN = 6, 2  # each so many-th layer sees all tokens
+GEMMA3_LOCAL_BASE = 10000.0
+
+
+class Joined(Sequence[Any]):
+    """Blocks of several tensors, one behind the other; see `Blocks`."""
+
+    def __init__(self, parts: Sequence[Blocks]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def _within(self, first: int, last: int) -> Iterator[NDArray[np.uint8]]:
+        place = 0
+        for part in self._parts:
+            begin, end = max(first - place, 0), min(last - place, len(part))
+            if begin < end:
+                yield part[begin:end]
+            place += len(part)
+
+    def __getitem__(self, rows: Any) -> NDArray[np.uint8]:
+        """Return the bytes of some blocks."""
+        first, last, _ = rows.indices(len(self))
+        return np.concatenate(list(self._within(first, last)))
+
+
+class GGUFWeights:
+    """The weights of a GGUF file; see `Weights`."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        self._file = file
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file.tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape."""
+        return self._file.entry(name).shape
+
+    def alike(self, *names: str) -> bool:
+        """Return True where all these matrices are of one format."""
+        return len({self._file.entry(name).code for name in names}) == 1
+
+    def array(self, name: str) -> Array:
+        """Return a tensor's numbers as float32."""
+        return self._file.array(name)
+
+    def packed(self, *names: str) -> Packed:
+        """Return matrices one below the other, as one packed weight; they are of one format."""
+        if len(names) == 1:
+            return self._file.packed(names[0])
+        entries = [self._file.entry(name) for name in names]
+        format = self._file.format_of(entries[0])
+        (k,) = {entry.shape[1] for entry in entries}
+        blocks = Joined([self._file.blocks(entry) for entry in entries])
+        return format, format.pack(blocks, sum(entry.shape[0] for entry in entries), k)
+
+
+def gguf_config(file: GGUFFile) -> Config:
+    """Return the sizes of the model in `file`.
+
+    Raises ModelError where its architecture does not run here, a key is missing or odd, or a tensor
+    is not as the sizes say.
+    """
+    name = file.value("general.architecture", str)
+    architecture_named(name)
+
+    def number(key: str, default: int | None = None, most: int = MOST_WIDTH) -> int:
+        found: int = file.value(f"{name}.{key}", int, default)
+        if not 0 < found <= most:
+            raise ModelError(
+                f"{file.path}: {name}.{key} must be from 1 to {most}, got {found}"
+            )
+        return found
+
+    def real(key: str, default: float | None = None) -> float:
+        found: float = file.value(f"{name}.{key}", float, default)
+        if not np.isfinite(found):
+            raise ModelError(f"{file.path}: {name}.{key} must be finite, got {found}")
+        return found
+
+    layers = number("block_count", most=MOST_LAYERS)
+    width, heads = number("embedding_length"), number("attention.head_count")
+    head_width = number("attention.key_length", max(width // heads, 1))
+    vocabulary = file.entry("token_embd.weight").shape[0]
+    window = file.value(f"{name}.attention.sliding_window", int, 0)
+    base = real("rope.freq_base", 10000.0)
+    eps_key = "attention.layer_norm_rms_epsilon"
+    if f"{name}.{eps_key}" not in file.metadata:
+        eps_key = "attention.layer_norm_epsilon"
+    every, local = 0, None
+    if name == "gemma2":
+        every = GEMMA2_PATTERN
+    elif name == "gemma3":
+        every, local = GEMMA3_PATTERN, Rope(GEMMA3_LOCAL_BASE)
+    return Config(
+        architecture=name,
+        layers=layers,
+        width=width,
+        heads=heads,
+        kv_heads=number("attention.head_count_kv", heads),
+        head_width=head_width,
+        vocabulary=vocabulary,
+        context=number("context_length", most=MOST_CONTEXT),
+        eps=real(eps_key),
+        rope=_rope(file, name, base, real),
+        rotary_width=number("rope.dimension_count", head_width) if name != "gpt2" else 0,
+        local_rope=local,
+        window=max(window, 0) if name in ("gemma2", "gemma3", "phi3", "mistral", "llama") else 0,
+        window_every=every,
+        scale=real("attention.scale", 0.0),
+        attention_cap=real("attn_logit_softcapping", 0.0),
+        logits_cap=real("final_logit_softcapping", 0.0),
+    )
+
+
+def _rope(file: GGUFFile, name: str, base: float, real: Any) -> Rope:
+    scaling = file.value(f"{name}.rope.scaling.type", str, "none")
+    if scaling not in ("none", "linear", "yarn", "llama3"):
+        raise ModelError(
+            f"{file.path}: {name}.rope.scaling.type {scaling!r} does not run here: none, linear, "
+            "llama3 and yarn do"
+        )
+    return Rope(
+        base,
+        scaling,
+        real("rope.scaling.factor", 1.0),
+        file.value(f"{name}.rope.scaling.original_context_length", int, 0),
+    )
+
+
+def check_tensors(path: Path, config: Config, weights: GGUFWeights) -> None:
+    """Raise ModelError where a tensor has other sizes than `config` says, before any is read."""
+    kv, heads = config.kv_heads * config.head_width, config.heads * config.head_width
+    wanted: dict[str, tuple[int, ...]] = {"token_embd.weight": (config.vocabulary, config.width)}
+    for layer in range(config.layers):
+        block = f"blk.{layer}"
+        if f"{block}.attn_qkv.weight" in weights:
+            wanted[f"{block}.attn_qkv.weight"] = (heads + 2 * kv, config.width)
+        else:
+            wanted[f"{block}.attn_q.weight"] = (heads, config.width)
+            wanted[f"{block}.attn_k.weight"] = (kv, config.width)
+            wanted[f"{block}.attn_v.weight"] = (kv, config.width)
+        wanted[f"{block}.attn_output.weight"] = (config.width, heads)
+        wanted[f"{block}.attn_norm.weight"] = (config.width,)
+    for name, shape in wanted.items():
+        if name not in weights:
+            raise ModelError(f"{path}: there is no tensor {name!r}")
+        if (got := weights.shape(name)) != shape:
+            raise ModelError(f"{path}: {name!r} must be {shape}, got {got}")

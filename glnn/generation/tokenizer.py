@@ -1,0 +1,243 @@
+"""Tokenizers of language models, built of what a GGUF file says, or read from tokenizer.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import ModelError, extra, fault, shown
+from glnn.generation.gguf import GGUFFile, Texts
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+"""Types of tokens in GGUF files."""
+SPACE = "\u2581"  # SentencePiece's sign for a space
+WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+CASED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+ENDS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+PRE_TOKENIZERS: Mapping[str, tuple[str, ...]] = {
+    "default": (WORDS,),
+    "gpt-2": (WORDS,),
+    "smollm": (r"\p{N}", WORDS),
+    "llama-bpe": (rf"{CASED}|\p{{N}}{{1,3}}|{ENDS}",),
+    "qwen2": (rf"{CASED}|\p{{N}}|{ENDS}",),
+}
+"""Regular expressions by which text is split before byte pairs are merged, by GGUF's names."""
+
+
+def _tokenizers() -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise ModelError(f"language models need the package tokenizers: {extra('llm')}") from None
+    return tokenizers
+
+
+class Tokenizer:
+    """Turns text into the numbers of tokens and back."""
+
+    def __init__(
+        self, inner: Any, begin: int | None, ends: frozenset[int], begins: bool, template: str
+    ) -> None:
+        """inner: of the package tokenizers. begin: the token that texts begin with; `begins`: whether
+        they do. ends: tokens that end a text. template: of chats, in Jinja's language; may be empty.
+        """
+        self._inner, self.begin, self.ends = inner, begin, ends
+        self._begins, self.template = begins and begin is not None, template
+
+    @property
+    def size(self) -> int:
+        """Return the number of tokens."""
+        return int(self._inner.get_vocab_size())
+
+    def encode(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
+        """Return the tokens of `text`.
+
+        special: whether names of control tokens in it stand for these. begin: whether the token that
+        texts begin with is put before, where the model wants that.
+        """
+        if not isinstance(text, str):
+            raise ModelError(f"text must be a str, got {shown(text)}")
+        self._inner.encode_special_tokens = not special
+        found = self._inner.encode(text, add_special_tokens=False).ids
+        return [self.begin, *found] if begin and self._begins else list(found)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of `tokens`, without control tokens."""
+        return str(self._inner.decode(list(tokens), skip_special_tokens=True))
+
+    def pieces(self) -> Any:
+        """Return what gives the text of one token after the other; see `Pieces`."""
+        return Pieces(self._inner)
+
+    def token(self, number: int) -> str:
+        """Return how a token is written."""
+        return str(self._inner.id_to_token(number))
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Return the text of a chat, by the model's own template, up to where an answer begins.
+
+        messages: each with "role" and "content". Raises ModelError where the model has no template, a
+        message is none, or the template refuses them.
+        """
+        check_messages(messages)
+        if not self.template:
+            raise ModelError("the model has no chat template: use generate")
+        try:
+            from jinja2 import TemplateError
+            from jinja2.sandbox import ImmutableSandboxedEnvironment
+        except ImportError:
+            raise ModelError(f"chats need the package jinja2: {extra('llm')}") from None
+
+        def refuse(reason: str) -> None:
+            raise ModelError(f"the chat template refuses these messages: {reason}")
+
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment.globals["raise_exception"] = refuse
+        names = {"bos_token": self.begin, "eos_token": min(self.ends, default=None)}
+        known = {k: "" if v is None else self.token(v) for k, v in names.items()}
+        try:
+            written = environment.from_string(self.template).render(
+                messages=[dict(one) for one in messages], add_generation_prompt=True, **known
+            )
+        except TemplateError as error:
+            raise ModelError(f"the chat template fails: {error}") from None
+        return str(written)
+
+
+class Pieces:
+    """The text of tokens as they come: whole characters only."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._stream = _tokenizers().decoders.DecodeStream(skip_special_tokens=True)
+
+    def add(self, token: int) -> str:
+        """Return the text that `token` completes; empty where a character goes on."""
+        return self._stream.step(self._inner, token) or ""
+
+
+def check_messages(messages: object) -> None:
+    """Raise ModelError unless `messages` is a list of roles and contents."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        raise ModelError(f"messages must be a list of dicts, got {shown(messages)}")
+    for message in messages:
+        fields = message if isinstance(message, Mapping) else {}
+        if not all(isinstance(fields.get(key), str) for key in ("role", "content")):
+            raise ModelError(f"a message must have a role and a content, got {shown(message)}")
+
+
+def gguf_tokenizer(file: GGUFFile) -> Tokenizer:
+    """Return the tokenizer that `file` describes. Raises ModelError for one that does not run here."""
+    kind = file.value("tokenizer.ggml.model", str)
+    makers = {"gpt2": _byte_pairs, "llama": _sentence_piece}
+    if kind not in makers:
+        known = ", ".join(makers)
+        raise ModelError(f"{file.path}: tokenizer {kind!r} does not run here: {known} do")
+    tokens = file.value("tokenizer.ggml.tokens", Texts)
+    size = file.entry("token_embd.weight").shape[0]
+    if len(tokens) > size:
+        raise ModelError(f"{file.path}: it has {len(tokens)} tokens, embeddings for {size}")
+    types = file.value("tokenizer.ggml.token_type", np.ndarray, np.ones(len(tokens), np.int32))
+    if len(types) != len(tokens):
+        raise ModelError(f"{file.path}: it has {len(tokens)} tokens and {len(types)} types of them")
+    try:
+        inner = makers[kind](file, list(tokens))
+        _add_special(inner, tokens, types)
+    except Exception as error:  # the package raises Exception itself
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{file.path}: its tokenizer cannot be built: {error}") from None
+
+    def number(key: str) -> int | None:
+        found: int = file.value(f"tokenizer.ggml.{key}_token_id", int, -1)
+        return found if 0 <= found < len(tokens) else None
+
+    known = (number(key) for key in ("eos", "eot", "eom"))
+    ends = {one for one in known if one is not None}
+    written = {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"}
+    ends |= {i for i, kind in enumerate(types) if kind == CONTROL and tokens[i] in written}
+    begins = file.value("tokenizer.ggml.add_bos_token", bool, kind == "llama")
+    template = file.value("tokenizer.chat_template", str, "")
+    return Tokenizer(inner, number("bos"), frozenset(ends), begins, template)
+
+
+def _add_special(inner: Any, tokens: Texts, types: Any) -> None:
+    """Have tokens of control, and those that a user defined, be found in texts as they are."""
+    added = _tokenizers().AddedToken
+    of_control = [tokens[int(i)] for i in np.flatnonzero(types == CONTROL)]
+    defined = [tokens[int(i)] for i in np.flatnonzero(types == USER_DEFINED)]
+    inner.add_special_tokens([added(one, normalized=False, special=True) for one in of_control])
+    inner.add_tokens([added(one, normalized=False, special=False) for one in defined])
+
+
+def _byte_pairs(file: GGUFFile, tokens: list[str]) -> Any:
+    """Return a tokenizer of byte pairs, as GPT-2's."""
+    lib = _tokenizers()
+    name = file.value("tokenizer.ggml.pre", str, "default")
+    if name not in PRE_TOKENIZERS:
+        known = ", ".join(PRE_TOKENIZERS)
+        raise ModelError(f"{file.path}: pre-tokenizer {name!r} does not run here: {known} do")
+    merges = file.value("tokenizer.ggml.merges", Texts)
+    pairs = [tuple(one.split(" ", 1)) for one in merges]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ModelError(f"{file.path}: tokenizer.ggml.merges must be pairs with a space between")
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    inner = lib.Tokenizer(lib.models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=name == "llama-bpe"))
+    split, regex = lib.pre_tokenizers.Split, lib.Regex
+    rules = [split(regex(text), behavior="isolated") for text in PRE_TOKENIZERS[name]]
+    by_byte = lib.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.pre_tokenizer = lib.pre_tokenizers.Sequence([*rules, by_byte])
+    inner.decoder = lib.decoders.ByteLevel()
+    return inner
+
+
+def _sentence_piece(file: GGUFFile, tokens: list[str]) -> Any:
+    """Return a tokenizer that merges pieces by their scores, as SentencePiece's byte pairs."""
+    lib = _tokenizers()
+    scores = file.value("tokenizer.ggml.scores", np.ndarray)
+    if len(scores) != len(tokens):
+        raise ModelError(f"{file.path}: it has {len(tokens)} tokens and {len(scores)} scores")
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    pairs = sorted(_merges(tokens, vocabulary, scores), key=lambda one: one[0])
+    unknown = file.value("tokenizer.ggml.unknown_token_id", int, 0)
+    inner = lib.Tokenizer(
+        lib.models.BPE(
+            vocab=vocabulary,
+            merges=[pair for _, pair in pairs],
+            unk_token=tokens[unknown] if 0 <= unknown < len(tokens) else None,
+            fuse_unk=True,
+            byte_fallback=True,
+        )
+    )
+    prefixed = file.value("tokenizer.ggml.add_space_prefix", bool, True)
+    normalizers, decoders = lib.normalizers, lib.decoders
+    first = [normalizers.Prepend(SPACE)] if prefixed else []
+    inner.normalizer = normalizers.Sequence([*first, normalizers.Replace(" ", SPACE)])
+    last = [decoders.Strip(" ", 1, 0)] if prefixed else []
+    parts = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *last]
+    inner.decoder = decoders.Sequence(parts)
+    return inner
+
+
+def _merges(
+    tokens: Sequence[str], vocabulary: Mapping[str, int], scores: Any
+) -> Iterator[tuple[tuple[float, int, int], tuple[str, str]]]:
+    """Yield the pairs that make a piece, each with its rank: the best score first."""
+    for whole, piece in enumerate(tokens):
+        for cut in range(1, len(piece)):
+            first, second = vocabulary.get(piece[:cut]), vocabulary.get(piece[cut:])
+            if first is not None and second is not None:
+                yield (-float(scores[whole]), first, second), (piece[:cut], piece[cut:])
+
+
+def json_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of tokenizer.json in `folder`. Raises ModelError where there is none."""
+    path = folder / "tokenizer.json"
+    try:
+        return _tokenizers().Tokenizer.from_file(str(path))
+    except Exception as error:
+        reason = fault(error) if isinstance(error, (OSError, ValueError)) else str(error)
+        raise ModelError(f"{path}: cannot be read: {reason}") from None
