@@ -25,6 +25,7 @@ __version__ = VERSION
 __all__ = [
     "Device",
     "InferenceSession",
+    "LanguageModel",
     "Model",
     "__version__",
     "errors",
@@ -62,7 +63,13 @@ logging.getLogger("glnn").addHandler(logging.NullHandler())  # what is logged is
 def __getattr__(name: str) -> Any:
     if name in ("errors", "filters", "images", "kernels", "layers", "ops", "training"):
         return import_module(f"glnn.{name}")
-    modules = {"InferenceSession": "session", "Model": "model", "load": "model", "Device": "gl"}
+    modules = {
+        "InferenceSession": "session",
+        "LanguageModel": "generation.language_model",
+        "Model": "model",
+        "load": "model",
+        "Device": "gl",
+    }
     modules |= dict.fromkeys(("load_weights", "save_weights"), "model.weight_files")
     modules |= {"progress": "core.progress_bar"}
     if name not in modules:

@@ -30,7 +30,7 @@ ORDER = (
     ("onnx", "backends", "validation"),
     ("compiler", "data"),
     ("model", "ops", "filters", "profiling"),
-    ("session", "training", "tuning", "documents"),
+    ("session", "training", "tuning", "documents", "generation"),
     ("onnx_backend", "torch", "onnxruntime", "doctor"),
     ("cli",),
 )

@@ -389,7 +389,9 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
         if output is not None:
             if output in schedule.tensors:
                 after = schedule.in_rows(output)
-                if schedule.tensors[after].memory in taken and not _updated(schedule, before, after):
+                if schedule.tensors[after].memory in taken and not _updated(
+                    schedule, before, after
+                ):
                     after = schedule.copy_of(after)
             else:
                 after = schedule.weight_tensor(
@@ -406,7 +408,7 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
 
 
 def _updated(schedule: Schedule, before: str | None, after: str) -> bool:
-    """Return True where an operator wrote the new content `after` into the memory of the old one."""
+    """Return True where an operator wrote the content `after` into the memory of the old one."""
     if before is None or not schedule.backend.in_place:
         return False
     return schedule.tensors[before].memory == schedule.tensors[after].memory and before != after

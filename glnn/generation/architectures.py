@@ -1,7 +1,8 @@
 """Architectures of language models: what each has, and the graph of one.
 
-One description an architecture, of parts that they have in common; sizes come from the model's file.
-All are decoders: blocks of attention over earlier tokens and of a gated or plain feed-forward network.
+One description an architecture, of parts that they have in common; sizes come from the model's
+file. All are decoders: blocks of attention over earlier tokens and of a gated or plain feed-forward
+network.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Rope:
 
     def table(self, context: int, count: int, divisors: Array | None = None) -> Array:
         """Return cosines and sines of `count` / 2 angles by position, (context, count) float32."""
-        inverse = 1.0 / self.base ** (np.arange(0, count, 2, np.float64) / count)
+        inverse = 1.0 / self.base ** (np.arange(0, count, 2) / count)
         magnitude = 1.0
         if divisors is not None:
             inverse = inverse / divisors.astype(np.float64)
@@ -173,7 +174,8 @@ class Architecture:
     name: GGUF's. order: of rotary numbers, as the file's weights lie. norm: "rms" or "layer".
     activation: a name of `ACTIVATIONS`. gated: the feed-forward network is a product of two.
     post_norms: results of attention and feed-forward network are normalised, too. embedding_scale:
-    embeddings are multiplied by the root of the width. learned_positions: positions have embeddings.
+    embeddings are multiplied by the root of the width. learned_positions: positions have
+    embeddings.
     """
 
     name: str
@@ -218,9 +220,10 @@ def architecture_named(name: str) -> Architecture:
 class Decoder:
     """A graph that computes the next tokens, and the states that it updates.
 
-    Inputs: tokens (T,), their places in the caches (T,), and the numbers of the tokens whose
-    logits are asked for (R,), int32. Outputs: logits (R, vocabulary), and the greatest's number,
-    "next" (R,). caches: the shape of each state, by name; updates: the output of each.
+    Inputs: tokens (T,), their places in the caches (T,), and the numbers of the tokens whose logits
+    are asked for (R,), int32. Outputs: logits (R, vocabulary), the greatest's number, "next" (R,),
+    and what they are made of, "output_norm" (R, width). caches: the shape of each state, by name;
+    updates: the output of each.
     """
 
     graph: Graph
@@ -255,10 +258,10 @@ class _Writer:
 
     def norm(self, name: str, x: Value, weight: str) -> Value:
         """Normalise rows by the weights called `weight`."""
-        operator = Normalize(
-            dims=1, centred=self.architecture.norm == LAYER, eps=self.config.eps
+        operator = Normalize(dims=1, centred=self.architecture.norm == LAYER, eps=self.config.eps)
+        return self(
+            name, operator, x, self.constant(f"{weight}.weight"), self.optional(f"{weight}.bias")
         )
-        return self(name, operator, x, self.constant(f"{weight}.weight"), self.optional(f"{weight}.bias"))
 
     def product(self, name: str, x: Value, *tensors: str) -> Value:
         """Multiply by matrices one below the other, and add their biases."""
@@ -401,7 +404,7 @@ class _Writer:
             cap = float(config.logits_cap)
             logits = self.pointwise("capped", f"{cap!r} * tanh(a / {cap!r})", logits)
         following = self("next", ArgReduce("max", 1, False), logits)
-        return Decoder(self.builder.graph([logits, following, *outputs]), caches, updates)
+        return Decoder(self.builder.graph([logits, following, x, *outputs]), caches, updates)
 
     def positions(self, x: Value, places: Value) -> Value:
         """Add embeddings of positions."""
@@ -416,5 +419,3 @@ def decoder(config: Config, weights: Weights, context: int, sequences: int = 1) 
     Raises ModelError where the architecture does not run here, or a tensor is missing.
     """
     return _Writer(config, weights, context, sequences).decoder()
-
-

@@ -40,7 +40,7 @@ MOST_NAME = 1 << 16  # bytes of a key or name: the format's own bound
 MOST_DIMENSIONS = 4
 MOST_TEXT = 16 << 20  # bytes of one string
 DEFAULT_ALIGNMENT = 32
-NUMBERS = {
+NUMBERS: dict[int, np.dtype[Any]] = {
     0: np.dtype("<u1"),
     1: np.dtype("<i1"),
     2: np.dtype("<u2"),
@@ -94,7 +94,7 @@ Value = bool | int | float | str | Array | Texts
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor of a file: its name, its shape (the last dimension varies fastest), and its place."""
+    """A tensor of a file: its name, its shape (row major), and its place."""
 
     name: str
     shape: tuple[int, ...]

@@ -20,7 +20,7 @@ GEMMA3_PATTERN, GEMMA2_PATTERN = 6, 2  # each so many-th layer sees all tokens
 GEMMA3_LOCAL_BASE = 10000.0
 
 
-class Joined(Sequence[Any]):
+class Joined:
     """Blocks of several tensors, one behind the other; see `Blocks`."""
 
     def __init__(self, parts: Sequence[Blocks]) -> None:
@@ -37,7 +37,7 @@ class Joined(Sequence[Any]):
                 yield part[begin:end]
             place += len(part)
 
-    def __getitem__(self, rows: Any) -> NDArray[np.uint8]:
+    def __getitem__(self, rows: slice, /) -> NDArray[np.uint8]:
         """Return the bytes of some blocks."""
         first, last, _ = rows.indices(len(self))
         return np.concatenate(list(self._within(first, last)))
@@ -87,9 +87,7 @@ def gguf_config(file: GGUFFile) -> Config:
     def number(key: str, default: int | None = None, most: int = MOST_WIDTH) -> int:
         found: int = file.value(f"{name}.{key}", int, default)
         if not 0 < found <= most:
-            raise ModelError(
-                f"{file.path}: {name}.{key} must be from 1 to {most}, got {found}"
-            )
+            raise ModelError(f"{file.path}: {name}.{key} must be from 1 to {most}, got {found}")
         return found
 
     def real(key: str, default: float | None = None) -> float:

@@ -41,8 +41,9 @@ class Tokenizer:
     def __init__(
         self, inner: Any, begin: int | None, ends: frozenset[int], begins: bool, template: str
     ) -> None:
-        """inner: of the package tokenizers. begin: the token that texts begin with; `begins`: whether
-        they do. ends: tokens that end a text. template: of chats, in Jinja's language; may be empty.
+        """inner: of the package tokenizers. begin: the token that texts begin with; `begins`:
+        whether they do. ends: tokens that end a text. template: of chats, in Jinja's language; may
+        be empty.
         """
         self._inner, self.begin, self.ends = inner, begin, ends
         self._begins, self.template = begins and begin is not None, template
@@ -55,14 +56,15 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
         """Return the tokens of `text`.
 
-        special: whether names of control tokens in it stand for these. begin: whether the token that
-        texts begin with is put before, where the model wants that.
+        special: whether names of control tokens in it stand for these. begin: whether the token
+        that texts begin with is put before, where the model wants that.
         """
         if not isinstance(text, str):
             raise ModelError(f"text must be a str, got {shown(text)}")
         self._inner.encode_special_tokens = not special
         found = self._inner.encode(text, add_special_tokens=False).ids
-        return [self.begin, *found] if begin and self._begins else list(found)
+        first = [self.begin] if begin and self._begins and self.begin is not None else []
+        return [*first, *found]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of `tokens`, without control tokens."""
@@ -79,8 +81,8 @@ class Tokenizer:
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Return the text of a chat, by the model's own template, up to where an answer begins.
 
-        messages: each with "role" and "content". Raises ModelError where the model has no template, a
-        message is none, or the template refuses them.
+        messages: each with "role" and "content". Raises ModelError where the model has no template,
+        a message is none, or the template refuses them.
         """
         check_messages(messages)
         if not self.template:
@@ -130,7 +132,7 @@ def check_messages(messages: object) -> None:
 
 
 def gguf_tokenizer(file: GGUFFile) -> Tokenizer:
-    """Return the tokenizer that `file` describes. Raises ModelError for one that does not run here."""
+    """Return the tokenizer in `file`. Raises ModelError for one that does not run here."""
     kind = file.value("tokenizer.ggml.model", str)
     makers = {"gpt2": _byte_pairs, "llama": _sentence_piece}
     if kind not in makers:
@@ -155,10 +157,9 @@ def gguf_tokenizer(file: GGUFFile) -> Tokenizer:
         found: int = file.value(f"tokenizer.ggml.{key}_token_id", int, -1)
         return found if 0 <= found < len(tokens) else None
 
-    known = (number(key) for key in ("eos", "eot", "eom"))
-    ends = {one for one in known if one is not None}
+    ends = {one for key in ("eos", "eot", "eom") if (one := number(key)) is not None}
     written = {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"}
-    ends |= {i for i, kind in enumerate(types) if kind == CONTROL and tokens[i] in written}
+    ends |= {int(i) for i in np.flatnonzero(types == CONTROL) if tokens[int(i)] in written}
     begins = file.value("tokenizer.ggml.add_bos_token", bool, kind == "llama")
     template = file.value("tokenizer.chat_template", str, "")
     return Tokenizer(inner, number("bos"), frozenset(ends), begins, template)
@@ -185,7 +186,9 @@ def _byte_pairs(file: GGUFFile, tokens: list[str]) -> Any:
     if any(len(pair) != 2 for pair in pairs):
         raise ModelError(f"{file.path}: tokenizer.ggml.merges must be pairs with a space between")
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    inner = lib.Tokenizer(lib.models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=name == "llama-bpe"))
+    inner = lib.Tokenizer(
+        lib.models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=name == "llama-bpe")
+    )
     split, regex = lib.pre_tokenizers.Split, lib.Regex
     rules = [split(regex(text), behavior="isolated") for text in PRE_TOKENIZERS[name]]
     by_byte = lib.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -2,15 +2,16 @@
 
 A weight of (n, k) numbers is a sequence of units of 32, row after row; the last unit of a row may
 be padded. Each format has in a file blocks of one or eight units (GGML's names and byte layouts).
-`QuantizedFormat.pack` takes the blocks apart into sections, each of which has one part of all units:
+`QuantizedFormat.pack` takes the blocks apart into sections, each of which has one part of all
+units:
 
     quants    4 or 8 bits a weight, or whole floats
     high      the fifth bit, or the fifth and sixth
     scales    what turns them into numbers
 
-Each section begins at a multiple of 16 bytes, so that a kernel reads whole `uvec4`. Four bits lie as
-in GGML's blocks of 32: byte j of a unit's 16 has weight j in its lower half and weight j + 16 in its
-upper. The shaders that read them are `shaders/quantized/NAME.glsl`; a new format is a row of
+Each section begins at a multiple of 16 bytes, so that a kernel reads whole `uvec4`. Four bits lie
+as in GGML's blocks of 32: byte j of a unit's 16 has weight j in its lower half and weight j + 16 in
+its upper. The shaders that read them are `shaders/quantized/NAME.glsl`; a new format is a row of
 `FORMATS` and such a file.
 """
 
@@ -39,7 +40,7 @@ Scaled = tuple[Array, Array, Array | float]
 HALF, FLOAT = np.dtype("<f2"), np.dtype("<f4")
 BFLOAT = np.dtype("<u2")
 """The bits of a number of bfloat16, which NumPy has not."""
-_BITS = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
+_BITS: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 _ORDINARY: dict[np.dtype[Any], tuple[int, int]] = {
     HALF: (0x8FFF, 0x3000),
     FLOAT: (0x80FFFFFF, 0x3E000000),
@@ -49,7 +50,7 @@ _ORDINARY: dict[np.dtype[Any], tuple[int, int]] = {
 
 
 class Blocks(Protocol):
-    """A table of bytes, a block of a file in each row, of which rows are read as they are needed."""
+    """A table of bytes, a block of a file in each row; rows are read as they are needed."""
 
     def __len__(self) -> int:
         """Return the number of blocks."""
@@ -82,7 +83,8 @@ class Section:
 
     def of(self, raw: Bytes) -> Array:
         """Return the array in the section's bytes."""
-        return np.ndarray((raw.nbytes // self.dtype.itemsize,), self.dtype, raw.data)
+        found: Array = np.ndarray((raw.nbytes // self.dtype.itemsize,), self.dtype, raw.data)
+        return found
 
     def randomize_floats(self, raw: Bytes) -> None:
         """Have the floats in the section's random bytes be finite, of magnitudes from 2^-3 to 1."""
@@ -127,7 +129,7 @@ class QuantizedFormat:
         return n * -(-k // UNIT)
 
     def first_quads(self, units: int) -> dict[str, int]:
-        """Return the place of each section in groups of 16 bytes, by name, and the whole as "end"."""
+        """Return each section's place in groups of 16 bytes, by name, and the whole as "end"."""
         found, place = {}, 0
         for section in self.sections:
             found[section.name] = place
@@ -170,7 +172,7 @@ class QuantizedFormat:
         return packed
 
     def _pack_numbers(self, blocks: Blocks | Bytes, raw: Bytes, n: int, k: int) -> None:
-        """Copy the numbers of a format without blocks, so that each row is padded to whole units."""
+        """Copy the numbers of a format without blocks, each row padded to whole units."""
         width = -(-k // UNIT) * UNIT * self.block_bytes
         rows = raw[: n * width].reshape(n, width)
         step = max(CHUNK // max(k, 1), 1)
@@ -202,7 +204,7 @@ class QuantizedFormat:
 
 
 def _split_at(*widths: int) -> Callable[[Bytes], Sequence[Bytes]]:
-    """Return a function that takes the parts of a block, of so many bytes each, the last one first."""
+    """Return a function that takes parts of so many bytes from a block, the last one first."""
 
     def split(blocks: Bytes) -> Sequence[Bytes]:
         parts = np.split(blocks, np.cumsum(widths[:-1]), axis=1)
@@ -218,7 +220,7 @@ def _bytes_of(array: Array) -> Bytes:
 
 
 def pack_bits(values: Bytes, bits: int) -> Bytes:
-    """Return the bytes of values of `bits` bits each, of the lowest first, (..., 32) to (..., n)."""
+    """Return the bytes of values of `bits` bits each, the lowest first, (..., 32) to (..., n)."""
     flat = np.unpackbits(values[..., None], axis=-1, bitorder="little", count=bits)
     return np.packbits(flat.reshape(*values.shape[:-1], -1), axis=-1, bitorder="little")
 
@@ -230,7 +232,7 @@ def unpack_bits(packed: Bytes, bits: int) -> Bytes:
 
 
 def pack_nibbles(values: Bytes) -> Bytes:
-    """Return the bytes of values of four bits, (..., 32) to (..., 16), as GGML's blocks have them."""
+    """Return the bytes of values of four bits, (..., 32) to (..., 16), in GGML's order."""
     return np.asarray(values[..., :16] | (values[..., 16:] << 4))
 
 
@@ -265,7 +267,8 @@ def _table_values(quants: Array) -> Array:
     return np.asarray(np.array(IQ4_NL, np.float32)[unpack_nibbles(quants)])
 
 
-# GGML's K-quants: blocks of eight units, whose scales have six or eight bits and a scale of their own.
+# GGML's K-quants: blocks of eight units, whose scales have six or eight bits and a scale of their
+# own.
 def _nibbles_of_64(packed: Bytes) -> Bytes:
     """Return the values of eight units, (blocks, 8, 32), of 128 bytes, each 32 of which have 64."""
     parts = packed.reshape(-1, 4, 1, UNIT)

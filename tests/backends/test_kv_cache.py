@@ -109,9 +109,7 @@ def test_attention(
     operands = {"x": x, "cache": cache, "places": places}
     if order:
         operands["rotary"] = angles
-    op = CachedAttention(
-        heads, kv_heads, width, CONTEXT, scale, window, cap, 1, order or "halves"
-    )
+    op = CachedAttention(heads, kv_heads, width, CONTEXT, scale, window, cap, 1, order or "halves")
     got = run(opened(name), op, operands, kernel)
     expected = np.zeros((tokens, heads * width))
     wide = cache.astype(np.float64)

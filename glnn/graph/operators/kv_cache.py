@@ -1,8 +1,9 @@
 """Keys and values of earlier tokens, kept in a cache, and attention over them.
 
-A cache has a row for each token, the keys of all heads and then their values, and `context` rows for a
-sequence, one sequence behind the other. The operand `places` says for each new token its row: from that follow the sequence, place // context, and
-the token's position in it, place % context. A place below 0 is of no token.
+A cache has a row for each token, the keys of all heads and then their values, and `context` rows
+for a sequence, one sequence behind the other. The operand `places` says for each new token its row:
+from that follow the sequence, place // context, and the token's position in it, place % context. A
+place below 0 is of no token.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def rotate(x: Array, table: Array, positions: Array, order: str) -> Array:
     cosine, sine = rows[..., : n // 2], rows[..., n // 2 :]
     turned = np.array(x)
     first, second = (
-        (slice(0, n // 2), slice(n // 2, n)) if order == HALVES else (slice(0, n, 2), slice(1, n, 2))
+        (slice(0, n // 2), slice(n // 2, n))
+        if order == HALVES
+        else (slice(0, n, 2), slice(1, n, 2))
     )
     a, b = x[..., first], x[..., second]
     turned[..., first] = a * cosine - b * sine
@@ -67,7 +70,9 @@ class Cached(Contraction):
         if self.width > MOST_WIDTH:
             raise ShapeError(f"{self.name}: width must be at most {MOST_WIDTH}, got {self.width}")
         if self.order not in ROTARY_ORDERS:
-            raise ShapeError(f"{self.name}: order must be one of {ROTARY_ORDERS}, got {self.order!r}")
+            raise ShapeError(
+                f"{self.name}: order must be one of {ROTARY_ORDERS}, got {self.order!r}"
+            )
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         operands = self.named(types)
@@ -168,9 +173,9 @@ class Rotary(Cached):
 class CacheUpdate(Cached):
     """`cache` with the rows of new tokens: their keys, rotated if there is `rotary`, and values.
 
-    x: (tokens, numbers), keys of `heads` heads from `start` on, values from `values_start` on. cache:
-    (rows, 2 heads width). places: (tokens,) int32. rotary: (context, n). Result: as cache, whose
-    memory it takes where a backend can. No two places are equal.
+    x: (tokens, numbers), keys of `heads` heads from `start` on, values from `values_start` on.
+    cache: (rows, 2 heads width). places: (tokens,) int32. rotary: (context, n). Result: as cache,
+    whose memory it takes where a backend can. No two places are equal.
     """
 
     name: ClassVar[str] = "cache_update"
@@ -195,8 +200,8 @@ class CacheUpdate(Cached):
         self.check_cache(shapes["cache"], self.heads)
         if shapes["x"][1] < self.values_start + self.heads * self.width:
             raise ShapeError(
-                f"cache_update: x {shapes['x']} ends before {self.heads} heads of {self.width} from "
-                f"{self.values_start} on"
+                f"cache_update: x {shapes['x']} ends before {self.heads} heads of {self.width} "
+                f"from {self.values_start} on"
             )
         return shapes["cache"]
 
@@ -230,10 +235,10 @@ class CachedAttention(Cached):
     """softmax(scale Q K^T) V of new tokens' queries and the cached tokens up to each.
 
     x: (tokens, numbers), queries of `heads` heads from `start` on, rotated if there is `rotary`.
-    cache: (rows, 2 kv_heads width). places: (tokens,) int32. Head h reads head h kv_heads // heads of
-    the cache (Ainslie et al. 2023). window: how many tokens are seen, itself too; 0 for all. cap:
-    scores s become cap tanh(s / cap); 0 for none. Result: (tokens, heads width); zeros for a token
-    without a place.
+    cache: (rows, 2 kv_heads width). places: (tokens,) int32. Head h reads head h kv_heads // heads
+    of the cache (Ainslie et al. 2023). window: how many tokens are seen, itself too; 0 for all.
+    cap: scores s become cap tanh(s / cap); 0 for none. Result: (tokens, heads width); zeros for a
+    token without a place.
     """
 
     name: ClassVar[str] = "cached_attention"

@@ -18,7 +18,7 @@ ROWS_BYTES = 4 << 20  # of rows that NumPy unpacks at a time
 
 
 def format_named(op: str, name: object) -> QuantizedFormat:
-    """Return the format called `name`. Raises ShapeError, in the name of `op`, for an unknown one."""
+    """Return the format called `name`. Raises ShapeError, which names `op`, for an unknown one."""
     if not isinstance(name, str) or name not in FORMATS:
         raise ShapeError(f"{op}: format must be one of {', '.join(FORMATS)}, got {name!r:.60}")
     return FORMATS[name]
@@ -152,8 +152,8 @@ class QuantizedMatmul(Contraction):
 class QuantizedRows(Contraction):
     """Rows of a weight that stays packed, as numbers: the embedding of tokens.
 
-    index: (rows,) int32; for one beyond the weight's, the nearest. weight: (words,) int32, the packed
-    weight of (n, k) numbers. Result: (rows, k).
+    index: (rows,) int32; for one beyond the weight's, the nearest. weight: (words,) int32, the
+    packed weight of (n, k) numbers. Result: (rows, k).
     """
 
     name: ClassVar[str] = "quantized_rows"

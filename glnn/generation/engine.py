@@ -1,0 +1,281 @@
+"""Runs of several sequences together: their tokens, the rows of the caches that these lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from glnn.backends import Backend, open_backend
+from glnn.compiler import Executor
+from glnn.compiler.states import States
+from glnn.core.process import process_lock
+from glnn.core.types import Array
+from glnn.errors import DeviceError, LimitError, ModelError
+from glnn.generation.architectures import Decoder
+from glnn.generation.sampling import Sampling
+from glnn.gl import Device
+
+CHUNK = 256  # tokens of prompts in one run: what is computed of them takes memory
+
+
+@dataclass(eq=False)
+class Slot:
+    """The rows of one sequence in the caches, and the tokens that lie there."""
+
+    index: int
+    tokens: list[int] = field(default_factory=list)
+    taken: bool = False
+
+
+@dataclass(eq=False)
+class Request:
+    """A sequence that is to be continued.
+
+    tokens: those that there are, the prompt's first. most: how many may be added. ends: those that
+    end it, which are not added.
+    """
+
+    tokens: list[int]
+    most: int
+    ends: frozenset[int]
+    sampling: Sampling
+    prompt: int = 0
+    slot: Slot | None = None
+    done: bool = False
+    error: BaseException | None = None
+    generator: np.random.Generator = field(default_factory=np.random.default_rng)
+
+    def __post_init__(self) -> None:
+        self.prompt = len(self.tokens)
+        self.generator = self.sampling.generator()
+        self.done = self.most < 1
+
+    @property
+    def added(self) -> list[int]:
+        """The tokens that were added."""
+        return self.tokens[self.prompt :]
+
+
+class Engine:
+    """Steps of all sequences under way.
+
+    Whoever waits for a token makes a step, which gives each sequence under way its next one. The
+    prefix of a sequence that lies in the caches already is not computed again. Any thread may use
+    it.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        context: int,
+        sequences: int,
+        backend: str,
+        device: Device | None,
+        gpu: int | str | None,
+    ) -> None:
+        """decoder: the graph, for `sequences` sequences of up to `context` tokens each."""
+        self._decoder, self.context = decoder, context
+        self._slots = [Slot(i) for i in range(sequences)]
+        self._asked = backend, device, gpu
+        self._waiting: list[Request] = []
+        self._active: list[Request] = []
+        self._lock = process_lock()
+        self.backend: Backend = open_backend(backend, device, gpu=gpu)
+        self._open()
+
+    def _open(self) -> None:
+        """Allocate the caches; what lay in them is not there any more."""
+        states = States(self.backend)
+        for name, shape in self._decoder.caches.items():
+            states.add(name, np.zeros(shape, np.float32))
+        self._states = states
+        self._executor = Executor(
+            self._decoder.graph, self.backend, states=states, updates=self._decoder.updates
+        )
+        for slot in self._slots:
+            slot.tokens = []
+
+    def _reopen(self) -> None:
+        """Open a lost device again. Sequences are computed anew from their tokens."""
+        backend, device, gpu = self._asked
+        self.backend = open_backend(
+            backend, None if device is None or device.lost else device, gpu=gpu
+        )
+        self._open()
+
+    def check(self, tokens: Sequence[int]) -> None:
+        """Raise ModelError unless `tokens` are a prompt that fits."""
+        if not tokens:
+            raise ModelError("the prompt has no tokens")
+        if len(tokens) > self.context:
+            raise ModelError(f"the prompt has {len(tokens)} tokens, the context {self.context}")
+
+    def add(self, request: Request) -> None:
+        """Have `request` be continued by the steps that follow."""
+        self.check(request.tokens)
+        with self._lock:
+            self._waiting.append(request)
+
+    def remove(self, request: Request) -> None:
+        """End `request`; its tokens stay in the caches, for others to go on from."""
+        with self._lock:
+            self._end(request)
+
+    def _end(self, request: Request) -> None:
+        request.done = True
+        if request in self._waiting:
+            self._waiting.remove(request)
+        if request in self._active:
+            self._active.remove(request)
+        if request.slot is not None:
+            request.slot.taken = False
+            request.slot = None
+
+    def tokens(self, request: Request) -> Iterator[int]:
+        """Yield the tokens that are added to `request`. Closing it ends the request."""
+        place = request.prompt
+        try:
+            while True:
+                with self._lock:
+                    while len(request.tokens) == place and not request.done:
+                        self._step()
+                if request.error is not None:
+                    raise request.error
+                if len(request.tokens) == place:
+                    return
+                yield request.tokens[place]
+                place += 1
+        finally:
+            self.remove(request)
+
+    def _start(self) -> None:
+        """Give waiting requests slots: those whose tokens they share the most of."""
+        for request in list(self._waiting):
+            free = [slot for slot in self._slots if not slot.taken]
+            if not free:
+                return
+            slot = max(free, key=lambda one: _shared(one.tokens, request.tokens))
+            slot.tokens = slot.tokens[: _shared(slot.tokens, request.tokens)]
+            slot.taken, request.slot = True, slot
+            self._waiting.remove(request)
+            self._active.append(request)
+
+    def _step(self) -> None:
+        """Add a token to each sequence whose tokens were all computed; go on with the others'."""
+        self._start()
+        batch: list[tuple[Request, list[int]]] = []
+        room = CHUNK
+
+        def left(request: Request) -> int:
+            assert request.slot is not None
+            return len(request.tokens) - len(request.slot.tokens)
+
+        for request in sorted(self._active, key=left):  # nobody waits for others' prompts
+            assert request.slot is not None
+            # The last token is computed in any case: its logits are asked for.
+            have = min(len(request.slot.tokens), len(request.tokens) - 1)
+            request.slot.tokens = request.slot.tokens[:have]
+            part = request.tokens[have : have + max(room, 1)]
+            room -= len(part)
+            batch.append((request, part))
+            if room <= 0:
+                break
+        try:
+            results = self._run(batch)
+        except DeviceError:
+            if self.backend.device is None or not self.backend.device.lost:
+                raise
+            self._reopen()
+            return
+        except BaseException as error:
+            for request, _ in batch:
+                assert request.slot is not None
+                request.slot.tokens = []  # what was written of them is not known
+                if isinstance(error, Exception):
+                    request.error = error
+                    self._end(request)
+            raise
+        for request, token in results:
+            self._take(request, token)
+
+    def _run(self, batch: list[tuple[Request, list[int]]]) -> list[tuple[Request, int]]:
+        """Compute the tokens of `batch`; return the next token of sequences that have one."""
+        tokens: list[int] = []
+        places: list[int] = []
+        wanted: list[int] = []
+        complete: list[Request] = []
+        for request, part in batch:
+            slot = request.slot
+            assert slot is not None
+            first = slot.index * self.context + len(slot.tokens)
+            tokens += part
+            places += range(first, first + len(part))
+            if len(slot.tokens) + len(part) == len(request.tokens):
+                wanted.append(len(tokens) - 1)
+                complete.append(request)
+        asked = wanted or [len(tokens) - 1]
+        greedy = all(request.sampling.greedy for request in complete)
+        found = self.compute(tokens, places, asked, ["next"] if greedy else ["next", "logits"])
+        for request, part in batch:
+            assert request.slot is not None
+            request.slot.tokens = request.slot.tokens + part
+        chosen = []
+        for i, request in enumerate(complete):
+            if request.sampling.greedy:
+                chosen.append((request, int(found["next"][i])))
+            else:
+                logits = found["logits"][i]
+                token = request.sampling.choose(logits, request.tokens, request.generator)
+                chosen.append((request, token))
+        return chosen
+
+    def compute(
+        self,
+        tokens: Sequence[int],
+        places: Sequence[int],
+        wanted: Sequence[int],
+        outputs: list[str],
+    ) -> dict[str, Array]:
+        """Run the graph once."""
+        feeds = {"tokens": tokens, "places": places, "wanted": wanted}
+        arrays = {name: np.array(numbers, np.int32) for name, numbers in feeds.items()}
+        return self._executor.run(arrays, outputs)
+
+    def all_outputs(self, tokens: Sequence[int], output: str) -> Array:
+        """Return an output for each of `tokens`, as a sequence by itself."""
+        self.check(tokens)
+        with self._lock:
+            free = [slot for slot in self._slots if not slot.taken]
+            if not free:
+                raise LimitError(f"all {len(self._slots)} sequences are being continued")
+            slot, found = free[0], []
+            slot.tokens = []
+            for first in range(0, len(tokens), CHUNK):
+                part = tokens[first : first + CHUNK]
+                begin = slot.index * self.context + first
+                places = range(begin, begin + len(part))
+                found.append(self.compute(part, places, range(len(part)), [output])[output])
+            slot.tokens = list(tokens)
+            return np.concatenate(found)
+
+    def _take(self, request: Request, token: int) -> None:
+        """Add `token` to `request`, unless that ends it."""
+        if token in request.ends:
+            self._end(request)
+            return
+        request.tokens.append(token)
+        full = len(request.tokens) >= self.context
+        if full or len(request.tokens) - request.prompt >= request.most:
+            self._end(request)
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many first tokens are the same."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

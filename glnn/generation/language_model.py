@@ -1,0 +1,199 @@
+"""A language model: text from text, by a model in a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glnn.core.types import Array
+from glnn.errors import ModelError, shown
+from glnn.generation.architectures import Config, decoder
+from glnn.generation.engine import Engine, Request
+from glnn.generation.gguf import GGUFFile
+from glnn.generation.model_file import GGUFWeights, check_tensors, gguf_config
+from glnn.generation.sampling import Sampling
+from glnn.generation.tokenizer import Tokenizer, gguf_tokenizer
+from glnn.gl import Device
+
+MOST_CONTEXT = (
+    4096  # tokens, where nobody asks for another number and the model was trained for more
+)
+MOST_SEQUENCES = 256
+
+
+class LanguageModel:
+    """A language model that continues texts.
+
+    path: a GGUF file. backend, device, gpu: as `InferenceSession` has them. context: the most
+    tokens of a sequence, the prompt's and those that are added; the model's own, at most 4096,
+    unless said. sequences: how many are continued together; others wait. Any thread may use it.
+
+    Raises ModelError for a file that is no such model or is damaged, an architecture, tokenizer or
+    format of weights that does not run here; LimitError where the memory does not suffice;
+    DeviceError where the backend does not open. All before anything is uploaded.
+
+        >>> lm = glnn.LanguageModel("model.gguf")  # doctest: +SKIP
+        >>> lm.generate("The capital of France is", max_tokens=8)  # doctest: +SKIP
+        ' Paris.'
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        backend: str = "auto",
+        context: int | None = None,
+        sequences: int = 1,
+        device: Device | None = None,
+        gpu: int | str | None = None,
+    ) -> None:
+        self.path = Path(path)
+        with GGUFFile(self.path) as file:
+            self.config: Config = gguf_config(file)
+            weights = GGUFWeights(file)
+            check_tensors(file.path, self.config, weights)
+            self.context = _context(context, self.config.context)
+            sequences = _count("sequences", sequences, MOST_SEQUENCES)
+            self.tokenizer: Tokenizer = gguf_tokenizer(file)
+            graph = decoder(self.config, weights, self.context, sequences)
+        self._engine = Engine(graph, self.context, sequences, backend, device, gpu)
+
+    def __repr__(self) -> str:
+        """The file, the architecture and where it runs."""
+        name = self._engine.backend.name
+        return f"LanguageModel({str(self.path)!r}, {self.config.architecture}, {name})"
+
+    @property
+    def backend(self) -> str:
+        """Name of the backend that runs it."""
+        return self._engine.backend.name
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return the tokens of `text`, with that which texts begin with if the model wants it."""
+        return self.tokenizer.encode(text)
+
+    def detokenize(self, tokens: Iterable[int]) -> str:
+        """Return the text of `tokens`, without control tokens."""
+        return self.tokenizer.decode([_token(one, self.config.vocabulary) for one in tokens])
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int = 256,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        stream: bool = False,
+    ) -> str | Iterator[str]:
+        """Return the text that continues `prompt`, or an iterator of its pieces as they come.
+
+        prompt: text, or tokens. max_tokens: of the continuation, which ends sooner at a token that
+        ends texts, at one of `stop`, which it leaves out, or where the context is full.
+        temperature, top_k, top_p, min_p, repetition_penalty, seed: see `Sampling`; with the first 0
+        the likeliest token is taken. stream: True for an iterator; closing it ends the generation.
+        Raises ModelError for a prompt that does not fit, or options out of their ranges.
+        """
+        sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
+        tokens = self._tokens(prompt)
+        return self._answer(tokens, _count("max_tokens", max_tokens), sampling, stop, stream)
+
+    def chat(self, messages: Sequence[Mapping[str, str]], **options: Any) -> str | Iterator[str]:
+        """Return the answer to `messages`, each with "role" and "content", by the model's template.
+
+        options: those of `generate`.
+        """
+        text = self.tokenizer.chat(messages)
+        return self.generate(self.tokenizer.encode(text, begin=False), **options)
+
+    def logits(self, tokens: Sequence[int]) -> Array:
+        """Return the logits of the token behind each of `tokens`, (tokens, vocabulary) float32."""
+        return self._engine.all_outputs(self._tokens(tokens), "logits")
+
+    def embed(self, text: str | Sequence[int]) -> Array:
+        """Return the mean of the last hidden states of a text, of length 1: (width,) float32."""
+        hidden = self._engine.all_outputs(self._tokens(text), "output_norm")
+        mean = hidden.astype(np.float64).mean(axis=0)
+        return np.asarray(mean / max(np.linalg.norm(mean), 1e-30), np.float32)
+
+    def _tokens(self, prompt: str | Sequence[int]) -> list[int]:
+        if isinstance(prompt, str):
+            found = self.tokenizer.encode(prompt)
+        elif isinstance(prompt, Iterable):
+            found = [_token(one, self.config.vocabulary) for one in prompt]
+        else:
+            raise ModelError(f"prompt must be text or tokens, got {shown(prompt)}")
+        self._engine.check(found)
+        return found
+
+    def _answer(
+        self,
+        tokens: list[int],
+        most: int,
+        sampling: Sampling,
+        stop: str | Sequence[str],
+        stream: bool,
+    ) -> str | Iterator[str]:
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if not all(isinstance(one, str) and one for one in stops):
+            raise ModelError(f"stop must be texts that are not empty, got {shown(stop)}")
+        request = Request(tokens, most, self.tokenizer.ends, sampling)
+        self._engine.add(request)
+        pieces = self._pieces(request, stops)
+        return pieces if stream else "".join(pieces)
+
+    def _pieces(self, request: Request, stops: tuple[str, ...]) -> Iterator[str]:
+        """Yield the text of the tokens that are added, up to one of `stops`."""
+        whole, held, tokens = self.tokenizer.pieces(), "", self._engine.tokens(request)
+        try:
+            for token in tokens:
+                held += whole.add(token)
+                found = [place for one in stops if (place := held.find(one)) >= 0]
+                if found:
+                    held = held[: min(found)]
+                    break
+                kept = max((_overlap(held, one) for one in stops), default=0)
+                if len(held) > kept:
+                    yield held[: len(held) - kept]
+                    held = held[len(held) - kept :]
+        finally:
+            tokens.close()  # type: ignore[attr-defined]
+        if held:
+            yield held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return how many last characters of `text` may be the beginning of `stop`."""
+    most = min(len(text), len(stop) - 1)
+    return next((n for n in range(most, 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def _count(name: str, value: object, most: int = 1 << 31) -> int:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, np.integer))
+        or not 1 <= value <= most
+    ):
+        raise ModelError(f"{name} must be an integer from 1 to {most}, got {shown(value)}")
+    return int(value)
+
+
+def _context(context: int | None, trained: int) -> int:
+    if context is None:
+        return min(trained, MOST_CONTEXT)
+    return _count("context", context, trained)
+
+
+def _token(value: object, vocabulary: int) -> int:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not 0 <= value < vocabulary:  # type: ignore[operator]
+        raise ModelError(f"a token must be from 0 to {vocabulary - 1}, got {shown(value)}")
+    return int(value)  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,84 @@
+"""The choice of the next token from its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from glnn.core.types import Array
+from glnn.errors import ModelError, shown
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen.
+
+    temperature: 0 takes the likeliest; the greater, the more even. top_k: of so many likeliest; 0
+    of all. top_p: of the fewest likeliest that have this probability together. min_p: of those at
+    least so likely, relative to the likeliest. repetition_penalty: logits of tokens that are there
+    are divided by it, negative ones multiplied. seed: of the random numbers; None for another each
+    time.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "temperature": (0.0, 1e6),
+            "top_k": (0, 1 << 31),
+            "top_p": (0.0, 1.0),
+            "min_p": (0.0, 1.0),
+            "repetition_penalty": (1e-6, 1e6),
+        }
+        for name, (least, most) in bounds.items():
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not (whole or (name != "top_k" and isinstance(value, float))):
+                kind = "an integer" if name == "top_k" else "a number"
+                raise ModelError(f"{name} must be {kind}, got {shown(value)}")
+            if not least <= value <= most:
+                raise ModelError(f"{name} must be from {least} to {most}, got {value}")
+        if self.seed is not None and (
+            isinstance(self.seed, bool) or not isinstance(self.seed, int)
+        ):
+            raise ModelError(f"seed must be an integer or None, got {shown(self.seed)}")
+        if self.seed is not None and self.seed < 0:
+            raise ModelError(f"seed must be 0 or more, got {self.seed}")
+
+    @property
+    def greedy(self) -> bool:
+        """Return True where the likeliest token is taken, which needs no logits on the host."""
+        return self.temperature == 0 and self.repetition_penalty == 1
+
+    def generator(self) -> np.random.Generator:
+        """Return what the random numbers come from."""
+        return np.random.default_rng(self.seed)
+
+    def choose(self, logits: Array, before: Sequence[int], generator: np.random.Generator) -> int:
+        """Return the next token. logits: (vocabulary,). before: the tokens that are there."""
+        scores = logits.astype(np.float64)
+        if self.repetition_penalty != 1 and before:
+            seen = np.unique(np.asarray(before))
+            there = scores[seen]
+            scores[seen] = np.where(
+                there > 0, there / self.repetition_penalty, there * self.repetition_penalty
+            )
+        if self.temperature == 0:
+            return int(scores.argmax())
+        order = np.argsort(-scores, kind="stable")
+        if self.top_k:
+            order = order[: self.top_k]
+        powers = np.exp(scores[order] - scores[order[0]])
+        shares = powers / powers.sum()
+        count = int(np.searchsorted(np.cumsum(shares), self.top_p)) + 1
+        count = min(count, int((shares >= self.min_p * shares[0]).sum()))
+        order = order[: max(count, 1)]
+        likely = np.exp((scores[order] - scores[order[0]]) / self.temperature)
+        return int(generator.choice(order, p=likely / likely.sum()))
