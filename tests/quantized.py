@@ -42,6 +42,12 @@ def random_blocks(name: str, n: int, k: int, seed: int) -> NDArray[np.uint8]:
     return blocks
 
 
+def fitting(name: str, k: int) -> int:
+    """The next number of terms of which rows have whole blocks."""
+    block = FORMATS[name].block
+    return -(-k // block) * block
+
+
 def unpacked(name: str, blocks: NDArray[np.uint8], n: int, k: int) -> NDArray[np.float32]:
     """The numbers of a weight of (n, k) numbers, of its blocks."""
     numbers = [one for block in blocks for one in block_numbers(name, block.tobytes())]

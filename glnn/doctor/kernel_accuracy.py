@@ -25,6 +25,8 @@ from glnn.graph.epilogue import BIASED, Epilogue, Prologue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operands, Operator, Shapes
 from glnn.graph.operators import (
+    CachedAttention,
+    CacheUpdate,
     Concat,
     Conv2d,
     Conv2dInputGradient,
@@ -38,10 +40,13 @@ from glnn.graph.operators import (
     Pool2d,
     Pool2dGradient,
     PooledConv2d,
+    QuantizedMatmul,
+    QuantizedRows,
     Recurrence,
     RecurrentStep,
     Reduce,
     Resample,
+    Rotary,
     SeparableConv2d,
     Sobel,
     Softmax,
@@ -55,6 +60,7 @@ from glnn.graph.operators.move import Pad, Transpose
 from glnn.graph.operators.reorder import Pack, Reorder
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
+from glnn.graph.quantization import FORMATS
 from glnn.kernels.capability_check import fitted
 from glnn.kernels.codegen.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
@@ -84,11 +90,17 @@ APART = Walk(0, 1656, 8, 24), Walk(0, 1608, 536, 8), Walk(0, 2412, 804, 12)
 ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
 
 INDEX = TensorType((45,), DType.int32)
+TOKENS = TensorType((5,), DType.int32)
 
 
 def _operands(**operands: TensorType | Shape) -> Operands:
     """Make operands, some of which are integers."""
     return operands
+
+
+def _packed(format: str, n: int, k: int) -> TensorType:
+    """Return the type of a packed weight."""
+    return TensorType((FORMATS[format].words(n, k),), DType.int32)
 
 
 Small = tuple[Operator, Operands] | tuple[Operator, Operands, Epilogue]
@@ -288,6 +300,30 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "im2row": [
         (Im2row((3, 2), (2, 1), (1, 0, 0, 1)), {"x": (2, 7, 11, 9)}),
         (Im2row((1, 1)), {"x": (1, 37, 5, 9), "into": (45, 37)}),
+    ],
+    "quantized_matmul": [
+        (QuantizedMatmul("q4_1", 67, 96), _operands(x=(5, 96), weight=_packed("q4_1", 67, 96))),
+        (QuantizedMatmul("q4_k", 67, 512), _operands(x=(1, 512), weight=_packed("q4_k", 67, 512))),
+        (QuantizedMatmul("q8_0", 37, 64), _operands(x=(67, 64), weight=_packed("q8_0", 37, 64))),
+    ],
+    "quantized_rows": [
+        (QuantizedRows("q6_k", 37, 256), _operands(index=TOKENS, weight=_packed("q6_k", 37, 256))),
+    ],
+    "rotary": [
+        (Rotary(3, 10, 12, 2), _operands(x=(5, 37), places=TOKENS, rotary=(12, 8))),
+    ],
+    "cache_update": [
+        (
+            CacheUpdate(3, 10, 12, 2, 35),
+            _operands(x=(5, 67), cache=(24, 60), places=TOKENS, rotary=(12, 8)),
+        ),
+    ],
+    "cached_attention": [
+        (
+            CachedAttention(6, 2, 12, 12, 0.3),
+            _operands(x=(5, 72), cache=(24, 48), places=TOKENS, rotary=(12, 8)),
+        ),
+        (CachedAttention(6, 2, 12, 12, 0.3), _operands(x=(5, 72), cache=(24, 48), places=TOKENS)),
     ],
     "gather": [
         (Gather(1), _operands(x=(5, 37, 9), index=INDEX)),

@@ -32,8 +32,8 @@ from glnn.graph.operators import (
     Reshape,
     Slice,
 )
-from glnn.graph.operators.kv_cache import HALVES, PAIRS
 from glnn.graph.operators.reductions import ArgReduce
+from glnn.graph.operators.rotary import HALVES, PAIRS
 from glnn.graph.quantization import QuantizedFormat
 
 Packed = tuple[QuantizedFormat, NDArray[np.int32]]
@@ -397,18 +397,19 @@ class _Writer:
         if "output.weight" in self.weights:
             format, packed = self.weights.packed("output.weight")
             table = constant(packed)
-        logits = self(
-            "logits", QuantizedMatmul(format.name, config.vocabulary, config.width), x, table
+        cap, product = (
+            config.logits_cap,
+            QuantizedMatmul(format.name, config.vocabulary, config.width),
         )
-        if config.logits_cap:
-            cap = float(config.logits_cap)
-            logits = self.pointwise("capped", f"{cap!r} * tanh(a / {cap!r})", logits)
+        logits = self("scores" if cap else "logits", product, x, table)
+        if cap:
+            logits = self.pointwise("logits", f"{cap!r} * tanh(a / {cap!r})", logits)
         following = self("next", ArgReduce("max", 1, False), logits)
         return Decoder(self.builder.graph([logits, following, x, *outputs]), caches, updates)
 
     def positions(self, x: Value, places: Value) -> Value:
         """Add embeddings of positions."""
-        position = self.pointwise("position", f"a % {self.context}", places)
+        position = self.pointwise("position", f"remainder(a, {self.context})", places)
         table = constant(self.weights.array("position_embd.weight")[: self.context])
         return self.pointwise("placed", "a + b", x, self("positions", Gather(0), table, position))
 

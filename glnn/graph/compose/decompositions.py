@@ -11,6 +11,7 @@ from glnn.core.types import Shape
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator, Shapes
+from glnn.graph.operators.cached_attention import CachedAttention
 from glnn.graph.operators.conv2d import Conv2d, PooledConv2d
 from glnn.graph.operators.conv2d_gradients import Conv2dInputGradient, Conv2dWeightGradient
 from glnn.graph.operators.conv2d_lowering import (
@@ -21,13 +22,13 @@ from glnn.graph.operators.conv2d_lowering import (
     WinogradWeights,
     Zero,
 )
-from glnn.graph.operators.kv_cache import CachedAttention, Rotary
 from glnn.graph.operators.matmul import ROWS, Matmul, MatmulParts, MatmulSum
 from glnn.graph.operators.move import Rearrange
 from glnn.graph.operators.normalization import Normalize, Softmax
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reductions import LEAST, Reduce
 from glnn.graph.operators.reorder import Reorder
+from glnn.graph.operators.rotary import Rotary
 from glnn.graph.operators.views import Reshape
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput, winograd
 from glnn.registry import module_for, registered

@@ -22,6 +22,8 @@ from glnn.graph.operators import (
     Arange,
     ArgReduce,
     Attention,
+    CachedAttention,
+    CacheUpdate,
     Conv2dInputGradient,
     Conv2dWeightGradient,
     Expand,
@@ -36,7 +38,10 @@ from glnn.graph.operators import (
     Pointwise,
     Pool2dGradient,
     PooledConv2d,
+    QuantizedMatmul,
+    QuantizedRows,
     Recurrence,
+    Rotary,
     SeparableConv2d,
     ShiftAdd,
     Sobel,
@@ -54,6 +59,7 @@ RULES: dict[type[Operator], GradientRule] = {
 
 
 _IS_GRADIENT = "it is a gradient itself"
+_IS_INFERENCE = "it is for inference alone"
 _MADE_IN_PLANS = "it is made only where a plan is"
 _HAS_BODIES = "gradients do not go through the graphs that it runs"
 
@@ -67,6 +73,11 @@ NOT_DIFFERENTIABLE: Mapping[type[Operator], str] = {
     Conv2dWeightGradient: _IS_GRADIENT,
     Pool2dGradient: _IS_GRADIENT,
     Attention: _MADE_IN_PLANS,
+    CachedAttention: _IS_INFERENCE,
+    CacheUpdate: _IS_INFERENCE,
+    QuantizedMatmul: _IS_INFERENCE,
+    QuantizedRows: _IS_INFERENCE,
+    Rotary: _IS_INFERENCE,
     Im2row: _MADE_IN_PLANS,
     MatmulParts: _MADE_IN_PLANS,
     MatmulSum: _MADE_IN_PLANS,

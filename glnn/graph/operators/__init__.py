@@ -1,6 +1,8 @@
 """The operators: a file for each family, whose classes are imported from here."""
 
 from glnn.graph.operators.attention import Attention
+from glnn.graph.operators.cache_update import CacheUpdate
+from glnn.graph.operators.cached_attention import CachedAttention
 from glnn.graph.operators.concat import Concat, Split
 from glnn.graph.operators.control_flow import If, Loop
 from glnn.graph.operators.conv2d import Conv2d, PooledConv2d, SeparableConv2d
@@ -8,17 +10,18 @@ from glnn.graph.operators.conv2d_gradients import Conv2dInputGradient, Conv2dWei
 from glnn.graph.operators.conv2d_lowering import Im2row, Images, Rows, ShiftAdd, Zero
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.host import Arange
-from glnn.graph.operators.kv_cache import CachedAttention, CacheUpdate, Rotary
 from glnn.graph.operators.matmul import Matmul, MatmulParts, MatmulSum, Perceptron
 from glnn.graph.operators.move import Expand, Flip, Pad, Rearrange, Roll, Slice, Tile, Transpose
 from glnn.graph.operators.normalization import LocalResponseNorm, Normalize, Softmax
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d, Pool2dGradient, Subsample
-from glnn.graph.operators.quantized_matmul import QuantizedMatmul, QuantizedRows
+from glnn.graph.operators.quantized_matmul import QuantizedMatmul
+from glnn.graph.operators.quantized_rows import QuantizedRows
 from glnn.graph.operators.recurrence import PhasedRecurrence, Recurrence, RecurrentStep
 from glnn.graph.operators.reductions import ArgReduce, CumSum, Reduce
 from glnn.graph.operators.reorder import Pack, Reorder
 from glnn.graph.operators.resample import Resample
+from glnn.graph.operators.rotary import Rotary
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
 from glnn.graph.operators.sobel import Sobel
 from glnn.graph.operators.views import (

@@ -1,0 +1,91 @@
+"""Rows of weights that stay quantized in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.core.types import Array, DType, Shape, TensorType
+from glnn.errors import ShapeError
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Constants, Shapes, Types, rank
+from glnn.graph.operators.quantized_matmul import (
+    check_sizes,
+    check_words,
+    format_named,
+    random_weight,
+)
+from glnn.graph.quantization import FORMATS, QuantizedFormat
+
+
+@dataclass(frozen=True)
+class QuantizedRows(Contraction):
+    """Rows of a weight that stays packed, as numbers: the embedding of tokens.
+
+    index: (rows,) int32; for one beyond the weight's, the nearest. weight: (words,) int32, the
+    packed weight of (n, k) numbers. Result: (rows, k).
+    """
+
+    name: ClassVar[str] = "quantized_rows"
+    inputs: ClassVar[tuple[str, ...]] = ("index",)
+    parameters: ClassVar[tuple[str, ...]] = ("weight",)
+    has_epilogue: ClassVar[bool] = True
+    format: str
+    n: int
+    k: int
+
+    def __post_init__(self) -> None:
+        check_sizes(self.name, format_named(self.name, self.format), self.n, self.k)
+
+    @property
+    def packing(self) -> QuantizedFormat:
+        """The weight's format."""
+        return FORMATS[self.format]
+
+    def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
+        operands = self.named(types)
+        for name, one in operands.items():
+            if one.dtype is not DType.int32:
+                raise ShapeError(f"{self.name}: {name} must be int32, got {one}")
+        return (TensorType(self.shape_of({name: one.shape for name, one in operands.items()})),)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        rank(self.name, "index", shapes["index"], 1, "(rows,)")
+        check_words(self.name, self.packing, self.n, self.k, shapes["weight"])
+        return shapes["index"][0], self.k
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        operands = self.named(arrays)
+        index = np.clip(operands["index"], 0, max(self.n - 1, 0))
+        return (self.packing.unpack(operands["weight"], self.n, self.k, index),)
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        return self.reference(operands["index"], operands["weight"])[0]
+
+    def flops(self, shapes: Shapes) -> int:
+        return 2 * shapes["index"][0] * self.k
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        return {"weight": "R", "index": "R"}
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        places = self.packing.first_quads(self.packing.units(self.n, self.k))
+        return {
+            "rows": shapes["index"][0],
+            "n": self.n,
+            "k": self.k,
+            "units": self.packing.units(1, self.k),
+            "high_first": places.get("high", 0),
+            "scales_first": places.get("scales", 0),
+        }
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"FORMAT": self.packing.code}
+
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        if name != "weight":
+            return numbers
+        return random_weight(self.packing, numbers, self.n, self.k)

@@ -1,0 +1,58 @@
+"""Attention over cached tokens against loops in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from glnn.graph.operators import CachedAttention
+from glnn.graph.operators.rotary import ROTARY_ORDERS
+from tests import oracle
+from tests.backends.harness import TOLERANCE, kernels, run
+from tests.backends.tokens import CONTEXT, heads_of, places_of, table, turn
+
+SHAPES = [(1, 1, 1, 2), (3, 2, 2, 6), (5, 6, 2, 8), (9, 4, 1, 64)]
+"""Tokens, heads of queries, heads of the cache, width."""
+ROTATING = "one_pass_rotary", "stages", "feedback_stages"
+"""Kernels that rotate queries."""
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("cached_attention"))
+@pytest.mark.parametrize("order", [None, *ROTARY_ORDERS])
+@pytest.mark.parametrize(("tokens", "heads", "kv_heads", "width"), SHAPES)
+@pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (3, 1.5)])
+def test_attention(
+    opened, rng, name, kernel, order, tokens, heads, kv_heads, width, window, cap
+) -> None:
+    if (kernel in ROTATING) != bool(order):
+        pytest.skip("this kernel is for the other case")
+    rows, scale = 2 * CONTEXT, 1 / math.sqrt(width)
+    x, cache = rng((tokens, 2 + heads * width)), rng((rows, 2 * kv_heads * width))
+    places, angles = places_of(tokens, rows), table(width // 2 * 2)
+    operands = {"x": x, "cache": cache, "places": places}
+    if order:
+        operands["rotary"] = angles
+    op = CachedAttention(heads, kv_heads, width, CONTEXT, scale, window, cap, 1, order or "halves")
+    got = run(opened(name), op, operands, kernel)
+    expected = np.zeros((tokens, heads * width))
+    wide = cache.astype(np.float64)
+    for token, place in enumerate(places):
+        if place < 0:
+            continue
+        first = place // CONTEXT * CONTEXT
+        first = max(first, place - window + 1) if window else first
+        for head, query in enumerate(heads_of(x, token, 1, heads, width)):
+            if order:
+                query = turn(query, angles[place % CONTEXT].tolist(), order)
+            at = head * kv_heads // heads * width
+            scores = []
+            for row in range(first, place + 1):
+                score = scale * sum(a * b for a, b in zip(query, wide[row, at:], strict=False))
+                scores.append(cap * math.tanh(score / cap) if cap else score)
+            powers = [math.exp(score) for score in scores]
+            for power, row in zip(powers, range(first, place + 1), strict=True):
+                value = wide[row, kv_heads * width + at : kv_heads * width + at + width]
+                expected[token, head * width : (head + 1) * width] += power / sum(powers) * value
+    assert oracle.error(got, expected) <= TOLERANCE

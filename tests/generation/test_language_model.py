@@ -1,0 +1,178 @@
+"""Language models of every architecture, small and seeded, against their definitions in float64."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers")
+
+from glnn.errors import ModelError
+from glnn.generation.architectures import ARCHITECTURES
+from glnn.generation.language_model import LanguageModel
+from tests.generation import references
+from tests.generation.gguf_files import CONTEXT, WORDS, small_model
+
+BACKENDS = ["compute", "feedback", "cpu"]
+TOKENS = [0, 5, 9, 33, 2, 2, 60, 17, 44, 8, 3, 21, 11]
+
+
+def apart(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def greedy(metadata, tensors, tokens: list[int], count: int) -> list[int]:
+    """What the definition goes on with."""
+    found = list(tokens)
+    for _ in range(count):
+        found.append(int(references.logits(metadata, tensors, found)[-1].argmax()))
+    return found[len(tokens) :]
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request) -> str:
+    from glnn.backends import open_backend
+    from glnn.errors import DeviceError
+
+    try:
+        open_backend(request.param)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    return request.param
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_logits_are_those_of_the_definition(tmp_path: Path, backend, architecture) -> None:
+    metadata, tensors = small_model(tmp_path / "m.gguf", architecture)
+    lm = LanguageModel(tmp_path / "m.gguf", backend=backend)
+    assert apart(lm.logits(TOKENS), references.logits(metadata, tensors, TOKENS)) < 1e-5
+
+
+@pytest.mark.parametrize("form", ["q4_0", "q8_0", "f16"])
+def test_weights_stay_as_the_file_has_them(tmp_path: Path, backend, form) -> None:
+    from glnn.generation.gguf import GGUFFile
+
+    metadata, _ = small_model(tmp_path / "m.gguf", "llama", form)
+    with GGUFFile(tmp_path / "m.gguf") as file:
+        tensors = {name: file.array(name) for name in file.tensors}
+    lm = LanguageModel(tmp_path / "m.gguf", backend=backend)
+    assert apart(lm.logits(TOKENS), references.logits(metadata, tensors, TOKENS)) < 1e-5
+
+
+def test_a_token_at_a_time_and_with_a_known_prefix(tmp_path: Path, backend) -> None:
+    metadata, tensors = small_model(tmp_path / "m.gguf", "llama", seed=3)
+    lm = LanguageModel(tmp_path / "m.gguf", backend=backend)
+    expected = "".join(WORDS[i] for i in greedy(metadata, tensors, TOKENS, 8) if i > 1)
+    for _ in range(2):  # the second time the prompt lies in the caches
+        assert lm.generate(TOKENS, max_tokens=8).replace(" ", "Ġ") == expected
+    other = [*TOKENS[:4], 7, 7]
+    expected = "".join(WORDS[i] for i in greedy(metadata, tensors, other, 5) if i > 1)
+    assert lm.generate(other, max_tokens=5).replace(" ", "Ġ") == expected
+
+
+def test_several_sequences_give_what_each_alone_gives(tmp_path: Path, backend) -> None:
+    small_model(tmp_path / "m.gguf", "qwen3", seed=1)
+    alone = LanguageModel(tmp_path / "m.gguf", backend=backend)
+    prompts = [[0, *range(2 + i, 5 + 2 * i)] for i in range(6)]
+    expected = [alone.generate(one, max_tokens=6) for one in prompts]
+    together = LanguageModel(tmp_path / "m.gguf", backend=backend, sequences=4)
+    found: dict[int, str] = {}
+
+    def generate(i: int) -> None:
+        found[i] = together.generate(prompts[i], max_tokens=6)
+
+    threads = [threading.Thread(target=generate, args=(i,)) for i in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [found[i] for i in range(len(prompts))] == expected
+
+
+def test_streams_end_at_stops_and_when_they_are_closed(tmp_path: Path) -> None:
+    small_model(tmp_path / "m.gguf", "llama", seed=2)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    whole = lm.generate("abc", max_tokens=12)
+    pieces = list(lm.generate("abc", max_tokens=12, stream=True))
+    assert "".join(pieces) == whole and len(pieces) > 1
+    stop = whole[3:5]
+    assert lm.generate("abc", max_tokens=12, stop=stop) == whole[: whole.find(stop)]
+    stream = lm.generate("abc", max_tokens=12, stream=True)
+    first = next(stream)
+    stream.close()
+    assert whole.startswith(first) and lm.generate("abc", max_tokens=12) == whole
+
+
+def test_a_full_context_ends_a_text(tmp_path: Path) -> None:
+    small_model(tmp_path / "m.gguf", "llama")
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu", context=8)
+    assert len(lm.generate([0, 2, 3, 4, 5, 6], max_tokens=99)) <= 2
+    with pytest.raises(ModelError, match="the prompt has 9 tokens, the context 8"):
+        lm.generate([2] * 9)
+
+
+def test_samples_are_those_of_the_seed(tmp_path: Path) -> None:
+    small_model(tmp_path / "m.gguf", "llama")
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    options = {"max_tokens": 10, "temperature": 1.5, "top_k": 40, "top_p": 0.95}
+    one, same = (lm.generate("abc", seed=4, **options) for _ in range(2))
+    assert one == same and len({lm.generate("abc", seed=i, **options) for i in range(5)}) > 1
+    assert lm.generate("abc", max_tokens=5, temperature=0.7, top_k=1) == lm.generate(
+        "abc", max_tokens=5
+    )
+
+
+def test_chats_follow_the_template(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m['role'][0] }}{{ m['content'] }}{% endfor %}a"
+    more = {"tokenizer.chat_template": template}
+    small_model(tmp_path / "m.gguf", "llama", **more)
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    messages = [{"role": "user", "content": "hi"}]
+    tokens = lm.tokenizer.encode("uhia", begin=False)
+    assert lm.chat(messages, max_tokens=4) == lm.generate(tokens, max_tokens=4)
+    with pytest.raises(ModelError, match="a message must have a role and a content"):
+        lm.chat([{"role": "user"}])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"temperature": -1}, "temperature must be from 0.0 to 1000000.0, got -1"),
+        ({"top_k": 0.5}, "top_k must be an integer, got 0.5"),
+        ({"max_tokens": 0}, "max_tokens must be an integer from 1 to"),
+        ({"seed": -1}, "seed must be 0 or more"),
+        ({"stop": [""]}, "stop must be texts that are not empty"),
+    ],
+)
+def test_options_are_checked(tmp_path: Path, options, says) -> None:
+    small_model(tmp_path / "m.gguf", "llama")
+    lm = LanguageModel(tmp_path / "m.gguf", backend="cpu")
+    with pytest.raises(ModelError, match=says):
+        lm.generate("abc", **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"general.architecture": "rwkv"}, "architecture 'rwkv' does not run here: .* llama, "),
+        ({"llama.block_count": 0}, "llama.block_count must be from 1 to 1024, got 0"),
+        ({"llama.block_count": 4}, "there is no tensor 'blk.3.attn_q.weight'"),
+        ({"llama.attention.head_count": 5}, "'blk.0.attn_q.weight' must be \\(80, 32\\), got"),
+        ({"tokenizer.ggml.model": "bert"}, "tokenizer 'bert' does not run here: gpt2, llama do"),
+        ({"tokenizer.ggml.pre": "x"}, "pre-tokenizer 'x' does not run here"),
+        ({"llama.rope.scaling.type": "su"}, "rope.scaling.type 'su' does not run here"),
+    ],
+)
+def test_models_that_do_not_run_say_why(tmp_path: Path, change, says) -> None:
+    small_model(tmp_path / "m.gguf", "llama", **change)
+    with pytest.raises(ModelError, match=says):
+        LanguageModel(tmp_path / "m.gguf", backend="cpu")
+
+
+def test_contexts_are_at_most_the_models(tmp_path: Path) -> None:
+    small_model(tmp_path / "m.gguf", "llama")
+    with pytest.raises(ModelError, match=f"context must be an integer from 1 to {CONTEXT}, got 99"):
+        LanguageModel(tmp_path / "m.gguf", backend="cpu", context=99)
