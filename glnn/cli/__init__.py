@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
+from types import ModuleType
 from typing import Any
 
 import rich_click as click
@@ -25,10 +26,16 @@ USER_ERROR, INTERRUPTED = 2, 130
 
 
 VERBS = (
-    *("bench", "cache", "convert", "doctor", "filter", "info", "kernels", "layout", "plan", "run"),
-    *("train", "tune", "verify"),
+    *("bench", "cache", "chat", "convert", "doctor", "filter", "generate", "info", "kernels"),
+    *("layout", "plan", "run", "train", "tune", "verify"),
 )
-"""Each is the command of that name in the module of that name."""
+"""Each is the command of that name, in the module of that name unless `MODULES` has another."""
+MODULES = {"chat": "generate"}
+
+
+def _module(verb: str) -> ModuleType:
+    """Import the module of a verb."""
+    return import_module(f"glnn.cli.{MODULES.get(verb, verb)}")
 
 
 class Verbs(click.RichGroup):
@@ -43,7 +50,7 @@ class Verbs(click.RichGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = getattr(import_module(f"glnn.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(_module(cmd_name), cmd_name)
         return command
 
     def resolve_command(
@@ -77,6 +84,8 @@ def cli() -> None:
       glnn convert net.onnx net.json             write a model in another format
       glnn filter sobel in.png out.png           filter a picture
       glnn train net.json mnist/ --output out.json   train it on samples of your own
+      glnn chat model.gguf                       talk with a language model
+      glnn generate model.gguf -p "Once"         continue a text
       glnn tune                                  find this device's fastest kernels
       glnn cache                                 what is kept on disk, and clearing it
     """
@@ -87,7 +96,7 @@ def load(arguments: Sequence[str]) -> None:
     named = [name for name in arguments[:1] if name in VERBS]
     versioned = {"-V", "--version"}.intersection(arguments[:1])
     for verb in named or (() if versioned else VERBS):
-        import_module(f"glnn.cli.{verb}")
+        _module(verb)
 
 
 def main() -> None:

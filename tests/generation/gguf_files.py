@@ -1,5 +1,4 @@
-"""GGUF files written by the format's description, and small models of every architecture in them.
-"""
+"""GGUF files written by the format's description, and small models of every architecture."""
 
 from __future__ import annotations
 

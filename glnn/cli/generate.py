@@ -1,0 +1,185 @@
+"""`glnn generate` and `glnn chat`: text by a language model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import rich_click as click
+
+from glnn.backends import NAMES
+from glnn.cli.options import output_options, print_json
+from glnn.cli.screen import say
+from glnn.core.progress_bar import report_work
+from glnn.errors import ModelError
+from glnn.generation.language_model import LanguageModel
+
+Command = Callable[..., Any]
+HELP = "/help shows this, /reset forgets the conversation, /exit or Ctrl-D ends"
+
+
+def _model_options(command: Command) -> Command:
+    """Add the model and the options of `LanguageModel` and `generate`."""
+    options: list[Callable[[Command], Command]] = [
+        click.argument("model", type=click.Path(path_type=Path)),
+        click.option("--backend", type=click.Choice(["auto", *NAMES]), default="auto"),
+        click.option("--gpu", metavar="INDEX|NAME|cuda:N", help="The GPU."),
+        click.option("--context", type=click.IntRange(1), help="The most tokens in all."),
+        click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True),
+        click.option(
+            "--temperature", type=float, default=0.0, show_default=True,
+            help="0 takes the likeliest token.",
+        ),
+        click.option("--top-k", type=int, default=0, help="Of so many likeliest; 0 of all."),
+        click.option("--top-p", type=float, default=1.0, help="Of those that make this share."),
+        click.option("--min-p", type=float, default=0.0, help="Of those at least so likely."),
+        click.option("--repetition-penalty", type=float, default=1.0),
+        click.option("--seed", type=int, help="Of the random numbers."),
+        output_options,
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _load(model: Path, backend: str, gpu: str | None, context: int | None) -> LanguageModel:
+    with report_work("loading", str(model)):
+        return LanguageModel(model, backend=backend, context=context, gpu=gpu)
+
+
+class _Meter:
+    """Prints pieces as they come, and counts what they take."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown, self.text, self.pieces = shown, "", 0
+        self.begun = perf_counter()
+        self.first: float | None = None
+
+    def take(self, pieces: Iterator[str]) -> None:
+        """Print and count `pieces` up to their end, or until the user interrupts."""
+        for piece in pieces:
+            self.first = self.first or perf_counter()
+            self.text += piece
+            self.pieces += 1
+            if self._shown:
+                click.echo(piece, nl=False)
+        if self._shown:
+            click.echo()
+
+    def summary(self, lm: LanguageModel) -> dict[str, Any]:
+        """Return tokens, tokens a second behind the first, and seconds to the first."""
+        count = len(lm.tokenizer.encode(self.text, begin=False))
+        first = self.first or perf_counter()
+        spent = perf_counter() - first
+        rate = (count - 1) / spent if count > 1 and spent > 0 else None
+        seconds = first - self.begun
+        return {"tokens": count, "tokens_per_s": rate, "first_token_s": seconds}
+
+
+def _told(summary: dict[str, Any], backend: str) -> str:
+    rate = summary["tokens_per_s"]
+    shown = "" if rate is None else f", {rate:.3g} tokens/s"
+    first = f"first after {summary['first_token_s']:.2g} s"
+    return f"{summary['tokens']} tokens{shown}, {first}, {backend}"
+
+
+@click.command()
+@_model_options
+@click.option("--prompt", "-p", required=True, help="The text to continue; - reads standard input.")
+@click.option("--stop", multiple=True, help="A text that ends the continuation.")
+def generate(
+    model: Path, backend: str, gpu: str | None, context: int | None, prompt: str,
+    stop: tuple[str, ...], wide: bool, as_json: bool, **sampling: Any,
+) -> None:  # fmt: skip
+    """Continue a text by the language model in a GGUF file.
+
+    \b
+    Examples:
+      glnn generate model.gguf -p "The capital of France is"
+      glnn generate model.gguf -p - --max-tokens 100 < text.txt
+      glnn generate model.gguf -p "Once" --temperature 0.8 --top-p 0.95 --seed 1 --json
+    """
+    text = sys.stdin.read() if prompt == "-" else prompt
+    lm = _load(model, backend, gpu, context)
+    meter = _Meter(shown=not as_json)
+    meter.take(iter(lm.generate(text, stop=stop, stream=True, **sampling)))
+    summary = meter.summary(lm)
+    if as_json:
+        print_json({"text": meter.text, "backend": lm.backend, **summary})
+    else:
+        say(_told(summary, lm.backend))
+
+
+@click.command()
+@_model_options
+@click.option("--system", help="What the model is told to be.")
+def chat(
+    model: Path, backend: str, gpu: str | None, context: int | None, system: str | None,
+    wide: bool, as_json: bool, **sampling: Any,
+) -> None:  # fmt: skip
+    """Talk with the language model in a GGUF file, line by line.
+
+    With --json a line of JSON is printed for each answer.
+
+    \b
+    Examples:
+      glnn chat model.gguf
+      glnn chat model.gguf --system "Answer in one sentence." --temperature 0.7
+      echo "What is 2 + 2?" | glnn chat model.gguf
+    """
+    lm = _load(model, backend, gpu, context)
+    begin = [{"role": "system", "content": system}] if system else []
+    messages = list(begin)
+    talking = sys.stdin.isatty() and not as_json
+    if talking:
+        say(f"{lm}: {HELP}")
+    while (line := _line(talking)) is not None:
+        if line in ("/exit", "/quit"):
+            break
+        if line == "/help":
+            say(HELP)
+        elif line == "/reset":
+            messages = list(begin)
+        elif line:
+            messages.append({"role": "user", "content": line})
+            try:
+                answer = _answer(lm, messages, as_json, sampling)
+            except ModelError as error:
+                if not talking:
+                    raise
+                say(f"{error}; /reset begins anew")
+                messages.pop()
+            else:
+                messages.append({"role": "assistant", "content": answer})
+
+
+def _line(talking: bool) -> str | None:
+    """Return what the user says next; None at the end."""
+    if talking:
+        try:
+            return input("> ").strip()
+        except EOFError:
+            return None
+    line = sys.stdin.readline()
+    return line.strip() if line else None
+
+
+def _answer(
+    lm: LanguageModel, messages: list[dict[str, str]], as_json: bool, sampling: dict[str, Any]
+) -> str:
+    """Print the answer to `messages`. Ctrl-C ends the answer, not the conversation."""
+    meter = _Meter(shown=not as_json)
+    stream = lm.chat(messages, stream=True, **sampling)
+    try:
+        meter.take(iter(stream))
+    except KeyboardInterrupt:
+        click.echo()
+    summary = meter.summary(lm)
+    if as_json:
+        print_json({"text": meter.text, "backend": lm.backend, **summary}, indent=None)
+    else:
+        say(_told(summary, lm.backend))
+    return meter.text
