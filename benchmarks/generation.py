@@ -147,7 +147,7 @@ def measured(
 
 
 def torch_rate(name: str, context: int, repeat: int) -> dict[str, Any]:
-    """Tokens a second of the same shape by PyTorch in FP16, with a static cache, as a CUDA graph."""
+    """Tokens a second of the same shape by PyTorch in FP16, with static cache, as a CUDA graph."""
     import torch
 
     config, hidden = SHAPES[name], HIDDEN[name]
@@ -213,7 +213,7 @@ def torch_rate(name: str, context: int, repeat: int) -> dict[str, Any]:
 
 
 def in_process(name: str, context: int, repeat: int) -> dict[str, Any]:
-    """Return what `torch_rate` gives in a process of its own; "failed" says why it gives nothing."""
+    """Return what `torch_rate` gives in a process of its own; "failed" says why it fails."""
     script = "import json; from benchmarks.generation import torch_rate; print(json.dumps("
     script += f"torch_rate({name!r}, {context}, {repeat})))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

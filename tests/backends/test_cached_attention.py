@@ -15,7 +15,7 @@ from tests.backends.tokens import CONTEXT, heads_of, places_of, table, turn
 
 SHAPES = [(1, 1, 1, 2), (3, 2, 2, 6), (5, 6, 2, 8), (9, 4, 1, 64)]
 """Tokens, heads of queries, heads of the cache, width."""
-ROTATING = "one_pass_rotary", "stages", "feedback_stages"
+ROTATING = "one_pass_rotary", "chunked_rotary", "stages", "feedback_stages"
 """Kernels that rotate queries."""
 
 
@@ -26,8 +26,8 @@ ROTATING = "one_pass_rotary", "stages", "feedback_stages"
 def test_attention(
     opened, rng, name, kernel, order, tokens, heads, kv_heads, width, window, cap
 ) -> None:
-    if (kernel in ROTATING) != bool(order):
-        pytest.skip("this kernel is for the other case")
+    if (kernel in ROTATING) != bool(order) or (kernel.startswith("chunked") and width % 4):
+        pytest.skip("this kernel is for other cases")
     rows, scale = 2 * CONTEXT, 1 / math.sqrt(width)
     x, cache = rng((tokens, 2 + heads * width)), rng((rows, 2 * kv_heads * width))
     places, angles = places_of(tokens, rows), table(width // 2 * 2)
@@ -56,3 +56,19 @@ def test_attention(
                 value = wide[row, kv_heads * width + at : kv_heads * width + at + width]
                 expected[token, head * width : (head + 1) * width] += power / sum(powers) * value
     assert oracle.error(got, expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("cached_attention"))
+@pytest.mark.parametrize("place", [1499, 2047, 2600])
+def test_long_sequences(opened, rng, name, kernel, place) -> None:
+    if kernel in ROTATING:
+        pytest.skip("this kernel is for other cases")
+    context, width = 2700, 4
+    x, cache = 3 * rng((1, width)), rng((context, 2 * width))
+    op = CachedAttention(1, 1, width, context, 0.5)
+    operands = {"x": x, "cache": cache, "places": np.array([place], np.int32)}
+    got = run(opened(name), op, operands, kernel)
+    wide = cache[: place + 1].astype(np.float64)
+    powers = np.exp(0.5 * wide[:, :width] @ x[0].astype(np.float64))
+    expected = powers @ wide[:, width:] / powers.sum()
+    assert oracle.error(got[0], expected) <= 3 * TOLERANCE

@@ -1,0 +1,110 @@
+#version 310 es
+// Attention of new tokens over the cached ones: a token and a head of queries a workgroup. The scores
+// of CHUNK keys are put into shared memory, a key an invocation at a time, and their powers taken;
+// then each invocation adds up four columns of some of the values. Longer sequences go on from the
+// maximum so far (Milakov and Gimelshein 2018).
+#ifndef LANES
+#define LANES 128
+#endif
+#ifndef CHUNK
+#define CHUNK 1024
+#endif
+#ifndef ROOM
+#define ROOM 512
+#endif
+#ifndef CAPPED
+#define CAPPED 0
+#endif
+#ifndef HAS_ROTARY
+#define HAS_ROTARY 0
+#endif
+#include "common/launch.glsl"
+#include "common/wait.glsl"
+#include "common/nan.glsl"
+layout(local_size_x = LANES) in;
+layout(std430, binding = 0) buffer X { float x[]; };
+layout(std430, binding = 1) buffer Cache { vec4 cache[]; };
+layout(std430, binding = 2) buffer Places { int places[]; };
+layout(std430, binding = 3) buffer Out { vec4 result[]; };
+#if HAS_ROTARY
+layout(std430, binding = 4) buffer Rotary { float rotary[]; };
+#endif
+uniform int heads, kv_heads, width, context, start, rows, group, window;
+uniform int x_row, rotary_row, out_row;
+uniform float scale, cap;
+#define NUMBER(head, i) x[(head) + (i)]
+#define TABLE(row, i) rotary[(row) + (i)]
+#include "common/rotary.glsl"
+shared vec4 query[ROOM / 4];
+shared float weights[CHUNK];
+shared float shares[LANES];
+shared vec4 sums[LANES];
+
+float score(int key) {
+    vec4 sum = vec4(0.0);
+    for (int i = 0; i < width / 4; ++i) sum += query[i] * cache[key + i];
+    float found = dot(sum, vec4(1.0)) * scale;
+#if CAPPED
+    float power = exp(2.0 * clamp(found / cap, -20.0, 20.0));
+    found = cap * (power - 1.0) / (power + 1.0);
+#endif
+    return found;
+}
+
+// The greatest of all invocations' numbers.
+float greatest(int lane, float own) {
+    shares[lane] = own;
+    for (int step = LANES / 2; step > 0; step /= 2) {
+        wait();
+        if (lane < step) shares[lane] = greater(shares[lane], shares[lane + step]);
+    }
+    wait();
+    return shares[0];
+}
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x), head = int(WORKGROUP_ID.y), token = int(WORKGROUP_ID.z);
+    int place = places[token], quads = width / 4, across = LANES / quads;
+    bool there = place >= 0 && place < rows;
+    int position = there ? place % context : 0, from = token * x_row + start + head * width;
+    for (int i = lane; i < quads; i += LANES)
+        for (int j = 0; j < 4; ++j)
+            query[i][j] = rotated(from, position * rotary_row, 4 * i + j);
+    wait();
+    int seen = there ? min(position + 1, window) : 0;
+    int row = 2 * kv_heads * quads, keys = (place - seen + 1) * row + head / group * quads;
+    int quad = lane % quads, part = lane / quads, values = keys + kv_heads * quads + quad;
+    float most = -3.0e38, total = 0.0;
+    vec4 sum = vec4(0.0);
+    for (int first = 0; first < seen; first += CHUNK) {
+        int count = min(CHUNK, seen - first);
+        float own = -3.0e38;
+        for (int i = lane; i < count; i += LANES) {
+            float found = score(keys + (first + i) * row);
+            weights[i] = found;
+            own = greater(own, found);
+        }
+        float now = greater(most, greatest(lane, own)), shrink = exp(most - now);
+        most = now;
+        for (int i = lane; i < count; i += LANES) weights[i] = exp(weights[i] - now);
+        wait();
+        sum *= shrink;
+        total *= shrink;
+        if (part < across)
+            for (int i = part; i < count; i += across) {
+                sum += weights[i] * cache[values + (first + i) * row];
+                total += weights[i];
+            }
+        wait();  // before the next keys' scores take the place of these
+    }
+    sums[lane] = sum;
+    shares[lane] = total;
+    wait();
+    if (lane < quads) {
+        for (int i = 1; i < across; ++i) {
+            sum += sums[lane + i * quads];
+            total += shares[lane + i * quads];
+        }
+        result[(token * out_row + head * width) / 4 + lane] = seen > 0 ? sum / total : vec4(0.0);
+    }
+}
