@@ -305,6 +305,10 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         (QuantizedMatmul("q4_1", 67, 96), _operands(x=(5, 96), weight=_packed("q4_1", 67, 96))),
         (QuantizedMatmul("q4_k", 67, 512), _operands(x=(1, 512), weight=_packed("q4_k", 67, 512))),
         (QuantizedMatmul("q8_0", 37, 64), _operands(x=(67, 64), weight=_packed("q8_0", 37, 64))),
+        (
+            QuantizedMatmul("q4_0", 67, 96, 1e-5),
+            _operands(x=(5, 96), weight=_packed("q4_0", 67, 96), norm=(96,)),
+        ),
     ],
     "quantized_rows": [
         (QuantizedRows("q6_k", 37, 256), _operands(index=TOKENS, weight=_packed("q6_k", 37, 256))),

@@ -263,15 +263,24 @@ class _Writer:
             name, operator, x, self.constant(f"{weight}.weight"), self.optional(f"{weight}.bias")
         )
 
-    def product(self, name: str, x: Value, *tensors: str) -> Value:
-        """Multiply by matrices one below the other, and add their biases."""
+    def product(self, name: str, x: Value, *tensors: str, norm: str | None = None) -> Value:
+        """Multiply by matrices one below the other, and add their biases.
+
+        norm: the weights by which x is normalised before.
+        """
+        if norm is not None and self.architecture.norm == LAYER:
+            x, norm = self.norm(f"{name}.norm", x, norm), None
         if not self.weights.alike(*(f"{one}.weight" for one in tensors)):
-            parts = [self.product(f"{name}.{i}", x, one) for i, one in enumerate(tensors)]
+            parts = [
+                self.product(f"{name}.{i}", x, one, norm=norm) for i, one in enumerate(tensors)
+            ]
             return self.join(name, parts)
         format, packed = self.weights.packed(*(f"{one}.weight" for one in tensors))
         n = sum(self.weights.shape(f"{one}.weight")[0] for one in tensors)
         k = self.weights.shape(f"{tensors[0]}.weight")[1]
-        y = self(name, QuantizedMatmul(format.name, n, k), x, constant(packed))
+        scale = None if norm is None else self.constant(f"{norm}.weight")
+        operator = QuantizedMatmul(format.name, n, k, 0.0 if norm is None else self.config.eps)
+        y = self(name, operator, x, constant(packed), scale)
         biases = [f"{one}.bias" for one in tensors if f"{one}.bias" in self.weights]
         if biases:
             bias = np.concatenate([self.weights.array(one) for one in biases])
@@ -303,7 +312,7 @@ class _Writer:
         names = [f"{block}.attn_{part}" for part in "qkv"]
         if f"{block}.attn_qkv.weight" in self.weights:
             names = [f"{block}.attn_qkv"]
-        qkv = self.product(f"{block}.qkv", x, *names)
+        qkv = self.product(f"{block}.qkv", x, *names, norm=f"{block}.attn_norm")
         starts = 0, heads * width, (heads + kv) * width
         if f"{block}.attn_q_norm.weight" in self.weights:
             qkv = self.normed_heads(layer, qkv)
@@ -333,17 +342,20 @@ class _Writer:
         return self.join(f"{block}.normed", parts)
 
     def feed_forward(self, layer: int, x: Value) -> Value:
-        """Return the block's feed-forward network of x."""
+        """Return the block's feed-forward network of x, which it normalises."""
         block, text = f"blk.{layer}", ACTIVATIONS[self.architecture.activation]
+        norm = f"{block}.ffn_norm"
         if not self.architecture.gated:
-            hidden = self.product(f"{block}.up", x, f"{block}.ffn_up")
+            hidden = self.product(f"{block}.up", x, f"{block}.ffn_up", norm=norm)
             hidden = self.pointwise(f"{block}.activation", text, hidden)
         else:
             if f"{block}.ffn_gate.weight" in self.weights:
-                gate = self.product(f"{block}.gate", x, f"{block}.ffn_gate")
-                up = self.product(f"{block}.up", x, f"{block}.ffn_up")
+                gate = self.product(f"{block}.gate", x, f"{block}.ffn_gate", norm=norm)
+                up = self.product(f"{block}.up", x, f"{block}.ffn_up", norm=norm)
             else:  # one matrix has both
-                gate, up = self.halves(layer, self.product(f"{block}.up", x, f"{block}.ffn_up"))
+                gate, up = self.halves(
+                    layer, self.product(f"{block}.up", x, f"{block}.ffn_up", norm=norm)
+                )
             hidden = self.pointwise(f"{block}.gated", f"({text}) * b", gate, up)
         return self.product(f"{block}.down", hidden, f"{block}.ffn_down")
 
@@ -384,14 +396,12 @@ class _Writer:
             shape = (self.rows, 2 * config.kv_heads * config.head_width)
             cache = add(f"cache.{layer}", TensorType(shape))
             caches[cache.name] = shape
-            normed = self.norm(f"{block}.attn_norm", x, f"{block}.attn_norm")
-            found, kept = self.attention(layer, normed, places, cache)
+            found, kept = self.attention(layer, x, places, cache)
             updates[cache.name] = kept.name
             outputs.append(kept)
             y = self.product(f"{block}.output", found, f"{block}.attn_output")
             x = self.residual(layer, "attention", x, y)
-            normed = self.norm(f"{block}.ffn_norm", x, f"{block}.ffn_norm")
-            x = self.residual(layer, "ffw", x, self.feed_forward(layer, normed))
+            x = self.residual(layer, "ffw", x, self.feed_forward(layer, x))
         x = self("last", Gather(0), x, wanted)
         x = self.norm("output_norm", x, "output_norm")
         if "output.weight" in self.weights:

@@ -2,7 +2,8 @@
 // x W^T for few rows of x and packed weights. LANES invocations walk along the units of a row of
 // weights side by side, GROUPS of them at ROWS rows each; the workgroup's share of x, of COLUMNS rows,
 // is in shared memory, where neighbours read neighbouring vec4s. Each value is multiplied by the unit's
-// scale only once the unit is summed up, and the minimum by the sum of its x.
+// scale only once the unit is summed up, and the minimum by the sum of its x. With HAS_NORM the root of
+// the mean of squares, of which the invocations add up what they load, divides the sums at the end.
 #ifndef LANES
 #define LANES 32
 #endif
@@ -15,6 +16,9 @@
 #ifndef COLUMNS
 #define COLUMNS 1
 #endif
+#ifndef HAS_NORM
+#define HAS_NORM 0
+#endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/first_of.glsl"
@@ -24,6 +28,11 @@ layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
 #define PACKED(i) weight[i]
 #include "common/quantized.glsl"
 #include "matmul/scalar.glsl"
+#if HAS_NORM
+layout(std430, binding = 3) buffer Norm { vec4 norm[]; };
+uniform float eps;
+float squares = 0.0;  // of what this invocation loaded
+#endif
 uniform int m, n, k, units;
 uniform int x_row, out_row;  // floats, multiples of 4
 #define STRIDE (LANES + 1)  // vec4s from a part of the units to the next: another bank for each
@@ -39,6 +48,10 @@ void share(int first, int top) {
         vec4 a = vec4(0.0);
         if (left > 0 && top + column < m)
             a = first_of(x_at((top + column) * (x_row / 4) + quad), left);
+#if HAS_NORM
+        squares += dot(a, a);
+        if (left > 0) a *= first_of(norm[quad], left);
+#endif
         part_of_x[(column * 8 + place % 8) * STRIDE + place / 8] = a;
     }
 }
@@ -85,6 +98,19 @@ void main() {
         }
     }
     int first = group * ROWS * COLUMNS * LANES;
+#if HAS_NORM
+    int place = int(gl_LocalInvocationIndex);
+    sums[place] = squares;
+    for (int width = LANES * GROUPS / 2; width > 0; width /= 2) {
+        wait();
+        if (place < width) sums[place] += sums[place + width];
+    }
+    wait();
+    float divisor = inversesqrt(sums[0] / float(k) + eps);
+    wait();
+#else
+    const float divisor = 1.0;
+#endif
     for (int i = 0; i < ROWS * COLUMNS; ++i) sums[first + i * LANES + lane] = sum[i];
     for (int width = LANES / 2; width > 0; width /= 2) {
         wait();
@@ -96,6 +122,6 @@ void main() {
     for (int i = lane; i < ROWS * COLUMNS; i += LANES) {
         int column = row + i / COLUMNS, of_row = top + i % COLUMNS;
         if (column < n && of_row < m)
-            finish(sums[first + i * LANES], column, of_row * out_row + column);
+            finish(sums[first + i * LANES] * divisor, column, of_row * out_row + column);
     }
 }

@@ -11,6 +11,7 @@ from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 from tests.quantized import fitting, random_blocks, unpacked
 
+NORMED = "gemv_normed", "stages", "feedback_stages"
 SHAPES = [(1, 1, 1), (1, 7, 33), (1, 129, 576), (3, 127, 96), (16, 5, 127), (67, 131, 288)]
 
 
@@ -18,6 +19,8 @@ SHAPES = [(1, 1, 1), (1, 7, 33), (1, 129, 576), (3, 127, 96), (16, 5, 127), (67,
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
 def test_any_product(opened, rng, name, kernel, format, m, n, k) -> None:
+    if kernel in NORMED:
+        pytest.skip("this kernel is for normalised rows")
     k = fitting(format, k)
     blocks = random_blocks(format, n, k, seed=k)
     weight = FORMATS[format].pack(blocks, n, k)
@@ -25,3 +28,22 @@ def test_any_product(opened, rng, name, kernel, format, m, n, k) -> None:
     got = run(opened(name), QuantizedMatmul(format, n, k), {"x": x, "weight": weight}, kernel)
     wide = unpacked(format, blocks, n, k).astype(np.float64)
     assert oracle.error(got, x.astype(np.float64) @ wide.T) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("quantized_matmul"))
+@pytest.mark.parametrize(("m", "n", "k"), [*SHAPES, (2, 33, 1152)])
+def test_rows_are_normalised_before(opened, rng, name, kernel, m, n, k) -> None:
+    if kernel not in NORMED:
+        pytest.skip("this kernel takes rows as they are")
+    k = fitting("q4_1", k)
+    blocks = random_blocks("q4_1", n, k, seed=k)
+    operands = {
+        "x": 5 * rng((m, k)),
+        "weight": FORMATS["q4_1"].pack(blocks, n, k),
+        "norm": rng((k,)),
+    }
+    got = run(opened(name), QuantizedMatmul("q4_1", n, k, 1e-5), operands, kernel)
+    x = operands["x"].astype(np.float64)
+    x = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-5) * operands["norm"]
+    expected = x @ unpacked("q4_1", blocks, n, k).astype(np.float64).T
+    assert oracle.error(got, expected) <= TOLERANCE

@@ -26,6 +26,7 @@ from glnn.graph.operators.matmul import ROWS, Matmul, MatmulParts, MatmulSum
 from glnn.graph.operators.move import Rearrange
 from glnn.graph.operators.normalization import Normalize, Softmax
 from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.quantized_matmul import QuantizedMatmul
 from glnn.graph.operators.reductions import LEAST, Reduce
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.rotary import Rotary
@@ -296,6 +297,21 @@ def decompose_normalize(
     return Decomposition(tuple(stages), derived)
 
 
+def decompose_normed_product(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Rows normalised by a launch of their own, then the product with packed weights."""
+    assert isinstance(op, QuantizedMatmul)
+    normalize = Normalize(dims=1, centred=False, eps=op.eps)
+    product = {"x": "rows", "weight": "weight"}
+    return Decomposition(
+        (
+            Stage("rows", normalize, {"x": "x", "weight": "norm"}),
+            Stage("result", op, product, finishes=True),
+        )
+    )
+
+
 def decompose_rotated_attention(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
@@ -321,6 +337,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "turned_convolution": decompose_input_gradient,
     "weight_parts": decompose_weight_gradient,
     "parts": decompose_split_k,
+    "normed": decompose_normed_product,
     "rotated": decompose_rotated_attention,
     "softmax": decompose_softmax,
     "moments": decompose_normalize,

@@ -61,21 +61,28 @@ def random_weight(format: QuantizedFormat, numbers: Array, n: int, k: int) -> Ar
 class QuantizedMatmul(Contraction):
     """x weight^T for a weight that stays packed: see `glnn.graph.quantization`.
 
-    x: (m, k) floats. weight: (words,) int32, the packed weight of (n, k) numbers. Result: (m, n).
+    x: (m, k) floats. weight: (words,) int32, the packed weight of (n, k) numbers. norm: (k,), if
+    any: x is divided by the root of the mean of its rows' squares plus eps, and multiplied by it,
+    before (RMS normalisation, Zhang and Sennrich 2019). Result: (m, n).
     """
 
     name: ClassVar[str] = "quantized_matmul"
     samples: ClassVar[bool] = True
     has_epilogue: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...]] = ("weight",)
+    parameters: ClassVar[tuple[str, ...]] = ("weight", "norm")
+    optional: ClassVar[tuple[str, ...]] = ("norm",)
     fp16_operands: ClassVar[tuple[str, ...]] = ("x",)
     format: str
     """The weight's format, a name of `FORMATS`."""
     n: int
     k: int
+    eps: float = 0.0
+    """Number that is added to the mean of squares, where there is `norm`."""
 
     def __post_init__(self) -> None:
         check_sizes(self.name, format_named(self.name, self.format), self.n, self.k)
+        if not 0 <= self.eps < float("inf"):
+            raise ShapeError(f"{self.name}: eps must be a number of at least 0, got {self.eps!r}")
 
     @property
     def packing(self) -> QuantizedFormat:
@@ -89,10 +96,14 @@ class QuantizedMatmul(Contraction):
             raise ShapeError(f"{self.name}: x must be float32 or float16, got {x}")
         if weight.dtype is not DType.int32:
             raise ShapeError(f"{self.name}: weight must be int32, got {weight}")
-        return (TensorType(self.shape_of({"x": x.shape, "weight": weight.shape})),)
+        if (norm := operands.get("norm")) is not None and norm.dtype is not DType.float32:
+            raise ShapeError(f"{self.name}: norm must be float32, got {norm}")
+        return (TensorType(self.shape_of({name: one.shape for name, one in operands.items()})),)
 
     def shape_of(self, shapes: Shapes) -> Shape:
         x, weight = shapes["x"], shapes["weight"]
+        if shapes.get("norm", (self.k,)) != (self.k,):
+            raise ShapeError(f"{self.name}: norm must be ({self.k},), got {shapes['norm']}")
         rank(self.name, "x", x, 2, "(m, k)")
         if x[1] != self.k:
             raise ShapeError(f"{self.name}: x must be (m, {self.k}), got {x}")
@@ -103,6 +114,9 @@ class QuantizedMatmul(Contraction):
         operands = self.named(arrays)
         x, weight = operands["x"], operands["weight"]
         x = x.astype(np.float32) if x.dtype == np.float16 else x
+        if "norm" in operands:
+            mean = (x * x).mean(axis=1, keepdims=True)
+            x = x / np.sqrt(mean + x.dtype.type(self.eps)) * operands["norm"]
         result = np.empty((len(x), self.n), x.dtype)
         for rows in row_chunks(self.n, self.k):
             some = self.packing.unpack(weight, self.n, self.k, rows)
@@ -110,13 +124,16 @@ class QuantizedMatmul(Contraction):
         return (result,)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        return self.reference(operands["x"], operands["weight"])[0]
+        return self.reference(*(operands.get(name) for name in self.operands))[0]
 
     def flops(self, shapes: Shapes) -> int:
         return 2 * shapes["x"][0] * self.n * self.k
 
+    def scalars(self) -> dict[str, float]:
+        return {"eps": self.eps}
+
     def fixed_layouts(self) -> Mapping[str, str]:
-        return {"weight": "R"}
+        return {"weight": "R", "norm": "R"}
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         places = self.packing.first_quads(self.packing.units(self.n, self.k))
