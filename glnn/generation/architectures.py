@@ -32,6 +32,7 @@ from glnn.graph.operators import (
     Reshape,
     Slice,
 )
+from glnn.graph.operators.quantized_matmul import GATES
 from glnn.graph.operators.reductions import ArgReduce
 from glnn.graph.operators.rotary import HALVES, PAIRS
 from glnn.graph.quantization import QuantizedFormat
@@ -263,10 +264,12 @@ class _Writer:
             name, operator, x, self.constant(f"{weight}.weight"), self.optional(f"{weight}.bias")
         )
 
-    def product(self, name: str, x: Value, *tensors: str, norm: str | None = None) -> Value:
+    def product(
+        self, name: str, x: Value, *tensors: str, norm: str | None = None, gate: str = ""
+    ) -> Value:
         """Multiply by matrices one below the other, and add their biases.
 
-        norm: the weights by which x is normalised before.
+        norm: the weights by which x is normalised before. gate: see `QuantizedMatmul`.
         """
         if norm is not None and self.architecture.norm == LAYER:
             x, norm = self.norm(f"{name}.norm", x, norm), None
@@ -279,7 +282,8 @@ class _Writer:
         n = sum(self.weights.shape(f"{one}.weight")[0] for one in tensors)
         k = self.weights.shape(f"{tensors[0]}.weight")[1]
         scale = None if norm is None else self.constant(f"{norm}.weight")
-        operator = QuantizedMatmul(format.name, n, k, 0.0 if norm is None else self.config.eps)
+        eps = 0.0 if norm is None else self.config.eps
+        operator = QuantizedMatmul(format.name, n // 2 if gate else n, k, eps, gate)
         y = self(name, operator, x, constant(packed), scale)
         biases = [f"{one}.bias" for one in tensors if f"{one}.bias" in self.weights]
         if biases:
@@ -349,14 +353,18 @@ class _Writer:
             hidden = self.product(f"{block}.up", x, f"{block}.ffn_up", norm=norm)
             hidden = self.pointwise(f"{block}.activation", text, hidden)
         else:
-            if f"{block}.ffn_gate.weight" in self.weights:
-                gate = self.product(f"{block}.gate", x, f"{block}.ffn_gate", norm=norm)
-                up = self.product(f"{block}.up", x, f"{block}.ffn_up", norm=norm)
-            else:  # one matrix has both
-                gate, up = self.halves(
-                    layer, self.product(f"{block}.up", x, f"{block}.ffn_up", norm=norm)
-                )
-            hidden = self.pointwise(f"{block}.gated", f"({text}) * b", gate, up)
+            names = [f"{block}.ffn_gate", f"{block}.ffn_up"]
+            if f"{block}.ffn_gate.weight" not in self.weights:  # one matrix has both
+                names = [f"{block}.ffn_up"]
+            gate = self.architecture.activation
+            biased = any(f"{one}.bias" in self.weights for one in names)
+            alike = self.weights.alike(*(f"{one}.weight" for one in names))
+            if gate in GATES and alike and not biased and self.architecture.norm == RMS:
+                hidden = self.product(f"{block}.gated", x, *names, norm=norm, gate=gate)
+            else:
+                parts = [self.product(f"{block}.{one}", x, one, norm=norm) for one in names]
+                both = parts if len(parts) == 2 else self.halves(layer, parts[0])
+                hidden = self.pointwise(f"{block}.gated", f"({text}) * b", *both)
         return self.product(f"{block}.down", hidden, f"{block}.ffn_down")
 
     def halves(self, layer: int, x: Value) -> list[Value]:

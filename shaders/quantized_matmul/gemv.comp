@@ -19,6 +19,15 @@
 #ifndef HAS_NORM
 #define HAS_NORM 0
 #endif
+#ifndef GATE
+#define GATE 0
+#endif
+#if GATE
+#define HALVES 2  // a result is made of two rows of weights
+#else
+#define HALVES 1
+#endif
+#define SUMS (HALVES * ROWS)
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/first_of.glsl"
@@ -35,10 +44,20 @@ float squares = 0.0;  // of what this invocation loaded
 #endif
 uniform int m, n, k, units;
 uniform int x_row, out_row;  // floats, multiples of 4
+#if GATE == 1
+float gated(float v) {
+    return v / (1.0 + exp(clamp(-v, -80.0, 80.0)));
+}
+#elif GATE == 2
+float gated(float v) {
+    float inner = clamp(0.7978845608028654 * v * (1.0 + 0.044715 * v * v), -20.0, 20.0);
+    return v / (1.0 + exp(-2.0 * inner));
+}
+#endif
 #define STRIDE (LANES + 1)  // vec4s from a part of the units to the next: another bank for each
 #define SHARE (8 * LANES)   // vec4s of a row of x that are shared
 shared vec4 part_of_x[COLUMNS * 8 * STRIDE];
-shared float sums[GROUPS * ROWS * COLUMNS * LANES];
+shared float sums[GROUPS * SUMS * COLUMNS * LANES];
 
 // Puts the numbers of LANES units of x from `first` on into shared memory; what is behind k as zeros.
 void share(int first, int top) {
@@ -60,8 +79,8 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), group = int(gl_LocalInvocationID.y);
     int row = (int(WORKGROUP_ID.y) * GROUPS + group) * ROWS;
     int top = int(WORKGROUP_ID.z) * COLUMNS;
-    float sum[ROWS * COLUMNS];
-    for (int i = 0; i < ROWS * COLUMNS; ++i) sum[i] = 0.0;
+    float sum[SUMS * COLUMNS];
+    for (int i = 0; i < SUMS * COLUMNS; ++i) sum[i] = 0.0;
     for (int first = 0; first < units; first += LANES) {
         if (first > 0) wait();
         share(first, top);
@@ -76,8 +95,9 @@ void main() {
             of_x[column] = dot(total, vec4(1.0));
         }
 #endif
-        for (int i = 0; i < ROWS; ++i) {
-            int unit = min(row + i, n - 1) * units + first + lane;
+        for (int i = 0; i < SUMS; ++i) {
+            int of_row = min(row + i / HALVES, n - 1) + i % HALVES * n;
+            int unit = of_row * units + first + lane;
             vec2 products[COLUMNS];
             for (int column = 0; column < COLUMNS; ++column) products[column] = vec2(0.0);
             for (int part = 0; part < 8; ++part) {
@@ -97,7 +117,7 @@ void main() {
             }
         }
     }
-    int first = group * ROWS * COLUMNS * LANES;
+    int first = group * SUMS * COLUMNS * LANES;
 #if HAS_NORM
     int place = int(gl_LocalInvocationIndex);
     sums[place] = squares;
@@ -111,17 +131,21 @@ void main() {
 #else
     const float divisor = 1.0;
 #endif
-    for (int i = 0; i < ROWS * COLUMNS; ++i) sums[first + i * LANES + lane] = sum[i];
+    for (int i = 0; i < SUMS * COLUMNS; ++i) sums[first + i * LANES + lane] = sum[i];
     for (int width = LANES / 2; width > 0; width /= 2) {
         wait();
         if (lane < width)
-            for (int i = 0; i < ROWS * COLUMNS; ++i)
+            for (int i = 0; i < SUMS * COLUMNS; ++i)
                 sums[first + i * LANES + lane] += sums[first + i * LANES + lane + width];
     }
     wait();
     for (int i = lane; i < ROWS * COLUMNS; i += LANES) {
         int column = row + i / COLUMNS, of_row = top + i % COLUMNS;
-        if (column < n && of_row < m)
-            finish(sums[first + i * LANES] * divisor, column, of_row * out_row + column);
+        int at = first + (i / COLUMNS * HALVES * COLUMNS + i % COLUMNS) * LANES;
+        float found = sums[at] * divisor;
+#if GATE
+        found = gated(found) * (sums[at + COLUMNS * LANES] * divisor);
+#endif
+        if (column < n && of_row < m) finish(found, column, of_row * out_row + column);
     }
 }

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from glnn.graph.operators import QuantizedMatmul
+from glnn.graph.operators.quantized_matmul import GATES
 from glnn.graph.quantization import FORMATS
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 from tests.quantized import fitting, random_blocks, unpacked
 
 NORMED = "gemv_normed", "stages", "feedback_stages"
+GATED = "gated_stages", "feedback_gated_stages"
 SHAPES = [(1, 1, 1), (1, 7, 33), (1, 129, 576), (3, 127, 96), (16, 5, 127), (67, 131, 288)]
 
 
@@ -19,8 +21,8 @@ SHAPES = [(1, 1, 1), (1, 7, 33), (1, 129, 576), (3, 127, 96), (16, 5, 127), (67,
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
 def test_any_product(opened, rng, name, kernel, format, m, n, k) -> None:
-    if kernel in NORMED:
-        pytest.skip("this kernel is for normalised rows")
+    if kernel in (*NORMED, *GATED):
+        pytest.skip("this kernel is for other products")
     k = fitting(format, k)
     blocks = random_blocks(format, n, k, seed=k)
     weight = FORMATS[format].pack(blocks, n, k)
@@ -46,4 +48,26 @@ def test_rows_are_normalised_before(opened, rng, name, kernel, m, n, k) -> None:
     x = operands["x"].astype(np.float64)
     x = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-5) * operands["norm"]
     expected = x @ unpacked("q4_1", blocks, n, k).astype(np.float64).T
+    assert oracle.error(got, expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("quantized_matmul"))
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 32), (1, 33, 576), (3, 130, 96), (20, 7, 32)])
+def test_gates(opened, rng, name, kernel, gate, normed, m, n, k) -> None:
+    able = {"gemv", "gemv_4", *GATED} if not normed else {"gemv_normed", *GATED}
+    if kernel not in able:
+        pytest.skip("this kernel is for other products")
+    blocks = random_blocks("q4_0", 2 * n, k, seed=k)
+    operands = {"x": 3 * rng((m, k)), "weight": FORMATS["q4_0"].pack(blocks, 2 * n, k)}
+    x, eps = operands["x"].astype(np.float64), 1e-5 if normed else 0.0
+    if normed:
+        operands["norm"] = rng((k,))
+        x = x / np.sqrt((x * x).mean(axis=1, keepdims=True) + eps) * operands["norm"]
+    got = run(opened(name), QuantizedMatmul("q4_0", n, k, eps, gate), operands, kernel)
+    first, second = np.split(x @ unpacked("q4_0", blocks, 2 * n, k).astype(np.float64).T, 2, 1)
+    inner = np.sqrt(2 / np.pi) * (first + 0.044715 * first**3)
+    silu, gelu = first / (1 + np.exp(-first)), 0.5 * first * (1 + np.tanh(inner))
+    expected = {"silu": silu, "gelu_tanh": gelu}[gate] * second
     assert oracle.error(got, expected) <= TOLERANCE

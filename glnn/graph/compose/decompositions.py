@@ -23,7 +23,7 @@ from glnn.graph.operators.conv2d_lowering import (
     Zero,
 )
 from glnn.graph.operators.matmul import ROWS, Matmul, MatmulParts, MatmulSum
-from glnn.graph.operators.move import Rearrange
+from glnn.graph.operators.move import Rearrange, Slice
 from glnn.graph.operators.normalization import Normalize, Softmax
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.quantized_matmul import QuantizedMatmul
@@ -312,6 +312,24 @@ def decompose_normed_product(
     )
 
 
+def decompose_gated_product(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """The products of both halves, then the function of the first half times the other."""
+    assert isinstance(op, QuantizedMatmul)
+    whole = replace(op, n=2 * op.n, gate="")
+    first, second = (Slice((i * op.n,), ((i + 1) * op.n,), (1,), (1,)) for i in range(2))
+    function = call("mul", call(op.gate, Arg(0)), Arg(1))
+    return Decomposition(
+        (
+            Stage("both", whole, {name: name for name in shapes}),
+            Stage("first", first, {"x": "both"}),
+            Stage("second", second, {"x": "both"}),
+            Stage("result", Pointwise(function), {"x0": "first", "x1": "second"}, finishes=True),
+        )
+    )
+
+
 def decompose_rotated_attention(
     op: Operator, shapes: Shapes, parameters: Mapping[str, int]
 ) -> Decomposition:
@@ -337,6 +355,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "turned_convolution": decompose_input_gradient,
     "weight_parts": decompose_weight_gradient,
     "parts": decompose_split_k,
+    "gated": decompose_gated_product,
     "normed": decompose_normed_product,
     "rotated": decompose_rotated_attention,
     "softmax": decompose_softmax,

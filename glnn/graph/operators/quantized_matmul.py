@@ -14,6 +14,8 @@ from glnn.graph.contraction import FLOATS, Contraction
 from glnn.graph.operator import Constants, Shapes, Types, rank, shrink_size
 from glnn.graph.quantization import FORMATS, QuantizedFormat
 
+GATES = ("silu", "gelu_tanh")
+"""Functions of gates, which kernels have by their numbers from 1 on."""
 ROWS_BYTES = 4 << 20  # of rows that NumPy unpacks at a time
 
 
@@ -78,11 +80,22 @@ class QuantizedMatmul(Contraction):
     k: int
     eps: float = 0.0
     """Number that is added to the mean of squares, where there is `norm`."""
+    gate: str = ""
+    """Function of the first half of the products, a name of `GATES`; empty for a plain product."""
 
     def __post_init__(self) -> None:
         check_sizes(self.name, format_named(self.name, self.format), self.n, self.k)
+        if self.gate and self.gate not in GATES:
+            raise ShapeError(
+                f"{self.name}: gate must be one of {GATES} or empty, got {self.gate!r}"
+            )
         if not 0 <= self.eps < float("inf"):
             raise ShapeError(f"{self.name}: eps must be a number of at least 0, got {self.eps!r}")
+
+    @property
+    def rows(self) -> int:
+        """The rows of the weight."""
+        return 2 * self.n if self.gate else self.n
 
     @property
     def packing(self) -> QuantizedFormat:
@@ -107,7 +120,7 @@ class QuantizedMatmul(Contraction):
         rank(self.name, "x", x, 2, "(m, k)")
         if x[1] != self.k:
             raise ShapeError(f"{self.name}: x must be (m, {self.k}), got {x}")
-        check_words(self.name, self.packing, self.n, self.k, weight)
+        check_words(self.name, self.packing, self.rows, self.k, weight)
         return x[0], self.n
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -117,17 +130,25 @@ class QuantizedMatmul(Contraction):
         if "norm" in operands:
             mean = (x * x).mean(axis=1, keepdims=True)
             x = x / np.sqrt(mean + x.dtype.type(self.eps)) * operands["norm"]
-        result = np.empty((len(x), self.n), x.dtype)
-        for rows in row_chunks(self.n, self.k):
-            some = self.packing.unpack(weight, self.n, self.k, rows)
+        result = np.empty((len(x), self.rows), x.dtype)
+        for rows in row_chunks(self.rows, self.k):
+            some = self.packing.unpack(weight, self.rows, self.k, rows)
             np.matmul(x, some.astype(x.dtype, copy=False).T, out=result[:, rows])
-        return (result,)
+        if not self.gate:
+            return (result,)
+        first, second = result[:, : self.n], result[:, self.n :]
+        inner = first
+        if self.gate == "gelu_tanh":  # by tanh(x) = 2 / (1 + exp(-2 x)) - 1
+            inner = 2 * (2 / np.pi) ** 0.5 * (first + 0.044715 * first**3)
+        with np.errstate(over="ignore"):
+            gate = first / (1 + np.exp(-inner))
+        return (np.asarray(gate * second, x.dtype),)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         return self.reference(*(operands.get(name) for name in self.operands))[0]
 
     def flops(self, shapes: Shapes) -> int:
-        return 2 * shapes["x"][0] * self.n * self.k
+        return 2 * shapes["x"][0] * self.rows * self.k
 
     def scalars(self) -> dict[str, float]:
         return {"eps": self.eps}
@@ -136,7 +157,7 @@ class QuantizedMatmul(Contraction):
         return {"weight": "R", "norm": "R"}
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        places = self.packing.first_quads(self.packing.units(self.n, self.k))
+        places = self.packing.first_quads(self.packing.units(self.rows, self.k))
         return {
             "m": shapes["x"][0],
             "n": self.n,
@@ -151,7 +172,7 @@ class QuantizedMatmul(Contraction):
         return shapes["x"][0], self.n
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"FORMAT": self.packing.code}
+        return {"FORMAT": self.packing.code, "GATE": GATES.index(self.gate) + 1 if self.gate else 0}
 
     def depth(self, shapes: Shapes) -> int:
         return self.k
@@ -162,4 +183,4 @@ class QuantizedMatmul(Contraction):
     def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
         if name != "weight":
             return numbers
-        return random_weight(self.packing, numbers, self.n, self.k)
+        return random_weight(self.packing, numbers, self.rows, self.k)
