@@ -11,14 +11,19 @@ from glnn.kernels.op_spec import OpSpec
 
 
 def numbers(rng: Callable[[tuple[int, ...]], Array], spec: OpSpec) -> dict[str, Array]:
-    """Operands of `spec`: normal float32 numbers, and integers from -5 to 99."""
+    """Operands of `spec`: normal float32 numbers, and integers from -5 to 99; packed weights."""
     integers = np.random.default_rng(7).integers
-    return {
+    found = {
         name: rng(one.shape)
         if one.dtype is DType.float32
         else integers(-5, 100, one.shape).astype(one.dtype.numpy)
         for name, one in spec.operands
     }
+    if spec.op.name.startswith("quantized_"):  # of random bits some numbers are none
+        found["weight"] = spec.op.trial("weight", found["weight"], spec.op_shapes)
+    if "places" in found:  # of different rows
+        found["places"] = spec.op.trial("places", found["places"], spec.op_shapes)
+    return found
 
 
 def precise(operands: Mapping[str, Array]) -> dict[str, Array]:

@@ -24,7 +24,8 @@ uniform int high_first, scales_first;  // in uvec4
 float half_of(uint bits) {
     uint magnitude = bits & 0x7fffu;
     float found = magnitude < 0x400u ? float(magnitude) * exp2(-24.0)
-                                     : uintBitsToFloat((magnitude << 13) + (112u << 23));
+                : magnitude < 0x7c00u  ? uintBitsToFloat((magnitude << 13) + (112u << 23))
+                                       : uintBitsToFloat((magnitude << 13) | 0x7f800000u);
     return (bits & 0x8000u) == 0u ? found : -found;
 }
 

@@ -1,12 +1,12 @@
 // The operands of matmul as vec4: floats or halves (X_HALF, WEIGHT_HALF), weights also bytes
-// (WEIGHT_BYTES) or packed (FORMAT, see common/quantized.glsl), in buffers or one of them in a texture (X_TEXTURE, WEIGHT_TEXTURE). How these lie is up to the kernel: x in rows, or in
+// (WEIGHT_BYTES) or packed (QUANTIZED, see common/quantized.glsl), in buffers or one of them in a texture (X_TEXTURE, WEIGHT_TEXTURE). How these lie is up to the kernel: x in rows, or in
 // columns (X_IN_C); weights as the first layout that the kernel takes, or in rows (WEIGHT_IN_R4), or
 // in columns (WEIGHT_IN_C).
-#ifdef FORMAT
-#define QUANTIZED 1
-#define WEIGHT_IN_R4 1
-#else
+#ifndef QUANTIZED
 #define QUANTIZED 0
+#endif
+#if QUANTIZED
+#define WEIGHT_IN_R4 1
 #endif
 #include "matmul/lying.glsl"
 #ifndef WEIGHT_HALF

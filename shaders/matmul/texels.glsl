@@ -1,13 +1,13 @@
 // The operands of a product from texels: x in rows, or in columns (X_IN_C); the weights as 4 x 4
-// tiles, or in rows (WEIGHT_IN_R4), or in columns (WEIGHT_IN_C), or packed (FORMAT).
-#ifdef FORMAT
-#define QUANTIZED 1
+// tiles, or in rows (WEIGHT_IN_R4), or in columns (WEIGHT_IN_C), or packed (QUANTIZED).
+#ifndef QUANTIZED
+#define QUANTIZED 0
+#endif
+#if QUANTIZED
 #define WEIGHT_IN_R4 1
 #ifndef WEIGHT_SAMPLER
 #define WEIGHT_SAMPLER isampler2D
 #endif
-#else
-#define QUANTIZED 0
 #endif
 #include "matmul/lying.glsl"
 #include "common/first_of.glsl"

@@ -1,14 +1,14 @@
 #version 310 es
 // x W^T for few rows of x and packed weights. LANES invocations walk along the units of a row of
-// weights side by side, GROUPS of them at ROWS rows each; the workgroup's share of x, of COLUMNS rows,
+// weights side by side, ROW_GROUPS of them at ROWS rows each; the workgroup's share of x, of COLUMNS rows,
 // is in shared memory, where neighbours read neighbouring vec4s. Each value is multiplied by the unit's
 // scale only once the unit is summed up, and the minimum by the sum of its x. With HAS_NORM the root of
 // the mean of squares, of which the invocations add up what they load, divides the sums at the end.
 #ifndef LANES
 #define LANES 32
 #endif
-#ifndef GROUPS
-#define GROUPS 2
+#ifndef ROW_GROUPS
+#define ROW_GROUPS 2
 #endif
 #ifndef ROWS
 #define ROWS 2
@@ -32,7 +32,7 @@
 #include "common/wait.glsl"
 #include "common/first_of.glsl"
 #include "common/x.glsl"
-layout(local_size_x = LANES, local_size_y = GROUPS) in;
+layout(local_size_x = LANES, local_size_y = ROW_GROUPS) in;
 layout(std430, binding = 1) buffer Weight { uvec4 weight[]; };
 #define PACKED(i) weight[i]
 #include "common/quantized.glsl"
@@ -57,11 +57,11 @@ float gated(float v) {
 #define STRIDE (LANES + 1)  // vec4s from a part of the units to the next: another bank for each
 #define SHARE (8 * LANES)   // vec4s of a row of x that are shared
 shared vec4 part_of_x[COLUMNS * 8 * STRIDE];
-shared float sums[GROUPS * SUMS * COLUMNS * LANES];
+shared float sums[ROW_GROUPS * SUMS * COLUMNS * LANES];
 
 // Puts the numbers of LANES units of x from `first` on into shared memory; what is behind k as zeros.
 void share(int first, int top) {
-    for (int i = int(gl_LocalInvocationIndex); i < COLUMNS * SHARE; i += LANES * GROUPS) {
+    for (int i = int(gl_LocalInvocationIndex); i < COLUMNS * SHARE; i += LANES * ROW_GROUPS) {
         int column = i / SHARE, place = i % SHARE;
         int quad = first * 8 + place, left = k - 4 * quad;
         vec4 a = vec4(0.0);
@@ -77,7 +77,7 @@ void share(int first, int top) {
 
 void main() {
     int lane = int(gl_LocalInvocationID.x), group = int(gl_LocalInvocationID.y);
-    int row = (int(WORKGROUP_ID.y) * GROUPS + group) * ROWS;
+    int row = (int(WORKGROUP_ID.y) * ROW_GROUPS + group) * ROWS;
     int top = int(WORKGROUP_ID.z) * COLUMNS;
     float sum[SUMS * COLUMNS];
     for (int i = 0; i < SUMS * COLUMNS; ++i) sum[i] = 0.0;
@@ -121,7 +121,7 @@ void main() {
 #if HAS_NORM
     int place = int(gl_LocalInvocationIndex);
     sums[place] = squares;
-    for (int width = LANES * GROUPS / 2; width > 0; width /= 2) {
+    for (int width = LANES * ROW_GROUPS / 2; width > 0; width /= 2) {
         wait();
         if (place < width) sums[place] += sums[place + width];
     }

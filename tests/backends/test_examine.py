@@ -422,7 +422,8 @@ def test_a_driver_that_does_nothing(examined, rng, monkeypatch, name) -> None:
     for op, shapes, *rest in PROBLEMS[name]:
         spec = OpSpec.create(op, shapes, {}, *rest)
         if op.samples:
-            one = {k: (1, *shapes[k][1:]) if k in spec.along else shapes[k] for k in shapes}
+            whole = {k: one.shape for k, one in spec.types.items()}
+            one = {k: (1, *size[1:]) if k in spec.along else size for k, size in whole.items()}
             spec = spec.resized(one)
         if examined.why_not(spec) is None:
             operands = numbers(rng, spec)

@@ -172,7 +172,8 @@ class QuantizedMatmul(Contraction):
         return shapes["x"][0], self.n
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"FORMAT": self.packing.code, "GATE": GATES.index(self.gate) + 1 if self.gate else 0}
+        gate = GATES.index(self.gate) + 1 if self.gate else 0
+        return {"QUANTIZED": 1, "FORMAT": self.packing.code, "GATE": gate}
 
     def depth(self, shapes: Shapes) -> int:
         return self.k
