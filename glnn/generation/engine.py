@@ -74,8 +74,12 @@ class Engine:
         backend: str,
         device: Device | None,
         gpu: int | str | None,
+        weights: int = 0,
     ) -> None:
-        """decoder: the graph, for `sequences` sequences of up to `context` tokens each."""
+        """decoder: the graph, for `sequences` sequences of up to `context` tokens each. weights:
+        the bytes of its weights. Raises LimitError, before anything is uploaded, where these and
+        the caches need more memory than is free.
+        """
         self._decoder, self.context = decoder, context
         self._slots = [Slot(i) for i in range(sequences)]
         self._asked = backend, device, gpu
@@ -83,7 +87,21 @@ class Engine:
         self._active: list[Request] = []
         self._lock = process_lock()
         self.backend: Backend = open_backend(backend, device, gpu=gpu)
+        self._check_room(weights)
         self._open()
+
+    def _check_room(self, weights: int) -> None:
+        free = self.backend.perform(self.backend.available)
+        copies = 1 if self.backend.in_place else 2  # each token is written beside the others
+        caches = copies * sum(4 * rows * width for rows, width in self._decoder.caches.values())
+        if free is None or weights + caches <= free:
+            return
+        fitting = max(free - weights, 0) * self.context // max(caches, 1)
+        hint = f"a context of {fitting} fits" if fitting else "the weights alone do not fit"
+        raise LimitError(
+            f"weights take {weights} bytes and caches for {len(self._slots)} times {self.context} "
+            f"tokens {caches}, {free} are free: {hint}"
+        )
 
     def _open(self) -> None:
         """Allocate the caches; what lay in them is not there any more."""

@@ -60,7 +60,8 @@ class LanguageModel:
             sequences = _count("sequences", sequences, MOST_SEQUENCES)
             self.tokenizer: Tokenizer = gguf_tokenizer(file)
             graph = decoder(self.config, weights, self.context, sequences)
-        self._engine = Engine(graph, self.context, sequences, backend, device, gpu)
+            nbytes = sum(entry.nbytes for entry in file.tensors.values())
+        self._engine = Engine(graph, self.context, sequences, backend, device, gpu, nbytes)
 
     def __repr__(self) -> str:
         """The file, the architecture and where it runs."""

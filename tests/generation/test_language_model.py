@@ -176,3 +176,16 @@ def test_contexts_are_at_most_the_models(tmp_path: Path) -> None:
     small_model(tmp_path / "m.gguf", "llama")
     with pytest.raises(ModelError, match=f"context must be an integer from 1 to {CONTEXT}, got 99"):
         LanguageModel(tmp_path / "m.gguf", backend="cpu", context=99)
+
+
+def test_too_little_memory_says_which_context_fits(tmp_path: Path, monkeypatch) -> None:
+    from glnn.errors import DeviceError, LimitError
+
+    small_model(tmp_path / "m.gguf", "llama")
+    nbytes = (tmp_path / "m.gguf").stat().st_size + 3 * 4 * 2 * 2 * 16 * 10
+    monkeypatch.setenv("GLNN_MEMORY", str(nbytes))
+    try:
+        with pytest.raises(LimitError, match=r"are free: a context of [1-9][0-9]* fits"):
+            LanguageModel(tmp_path / "m.gguf", backend="compute")
+    except DeviceError as error:
+        pytest.skip(str(error))
