@@ -189,3 +189,22 @@ def test_too_little_memory_says_which_context_fits(tmp_path: Path, monkeypatch) 
             LanguageModel(tmp_path / "m.gguf", backend="compute")
     except DeviceError as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_a_generation_goes_on_after_the_drivers_reset(tmp_path: Path, backend) -> None:
+    from glnn.errors import DeviceError
+
+    small_model(tmp_path / "m.gguf", "llama", seed=5)
+    expected = LanguageModel(tmp_path / "m.gguf", backend="cpu").generate(TOKENS, max_tokens=10)
+    try:
+        lm = LanguageModel(tmp_path / "m.gguf", backend=backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    stream = lm.generate(TOKENS, max_tokens=10, stream=True)
+    found = next(stream) + next(stream)
+    lost = lm._engine.backend.device
+    lost._reset_status = lambda: 0x8254
+    found += "".join(stream)
+    assert found == expected and lm._engine.backend.device is not lost
+    assert lm.generate(TOKENS, max_tokens=10) == expected  # by caches that were filled again
