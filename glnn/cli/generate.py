@@ -79,7 +79,7 @@ class _Meter:
         return {"tokens": count, "tokens_per_s": rate, "first_token_s": seconds}
 
 
-def _told(summary: dict[str, Any], backend: str) -> str:
+def _summary_text(summary: dict[str, Any], backend: str) -> str:
     rate = summary["tokens_per_s"]
     shown = "" if rate is None else f", {rate:.3g} tokens/s"
     first = f"first after {summary['first_token_s']:.2g} s"
@@ -110,7 +110,7 @@ def generate(
     if as_json:
         print_json({"text": meter.text, "backend": lm.backend, **summary})
     else:
-        say(_told(summary, lm.backend))
+        say(_summary_text(summary, lm.backend))
 
 
 @click.command()
@@ -181,5 +181,5 @@ def _answer(
     if as_json:
         print_json({"text": meter.text, "backend": lm.backend, **summary}, indent=None)
     else:
-        say(_told(summary, lm.backend))
+        say(_summary_text(summary, lm.backend))
     return meter.text

@@ -47,7 +47,7 @@ ACTIVATIONS = {
 
 
 class Weights(Protocol):
-    """Where the weights of a model come from, by GGUF's names of tensors."""
+    """Source of a model's weights, by GGUF's names of tensors."""
 
     def __contains__(self, name: str) -> bool:
         """Return True where there is such a tensor."""
@@ -170,7 +170,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What models of one architecture have in common.
+    """Properties that models of one architecture have in common.
 
     name: GGUF's. order: of rotary numbers, as the file's weights lie. norm: "rms" or "layer".
     activation: a name of `ACTIVATIONS`. gated: the feed-forward network is a product of two.

@@ -13,7 +13,7 @@ from glnn.errors import ModelError, shown
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen.
+    """Rule by which the next token is chosen.
 
     temperature: 0 takes the likeliest; the greater, the more even. top_k: of so many likeliest; 0
     of all. top_p: of the fewest likeliest that have this probability together. min_p: of those at

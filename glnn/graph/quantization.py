@@ -63,7 +63,7 @@ class Blocks(Protocol):
 
 @dataclass(frozen=True)
 class Section:
-    """One part of all units of a packed weight.
+    """Part of all units of a packed weight.
 
     dtype: of what each run of `units` units has.
     """
