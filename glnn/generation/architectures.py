@@ -160,6 +160,8 @@ class Config:
     """Factor of scores; 0 for 1 / sqrt(head_width)."""
     attention_cap: float = 0.0
     logits_cap: float = 0.0
+    order: str = ""
+    """Order of rotary numbers, where the weights have another than the architecture's in GGUF."""
 
     def windowed(self, layer: int) -> bool:
         """Return True where a layer sees a window of tokens only."""
@@ -321,7 +323,7 @@ class _Writer:
         if f"{block}.attn_q_norm.weight" in self.weights:
             qkv = self.normed_heads(layer, qkv)
         windowed = config.windowed(layer)
-        table, order = self.rotary(windowed), self.architecture.order
+        table, order = self.rotary(windowed), config.order or self.architecture.order
         update = CacheUpdate(kv, width, self.context, starts[1], starts[2], order)
         kept = self(f"{block}.cache", update, qkv, table, cache, places)
         attention = CachedAttention(

@@ -14,6 +14,7 @@ from glnn.errors import ModelError, shown
 from glnn.generation.architectures import Config, decoder
 from glnn.generation.engine import Engine, Request
 from glnn.generation.gguf import GGUFFile
+from glnn.generation.hugging_face import FolderWeights, folder_config, folder_tokenizer
 from glnn.generation.model_file import GGUFWeights, check_tensors, gguf_config
 from glnn.generation.sampling import Sampling
 from glnn.generation.tokenizer import Tokenizer, gguf_tokenizer
@@ -28,7 +29,8 @@ MOST_SEQUENCES = 256
 class LanguageModel:
     """A language model that continues texts.
 
-    path: a GGUF file. backend, device, gpu: as `InferenceSession` has them. context: the most
+    path: a GGUF file, or a folder of Hugging Face (config.json, safetensors,
+    tokenizer.json). backend, device, gpu: as `InferenceSession` has them. context: the most
     tokens of a sequence, the prompt's and those that are added; the model's own, at most 4096,
     unless said. sequences: how many are continued together; others wait. Any thread may use it.
 
@@ -52,15 +54,24 @@ class LanguageModel:
         gpu: int | str | None = None,
     ) -> None:
         self.path = Path(path)
-        with GGUFFile(self.path) as file:
-            self.config: Config = gguf_config(file)
-            weights = GGUFWeights(file)
-            check_tensors(file.path, self.config, weights)
+        sequences = _count("sequences", sequences, MOST_SEQUENCES)
+        if self.path.is_dir():
+            self.config: Config = folder_config(self.path)
+            weights = FolderWeights(self.path, self.config)
+            check_tensors(self.path, self.config, weights)
             self.context = _context(context, self.config.context)
-            sequences = _count("sequences", sequences, MOST_SEQUENCES)
-            self.tokenizer: Tokenizer = gguf_tokenizer(file)
+            self.tokenizer: Tokenizer = folder_tokenizer(self.path, self.config.vocabulary)
             graph = decoder(self.config, weights, self.context, sequences)
-            nbytes = sum(entry.nbytes for entry in file.tensors.values())
+            nbytes = weights.nbytes
+        else:
+            with GGUFFile(self.path) as file:
+                self.config = gguf_config(file)
+                packed = GGUFWeights(file)
+                check_tensors(file.path, self.config, packed)
+                self.context = _context(context, self.config.context)
+                self.tokenizer = gguf_tokenizer(file)
+                graph = decoder(self.config, packed, self.context, sequences)
+                nbytes = sum(entry.nbytes for entry in file.tensors.values())
         self._engine = Engine(graph, self.context, sequences, backend, device, gpu, nbytes)
 
     def __repr__(self) -> str:

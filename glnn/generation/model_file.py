@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from glnn.core.types import Array
 from glnn.errors import ModelError
-from glnn.generation.architectures import Config, Packed, Rope, architecture_named
+from glnn.generation.architectures import Config, Packed, Rope, Weights, architecture_named
 from glnn.generation.gguf import GGUFFile
 from glnn.graph.quantization import Blocks
 
@@ -146,7 +146,7 @@ def _rope(file: GGUFFile, name: str, base: float, real: Any) -> Rope:
     )
 
 
-def check_tensors(path: Path, config: Config, weights: GGUFWeights) -> None:
+def check_tensors(path: Path, config: Config, weights: Weights) -> None:
     """Raise ModelError where a tensor has other sizes than `config` says, before any is read."""
     kv, heads = config.kv_heads * config.head_width, config.heads * config.head_width
     wanted: dict[str, tuple[int, ...]] = {"token_embd.weight": (config.vocabulary, config.width)}

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from glnn.core.fileio import atomic_write, check_file, open_regular
 from glnn.core.types import Array, Shape, of_tensor
@@ -217,19 +219,49 @@ class TensorEntry:
         return cls(name, kind, tuple(shape), start, end)
 
 
+class SafetensorsFile:
+    """The header of a file of safetensors; numbers are read when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ModelError, in one sentence that names the file, for every fault."""
+        check_file(path)
+        self.path = path
+        with self._opened() as file:
+            entries = _read_header(path, file, os.fstat(file.fileno()).st_size)
+        self.entries = {entry.name: entry for entry in entries}
+
+    @contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        try:
+            with open(self.path, "rb", opener=open_regular) as file:
+                yield file
+        except (OSError, ValueError, MemoryError) as error:
+            reason = fault(error)  # type: ignore[arg-type]
+            raise ModelError(f"{self.path}: cannot be read as .safetensors: {reason}") from None
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """Return the bytes of a tensor's numbers."""
+        with self._opened() as file:
+            return _read_bytes(self.entries[name], file)
+
+    def read(self, name: str) -> Array:
+        """Return a tensor, bfloat16 as float32."""
+        with self._opened() as file:
+            return _read_tensor(self.entries[name], file)
+
+    def read_all(self) -> dict[str, Array]:
+        """Return all tensors by name, bfloat16 as float32."""
+        with self._opened() as file:
+            return {name: _read_tensor(entry, file) for name, entry in self.entries.items()}
+
+
 def read_safetensors(path: Path) -> dict[str, Array]:
     """The arrays in the file by name, bfloat16 as float32.
 
     No more than the file has is read, and nothing where its header lies. Raises ModelError, in one
     sentence that names the file, for every fault.
     """
-    check_file(path)
-    try:
-        with open(path, "rb", opener=open_regular) as file:
-            entries = _read_header(path, file, os.fstat(file.fileno()).st_size)
-            return {entry.name: _read_tensor(entry, file) for entry in entries}
-    except (OSError, ValueError, MemoryError) as error:
-        raise ModelError(f"{path}: cannot be read as .safetensors: {fault(error)}") from None  # type: ignore[arg-type]
+    return SafetensorsFile(path).read_all()
 
 
 def save_safetensors(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -292,13 +324,18 @@ def _read_header(path: Path, file: IO[bytes], size: int) -> list[TensorEntry]:
     ]
 
 
-def _read_tensor(entry: TensorEntry, file: IO[bytes]) -> Array:
-    """The numbers of `entry`, whose offsets are the file's."""
+def _read_bytes(entry: TensorEntry, file: IO[bytes]) -> NDArray[np.uint8]:
+    """Return the bytes of `entry`, whose offsets are the file's."""
     flat = np.empty(entry.end - entry.start, np.uint8)
     file.seek(entry.start)
     if file.readinto(flat.data) != len(flat):  # type: ignore[attr-defined]
         raise ValueError(f"it ends inside {entry.name!r:.60}")
-    array = flat.view(DTYPES[entry.kind]).reshape(entry.shape)
+    return flat
+
+
+def _read_tensor(entry: TensorEntry, file: IO[bytes]) -> Array:
+    """The numbers of `entry`, whose offsets are the file's."""
+    array = _read_bytes(entry, file).view(DTYPES[entry.kind]).reshape(entry.shape)
     if entry.kind == BFLOAT16:
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return array.astype(array.dtype.newbyteorder("="), copy=False)

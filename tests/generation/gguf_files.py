@@ -109,23 +109,23 @@ def small_model(
         return (around + 0.2 * generator.standard_normal(count)).astype(np.float32)
 
     biased, layered = architecture in ("qwen2", "gpt2"), architecture == "gpt2"
-    kv = HEADS if layered else KV
+    kv, head = (HEADS, WIDTH // HEADS) if layered else (KV, HEAD)
     tensors = {"token_embd.weight": 0.5 * matrix(len(WORDS), WIDTH) * WIDTH**0.5}
     if layered:
         tensors["position_embd.weight"] = 0.3 * matrix(CONTEXT, WIDTH)
     for layer in range(LAYERS):
         block = f"blk.{layer}"
-        sizes = {"q": HEADS * HEAD, "k": kv * HEAD, "v": kv * HEAD}
+        sizes = {"q": HEADS * head, "k": kv * head, "v": kv * head}
         if architecture in ("phi3", "gpt2"):
             sizes = {"qkv": sum(sizes.values())}
         for name, n in sizes.items():
             tensors[f"{block}.attn_{name}.weight"] = 1.5 * matrix(n, WIDTH)
             if biased:
                 tensors[f"{block}.attn_{name}.bias"] = vector(n, 0.0)
-        tensors[f"{block}.attn_output.weight"] = matrix(WIDTH, HEADS * HEAD)
+        tensors[f"{block}.attn_output.weight"] = matrix(WIDTH, HEADS * head)
         if architecture in ("qwen3", "gemma3"):
-            tensors[f"{block}.attn_q_norm.weight"] = vector(HEAD)
-            tensors[f"{block}.attn_k_norm.weight"] = vector(HEAD)
+            tensors[f"{block}.attn_q_norm.weight"] = vector(head)
+            tensors[f"{block}.attn_k_norm.weight"] = vector(head)
         ups = {"phi3": ("up",), "gpt2": ("up",)}.get(architecture, ("gate", "up"))
         for name in ups:
             n = 2 * HIDDEN if architecture == "phi3" else HIDDEN
@@ -155,7 +155,7 @@ def small_model(
         f"{architecture}.embedding_length": WIDTH,
         f"{architecture}.attention.head_count": HEADS,
         f"{architecture}.attention.head_count_kv": kv,
-        f"{architecture}.attention.key_length": HEAD,
+        f"{architecture}.attention.key_length": head,
         f"{architecture}.attention.{eps}": 1e-5,
         **{
             "gemma2": {

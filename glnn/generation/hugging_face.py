@@ -1,0 +1,314 @@
+"""Language models in folders of Hugging Face: config.json, safetensors and tokenizer.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.core.fileio import check_file, read_bytes
+from glnn.core.types import Array
+from glnn.errors import ModelError, fault, shown
+from glnn.generation.architectures import Config, Packed, Rope, architecture_named
+from glnn.generation.tokenizer import Tokenizer, json_tokenizer
+from glnn.graph.operators.rotary import HALVES
+from glnn.graph.quantization import FORMATS
+from glnn.model.files import MOST_JSON, parse_json
+from glnn.model.weight_files import SafetensorsFile
+
+ARCHITECTURES = {
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma2": "gemma2",
+    "gemma3_text": "gemma3",
+    "phi3": "phi3",
+    "gpt2": "gpt2",
+}
+"""GGUF's architecture for each `model_type`."""
+FORMAT_OF = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
+PARTS = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+GEMMA = {
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+PHI = {"ffn_up": "mlp.gate_up_proj"}
+GPT2 = {
+    "attn_norm": "ln_1",
+    "attn_qkv": "attn.c_attn",
+    "attn_output": "attn.c_proj",
+    "ffn_norm": "ln_2",
+    "ffn_up": "mlp.c_fc",
+    "ffn_down": "mlp.c_proj",
+}
+WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+GPT2_WHOLE = {"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f"}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    check_file(path)
+    try:
+        return parse_json(read_bytes(path, MOST_JSON), str(path))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read: {fault(error)}") from None
+
+
+class _Settings:
+    """The entries of config.json, checked as they are read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._said = path, _json(path)
+
+    def get(self, key: str, kind: type[Any], default: Any = None) -> Any:
+        """Return an entry. Raises ModelError where it is missing or of another kind."""
+        value = self._said.get(key)
+        if value is None:
+            if default is None:
+                raise ModelError(f"{self.path}: it has no {key!r}")
+            return default
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise ModelError(f"{self.path}: {key!r} must be {kind.__name__}, got {shown(value)}")
+        if kind is float and not math.isfinite(value):
+            raise ModelError(f"{self.path}: {key!r} must be finite, got {value}")
+        return value
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """Return an entry that is 1 or more."""
+        found: int = self.get(key, int, default)
+        if not 1 <= found <= 1 << 24:
+            raise ModelError(f"{self.path}: {key!r} must be from 1 to {1 << 24}, got {found}")
+        return found
+
+
+def folder_config(folder: Path) -> Config:
+    """Return the sizes of the model in `folder`.
+
+    Raises ModelError where its architecture does not run here or an entry is missing or odd.
+    """
+    said = _Settings(folder / "config.json")
+    kind = said.get("model_type", str)
+    if kind not in ARCHITECTURES:
+        raise ModelError(
+            f"{said.path}: model_type {kind!r:.60} does not run here: those that do are "
+            f"{', '.join(ARCHITECTURES)}"
+        )
+    name = ARCHITECTURES[kind]
+    architecture_named(name)
+    if kind == "gpt2":
+        width, heads = said.size("n_embd"), said.size("n_head")
+        return Config(
+            name, said.size("n_layer"), width, heads, heads, max(width // heads, 1),
+            said.size("vocab_size"), said.size("n_positions"),
+            said.get("layer_norm_epsilon", float, 1e-5),
+        )  # fmt: skip
+    width, heads = said.size("hidden_size"), said.size("num_attention_heads")
+    head = said.size("head_dim", max(width // heads, 1))
+    partial = said.get("partial_rotary_factor", float, 1.0)
+    windowed = kind in ("gemma2", "gemma3_text", "phi3", "mistral")
+    if kind.startswith("qwen"):
+        windowed = said.get("use_sliding_window", bool, False)
+    local = None
+    if kind == "gemma3_text":
+        local = Rope(said.get("rope_local_base_freq", float, 10000.0))
+    pattern = {"gemma2": 2, "gemma3_text": 6}.get(kind, 0)
+    factor = said.get("query_pre_attn_scalar", float, float(head))
+    return Config(
+        architecture=name,
+        layers=said.size("num_hidden_layers"),
+        width=width,
+        heads=heads,
+        kv_heads=said.size("num_key_value_heads", heads),
+        head_width=head,
+        vocabulary=said.size("vocab_size"),
+        context=said.size("max_position_embeddings"),
+        eps=said.get("rms_norm_eps", float, 1e-6),
+        rope=_rope(said),
+        rotary_width=int(head * partial),
+        local_rope=local,
+        window=said.get("sliding_window", int, 0) if windowed else 0,
+        window_every=pattern,
+        scale=1 / math.sqrt(factor) if factor > 0 else 0.0,
+        attention_cap=said.get("attn_logit_softcapping", float, 0.0),
+        logits_cap=said.get("final_logit_softcapping", float, 0.0),
+        order=HALVES,
+    )
+
+
+def _rope(said: _Settings) -> Rope:
+    more = said.get("rope_parameters", dict, {}) or said.get("rope_scaling", dict, {})
+    base = said.get("rope_theta", float, float(more.get("rope_theta", 10000.0)))
+    kind = more.get("rope_type", more.get("type", "default"))
+    if kind not in ("default", "linear", "llama3", "yarn"):
+        raise ModelError(
+            f"{said.path}: rope type {kind!r:.60} does not run here: default, linear, llama3 and "
+            "yarn do"
+        )
+
+    def number(key: str, default: float) -> float:
+        value = more.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise ModelError(f"{said.path}: {key!r} must be a number above 0, got {shown(value)}")
+        return float(value)
+
+    context = said.size("max_position_embeddings")
+    return Rope(
+        base,
+        "none" if kind == "default" else kind,
+        number("factor", 1.0),
+        int(number("original_max_position_embeddings", context)),
+        number("low_freq_factor", 1.0),
+        number("high_freq_factor", 4.0),
+        number("beta_fast", 32.0),
+        number("beta_slow", 1.0),
+        number("attention_factor", 1.0) if "attention_factor" in more else None,
+    )
+
+
+class FolderWeights:
+    """The weights of a folder, by GGUF's names; see `glnn.generation.architectures.Weights`."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        """Raises ModelError where there is no file of safetensors, or one is damaged."""
+        self._folder, self._name = folder, config.architecture
+        paths = sorted(folder.glob("*.safetensors"))
+        if not paths:
+            raise ModelError(f"{folder}: there is no file of safetensors")
+        self._files = {name: file for file in map(SafetensorsFile, paths) for name in file.entries}
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all tensors."""
+        return sum(
+            file.entries[name].end - file.entries[name].start for name, file in self._files.items()
+        )
+
+    def _their(self, name: str) -> str:
+        """Return what a tensor is called there."""
+        gpt2 = self._name == "gpt2"
+        parts = {**PARTS, **(GEMMA if self._name.startswith("gemma") else {})}
+        parts = GPT2 if gpt2 else {**parts, **(PHI if self._name == "phi3" else {})}
+        if name.startswith("blk."):
+            _, layer, part, kind = name.split(".")
+            if part not in parts:
+                return ""
+            found = f"{'h' if gpt2 else 'model.layers'}.{layer}.{parts[part]}.{kind}"
+        else:
+            part, kind = name.rsplit(".", 1)
+            whole = (GPT2_WHOLE if gpt2 else WHOLE).get(part)
+            found = f"{whole}.{kind}" if whole else ""
+        prefixed = f"transformer.{found}"
+        return prefixed if gpt2 and prefixed in self._files else found
+
+    def __contains__(self, name: str) -> bool:
+        return self._their(name) in self._files
+
+    def _file(self, name: str) -> tuple[SafetensorsFile, str]:
+        theirs = self._their(name)
+        if theirs not in self._files:
+            raise ModelError(f"{self._folder}: there is no tensor {theirs or name!r}")
+        return self._files[theirs], theirs
+
+    def _turned(self, name: str) -> bool:
+        """Return True for matrices that lie transposed there, as all of GPT-2's blocks."""
+        return (
+            self._name == "gpt2"
+            and name.startswith("blk.")
+            and name.endswith(".weight")
+            and ("norm" not in name)
+        )
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape."""
+        file, theirs = self._file(name)
+        shape = file.entries[theirs].shape
+        return shape[::-1] if self._turned(name) else shape
+
+    def alike(self, *names: str) -> bool:
+        """Return True where all these matrices are of one format."""
+        return len({file.entries[theirs].kind for file, theirs in map(self._file, names)}) == 1
+
+    def array(self, name: str) -> Array:
+        """Return a tensor's numbers as float32."""
+        file, theirs = self._file(name)
+        found = file.read(theirs).astype(np.float32)
+        found = np.ascontiguousarray(found.T) if self._turned(name) else found
+        norm = name.endswith("norm.weight") and self._name.startswith("gemma")
+        return found + 1 if norm else found  # Gemma's norms multiply by 1 + w
+
+    def packed(self, *names: str) -> Packed:
+        """Return matrices one below the other, as one packed weight; they are of one format."""
+        file, theirs = self._file(names[0])
+        kind = file.entries[theirs].kind
+        if kind not in FORMAT_OF:
+            raise ModelError(
+                f"{self._folder}: {theirs!r} is {kind}; weights must be {', '.join(FORMAT_OF)}"
+            )
+        format = FORMATS[FORMAT_OF[kind]]
+        parts: list[NDArray[np.uint8]] = []
+        for name in names:
+            file, theirs = self._file(name)
+            raw = file.raw(theirs)
+            if self._turned(name):
+                n, k = self.shape(name)
+                wide = raw.reshape(k, n, format.block_bytes).swapaxes(0, 1)
+                raw = np.ascontiguousarray(wide)
+            parts.append(raw.reshape(-1, format.block_bytes))
+        n, k = sum(self.shape(name)[0] for name in names), self.shape(names[0])[1]
+        return format, format.pack(np.concatenate(parts), n, k)
+
+
+def folder_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
+    """Return the tokenizer of `folder`. Raises ModelError where it has none that runs here."""
+    inner = json_tokenizer(folder)
+    said = (
+        _json(folder / "tokenizer_config.json")
+        if (folder / "tokenizer_config.json").exists()
+        else {}
+    )
+    if inner.get_vocab_size() > vocabulary:
+        raise ModelError(
+            f"{folder}: tokenizer.json has {inner.get_vocab_size()} tokens, the model {vocabulary}"
+        )
+
+    def number(key: str) -> int | None:
+        token: Any = said.get(f"{key}_token")
+        token = token.get("content") if isinstance(token, Mapping) else token
+        found = inner.token_to_id(token) if isinstance(token, str) else None
+        return None if found is None else int(found)
+
+    ends = {one for key in ("eos", "eot") if (one := number(key)) is not None}
+    generation = folder / "generation_config.json"
+    more = _json(generation).get("eos_token_id", []) if generation.exists() else []
+    ends |= {one for one in (more if isinstance(more, list) else [more]) if isinstance(one, int)}
+    template, file = said.get("chat_template", ""), folder / "chat_template.jinja"
+    if file.exists():
+        template = read_bytes(file, MOST_JSON).decode("utf-8", "replace")
+    begins = said.get("add_bos_token", number("bos") in _first_tokens(inner))
+    template = template if isinstance(template, str) else ""
+    return Tokenizer(inner, number("bos"), frozenset(ends), bool(begins), template)
+
+
+def _first_tokens(inner: Any) -> list[int]:
+    """Return the tokens that the tokenizer itself puts before a text."""
+    return list(inner.encode("", add_special_tokens=True).ids)[:1]

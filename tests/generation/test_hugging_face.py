@@ -1,0 +1,162 @@
+"""Models in folders of Hugging Face: the same as in GGUF files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("safetensors")
+
+from safetensors.numpy import save_file
+
+from glnn.errors import ModelError
+from glnn.generation.language_model import LanguageModel
+from tests.generation import references
+from tests.generation.gguf_files import (
+    CONTEXT,
+    HEAD,
+    HEADS,
+    HIDDEN,
+    KV,
+    LAYERS,
+    WIDTH,
+    WORDS,
+    small_model,
+)
+
+TOKENS = [0, 5, 9, 33, 2, 2, 60, 17]
+KINDS = ("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2")
+NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_output": "self_attn.o_proj",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    **{f"attn_{one}": f"self_attn.{one}_proj" for one in "qkv"},
+}
+
+
+def theirs(kind: str, name: str) -> str:
+    """What transformers calls a tensor, by its documentation of each model."""
+    if kind == "gpt2":
+        whole = {"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f"}
+        parts = {
+            "attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj",
+            "ffn_norm": "ln_2", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
+        }  # fmt: skip
+        first = "h"
+    else:
+        whole = {
+            "token_embd": "model.embed_tokens",
+            "output_norm": "model.norm",
+            "output": "lm_head",
+        }
+        gemma = kind.startswith("gemma")
+        parts = {
+            **NAMES,
+            "ffn_norm": "pre_feedforward_layernorm" if gemma else "post_attention_layernorm",
+            "post_attention_norm": "post_attention_layernorm",
+            "post_ffw_norm": "post_feedforward_layernorm",
+        }
+        if kind == "phi3":
+            parts["ffn_up"] = "mlp.gate_up_proj"
+        first = "model.layers"
+    if name.startswith("blk."):
+        _, layer, part, end = name.split(".")
+        return f"{first}.{layer}.{parts[part]}.{end}"
+    part, end = name.rsplit(".", 1)
+    return f"{whole[part]}.{end}"
+
+
+def folder(path: Path, kind: str, dtype: str = "float32") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write a folder; the metadata and tensors of the same model in GGUF's order."""
+    name = {"gemma3_text": "gemma3"}.get(kind, kind)
+    metadata, tensors = small_model(path / "m.gguf", name)
+    (path / "m.gguf").unlink()
+    written = {}
+    for key, array in tensors.items():
+        array = array.astype(dtype).astype(np.float32)
+        tensors[key] = array
+        if kind == "llama" and key.split(".")[-2] in ("attn_q", "attn_k"):
+            pairs = array.reshape(-1, HEAD // 2, 2, WIDTH)  # GGUF's are in pairs
+            array = pairs.swapaxes(1, 2).reshape(array.shape)
+        if kind.startswith("gemma") and "norm" in key:
+            array = array - 1
+        if kind == "gpt2" and key.startswith("blk.") and array.ndim == 2:
+            array = array.T
+        written[theirs(kind, key)] = np.ascontiguousarray(array.astype(dtype))
+    save_file(written, path / "model.safetensors")
+    config: dict[str, Any] = {
+        "model_type": kind, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "head_dim": HEAD,
+        "num_attention_heads": HEADS, "num_key_value_heads": KV, "vocab_size": len(WORDS),
+        "intermediate_size": HIDDEN, "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5,
+    }  # fmt: skip
+    if kind == "gpt2":
+        config = {
+            "model_type": kind, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS,
+            "n_positions": CONTEXT, "vocab_size": len(WORDS), "head_dim": HEAD,
+        }  # fmt: skip
+    config |= {
+        "gemma2": {
+            "sliding_window": 5,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+        "gemma3_text": {"sliding_window": 5, "rope_theta": 1e6},
+        "phi3": {"sliding_window": 7, "partial_rotary_factor": 0.5},
+    }.get(kind, {})
+    (path / "config.json").write_text(json.dumps(config))
+    from tokenizers import Tokenizer, models
+
+    words = Tokenizer(models.BPE(vocab={word: i for i, word in enumerate(WORDS)}, merges=[]))
+    words.save(str(path / "tokenizer.json"))
+    said = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": "a"}
+    (path / "tokenizer_config.json").write_text(json.dumps(said))
+    return metadata, tensors
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_folders_are_the_same_models(tmp_path: Path, kind) -> None:
+    metadata, tensors = folder(tmp_path, kind)
+    lm = LanguageModel(tmp_path, backend="cpu")
+    expected = references.logits(metadata, tensors, TOKENS)
+    assert np.linalg.norm(lm.logits(TOKENS) - expected) < 1e-5 * np.linalg.norm(expected)
+    assert lm.tokenizer.ends == {1} and lm.tokenizer.template == "a"
+
+
+def test_weights_of_halves_stay_halves(tmp_path: Path) -> None:
+    metadata, tensors = folder(tmp_path, "llama", "float16")
+    lm = LanguageModel(tmp_path, backend="cpu")
+    expected = references.logits(metadata, tensors, TOKENS)
+    assert np.linalg.norm(lm.logits(TOKENS) - expected) < 1e-5 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model_type": "rwkv"}, "model_type 'rwkv' does not run here: those that do are llama, "),
+        ({"num_hidden_layers": 0}, "'num_hidden_layers' must be from 1 to"),
+        ({"num_hidden_layers": 9}, "there is no tensor 'blk.3.attn_q.weight'"),
+        ({"hidden_size": "x"}, "'hidden_size' must be int, got 'x'"),
+        ({"vocab_size": 9}, "'token_embd.weight' must be \\(9, 32\\)"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "rope type 'longrope' does not run here"),
+    ],
+)
+def test_folders_that_do_not_run_say_why(tmp_path: Path, change, says) -> None:
+    folder(tmp_path, "llama")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    with pytest.raises(ModelError, match=says):
+        LanguageModel(tmp_path, backend="cpu")
+    for name in ("tokenizer.json", "model.safetensors", "config.json"):
+        (tmp_path / name).unlink()
+        with pytest.raises(ModelError):
+            LanguageModel(tmp_path, backend="cpu")
