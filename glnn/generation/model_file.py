@@ -148,20 +148,44 @@ def _rope(file: GGUFFile, name: str, base: float, real: Any) -> Rope:
 
 def check_tensors(path: Path, config: Config, weights: Weights) -> None:
     """Raise ModelError where a tensor has other sizes than `config` says, before any is read."""
-    kv, heads = config.kv_heads * config.head_width, config.heads * config.head_width
-    wanted: dict[str, tuple[int, ...]] = {"token_embd.weight": (config.vocabulary, config.width)}
+    width, head = config.width, config.head_width
+    kv, heads = config.kv_heads * head, config.heads * head
+    needed: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (config.vocabulary, width),
+        "output_norm.weight": (width,),
+    }
+    known: dict[str, tuple[int, ...]] = {
+        "output.weight": (config.vocabulary, width),
+        "output_norm.bias": (width,),
+    }
     for layer in range(config.layers):
         block = f"blk.{layer}"
+        rows = {"attn_q": heads, "attn_k": kv, "attn_v": kv}
         if f"{block}.attn_qkv.weight" in weights:
-            wanted[f"{block}.attn_qkv.weight"] = (heads + 2 * kv, config.width)
-        else:
-            wanted[f"{block}.attn_q.weight"] = (heads, config.width)
-            wanted[f"{block}.attn_k.weight"] = (kv, config.width)
-            wanted[f"{block}.attn_v.weight"] = (kv, config.width)
-        wanted[f"{block}.attn_output.weight"] = (config.width, heads)
-        wanted[f"{block}.attn_norm.weight"] = (config.width,)
+            rows = {"attn_qkv": heads + 2 * kv}
+        down = f"{block}.ffn_down.weight"
+        hidden = weights.shape(down)[-1] if down in weights else 0
+        if hidden < 1 and down in weights:
+            raise ModelError(f"{path}: {down!r} must have numbers, got {weights.shape(down)}")
+        both = f"{block}.ffn_gate.weight" in weights or config.architecture == "gpt2"
+        rows["ffn_up"] = hidden if both else 2 * hidden
+        needed |= {f"{block}.{name}.weight": (n, width) for name, n in rows.items()}
+        needed |= {f"{block}.attn_output.weight": (width, heads), down: (width, hidden)}
+        needed |= {f"{block}.{name}.weight": (width,) for name in ("attn_norm", "ffn_norm")}
+        known |= {f"{block}.{name}.bias": (n,) for name, n in rows.items()}
+        known |= {f"{block}.{name}.bias": (width,) for name in ("attn_output", "ffn_down")}
+        known |= {f"{block}.{name}.bias": (width,) for name in ("attn_norm", "ffn_norm")}
+        known |= {f"{block}.attn_{name}_norm.weight": (head,) for name in "qk"}
+        known |= {f"{block}.post_{name}_norm.weight": (width,) for name in ("attention", "ffw")}
+        known |= {f"{block}.ffn_gate.weight": (hidden, width), f"{block}.ffn_gate.bias": (hidden,)}
+    wanted = needed | {name: shape for name, shape in known.items() if name in weights}
     for name, shape in wanted.items():
         if name not in weights:
             raise ModelError(f"{path}: there is no tensor {name!r}")
         if (got := weights.shape(name)) != shape:
             raise ModelError(f"{path}: {name!r} must be {shape}, got {got}")
+    if config.architecture == "gpt2":
+        name = "position_embd.weight"
+        there = weights.shape(name) if name in weights else ()
+        if len(there) != 2 or there[0] < config.context or there[1] != width:
+            raise ModelError(f"{path}: {name!r} must be ({config.context}, {width}), got {there}")

@@ -197,9 +197,9 @@ class QuantizedFormat:
         count = len(range(n)[rows]) if isinstance(rows, slice) else len(rows)
         values, scales, minima = self.scaled(*parts)
         halves = scales.shape[1]
-        wide = (values.reshape(len(values), halves, -1) * scales[..., None]).reshape(
-            -1, UNIT
-        ) + minima
+        by_half = values.reshape(len(values), halves, UNIT // halves)
+        with np.errstate(invalid="ignore", over="ignore"):  # scales may be no numbers
+            wide = (by_half * scales[..., None]).reshape(-1, UNIT) + minima
         return np.asarray(wide.reshape(count, across * UNIT)[:, :k])
 
 

@@ -14,7 +14,7 @@ from glnn.errors import ModelError
 from glnn.generation.architectures import ARCHITECTURES
 from glnn.generation.language_model import LanguageModel
 from tests.generation import references
-from tests.generation.gguf_files import CONTEXT, WORDS, small_model
+from tests.generation.gguf_files import CONTEXT, WORDS, small_model, write
 
 BACKENDS = ["compute", "feedback", "cpu"]
 TOKENS = [0, 5, 9, 33, 2, 2, 60, 17, 44, 8, 3, 21, 11]
@@ -169,6 +169,15 @@ def test_options_are_checked(tmp_path: Path, options, says) -> None:
 def test_models_that_do_not_run_say_why(tmp_path: Path, change, says) -> None:
     small_model(tmp_path / "m.gguf", "llama", **change)
     with pytest.raises(ModelError, match=says):
+        LanguageModel(tmp_path / "m.gguf", backend="cpu")
+
+
+@pytest.mark.parametrize("name", ["ffn_gate.weight", "ffn_norm.weight", "attn_k.weight"])
+def test_tensors_of_other_sizes_are_named(tmp_path: Path, name) -> None:
+    metadata, tensors = small_model(tmp_path / "m.gguf", "llama")
+    other = {**tensors, f"blk.1.{name}": tensors[f"blk.1.{name}"][1:]}
+    write(tmp_path / "m.gguf", metadata, other)
+    with pytest.raises(ModelError, match=f"'blk.1.{name}' must be "):
         LanguageModel(tmp_path / "m.gguf", backend="cpu")
 
 
