@@ -72,6 +72,11 @@ class ComputeLaunch(GlLaunch):
         reads += [] if self._in_place is None else [place(self._in_place)]
         return Touched(frozenset(reads), frozenset((place(self.out),)))
 
+    @property
+    def unset_uniforms(self) -> tuple[str, ...]:
+        known = {name for dispatch in self._dispatches for name in dispatch.uniforms}
+        return tuple(sorted(self._program.uniforms - known))
+
     @cached_property
     def _bound(self) -> list[Place]:
         """The memory ranges that the dispatches bind."""

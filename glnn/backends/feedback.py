@@ -68,6 +68,11 @@ class FeedbackLaunch(GlLaunch):
             for draw in draws
         ]
 
+    @property
+    def unset_uniforms(self) -> tuple[str, ...]:
+        known = {name for _, uniforms in self._draws for name in uniforms}
+        return tuple(sorted(self._program.uniforms - known))
+
     def record(self, encoder: CommandEncoder, sending: Sending) -> None:
         encoder.textures(self._textures)
         for draw, uniforms in self._draws:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Transfer
-from glnn.backends.launch import bound, in_levels
+from glnn.backends.launch import GlLaunch, bound, in_levels
 from glnn.backends.programs import Programs
 from glnn.core.layout import Layout
 from glnn.core.settings import Settings
@@ -118,6 +118,10 @@ class GlBackend(Programs):
         others = alternatives(self.name, spec, offers, choice, self.verdicts, self.choose)
         of = pace(architecture(offers))
         return [Alternative(k, predicted(spec.hinted, k, of)) for k in (choice, *others)]
+
+    def unset_uniforms(self, launch: Launch) -> tuple[str, ...]:
+        """Return the uniforms of the program of `launch` that it sets no value of."""
+        return launch.unset_uniforms if isinstance(launch, GlLaunch) else ()
 
     def measures(self, choice: Choice, spec: OpSpec) -> tuple[int, ...]:
         assert isinstance(choice, Kernel)

@@ -63,6 +63,11 @@ class GlLaunch(ABC):
         """The memory it reads and writes; None where it must not be reordered."""
         return None
 
+    @property
+    def unset_uniforms(self) -> tuple[str, ...]:
+        """The names of the program's uniforms that it sets no value of."""
+        return ()
+
     @cached_property
     def _commands(self) -> BoundCommands:
         return bound(self._backend, [self])

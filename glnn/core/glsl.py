@@ -70,7 +70,10 @@ def included(
                 found += included(_text(target), file, folder, seen, generated)
         elif part is not None and generated is not None:
             if part not in generated:
-                raise ShaderError(f"{name}:{number}: nothing is generated for <{part}>")
+                raise ShaderError(
+                    f"{name}:{number}: nothing is generated for <{part}>: expected the declaration"
+                    f" to have `{part}`, or `generate` with a function that gives it"
+                )
             found += included(generated[part], f"({part})", folder, seen, generated)
         else:
             found += plain

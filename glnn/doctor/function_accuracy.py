@@ -210,13 +210,16 @@ class FunctionFault:
     """The right value."""
     count: int
     """The number of wrong values among those that were tested."""
+    ulps: float | None = None
+    """Its error in units in the last place; None for integers, and where it has no such error."""
 
     @property
     def text(self) -> str:
         """The fault in a few words."""
         given = ", ".join(f"{one:.9g}" for one in self.given)
+        off = "" if self.ulps is None else f", off by {self.ulps:.3g} units in the last place"
         others = "" if self.count < 2 else f", and {self.count - 1} other values are wrong"
-        return f"of {given} it is {self.got:.9g}, not {self.expected:.9g}{others}"
+        return f"of {given} it is {self.got:.9g}, not {self.expected:.9g}{off}{others}"
 
 
 @dataclass(frozen=True)
@@ -394,7 +397,8 @@ def _first(
     given = look.given[place] if floats else look.given.view(np.int32)[place]
     arguments = tuple(float(one) for one in given[: look.arity])
     expected = float(look.expected[0][place])
-    return FunctionFault(arguments, float(got[place]), expected, int(wrong.sum()))
+    ulps = None if away is None or not np.isfinite(away[place]) else float(away[place])
+    return FunctionFault(arguments, float(got[place]), expected, int(wrong.sum()), ulps)
 
 
 def ulp_error(got: Array, exact: Array, least: float) -> Array:

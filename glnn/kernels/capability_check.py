@@ -88,7 +88,8 @@ def why_not_spec(kernel: Kernel, spec: OpSpec) -> str | None:
         return reason
     known = {*kernel.layouts, *spec.extents, *names_of(spec.prologue)}
     if missing := [name for name in spec.shapes if name not in known]:
-        return f"it takes no operand {missing[0]}"
+        declared = ", ".join(name for name in kernel.layouts if name != "out")
+        return f"it takes no operand {missing[0]}: its declaration has {declared}"
     if reason := why_not_epilogue(kernel, spec.epilogue):
         return reason
     candidates = kernel.fp16_candidates(spec.extents)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -90,7 +90,8 @@ class Kernel:
         with _said(declaration, name):
             values = read(text)
             if "backend" in values and "stages" not in values:
-                raise DeclarationError("the shader's file says that", "backend")
+                why = "expected it with stages alone: a shader's is by its suffix, .comp or .vert"
+                raise DeclarationError(why, "backend")
         values["backend"] = BACKENDS.get(path.suffix) or values.get("backend", "compute")
         op, said = op or path.parent.name, json.dumps(text)
         return cls(name, op, path=path, declaration=declaration, text=said, **values)
@@ -251,11 +252,12 @@ class Kernel:
         one = self.operands.get(name) or self.operands.get(name.rstrip("0123456789") + MANY)
         return one is not None and one.subviews
 
-    def check_names(self, key: str, names: Iterable[str], valid: Container[str]) -> None:
+    def check_names(self, key: str, names: Iterable[str], valid: Collection[str]) -> None:
         """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""
         if unknown := [name for name in names if name not in valid]:
             with _said(self.declaration, self.name):
-                raise DeclarationError(f"{self.op} has no {sorted(unknown)[0]}", key)
+                known = ", ".join(map(str, valid))
+                raise DeclarationError(f"{self.op} has no {sorted(unknown)[0]}, only {known}", key)
 
     def is_suited(self, sizes: Mapping[str, int], architecture: str | None) -> bool:
         """Return True where it is meant for these sizes (`outputs` among them) on `architecture`.

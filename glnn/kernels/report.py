@@ -39,7 +39,7 @@ class Row:
     lowering of `graph.compose.decompositions` by which it computes the op, where it has no shader.
     document: True for a kernel of the documents' folder, which runs only if named. seen: remarks on
     its results here; None without any. folder: the user's folder that it comes from; None where it
-    ships with glnn.
+    ships with glnn. priority: by which it is chosen among those that suit.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Row:
     document: bool = False
     seen: str | None = None
     folder: str | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ def rows(
                 kernel.document,
                 "; ".join(sorted({one.notable for one in said if one.notable})) or None,
                 str(kernel.folder) if kernel.folder else None,
+                kernel.priority,
             )
 
 

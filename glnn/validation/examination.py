@@ -107,6 +107,8 @@ class ExaminedBackend(Protocol):
         self, choice: Kernel, spec: OpSpec, operands: Mapping[str, Buffer], out: Buffer
     ) -> Callable[[], None]: ...
 
+    def unset_uniforms(self, launch: Callable[[], None]) -> tuple[str, ...]: ...
+
     def finish(self) -> None: ...
 
 
@@ -320,6 +322,12 @@ class Trial:
         _, number, got, expected = worst
         return Fault(self._op_spec.shapes, self._lies.element(number), got, expected, error)
 
+    def details(self) -> str:
+        """Return the worst number, and the uniforms that have no value, to follow the error."""
+        unset = ", ".join(self._backend.unset_uniforms(self._perform))
+        number = f": {self.fault.text}" if self.fault else ""
+        return number + (f"; glnn sets no uniform {unset}, which is 0" if unset else "")
+
     def pace(self) -> float:
         """Measure the kernel's throughput, a lower bound, in units of `work` a second."""
         self._backend.finish()
@@ -439,7 +447,7 @@ def _verdict(
             while right is not None:
                 most = trial.sent
                 if most <= LEAST_PART:
-                    return Verdict(wrong=f"{wrong} {error:.1e}")
+                    return Verdict(wrong=f"{wrong} {error:.1e}{trial.details()}")
                 part = max(min(right or most, most // 2), LEAST_PART)
                 error, right = trial.look(part, earlier.pace)
             sent = trial.sent

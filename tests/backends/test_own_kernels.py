@@ -164,6 +164,17 @@ def test_a_file_that_is_included_is_part_of_it(mine: Path, product: Product) -> 
         session.run(None, {"input": X})
 
 
+def test_a_misspelt_uniform_is_named(mine: Path, product: Product) -> None:
+    """GL has no error for a uniform that nobody sets: it is 0."""
+    write(mine, SHADER.replace("weight_row", "weigth_row"))
+    reload()
+    with pytest.raises(UnsupportedOpError) as raised:
+        product(kernels={"matmul": "scalar"})[0].run(None, {"input": X})
+    said = str(raised.value)
+    assert re.search(r"off by .*: \S+ at \(\d+, \d+\), not \S+, of x \(", said), said
+    assert said.endswith("glnn sets no uniform weigth_row, which is 0"), said
+
+
 def test_a_wrong_declaration_names_its_file_and_all_stays(mine: Path) -> None:
     write(mine)
     reload()

@@ -24,6 +24,7 @@ KEYS = {
     "document",
     "seen",
     "folder",
+    "priority",
 }
 
 
@@ -38,6 +39,8 @@ def test_the_table(cli: Glnn) -> None:
     marked = {(row["op"], row["name"]) for row in rows if row["document"]}
     assert marked == {(k.op, k.name) for k in declared() if k.document}
     assert "document" in shown.out.splitlines()[0]
+    by_name = {(row["op"], row["name"]): row["priority"] for row in rows}
+    assert by_name == {(k.op, k.name): k.priority for k in declared()}
 
 
 def test_the_kernels_of_one_op(cli: Glnn) -> None:

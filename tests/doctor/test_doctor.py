@@ -107,6 +107,7 @@ def test_a_function_that_is_wrong_for_some_values(own, cached, rng, monkeypatch)
     wrong = [one for one in found.functions if one.wrong]
     assert [(one.name, one.dtype) for one in wrong] == [("tanh", "float32")]
     assert 3.0 < abs(wrong[0].fault.given[0]) < 3.1
+    assert " units in the last place" in wrong[0].fault.text
     assert all(one.outcome == "right" for one in found.kernels)
 
     backend = Compute(own)

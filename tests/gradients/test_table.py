@@ -22,13 +22,18 @@ OPERATORS = [getattr(glnn.graph.operators, name) for name in glnn.graph.operator
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_operator_has_a_rule_or_a_reason(operator: type[Operator]) -> None:
-    assert (operator in RULES) != (operator in NOT_DIFFERENTIABLE)
+    tables = [operator in RULES, operator in NOT_DIFFERENTIABLE]
+    name = operator.__name__
+    assert tables != [False, False], f"{name}: add a rule, or why it has none to NOT_DIFFERENTIABLE"
+    assert tables != [True, True], f"{name} has a rule and a reason for none"
 
 
 def test_every_rule_has_a_case() -> None:
     """But what is made of others, which `test_models.py` has, and what is taken as fixed."""
     alone = {operator for operator in RULES if not operator.composite} - {Detached}
-    assert alone == {type(case.operator) for case in CASES}
+    names = {operator.__name__ for operator in alone - {type(case.operator) for case in CASES}}
+    assert not names, f"no case in tests/gradients/cases for {', '.join(sorted(names))}"
+    assert {type(case.operator) for case in CASES} <= alone
 
 
 def test_an_error_says_why_there_is_none() -> None:

@@ -177,7 +177,10 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
             {"path": "op/k.vert", "operands": {**OPERANDS, "x": FETCHED["x"]}},
             "operands.out: expected a layout alone, got binding",
         ),
-        ({"backend": "feedback"}, "backend: the shader's file says that"),
+        (
+            {"backend": "feedback"},
+            "backend: expected it with stages alone: a shader's is by its suffix",
+        ),
         ({**STAGED, "backend": "cuda"}, "backend: expected one of"),
         ({**STAGED, "stages": "fourier"}, r"stages: expected one of \['cronin', 'gated', "),
         ({**STAGED, "architectures": {"GPU": "slow"}}, "architectures: unknown architecture GPU"),
