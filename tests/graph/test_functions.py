@@ -37,6 +37,24 @@ def name_of(row: Function) -> str:
     return row.name
 
 
+FORMULAS = {
+    f"{row.name}-{field}": (row, text, letters)
+    for row in FUNCTIONS.values()
+    for field, letters in (("body", 0), ("onnx_formula", 0), ("gradient", 4), ("by_result", 4))
+    if (text := getattr(row, field)) is not None
+}
+
+
+@pytest.mark.parametrize(("row", "text", "letters"), FORMULAS.values(), ids=FORMULAS.keys())
+def test_a_formula_has_arguments_of_its_function_alone(
+    row: Function, text: str, letters: int
+) -> None:
+    """Of a derivative, also `da` for `a`."""
+    own = {*range(row.arity), *range(letters, letters + row.arity)}
+    found = {part.index for part in formula(text).parts() if isinstance(part, Arg)}
+    assert found <= own, f"{row.name} has {row.arity} arguments, and not all that are in {text!r}"
+
+
 @pytest.mark.parametrize("row", OF_FLOATS, ids=name_of)
 def test_values_of_floats(row: Function) -> None:
     """In float64 to its precision and in float32 to that; without a warning."""
@@ -118,6 +136,13 @@ def test_derivatives(row: Function) -> None:
         got = np.zeros_like(middle) if derivative is None else derivative.evaluate(*given)
         if derivative is not None:
             assert derivative.infer([FLOAT] * len(given)) is FLOAT
+            halves = [one / 2 for one in given]
+            doubled = call(row.name, *(call("mul", 2.0, Arg(i)) for i in range(row.arity)))
+            chained = differentiate_expression(doubled, index)
+            assert chained is not None
+            assert np.allclose(chained.evaluate(*halves), 2 * got, equal_nan=True), (
+                f"{row.name}: expected da, db, ... as a factor of each term of its gradient"
+            )
         close = np.isclose(np.broadcast_to(got, middle.shape), slopes, 1e-5, 1e-6)
         assert smooth.mean() > 0.5 or row.name in ("pow", "tan"), smooth.mean()
         assert (close | ~smooth).all(), (
