@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -116,11 +117,12 @@ def test_an_operator_is_added_as_its_guide_says(tree: Path) -> None:
         "    L2Normalize: l2_normalize_backward,\n    Matmul: matmul_backward,\n",
     )
 
-    (shader,), (declaration,) = (
-        blocks(page, one, "A kernel of its own") for one in ("glsl", "toml")
-    )
-    (shaders / "each.comp").write_text(shader)
-    (shaders / "each.toml").write_text(declaration)
+    compute, feedback = blocks(page, "glsl", "Kernels of its own")
+    (shaders / "each.comp").write_text(compute)
+    (shaders / "feedback.vert").write_text(feedback)
+    declarations = blocks(page, "toml", "Kernels of its own")
+    for name, declaration in zip(("each", "feedback"), declarations, strict=True):
+        (shaders / f"{name}.toml").write_text(declaration)
     test, problem = blocks(page, "python", "Its test")
     (tree / "tests/backends/test_l2_normalize.py").write_text(test)
     accuracy = tree / "glnn/doctor/kernel_accuracy.py"
@@ -158,9 +160,15 @@ import numpy as np, glnn
 x = np.ones((2, 4), np.float32)
 model = glnn.Model.sequential([glnn.layers.L2Normalize()], (4,))
 model.save("l2.onnx")
+model.save("l2.json")
 print(abs(glnn.load("l2.onnx")(x) - 0.5).max())
 """
     assert float(run(tree, "-c", program)) < 1e-6
+    for backend, kernel in (("compute", "each"), ("feedback", "feedback")):
+        for verb in ("plan", "verify"):
+            said = run(tree, "-m", "glnn", verb, "l2.json", "--backend", backend)
+            (row,) = [line.split() for line in said.splitlines() if " l2_normalize " in line]
+            assert row[2] == kernel, said
     run(tree, "-m", "pytest", "-q", "-p", "no:xdist", "tests/gradients/test_table.py")
     if find_spec("ruff"):
         run(tree, "-m", "ruff", "check", "--ignore", "E402,I001,RUF022", "glnn", "tests/backends")
@@ -169,7 +177,7 @@ print(abs(glnn.load("l2.onnx")(x) - 0.5).max())
 def test_a_function_is_added_as_its_guide_says(tree: Path) -> None:
     page = "adding-a-function.md"
     functions = tree / "glnn/graph/functions.py"
-    (swish,) = blocks(page, "python", "A formula of other functions")
+    swish, log_cosh = blocks(page, "python", "A formula of other functions")
     cube = next(
         line
         for line in blocks(page, "python", "A function of its own")[0].splitlines()
@@ -178,12 +186,20 @@ def test_a_function_is_added_as_its_guide_says(tree: Path) -> None:
     change(
         functions,
         "_ACTIVATIONS = (\n",
-        f"_ACTIVATIONS = (\n    {swish.strip()}\n    {cube.strip()}\n",
+        f"_ACTIVATIONS = (\n    {swish.strip()}\n    {cube.strip()}\n{log_cosh}",
     )
     (text,) = [one for one in blocks(page, "python", "Try it") if "import glnn" in one]
     (tree / "example.py").write_text(text)
-    assert run(tree, "example.py").split() == ["[", "1.", "-8.", "27.]"]
+    lines = [line.split() for line in run(tree, "example.py").splitlines()]
+    assert lines == [[name, "[", "1.", "-8.", "27.]"] for name in ("cpu", "compute", "feedback")]
     by_formula = "import numpy as np, glnn\nx = np.array([-1, 2], np.float32)\n"
     by_formula += "y = glnn.layers.Pointwise('swish', [2.0])(x, backend='feedback')\n"
     by_formula += "print(abs(y - x / (1 + np.exp(-2 * x))).max())"
     assert float(run(tree, "-c", by_formula)) < 1e-6
+    references = tree / "tests/graph/function_references.py"
+    (line,) = [one for one in blocks(page, "python", "Accuracy") if "logaddexp" in one]
+    change(references, '    "relu": lambda', f'{line}    "relu": lambda')
+    test = "tests/graph/test_functions.py"
+    run(tree, "-m", "pytest", "-q", "-p", "no:xdist", "-k", "log_cosh", test)
+    said = run(tree, "-m", "glnn", "doctor", "--function", "log_cosh", "--no-speed", "--json")
+    assert all(one["wrong"] is None and one["ulps"] <= 1 for one in json.loads(said)["functions"])

@@ -28,7 +28,7 @@ def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
         shutil.copytree(shaders_folder() / shared, tmp_path / shared)
     text = PAGE.read_text("utf-8")
     for language, name in (("glsl", "scalar.comp"), ("toml", "scalar.toml")):
-        (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+        block, *_ = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
         (folder / name).write_text(block)
     (kernel,) = read(tmp_path)
     assert not kernel.document

@@ -31,13 +31,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "adding-a-kernel.md"
 X = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
 
 
-def block(language: str) -> str:
-    """The one block of the page in that language."""
-    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    return str(found)
+def blocks(language: str) -> list[str]:
+    """The blocks of the page in that language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
 
-SHADER, TOML = block("glsl"), block("toml")
+(SHADER, TOGETHER), (TOML, TOGETHER_TOML) = blocks("glsl"), blocks("toml")
 WRONG = SHADER.replace("epilogue(sum,", "epilogue(2.0 * sum,")
 
 
@@ -85,7 +84,7 @@ def taken(session: glnn.InferenceSession) -> str:
 def test_the_pages_program_runs(mine: Path, product: Product, python: Run) -> None:
     product()
     write(mine)
-    done = python(f"import os\nos.chdir({str(mine.parent)!r})\n{block('python')}")
+    done = python(f"import os\nos.chdir({str(mine.parent)!r})\n{blocks('python')[0]}")
     assert done.returncode == 0, done.stderr
     said, error = done.stdout.splitlines()
     assert said == "matmul scalar one result an invocation" and float(error) < 1e-5
@@ -162,6 +161,15 @@ def test_a_file_that_is_included_is_part_of_it(mine: Path, product: Product) -> 
     assert reload() == (found(),)
     with pytest.raises(UnsupportedOpError, match="are wrong"):
         session.run(None, {"input": X})
+
+
+def test_the_pages_workgroup_for_each_result_is_chosen(mine: Path, product: Product) -> None:
+    session, expected = product()
+    write(mine, TOGETHER, TOGETHER_TOML, "together")
+    assert [kernel.name for kernel in reload()] == ["together"]
+    got = session.run(None, {"input": X[:3]})[0]
+    np.testing.assert_allclose(got, expected[:3], rtol=1e-5)
+    assert session.plan({"input": (3, 7)}).steps[-1].kernel == "together"
 
 
 def test_a_misspelt_uniform_is_named(mine: Path, product: Product) -> None:
