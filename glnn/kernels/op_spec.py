@@ -168,8 +168,8 @@ def expanded(
 ) -> Kernel:
     """Return `kernel` with `operands` in the place of those declared together, as `x*`.
 
-    reads: the texel format or the attribute's floats of each operand that is fetched. apart:
-    True where each operand has a launch of its own and all share a binding.
+    reads: the texel format or the attribute's floats of each operand that is fetched.
+    separate_launches: True where each operand has a launch of its own and all share a binding.
     """
     found: dict[str, Operand] = {}
     together: dict[str, Operand] = {}
