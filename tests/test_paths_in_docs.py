@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 FILES = re.compile(r"`([\w./-]+\.(?:py|toml|comp|vert|frag|glsl))`")
 MODULES = re.compile(r"\bglnn(?:\.[a-z_][a-z_0-9]*)+")
 READERS = re.compile(
-    r"[A-Z]{3,}|^mine/|l2_normali|hypotenuse|sitecustomize|silero_vad|^shaders/matmul/scalar"
+    r"[A-Z]{3,}|^mine/|l2_normali|hypotenuse|sitecustomize|silero_vad|^shaders/matmul/(scalar|together)\.|^each\."
 )
 """Files of the reader, or of others."""
 TREE = [
