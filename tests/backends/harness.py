@@ -148,7 +148,11 @@ def run_kernel(
     out = _poisoned(backend, _buffer(backend, made, layout))
     if op.updates in stores:  # whose memory the result takes
         out.push(backend.device).write(stores[op.updates].push(backend.device).read())
-    backend.prepare(choice, spec, stores, out)()
+    launch = backend.prepare(choice, spec, stores, out)
+    if "ANGLE" not in backend.device.capabilities.renderer:  # it reports what is never read, too
+        unset = backend.unset_uniforms(launch)
+        assert not unset, f"{choice.op}/{choice.name}: glnn sets no uniform {', '.join(unset)}"
+    launch()
     backend.device.check_always(f"{op.name} by {choice.name}")
     used = layout.words(made)
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)

@@ -42,6 +42,7 @@ def computed(backend: GlBackend, rng, kernel: Kernel, turn: int) -> int:
 
     One is enough, unless GLNN_EXHAUSTIVE asks for all: in each turn another is the first.
     """
+    assert kernel.op in PROBLEMS, f"add {kernel.op} to PROBLEMS of glnn/doctor/kernel_accuracy.py"
     ran, specs = 0, PROBLEMS[kernel.op]
     for place in range(len(specs)):
         op, shapes, *rest = specs[(turn + place) % len(specs)]
