@@ -10,8 +10,7 @@ from typing import Any
 
 import rich_click as click
 
-from glnn.backends import NAMES
-from glnn.cli.options import output_options, print_json
+from glnn.cli.options import backend_option, gpu_option, output_options, print_json
 from glnn.cli.screen import say
 from glnn.core.progress_bar import report_work
 from glnn.errors import ModelError
@@ -25,8 +24,8 @@ def _model_options(command: Command) -> Command:
     """Add the model and the options of `LanguageModel` and `generate`."""
     options: list[Callable[[Command], Command]] = [
         click.argument("model", type=click.Path(path_type=Path)),
-        click.option("--backend", type=click.Choice(["auto", *NAMES]), default="auto"),
-        click.option("--gpu", metavar="INDEX|NAME|cuda:N", help="The GPU."),
+        backend_option,
+        gpu_option,
         click.option("--context", type=click.IntRange(1), help="The most tokens in all."),
         click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True),
         click.option(

@@ -32,6 +32,11 @@ def device_options(command: Command) -> Command:
         type=click.Choice([MINIMUM_LIMITS]),
         help="Behave as the smallest device that OpenGL ES 3.1 allows.",
     )(command)
+    return gpu_option(command)
+
+
+def gpu_option(command: Command) -> Command:
+    """Add `--gpu`."""
     return click.option(
         "--gpu",
         metavar="INDEX|NAME|cuda:N",
