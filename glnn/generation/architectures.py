@@ -39,11 +39,6 @@ from glnn.graph.quantization import QuantizedFormat
 
 Packed = tuple[QuantizedFormat, NDArray[np.int32]]
 RMS, LAYER = "rms", "layer"
-ACTIVATIONS = {
-    "silu": "a / (1.0 + exp(-a))",
-    "gelu_tanh": "gelu_tanh(a)",
-    "gelu": "gelu(a)",
-}
 
 
 class Weights(Protocol):
@@ -75,8 +70,7 @@ class Rope:
     """Angles of rotary embeddings.
 
     base: of the geometric row of frequencies. scaling: "none", "linear", "llama3" or "yarn", by
-    `factor`. The others are llama3's and yarn's parameters. frequencies: divisors by number of the
-    angle, where a file has them.
+    `factor`. The others are llama3's and yarn's parameters.
     """
 
     base: float = 10000.0
@@ -175,10 +169,10 @@ class Architecture:
     """Properties that models of one architecture have in common.
 
     name: GGUF's. order: of rotary numbers, as the file's weights lie. norm: "rms" or "layer".
-    activation: a name of `ACTIVATIONS`. gated: the feed-forward network is a product of two.
-    post_norms: results of attention and feed-forward network are normalised, too. embedding_scale:
-    embeddings are multiplied by the root of the width. learned_positions: positions have
-    embeddings.
+    activation: the name of a function in `glnn.graph.functions`. gated: the feed-forward network is
+    a product of two. post_norms: results of attention and feed-forward network are normalised, too.
+    embedding_scale: embeddings are multiplied by the root of the width. learned_positions:
+    positions have embeddings.
     """
 
     name: str
@@ -223,10 +217,10 @@ def architecture_named(name: str) -> Architecture:
 class Decoder:
     """A graph that computes the next tokens, and the states that it updates.
 
-    Inputs: tokens (T,), their places in the caches (T,), and the numbers of the tokens whose logits
-    are asked for (R,), int32. Outputs: logits (R, vocabulary), the greatest's number, "next" (R,),
-    and what they are made of, "output_norm" (R, width). caches: the shape of each state, by name;
-    updates: the output of each.
+    Inputs: tokens (T,), their places in the caches (T,), and logit_rows (R,), the numbers of the
+    tokens whose logits are computed, int32. Outputs: logits (R, vocabulary), the greatest's number,
+    "next" (R,), and what they are made of, "output_norm" (R, width). caches: the shape of each
+    state, by name; updates: the output of each.
     """
 
     graph: Graph
@@ -297,6 +291,10 @@ class _Writer:
         """Put rows of several results behind one another."""
         return self(name, Concat(1), *parts)
 
+    def columns(self, name: str, x: Value, start: int, end: int) -> Value:
+        """Return the numbers from `start` to `end` of each row."""
+        return self(name, Slice((start,), (end,), (1,), (1,)), x)
+
     def rotary(self, local: bool) -> Value | None:
         """Return the table of angles; None for an architecture with learned positions."""
         if self.architecture.learned_positions:
@@ -338,7 +336,7 @@ class _Writer:
         width, parts, start = config.head_width, [], 0
         for part, heads in (("q", config.heads), ("k", config.kv_heads), ("v", config.kv_heads)):
             end = start + heads * width
-            one = self(f"{block}.{part}", Slice((start,), (end,), (1,), (1,)), qkv)
+            one = self.columns(f"{block}.{part}", qkv, start, end)
             if part != "v":
                 rows = self(f"{block}.{part} heads", Reshape((-1, width)), one)
                 normed = self.norm(f"{block}.{part}_norm", rows, f"{block}.attn_{part}_norm")
@@ -349,34 +347,30 @@ class _Writer:
 
     def feed_forward(self, layer: int, x: Value) -> Value:
         """Return the block's feed-forward network of x, which it normalises."""
-        block, text = f"blk.{layer}", ACTIVATIONS[self.architecture.activation]
+        block, activation = f"blk.{layer}", self.architecture.activation
         norm = f"{block}.ffn_norm"
         if not self.architecture.gated:
             hidden = self.product(f"{block}.up", x, f"{block}.ffn_up", norm=norm)
-            hidden = self.pointwise(f"{block}.activation", text, hidden)
+            hidden = self.pointwise(f"{block}.activation", f"{activation}(a)", hidden)
         else:
             names = [f"{block}.ffn_gate", f"{block}.ffn_up"]
             if f"{block}.ffn_gate.weight" not in self.weights:  # one matrix has both
                 names = [f"{block}.ffn_up"]
-            gate = self.architecture.activation
             biased = any(f"{one}.bias" in self.weights for one in names)
             alike = self.weights.alike(*(f"{one}.weight" for one in names))
-            if gate in GATES and alike and not biased and self.architecture.norm == RMS:
-                hidden = self.product(f"{block}.gated", x, *names, norm=norm, gate=gate)
+            if activation in GATES and alike and not biased and self.architecture.norm == RMS:
+                hidden = self.product(f"{block}.gated", x, *names, norm=norm, gate=activation)
             else:
                 parts = [self.product(f"{block}.{one}", x, one, norm=norm) for one in names]
                 both = parts if len(parts) == 2 else self.halves(layer, parts[0])
-                hidden = self.pointwise(f"{block}.gated", f"({text}) * b", *both)
+                hidden = self.pointwise(f"{block}.gated", f"{activation}(a) * b", *both)
         return self.product(f"{block}.down", hidden, f"{block}.ffn_down")
 
     def halves(self, layer: int, x: Value) -> list[Value]:
         """Return the first and the second half of rows."""
         middle = self.weights.shape(f"blk.{layer}.ffn_up.weight")[0] // 2
         spans = (("gate", 0, middle), ("up", middle, 2 * middle))
-        return [
-            self(f"blk.{layer}.{name}", Slice((start,), (end,), (1,), (1,)), x)
-            for name, start, end in spans
-        ]
+        return [self.columns(f"blk.{layer}.{name}", x, *span) for name, *span in spans]
 
     def residual(self, layer: int, part: str, x: Value, y: Value) -> Value:
         """Add what a part of a block found, normalised where the architecture has that."""
@@ -390,7 +384,7 @@ class _Writer:
         config, add = self.config, self.builder.input
         tokens = add("tokens", TensorType(("T",), DType.int32))
         places = add("places", TensorType(("T",), DType.int32))
-        wanted = add("wanted", TensorType(("R",), DType.int32))
+        logit_rows = add("logit_rows", TensorType(("R",), DType.int32))
         format, packed = self.weights.packed("token_embd.weight")
         table = constant(packed)
         rows = QuantizedRows(format.name, config.vocabulary, config.width)
@@ -412,15 +406,13 @@ class _Writer:
             y = self.product(f"{block}.output", found, f"{block}.attn_output")
             x = self.residual(layer, "attention", x, y)
             x = self.residual(layer, "ffw", x, self.feed_forward(layer, x))
-        x = self("last", Gather(0), x, wanted)
+        x = self("last", Gather(0), x, logit_rows)
         x = self.norm("output_norm", x, "output_norm")
         if "output.weight" in self.weights:
             format, packed = self.weights.packed("output.weight")
             table = constant(packed)
-        cap, product = (
-            config.logits_cap,
-            QuantizedMatmul(format.name, config.vocabulary, config.width),
-        )
+        product = QuantizedMatmul(format.name, config.vocabulary, config.width)
+        cap = config.logits_cap
         logits = self("scores" if cap else "logits", product, x, table)
         if cap:
             logits = self.pointwise("logits", f"{cap!r} * tanh(a / {cap!r})", logits)

@@ -41,21 +41,16 @@ class Request:
     most: int
     ends: frozenset[int]
     sampling: Sampling
-    prompt: int = 0
+    prompt: int = field(init=False)
     slot: Slot | None = None
     done: bool = False
     error: BaseException | None = None
-    generator: np.random.Generator = field(default_factory=np.random.default_rng)
+    generator: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         self.prompt = len(self.tokens)
         self.generator = self.sampling.generator()
         self.done = self.most < 1
-
-    @property
-    def added(self) -> list[int]:
-        """The tokens that were added."""
-        return self.tokens[self.prompt :]
 
 
 class Engine:
@@ -168,14 +163,17 @@ class Engine:
         finally:
             self.remove(request)
 
+    def _free_slots(self) -> list[Slot]:
+        return [slot for slot in self._slots if not slot.taken]
+
     def _start(self) -> None:
         """Give waiting requests slots: those whose tokens they share the most of."""
         for request in list(self._waiting):
-            free = [slot for slot in self._slots if not slot.taken]
+            free = self._free_slots()
             if not free:
                 return
-            slot = max(free, key=lambda one: _shared(one.tokens, request.tokens))
-            slot.tokens = slot.tokens[: _shared(slot.tokens, request.tokens)]
+            slot = max(free, key=lambda one: _common_prefix(one.tokens, request.tokens))
+            slot.tokens = slot.tokens[: _common_prefix(slot.tokens, request.tokens)]
             slot.taken, request.slot = True, slot
             self._waiting.remove(request)
             self._active.append(request)
@@ -186,11 +184,11 @@ class Engine:
         batch: list[tuple[Request, list[int]]] = []
         room = CHUNK
 
-        def left(request: Request) -> int:
+        def remaining(request: Request) -> int:
             assert request.slot is not None
             return len(request.tokens) - len(request.slot.tokens)
 
-        for request in sorted(self._active, key=left):  # nobody waits for others' prompts
+        for request in sorted(self._active, key=remaining):  # nobody waits for others' prompts
             assert request.slot is not None
             # The last token is computed in any case: its logits are asked for.
             have = min(len(request.slot.tokens), len(request.tokens) - 1)
@@ -222,7 +220,7 @@ class Engine:
         """Compute the tokens of `batch`; return the next token of sequences that have one."""
         tokens: list[int] = []
         places: list[int] = []
-        wanted: list[int] = []
+        logit_rows: list[int] = []
         complete: list[Request] = []
         for request, part in batch:
             slot = request.slot
@@ -231,11 +229,11 @@ class Engine:
             tokens += part
             places += range(first, first + len(part))
             if len(slot.tokens) + len(part) == len(request.tokens):
-                wanted.append(len(tokens) - 1)
+                logit_rows.append(len(tokens) - 1)
                 complete.append(request)
-        asked = wanted or [len(tokens) - 1]
+        logit_rows = logit_rows or [len(tokens) - 1]  # the graph computes one at least
         greedy = all(request.sampling.greedy for request in complete)
-        found = self.compute(tokens, places, asked, ["next"] if greedy else ["next", "logits"])
+        found = self.compute(tokens, places, logit_rows, ["next"] if greedy else ["next", "logits"])
         for request, part in batch:
             assert request.slot is not None
             request.slot.tokens = request.slot.tokens + part
@@ -253,11 +251,11 @@ class Engine:
         self,
         tokens: Sequence[int],
         places: Sequence[int],
-        wanted: Sequence[int],
+        logit_rows: Sequence[int],
         outputs: list[str],
     ) -> dict[str, Array]:
         """Run the graph once."""
-        feeds = {"tokens": tokens, "places": places, "wanted": wanted}
+        feeds = {"tokens": tokens, "places": places, "logit_rows": logit_rows}
         arrays = {name: np.array(numbers, np.int32) for name, numbers in feeds.items()}
         return self._executor.run(arrays, outputs)
 
@@ -265,7 +263,7 @@ class Engine:
         """Return an output for each of `tokens`, as a sequence by itself."""
         self.check(tokens)
         with self._lock:
-            free = [slot for slot in self._slots if not slot.taken]
+            free = self._free_slots()
             if not free:
                 raise LimitError(f"all {len(self._slots)} sequences are being continued")
             slot, found = free[0], []
@@ -289,7 +287,7 @@ class Engine:
             self._end(request)
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """Return how many first tokens are the same."""
     count = 0
     for a, b in zip(one, other, strict=False):

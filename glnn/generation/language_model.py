@@ -198,10 +198,10 @@ def _count(name: str, value: object, most: int = 1 << 31) -> int:
     return int(value)
 
 
-def _context(context: int | None, trained: int) -> int:
+def _context(context: int | None, longest: int) -> int:
     if context is None:
-        return min(trained, MOST_CONTEXT)
-    return _count("context", context, trained)
+        return min(longest, MOST_CONTEXT)
+    return _count("context", context, longest)
 
 
 def _token(value: object, vocabulary: int) -> int:

@@ -48,11 +48,6 @@ class Tokenizer:
         self._inner, self.begin, self.ends = inner, begin, ends
         self._begins, self.template = begins and begin is not None, template
 
-    @property
-    def size(self) -> int:
-        """Return the number of tokens."""
-        return int(self._inner.get_vocab_size())
-
     def encode(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
         """Return the tokens of `text`.
 
@@ -70,7 +65,7 @@ class Tokenizer:
         """Return the text of `tokens`, without control tokens."""
         return str(self._inner.decode(list(tokens), skip_special_tokens=True))
 
-    def pieces(self) -> Any:
+    def pieces(self) -> Pieces:
         """Return what gives the text of one token after the other; see `Pieces`."""
         return Pieces(self._inner)
 
