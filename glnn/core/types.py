@@ -335,6 +335,13 @@ def to_float32(name: str, array: object) -> Array:
     return as_float32(name, array)
 
 
+def from_bfloat16(bits: Array) -> Array:
+    """Return numbers of bfloat16, given by their 16 `bits` each as NumPy has no such type, as
+    float32.
+    """
+    return np.asarray((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))
+
+
 def of_tensor(name: str, value: object) -> object:
     """Return a PyTorch tensor `value` as a NumPy array; anything else unchanged.
 

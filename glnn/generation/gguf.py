@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from glnn.core.fileio import check_file, open_regular
 from glnn.core.types import Array
 from glnn.errors import ModelError, fault, shown
-from glnn.graph.quantization import FORMATS, QuantizedFormat
+from glnn.graph.quantization import FORMATS, JoinedBlocks, QuantizedFormat
 
 MAGIC = b"GGUF"
 VERSIONS = 2, 3
@@ -62,6 +62,7 @@ GGML_FORMATS = {
     **{27: "i64", 28: "f64", 29: "iq1_m", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4"},
 }
 """The names of GGML's formats by their codes, of which `FORMATS` has those that run here."""
+_BY_CODE = {row.code: row for row in FORMATS.values()}
 
 
 class Texts(Sequence[str]):
@@ -107,7 +108,7 @@ class TensorEntry:
     @property
     def format(self) -> QuantizedFormat | None:
         """Return the format; None for one that does not run here."""
-        return FORMATS.get(GGML_FORMATS.get(self.code, ""))
+        return _BY_CODE.get(self.code)
 
     @property
     def format_name(self) -> str:
@@ -137,7 +138,8 @@ class TensorBlocks:
 class GGUFFile:
     """An open GGUF file: `metadata` by key, `tensors` by name; numbers are read when asked for.
 
-    Use it as a context manager, or call `close`.
+    It has the weights of a model as `glnn.generation.architectures.Weights` says. Use it as a
+    context manager, or call `close`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -178,17 +180,37 @@ class GGUFFile:
             raise ModelError(f"{self.path}: there is no tensor {name!r}")
         return self.tensors[name]
 
-    def packed(self, name: str) -> tuple[QuantizedFormat, NDArray[np.int32]]:
-        """Return the format of a matrix, and its weight packed for the device.
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all tensors."""
+        return sum(entry.nbytes for entry in self.tensors.values())
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return a tensor's shape. Raises ModelError where there is none of that name."""
+        return self.entry(name).shape
+
+    def alike(self, *names: str) -> bool:
+        """Return True where all these matrices are of one format."""
+        return len({self.entry(name).code for name in names}) == 1
+
+    def packed(self, *names: str) -> tuple[QuantizedFormat, NDArray[np.int32]]:
+        """Return matrices one below the other, as one packed weight; they are of one format.
 
         Raises ModelError where there is none of that name, or its format does not run here.
         """
-        entry = self.entry(name)
-        format = self.format_of(entry)
-        if len(entry.shape) != 2:
-            raise ModelError(f"{self.path}: {name!r} must have two dimensions, got {entry.shape}")
-        n, k = entry.shape
-        return format, format.pack(self.blocks(entry), n, k)
+        entries = [self.entry(name) for name in names]
+        format = self.format_of(entries[0])
+        for entry in entries:
+            if len(entry.shape) != 2:
+                raise ModelError(
+                    f"{self.path}: {entry.name!r} must have two dimensions, got {entry.shape}"
+                )
+        (k,) = {entry.shape[1] for entry in entries}
+        blocks = JoinedBlocks([self.blocks(entry) for entry in entries])
+        return format, format.pack(blocks, sum(entry.shape[0] for entry in entries), k)
 
     def blocks(self, entry: TensorEntry) -> TensorBlocks:
         """Return the blocks of a tensor, to be read. Raises ModelError where its format does not
@@ -243,13 +265,13 @@ class _Reader:
         self._size = os.fstat(file.fileno()).st_size
         self._place = 0
 
-    def _left(self) -> int:
+    def _rest(self) -> int:
         return self._size - self._place
 
     def _take(self, nbytes: int, what: str) -> bytes:
         """Return the next bytes. Raises ValueError where the file has not so many."""
-        if nbytes > self._left():
-            raise ValueError(f"{what} takes {nbytes} bytes, {self._left()} are left in the file")
+        if nbytes > self._rest():
+            raise ValueError(f"{what} takes {nbytes} bytes, {self._rest()} are left in the file")
         found = self._file.read(nbytes)
         if len(found) != nbytes:  # it was cut while it is read
             raise ValueError(f"it ends inside {what}")
@@ -265,8 +287,8 @@ class _Reader:
         count = self._number("Q", what)
         if count > most:
             raise ValueError(f"it has {count} {what}, more than {most}")
-        if count * each > self._left():
-            raise ValueError(f"it has {count} {what}, for which {self._left()} bytes are too few")
+        if count * each > self._rest():
+            raise ValueError(f"it has {count} {what}, for which {self._rest()} bytes are too few")
         return count
 
     def _text(self, what: str, most: int) -> str:
@@ -278,7 +300,7 @@ class _Reader:
 
     def header(self) -> tuple[Mapping[str, Value], Sequence[TensorEntry]]:
         """Return the entries by key, and the tensors. Raises ValueError for all that is wrong."""
-        magic = self._take(min(4, self._left()), "its beginning")
+        magic = self._take(min(4, self._rest()), "its beginning")
         if magic != MAGIC:
             raise ValueError(f"it begins with {magic!r}, not with {MAGIC!r}")
         version = self._number("I", "the version")
@@ -368,7 +390,7 @@ def _entry(
         raise ValueError(f"{name!r:.60} begins at {offset}, which is no multiple of {alignment}")
     nbytes = 0
     if prod(shape):
-        format = FORMATS.get(GGML_FORMATS.get(code, ""))
+        format = _BY_CODE.get(code)
         # Of a format that does not run here only the place is known.
         nbytes = 1 if format is None else _nbytes(name, shape, format)
     if origin + offset + nbytes > size:

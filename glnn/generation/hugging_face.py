@@ -16,7 +16,7 @@ from glnn.errors import ModelError, fault, shown
 from glnn.generation.architectures import Config, Packed, Rope, architecture_named
 from glnn.generation.tokenizer import Tokenizer, json_tokenizer
 from glnn.graph.operators.rotary import HALVES
-from glnn.graph.quantization import FORMATS
+from glnn.graph.quantization import FORMATS, JoinedBlocks
 from glnn.model.files import MOST_JSON, parse_json
 from glnn.model.weight_files import SafetensorsFile
 
@@ -70,6 +70,10 @@ def _json(path: Path) -> dict[str, Any]:
         return parse_json(read_bytes(path, MOST_JSON), str(path))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read: {fault(error)}") from None
+
+
+def _optional_json(path: Path) -> dict[str, Any]:
+    return _json(path) if path.exists() else {}
 
 
 class _Settings:
@@ -191,6 +195,11 @@ class FolderWeights:
     def __init__(self, folder: Path, config: Config) -> None:
         """Raises ModelError where there is no file of safetensors, or one is damaged."""
         self._folder, self._name = folder, config.architecture
+        if self._name == "gpt2":
+            self._layers, self._parts, self._whole = "h", GPT2, GPT2_WHOLE
+        else:
+            more = {"gemma2": GEMMA, "gemma3": GEMMA, "phi3": PHI}.get(self._name, {})
+            self._layers, self._parts, self._whole = "model.layers", {**PARTS, **more}, WHOLE
         paths = sorted(folder.glob("*.safetensors"))
         if not paths:
             raise ModelError(f"{folder}: there is no file of safetensors")
@@ -205,20 +214,17 @@ class FolderWeights:
 
     def _their(self, name: str) -> str:
         """Return what a tensor is called there."""
-        gpt2 = self._name == "gpt2"
-        parts = {**PARTS, **(GEMMA if self._name.startswith("gemma") else {})}
-        parts = GPT2 if gpt2 else {**parts, **(PHI if self._name == "phi3" else {})}
         if name.startswith("blk."):
             _, layer, part, kind = name.split(".")
-            if part not in parts:
+            if part not in self._parts:
                 return ""
-            found = f"{'h' if gpt2 else 'model.layers'}.{layer}.{parts[part]}.{kind}"
+            found = f"{self._layers}.{layer}.{self._parts[part]}.{kind}"
         else:
             part, kind = name.rsplit(".", 1)
-            whole = (GPT2_WHOLE if gpt2 else WHOLE).get(part)
+            whole = self._whole.get(part)
             found = f"{whole}.{kind}" if whole else ""
         prefixed = f"transformer.{found}"
-        return prefixed if gpt2 and prefixed in self._files else found
+        return prefixed if self._name == "gpt2" and prefixed in self._files else found
 
     def __contains__(self, name: str) -> bool:
         return self._their(name) in self._files
@@ -275,17 +281,13 @@ class FolderWeights:
                 raw = np.ascontiguousarray(wide)
             parts.append(raw.reshape(-1, format.block_bytes))
         n, k = sum(self.shape(name)[0] for name in names), self.shape(names[0])[1]
-        return format, format.pack(np.concatenate(parts), n, k)
+        return format, format.pack(JoinedBlocks(parts), n, k)
 
 
 def folder_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
     """Return the tokenizer of `folder`. Raises ModelError where it has none that runs here."""
     inner = json_tokenizer(folder)
-    said = (
-        _json(folder / "tokenizer_config.json")
-        if (folder / "tokenizer_config.json").exists()
-        else {}
-    )
+    said = _optional_json(folder / "tokenizer_config.json")
     if inner.get_vocab_size() > vocabulary:
         raise ModelError(
             f"{folder}: tokenizer.json has {inner.get_vocab_size()} tokens, the model {vocabulary}"
@@ -298,8 +300,7 @@ def folder_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
         return None if found is None else int(found)
 
     ends = {one for key in ("eos", "eot") if (one := number(key)) is not None}
-    generation = folder / "generation_config.json"
-    more = _json(generation).get("eos_token_id", []) if generation.exists() else []
+    more = _optional_json(folder / "generation_config.json").get("eos_token_id", [])
     ends |= {one for one in (more if isinstance(more, list) else [more]) if isinstance(one, int)}
     template, file = said.get("chat_template", ""), folder / "chat_template.jinja"
     if file.exists():

@@ -15,7 +15,7 @@ from glnn.generation.architectures import Config, decoder
 from glnn.generation.engine import Engine, Request
 from glnn.generation.gguf import GGUFFile
 from glnn.generation.hugging_face import FolderWeights, folder_config, folder_tokenizer
-from glnn.generation.model_file import GGUFWeights, check_tensors, gguf_config
+from glnn.generation.model_file import check_tensors, gguf_config
 from glnn.generation.sampling import Sampling
 from glnn.generation.tokenizer import Tokenizer, gguf_tokenizer
 from glnn.gl import Device
@@ -66,12 +66,11 @@ class LanguageModel:
         else:
             with GGUFFile(self.path) as file:
                 self.config = gguf_config(file)
-                packed = GGUFWeights(file)
-                check_tensors(file.path, self.config, packed)
+                check_tensors(file.path, self.config, file)
                 self.context = _context(context, self.config.context)
                 self.tokenizer = gguf_tokenizer(file)
-                graph = decoder(self.config, packed, self.context, sequences)
-                nbytes = sum(entry.nbytes for entry in file.tensors.values())
+                graph = decoder(self.config, file, self.context, sequences)
+                nbytes = file.nbytes
         self._engine = Engine(graph, self.context, sequences, backend, device, gpu, nbytes)
 
     def __repr__(self) -> str:

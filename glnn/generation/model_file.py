@@ -1,78 +1,19 @@
-"""Language models in files: the sizes of a model, its weights and its tokenizer's data."""
+"""Language models in files: the sizes of a model, and the check of its tensors by them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from glnn.core.types import Array
 from glnn.errors import ModelError
-from glnn.generation.architectures import Config, Packed, Rope, Weights, architecture_named
+from glnn.generation.architectures import Config, Rope, Weights, architecture_named
 from glnn.generation.gguf import GGUFFile
-from glnn.graph.quantization import Blocks
 
 MOST_LAYERS, MOST_WIDTH, MOST_VOCABULARY, MOST_CONTEXT = 1024, 1 << 17, 1 << 22, 1 << 24
 GEMMA3_PATTERN, GEMMA2_PATTERN = 6, 2  # each so many-th layer sees all tokens
 GEMMA3_LOCAL_BASE = 10000.0
-
-
-class Joined:
-    """Blocks of several tensors, one behind the other; see `Blocks`."""
-
-    def __init__(self, parts: Sequence[Blocks]) -> None:
-        self._parts = parts
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    def _within(self, first: int, last: int) -> Iterator[NDArray[np.uint8]]:
-        place = 0
-        for part in self._parts:
-            begin, end = max(first - place, 0), min(last - place, len(part))
-            if begin < end:
-                yield part[begin:end]
-            place += len(part)
-
-    def __getitem__(self, rows: slice, /) -> NDArray[np.uint8]:
-        """Return the bytes of some blocks."""
-        first, last, _ = rows.indices(len(self))
-        return np.concatenate(list(self._within(first, last)))
-
-
-class GGUFWeights:
-    """The weights of a GGUF file; see `Weights`."""
-
-    def __init__(self, file: GGUFFile) -> None:
-        self._file = file
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._file.tensors
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return a tensor's shape."""
-        return self._file.entry(name).shape
-
-    def alike(self, *names: str) -> bool:
-        """Return True where all these matrices are of one format."""
-        return len({self._file.entry(name).code for name in names}) == 1
-
-    def array(self, name: str) -> Array:
-        """Return a tensor's numbers as float32."""
-        return self._file.array(name)
-
-    def packed(self, *names: str) -> Packed:
-        """Return matrices one below the other, as one packed weight; they are of one format."""
-        if len(names) == 1:
-            return self._file.packed(names[0])
-        entries = [self._file.entry(name) for name in names]
-        format = self._file.format_of(entries[0])
-        (k,) = {entry.shape[1] for entry in entries}
-        blocks = Joined([self._file.blocks(entry) for entry in entries])
-        return format, format.pack(blocks, sum(entry.shape[0] for entry in entries), k)
 
 
 def gguf_config(file: GGUFFile) -> Config:

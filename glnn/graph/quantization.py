@@ -17,14 +17,14 @@ its upper. The shaders that read them are `shaders/quantized/NAME.glsl`; a new f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.core.types import Array
+from glnn.core.types import Array, from_bfloat16
 from glnn.errors import ShapeError
 
 UNIT = 32
@@ -61,6 +61,30 @@ class Blocks(Protocol):
         ...
 
 
+class JoinedBlocks:
+    """Blocks of several tensors, one behind the other; see `Blocks`."""
+
+    def __init__(self, parts: Sequence[Blocks | Bytes]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def _within(self, first: int, last: int) -> Iterator[Bytes]:
+        place = 0
+        for part in self._parts:
+            begin, end = max(first - place, 0), min(last - place, len(part))
+            if begin < end:
+                yield part[begin:end]
+            place += len(part)
+
+    def __getitem__(self, rows: slice, /) -> Bytes:
+        """Return the bytes of some blocks, uncopied where they are of one tensor."""
+        first, last, _ = rows.indices(len(self))
+        found = list(self._within(first, last))
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
 @dataclass(frozen=True)
 class Section:
     """Part of all units of a packed weight.
@@ -81,14 +105,14 @@ class Section:
         """Return the groups of 16 bytes that the section takes for so many units."""
         return -(-self.nbytes * units // QUAD)
 
-    def of(self, raw: Bytes) -> Array:
+    def view(self, raw: Bytes) -> Array:
         """Return the array in the section's bytes."""
         found: Array = np.ndarray((raw.nbytes // self.dtype.itemsize,), self.dtype, raw.data)
         return found
 
     def randomize_floats(self, raw: Bytes) -> None:
         """Have the floats in the section's random bytes be finite, of magnitudes from 2^-3 to 1."""
-        table = self.of(raw)
+        table = self.view(raw)
         parts = [table[name] for name in self.dtype.names] if self.dtype.names else [table]
         for part in parts:
             if part.dtype in _ORDINARY:
@@ -193,7 +217,7 @@ class QuantizedFormat:
             width = section.nbytes * across
             table = raw[begin : begin + width * n].reshape(n, width)
             some = np.ascontiguousarray(table[rows]).reshape(-1)
-            parts.append(section.of(some))
+            parts.append(section.view(some))
         count = len(range(n)[rows]) if isinstance(rows, slice) else len(rows)
         values, scales, minima = self.scaled(*parts)
         halves = scales.shape[1]
@@ -319,10 +343,6 @@ def _unscaled(values: Array) -> Scaled:
     return values.reshape(-1, UNIT), np.ones((values.size // UNIT, 1), np.float32), 0.0
 
 
-def _from_bfloat(quants: Array) -> Array:
-    return (quants.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-
-
 def _whole(blocks: Bytes) -> Sequence[Bytes]:
     return (blocks,)
 
@@ -358,7 +378,7 @@ _ROWS = (
         2,
         (Section("quants", np.dtype((BFLOAT, UNIT))),),
         _whole,
-        lambda quants: _unscaled(_from_bfloat(quants)),
+        lambda quants: _unscaled(from_bfloat16(quants)),
     ),
     QuantizedFormat(
         "q4_0",

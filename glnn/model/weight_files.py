@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.core.fileio import atomic_write, check_file, open_regular
-from glnn.core.types import Array, Shape, of_tensor
+from glnn.core.types import Array, Shape, from_bfloat16, of_tensor
 from glnn.errors import ModelError, ShapeError, fault, shown
 from glnn.model.files import MOST_JSON, parse_json
 from glnn.model.npz import open_npz, save_arrays
@@ -337,7 +337,7 @@ def _read_tensor(entry: TensorEntry, file: IO[bytes]) -> Array:
     """The numbers of `entry`, whose offsets are the file's."""
     array = _read_bytes(entry, file).view(DTYPES[entry.kind]).reshape(entry.shape)
     if entry.kind == BFLOAT16:
-        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        array = from_bfloat16(array)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

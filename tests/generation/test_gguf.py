@@ -12,7 +12,7 @@ import pytest
 
 from glnn.errors import GlnnError, ModelError
 from glnn.generation.gguf import GGUFFile
-from glnn.generation.model_file import GGUFWeights, check_tensors, gguf_config
+from glnn.generation.model_file import check_tensors, gguf_config
 from glnn.graph.quantization import FORMATS
 from tests.generation.gguf_files import small_model, text, write
 from tests.quantized import random_blocks, unpacked
@@ -120,7 +120,7 @@ def test_mutated_files_are_refused_or_read(tmp_path: Path) -> None:
         path.write_bytes(content)
         try:
             with GGUFFile(path) as file:
-                config, weights = gguf_config(file), GGUFWeights(file)
+                config, weights = gguf_config(file), file
                 check_tensors(path, config, weights)
                 for name in list(file.tensors)[:5]:
                     file.array(name)
