@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from glnn.core.fileio import check_file, open_regular
 from glnn.core.types import Array
 from glnn.errors import ModelError, fault, shown
+from glnn.generation.settings import setting
 from glnn.graph.quantization import FORMATS, JoinedBlocks, QuantizedFormat
 
 MAGIC = b"GGUF"
@@ -239,22 +240,9 @@ class GGUFFile:
     def value(self, key: str, kind: type[Any], default: Any = None) -> Any:
         """Return the value of `key` as `kind`: bool, int, float, str, Texts or np.ndarray.
 
-        default: what is returned where there is no such key; None raises. Raises ModelError where
-        the key is missing, or its value is of another kind.
+        default, and errors: see `setting`.
         """
-        if key not in self.metadata:
-            if default is None:
-                raise ModelError(f"{self.path}: it has no {key!r}")
-            return default
-        value = self.metadata[key]
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise ModelError(
-                f"{self.path}: {key!r} must be {kind.__name__}, got {type(value).__name__} "
-                f"{shown(value)}"
-            )
-        return value
+        return setting(self.path, self.metadata, key, kind, default)
 
 
 class _Reader:

@@ -14,6 +14,7 @@ from glnn.core.fileio import check_file, read_bytes
 from glnn.core.types import Array
 from glnn.errors import ModelError, fault, shown
 from glnn.generation.architectures import Config, Packed, Rope, architecture_named
+from glnn.generation.settings import setting
 from glnn.generation.tokenizer import Tokenizer, json_tokenizer
 from glnn.graph.operators.rotary import HALVES
 from glnn.graph.quantization import FORMATS, JoinedBlocks
@@ -83,19 +84,8 @@ class _Settings:
         self.path, self._said = path, _json(path)
 
     def get(self, key: str, kind: type[Any], default: Any = None) -> Any:
-        """Return an entry. Raises ModelError where it is missing or of another kind."""
-        value = self._said.get(key)
-        if value is None:
-            if default is None:
-                raise ModelError(f"{self.path}: it has no {key!r}")
-            return default
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise ModelError(f"{self.path}: {key!r} must be {kind.__name__}, got {shown(value)}")
-        if kind is float and not math.isfinite(value):
-            raise ModelError(f"{self.path}: {key!r} must be finite, got {value}")
-        return value
+        """Return an entry; see `setting`."""
+        return setting(self.path, self._said, key, kind, default)
 
     def size(self, key: str, default: int | None = None) -> int:
         """Return an entry that is 1 or more."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from glnn.errors import ModelError
 from glnn.generation.architectures import Config, Rope, Weights, architecture_named
 from glnn.generation.gguf import GGUFFile
@@ -33,8 +31,6 @@ def gguf_config(file: GGUFFile) -> Config:
 
     def real(key: str, default: float | None = None) -> float:
         found: float = file.value(f"{name}.{key}", float, default)
-        if not np.isfinite(found):
-            raise ModelError(f"{file.path}: {name}.{key} must be finite, got {found}")
         return found
 
     layers = number("block_count", most=MOST_LAYERS)
