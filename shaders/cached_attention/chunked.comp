@@ -12,15 +12,13 @@
 #ifndef ROOM
 #define ROOM 512
 #endif
-#ifndef CAPPED
-#define CAPPED 0
-#endif
 #ifndef HAS_ROTARY
 #define HAS_ROTARY 0
 #endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/nan.glsl"
+#include "common/capped.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Cache { vec4 cache[]; };
@@ -31,7 +29,7 @@ layout(std430, binding = 4) buffer Rotary { float rotary[]; };
 #endif
 uniform int heads, kv_heads, width, context, start, rows, group, window;
 uniform int x_row, rotary_row, out_row;
-uniform float scale, cap;
+uniform float scale;
 #define NUMBER(head, i) x[(head) + (i)]
 #define TABLE(row, i) rotary[(row) + (i)]
 #include "common/rotary.glsl"
@@ -43,12 +41,7 @@ shared vec4 sums[LANES];
 float score(int key) {
     vec4 sum = vec4(0.0);
     for (int i = 0; i < width / 4; ++i) sum += query[i] * cache[key + i];
-    float found = dot(sum, vec4(1.0)) * scale;
-#if CAPPED
-    float power = exp(2.0 * clamp(found / cap, -20.0, 20.0));
-    found = cap * (power - 1.0) / (power + 1.0);
-#endif
-    return found;
+    return capped(dot(sum, vec4(1.0)) * scale);
 }
 
 // The greatest of all invocations' numbers.

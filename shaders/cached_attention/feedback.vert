@@ -7,16 +7,14 @@
 #ifndef PLACES_SAMPLER
 #define PLACES_SAMPLER isampler2D
 #endif
-#ifndef CAPPED
-#define CAPPED 0
-#endif
 #include "common/texel.glsl"
 #include "common/nan.glsl"
+#include "common/capped.glsl"
 uniform highp X_SAMPLER x;
 uniform highp CACHE_SAMPLER cache;
 uniform highp PLACES_SAMPLER places;
 uniform int tokens, heads, kv_heads, width, context, start, rows, group, window, x_row, out_row;
-uniform float scale, cap;
+uniform float scale;
 out highp vec4 result;
 
 float number(int token, int number) {
@@ -31,11 +29,7 @@ float number(int token, int number) {
         float score = 0.0;
         for (int i = 0; i < width; ++i)
             score += texel(x, query + i).x * texel(cache, at * row + key + i).x;
-        score *= scale;
-#if CAPPED
-        float power = exp(2.0 * clamp(score / cap, -20.0, 20.0));
-        score = cap * (power - 1.0) / (power + 1.0);
-#endif
+        score = capped(score * scale);
         float now = greater(most, score), shrink = exp(most - now), weight = exp(score - now);
         total = total * shrink + weight;
         sum = sum * shrink + weight * texel(cache, at * row + value).x;

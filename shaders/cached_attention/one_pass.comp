@@ -11,15 +11,13 @@
 #ifndef ROOM
 #define ROOM 1024
 #endif
-#ifndef CAPPED
-#define CAPPED 0
-#endif
 #ifndef HAS_ROTARY
 #define HAS_ROTARY 0
 #endif
 #include "common/launch.glsl"
 #include "common/wait.glsl"
 #include "common/nan.glsl"
+#include "common/capped.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Cache { float cache[]; };
@@ -30,7 +28,7 @@ layout(std430, binding = 4) buffer Rotary { float rotary[]; };
 #endif
 uniform int tokens, heads, kv_heads, width, context, start, rows, group, window;
 uniform int x_row, rotary_row, out_row;
-uniform float scale, cap;
+uniform float scale;
 #define NUMBER(head, i) x[(head) + (i)]
 #define TABLE(row, i) rotary[(row) + (i)]
 #include "common/rotary.glsl"
@@ -43,13 +41,7 @@ shared float most[GROUP], total[GROUP], shrink[GROUP];
 float score(int query, int key) {
     float sum = 0.0;
     for (int i = 0; i < width; ++i) sum += queries[query * width + i] * cache[key + i];
-    float found = sum * scale;
-#if CAPPED
-    float ratio = clamp(found / cap, -20.0, 20.0);
-    float power = exp(2.0 * ratio);
-    found = cap * (power - 1.0) / (power + 1.0);
-#endif
-    return found;
+    return capped(sum * scale);
 }
 
 // Attention of `count` heads of queries from `head` on, which read the head `kv_head` of the cache.

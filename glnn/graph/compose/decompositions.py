@@ -26,7 +26,7 @@ from glnn.graph.operators.matmul import ROWS, Matmul, MatmulParts, MatmulSum
 from glnn.graph.operators.move import Rearrange, Slice
 from glnn.graph.operators.normalization import Normalize, Softmax
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.graph.operators.quantized_matmul import QuantizedMatmul
+from glnn.graph.operators.quantized_matmul import QuantizedMatmul, gated
 from glnn.graph.operators.reductions import LEAST, Reduce
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.rotary import Rotary
@@ -319,13 +319,13 @@ def decompose_gated_product(
     assert isinstance(op, QuantizedMatmul)
     whole = replace(op, n=2 * op.n, gate="")
     first, second = (Slice((i * op.n,), ((i + 1) * op.n,), (1,), (1,)) for i in range(2))
-    function = call("mul", call(op.gate, Arg(0)), Arg(1))
+    product = Pointwise(gated(op.gate))
     return Decomposition(
         (
             Stage("both", whole, {name: name for name in shapes}),
             Stage("first", first, {"x": "both"}),
             Stage("second", second, {"x": "both"}),
-            Stage("result", Pointwise(function), {"x0": "first", "x1": "second"}, finishes=True),
+            Stage("result", product, {"x0": "first", "x1": "second"}, finishes=True),
         )
     )
 

@@ -11,34 +11,13 @@ import numpy as np
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
 from glnn.graph.contraction import FLOATS, Contraction
+from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Constants, Shapes, Types, rank, shrink_size
-from glnn.graph.quantization import FORMATS, QuantizedFormat
+from glnn.graph.quantization import FORMATS, QUAD, QuantizedFormat
 
 GATES = ("silu", "gelu_tanh")
 """Functions of gates, which kernels have by their numbers from 1 on."""
 ROWS_BYTES = 4 << 20  # of rows that NumPy unpacks at a time
-
-
-def format_named(op: str, name: object) -> QuantizedFormat:
-    """Return the format called `name`. Raises ShapeError, which names `op`, for an unknown one."""
-    if not isinstance(name, str) or name not in FORMATS:
-        raise ShapeError(f"{op}: format must be one of {', '.join(FORMATS)}, got {name!r:.60}")
-    return FORMATS[name]
-
-
-def check_sizes(op: str, format: QuantizedFormat, n: int, k: int) -> None:
-    """Raise ShapeError unless a weight of (n, k) numbers can be of `format`."""
-    if n < 0 or k < 0:
-        raise ShapeError(f"{op}: n and k must be at least 0, got {n} and {k}")
-    if k % format.block:
-        raise ShapeError(f"{op}: {format} needs k in whole blocks of {format.block}, got {k}")
-
-
-def check_words(op: str, format: QuantizedFormat, n: int, k: int, weight: Shape) -> None:
-    """Raise ShapeError unless `weight` is the shape of a packed weight of (n, k) numbers."""
-    words = format.words(n, k)
-    if weight != (words,):
-        raise ShapeError(f"{op}: {format} weights ({n}, {k}) are ({words},) int32, got {weight}")
 
 
 def row_chunks(n: int, k: int) -> Iterator[slice]:
@@ -52,15 +31,82 @@ def random_weight(format: QuantizedFormat, numbers: Array, n: int, k: int) -> Ar
     """Return a packed weight of finite numbers made of as many random int32 `numbers`."""
     generator = np.random.default_rng(abs(int(numbers.sum())))
     raw = generator.integers(0, 256, 4 * numbers.size, np.uint8)
-    places, units = format.first_quads(format.units(n, k)), format.units(n, k)
+    units = format.units(n, k)
+    places = format.first_quads(units)
     for section in format.sections:
-        begin = 16 * places[section.name]
+        begin = QUAD * places[section.name]
         section.randomize_floats(raw[begin : begin + section.nbytes * units])
     return raw.view(np.int32).reshape(numbers.shape)
 
 
+def gated(gate: str) -> Expr:
+    """Return the function `gate` of the first argument, times the second."""
+    return call("mul", call(gate, Arg(0)), Arg(1))
+
+
+class WithPackedWeight(Contraction):
+    """Base of operators whose `weight` of (rows, k) numbers stays packed."""
+
+    format: str
+    n: int
+    k: int
+
+    @property
+    def rows(self) -> int:
+        """The rows of the weight."""
+        return self.n
+
+    @property
+    def packing(self) -> QuantizedFormat:
+        """The weight's format."""
+        return FORMATS[self.format]
+
+    def check(self) -> None:
+        """Raise ShapeError unless a weight of (n, k) numbers can be of the format."""
+        if not isinstance(self.format, str) or self.format not in FORMATS:
+            names = ", ".join(FORMATS)
+            raise ShapeError(f"{self.name}: format must be one of {names}, got {self.format!r:.60}")
+        n, k, block = self.n, self.k, self.packing.block
+        if n < 0 or k < 0:
+            raise ShapeError(f"{self.name}: n and k must be at least 0, got {n} and {k}")
+        if k % block:
+            raise ShapeError(
+                f"{self.name}: {self.packing} needs k in whole blocks of {block}, got {k}"
+            )
+
+    def check_weight(self, weight: Shape) -> None:
+        """Raise ShapeError unless `weight` is the shape of the packed weight."""
+        words = self.packing.words(self.rows, self.k)
+        if weight != (words,):
+            raise ShapeError(
+                f"{self.name}: {self.packing} weights ({self.rows}, {self.k}) are ({words},) "
+                f"int32, got {weight}"
+            )
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        return self.reference(*(operands.get(name) for name in self.operands))[0]
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        places = self.packing.first_quads(self.packing.units(self.rows, self.k))
+        return {
+            "n": self.n,
+            "k": self.k,
+            "units": self.packing.units(1, self.k),
+            "high_first": places.get("high", 0),
+            "scales_first": places.get("scales", 0),
+        }
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"FORMAT": self.packing.code}
+
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        if name != "weight":
+            return numbers
+        return random_weight(self.packing, numbers, self.rows, self.k)
+
+
 @dataclass(frozen=True)
-class QuantizedMatmul(Contraction):
+class QuantizedMatmul(WithPackedWeight):
     """x weight^T for a weight that stays packed: see `glnn.graph.quantization`.
 
     x: (m, k) floats. weight: (words,) int32, the packed weight of (n, k) numbers. norm: (k,), if
@@ -84,7 +130,7 @@ class QuantizedMatmul(Contraction):
     """Function of the first half of the products, a name of `GATES`; empty for a plain product."""
 
     def __post_init__(self) -> None:
-        check_sizes(self.name, format_named(self.name, self.format), self.n, self.k)
+        self.check()
         if self.gate and self.gate not in GATES:
             raise ShapeError(
                 f"{self.name}: gate must be one of {GATES} or empty, got {self.gate!r}"
@@ -96,11 +142,6 @@ class QuantizedMatmul(Contraction):
     def rows(self) -> int:
         """The rows of the weight."""
         return 2 * self.n if self.gate else self.n
-
-    @property
-    def packing(self) -> QuantizedFormat:
-        """The weight's format."""
-        return FORMATS[self.format]
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         operands = self.named(types)
@@ -120,7 +161,7 @@ class QuantizedMatmul(Contraction):
         rank(self.name, "x", x, 2, "(m, k)")
         if x[1] != self.k:
             raise ShapeError(f"{self.name}: x must be (m, {self.k}), got {x}")
-        check_words(self.name, self.packing, self.rows, self.k, weight)
+        self.check_weight(weight)
         return x[0], self.n
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
@@ -136,16 +177,8 @@ class QuantizedMatmul(Contraction):
             np.matmul(x, some.astype(x.dtype, copy=False).T, out=result[:, rows])
         if not self.gate:
             return (result,)
-        first, second = result[:, : self.n], result[:, self.n :]
-        inner = first
-        if self.gate == "gelu_tanh":  # by tanh(x) = 2 / (1 + exp(-2 x)) - 1
-            inner = 2 * (2 / np.pi) ** 0.5 * (first + 0.044715 * first**3)
-        with np.errstate(over="ignore"):
-            gate = first / (1 + np.exp(-inner))
-        return (np.asarray(gate * second, x.dtype),)
-
-    def compute(self, operands: Mapping[str, Array]) -> Array:
-        return self.reference(*(operands.get(name) for name in self.operands))[0]
+        found = gated(self.gate).evaluate(result[:, : self.n], result[:, self.n :])
+        return (np.asarray(found, x.dtype),)
 
     def flops(self, shapes: Shapes) -> int:
         return 2 * shapes["x"][0] * self.rows * self.k
@@ -157,31 +190,17 @@ class QuantizedMatmul(Contraction):
         return {"weight": "R", "norm": "R"}
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        places = self.packing.first_quads(self.packing.units(self.rows, self.k))
-        return {
-            "m": shapes["x"][0],
-            "n": self.n,
-            "k": self.k,
-            "batch": 1,
-            "units": self.packing.units(1, self.k),
-            "high_first": places.get("high", 0),
-            "scales_first": places.get("scales", 0),
-        }
+        return {**super().sizes(shapes), "m": shapes["x"][0], "batch": 1}
 
     def product(self, shapes: Shapes) -> tuple[int, int]:
         return shapes["x"][0], self.n
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         gate = GATES.index(self.gate) + 1 if self.gate else 0
-        return {"QUANTIZED": 1, "FORMAT": self.packing.code, "GATE": gate}
+        return {**super().defines(shapes), "QUANTIZED": 1, "GATE": gate}
 
     def depth(self, shapes: Shapes) -> int:
         return self.k
 
     def shrink(self, shapes: Shapes) -> Shapes:
         return {**shapes, "x": (shrink_size(shapes["x"][0]), self.k)}
-
-    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
-        if name != "weight":
-            return numbers
-        return random_weight(self.packing, numbers, self.rows, self.k)

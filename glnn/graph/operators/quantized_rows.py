@@ -10,19 +10,12 @@ import numpy as np
 
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Constants, Shapes, Types, rank
-from glnn.graph.operators.quantized_matmul import (
-    check_sizes,
-    check_words,
-    format_named,
-    random_weight,
-)
-from glnn.graph.quantization import FORMATS, QuantizedFormat
+from glnn.graph.operators.quantized_matmul import WithPackedWeight
 
 
 @dataclass(frozen=True)
-class QuantizedRows(Contraction):
+class QuantizedRows(WithPackedWeight):
     """Rows of a weight that stays packed, as numbers: the embedding of tokens.
 
     index: (rows,) int32; for one beyond the weight's, the nearest. weight: (words,) int32, the
@@ -38,12 +31,7 @@ class QuantizedRows(Contraction):
     k: int
 
     def __post_init__(self) -> None:
-        check_sizes(self.name, format_named(self.name, self.format), self.n, self.k)
-
-    @property
-    def packing(self) -> QuantizedFormat:
-        """The weight's format."""
-        return FORMATS[self.format]
+        self.check()
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         operands = self.named(types)
@@ -54,16 +42,13 @@ class QuantizedRows(Contraction):
 
     def shape_of(self, shapes: Shapes) -> Shape:
         rank(self.name, "index", shapes["index"], 1, "(rows,)")
-        check_words(self.name, self.packing, self.n, self.k, shapes["weight"])
+        self.check_weight(shapes["weight"])
         return shapes["index"][0], self.k
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         operands = self.named(arrays)
         index = np.clip(operands["index"], 0, max(self.n - 1, 0))
         return (self.packing.unpack(operands["weight"], self.n, self.k, index),)
-
-    def compute(self, operands: Mapping[str, Array]) -> Array:
-        return self.reference(operands["index"], operands["weight"])[0]
 
     def flops(self, shapes: Shapes) -> int:
         return 2 * shapes["index"][0] * self.k
@@ -72,20 +57,4 @@ class QuantizedRows(Contraction):
         return {"weight": "R", "index": "R"}
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        places = self.packing.first_quads(self.packing.units(self.n, self.k))
-        return {
-            "rows": shapes["index"][0],
-            "n": self.n,
-            "k": self.k,
-            "units": self.packing.units(1, self.k),
-            "high_first": places.get("high", 0),
-            "scales_first": places.get("scales", 0),
-        }
-
-    def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"FORMAT": self.packing.code}
-
-    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
-        if name != "weight":
-            return numbers
-        return random_weight(self.packing, numbers, self.n, self.k)
+        return {**super().sizes(shapes), "rows": shapes["index"][0]}
