@@ -287,10 +287,10 @@ class Engine:
             self._end(request)
 
 
-def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many first tokens are the same."""
+def _common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many tokens both begin with."""
     count = 0
-    for a, b in zip(one, other, strict=False):
+    for a, b in zip(first, second, strict=False):
         if a != b:
             break
         count += 1
