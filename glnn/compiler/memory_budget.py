@@ -512,6 +512,9 @@ class Outline:
         own = states.updates.values()
         changing = [v for v in graph.outputs if graph.changes(v) and v.name not in own]
         outputs = schedule.for_host(changing, body, Pass.ROWS not in outline_options.without)
+        outputs |= {
+            states.updates[one.name]: one.after for one in there if one.readable and one.after
+        }
         fixed = [value for value in graph.outputs if body and value.name not in outputs]
         types = graph.infer_types(graph.input_types(shapes)) if fixed else {}
         constants = {

@@ -117,7 +117,8 @@ class Plan(Runner):
     where `graph` says by symbols of its inputs. states: what stays on the device from run to run.
     An input called as one of them is not given in a run: it is that state. updates: by a state's
     name the name of the output that is its content from the next run on; whatever a run computes,
-    it computes of the content before. Such an output is not read back: the state is.
+    it computes of the content before. Such an output is not read back: the state is, unless it is
+    readable.
     checked_inputs: the inputs whose indices a run checks, each with its name in errors; None for
     all. Where `graph` is a part of another graph, or a body, only some inputs are the model's own;
     the others were computed. domain: the symbols of the SymInts in `shapes`, and the guards; none
@@ -467,8 +468,9 @@ def _io(
     )
     plan_graph = {value.name: value for value in outline.graph.outputs}
     gives = []
+    hidden = {output for name, output in states.updates.items() if name not in states.readable}
     for value in graph.outputs:
-        if value.name not in states.updates.values():
+        if value.name not in hidden:
             here = plan_graph[value.name]
             fixed = here.name not in outline.outputs
             shape = here.type.shape if fixed else tensors[value.name].shape

@@ -60,9 +60,12 @@ class State:
         type: TensorType,
         memory: Memory | None = None,
         offset: int | None = None,
+        readable: bool = False,
     ) -> None:
-        """memory: where it is to lie from the word `offset` on, for good; None has its own."""
-        self.type, self._backend = type, backend
+        """memory: where it is to lie from the word `offset` on, for good; None has its own.
+        readable: see `States.add`.
+        """
+        self.type, self._backend, self.readable = type, backend, readable
         self.words = backend.capacity(DENSE.words(type))
         """The words of one of its memories."""
         self.offset = offset
@@ -72,7 +75,11 @@ class State:
         self._way: Store | None = None
         self.current = 0
         """The index of the memory that has the content."""
-        self._add(self._backend.memory(self.words) if memory is None else memory)
+        self._add(self._allocate() if memory is None else memory)
+
+    def _allocate(self) -> Memory | None:
+        way = Transfer.TO_HOST if self.readable else None
+        return self._backend.memory(self.words, way)
 
     def _add(self, memory: Memory | None) -> None:
         store = self._backend.allocate(self.type.shape, DENSE, memory, self.type.dtype, self.offset)
@@ -82,7 +89,7 @@ class State:
     def reserve(self) -> None:
         """Have a second memory."""
         if len(self.memories) < 2:
-            self._add(self._backend.memory(self.words))
+            self._add(self._allocate())
 
     def turn(self) -> None:
         """Have the content be in the other memory."""
@@ -171,14 +178,22 @@ class States:
             raise ModelError(f"there is no state {name!r}, there are {list(self._states)}")
         return self._states[name]
 
-    def add(self, name: str, array: Array) -> None:
+    def add(self, name: str, array: Array, *, readable: bool = False) -> None:
         """A new state called `name` that holds a copy of `array`, which is float32 or int32.
 
-        Raises ModelError where there is one of that name, ShapeError on another type, and
-        LimitError where the device has too little memory.
+        readable: whether runs can be asked for the output that updates it. Then the host sees its
+        memory, and a run leaves the one that the run before it wrote as it is, so that the host can
+        read that while the next run is computed. Raises ModelError where there is one of that name,
+        ShapeError on another type, and LimitError where the device has too little memory.
         """
         self._check(name, array)
-        self.backend.perform(lambda: self._add(name, array))
+        self.backend.perform(lambda: self._add(name, array, readable))
+
+    def copy(self) -> States:
+        """Return these states, of the same memory, to which others can be added."""
+        copied = States(self.backend)
+        copied.lock, copied._states = self.lock, dict(self._states)
+        return copied
 
     def add_together(self, arrays: Mapping[str, Array]) -> None:
         """New states, as by `add`, which lie one behind the other in memory where that can be.
@@ -197,9 +212,9 @@ class States:
             got = f"{array.dtype} array" if isinstance(array, np.ndarray) else shown(array)
             raise ShapeError(f"state {name!r} must be a float32 or int32 array, got {got}")
 
-    def _add(self, name: str, array: Array) -> None:
+    def _add(self, name: str, array: Array, readable: bool = False) -> None:
         self._need(name, 4 * self._words(array))
-        self._set(name, State(self.backend, TensorType.of(array)), array)
+        self._set(name, State(self.backend, TensorType.of(array), readable=readable), array)
 
     def _add_together(self, arrays: Mapping[str, Array]) -> None:
         for names in _shared(arrays, self._words, self.backend.adjoining // 4):
@@ -289,13 +304,15 @@ class StateSpecs:
 
     types: of all that there are, by name. doubled: those that have a second memory. updates: by the
     name of a state, the output that is its content from the next run on. places: of those that lie
-    in a memory with others, by name, the first of these and the word that it begins at.
+    in a memory with others, by name, the first of these and the word that it begins at. readable:
+    those whose updates runs can be asked for.
     """
 
     types: Mapping[str, TensorType] = field(default_factory=dict)
     doubled: Container[str] = ()
     updates: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    readable: Container[str] = ()
 
     @classmethod
     def bind(
@@ -307,7 +324,9 @@ class StateSpecs:
         all_of = {} if states is None else {name: states[name] for name in states.names}
         doubled = {name for name, state in all_of.items() if len(state.memories) > 1}
         types = {name: state.type for name, state in all_of.items()}
-        specs = cls(types, doubled, updates, {} if states is None else states.places)
+        readable = {name for name, state in all_of.items() if state.readable}
+        places = {} if states is None else states.places
+        specs = cls(types, doubled, updates, places, readable)
         specs._check(graph)
         return specs
 
@@ -351,11 +370,13 @@ class StateBinding:
 
     name: the state's. before: the tensor of its content when a run begins, None where the plan does
     not read it. after: the tensor of its content from then on, None where that stays as it is.
+    readable: see `States.add`.
     """
 
     name: str
     before: str | None
     after: str | None
+    readable: bool = False
 
     def blocks(self, schedule: Schedule, arena: Arena) -> tuple[int, ...]:
         """Its block of memory; two, the latter of the new content, where it is not in place."""
@@ -400,7 +421,7 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
             if (got := schedule.tensors[after].type) != type:
                 raise ShapeError(f"state {name!r} is {type}, its update {output!r} is {got}")
             taken.add(schedule.tensors[after].memory)
-        found.append(StateBinding(name, before, after))
+        found.append(StateBinding(name, before, after, name in specs.readable))
     if schedule.backend.in_place:
         _place(schedule, found)
         found = [_copied(schedule, one) if one.name in specs.places else one for one in found]
@@ -430,7 +451,7 @@ def check_read(names: Iterable[str], states: Iterable[StateBinding]) -> None:
     """Raise ModelError if one of `names` is a state of `states`, before a run or after it."""
     for name in names:  # most steps are asked for none
         for one in states:
-            if name in (one.name, one.after):
+            if name == one.name or (name == one.after and not one.readable):
                 raise ModelError(f"{name!r} is state {one.name!r}: it is read by States.read")
 
 
@@ -476,7 +497,7 @@ def _place(schedule: Schedule, states: Iterable[StateBinding]) -> None:
     for name, tensor in tensors.items():
         named[tensor.memory].append(name)
     for one in states:
-        if one.before is None or one.after is None:
+        if one.before is None or one.after is None or one.readable:
             continue
         old, new = tensors[one.before].memory, tensors[one.after].memory
         if len(made[new]) != 1 or not _is_free(schedule, old, read[old], made[new][0]):

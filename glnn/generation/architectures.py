@@ -19,7 +19,7 @@ from glnn.core.types import Array, DType, TensorType
 from glnn.errors import ModelError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import formula
-from glnn.graph.graph import Graph, Value
+from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operators import (
     CachedAttention,
     CacheUpdate,
@@ -220,12 +220,37 @@ class Decoder:
     Inputs: tokens (T,), their places in the caches (T,), and logit_rows (R,), the numbers of the
     tokens whose logits are computed, int32. Outputs: logits (R, vocabulary), the greatest's number,
     "next" (R,), and what they are made of, "output_norm" (R, width). caches: the shape of each
-    state, by name; updates: the output of each.
+    state, by name; updates: the output of each. chosen: the last layer's result for all tokens, and
+    for those of logit_rows.
     """
 
     graph: Graph
     caches: Mapping[str, tuple[int, int]]
     updates: Mapping[str, str]
+    chosen: tuple[Value, Value]
+
+    def following(self, count: int) -> Graph:
+        """Return the graph of the next tokens of `count` sequences whose last ones are a state.
+
+        That state is "tokens" (count,), to be updated by the output "next"; places is the only
+        input.
+        """
+        rows, chosen = self.chosen
+        type, kept = TensorType((count,), DType.int32), {*self.updates.values(), "next"}
+        instead, inputs = {chosen: rows}, []
+        for value in self.graph.inputs:
+            if value.name in ("tokens", "places"):
+                instead[value] = Value(value.name, type, Kind.INPUT)
+            if value.name != "logit_rows":
+                inputs.append(instead.get(value, value))
+        nodes = [node for node in self.graph.nodes if chosen not in node.outputs]
+        outputs = tuple(value for value in self.graph.outputs if value.name in kept)
+        return Graph(
+            tuple(node.with_values(instead) for node in nodes),
+            tuple(inputs),
+            outputs,
+            f"{self.graph.name}, next tokens",
+        )
 
 
 class _Writer:
@@ -406,7 +431,8 @@ class _Writer:
             y = self.product(f"{block}.output", found, f"{block}.attn_output")
             x = self.residual(layer, "attention", x, y)
             x = self.residual(layer, "ffw", x, self.feed_forward(layer, x))
-        x = self("last", Gather(0), x, logit_rows)
+        rows, x = x, self("last", Gather(0), x, logit_rows)
+        chosen = rows, x
         x = self.norm("output_norm", x, "output_norm")
         if "output.weight" in self.weights:
             format, packed = self.weights.packed("output.weight")
@@ -417,7 +443,8 @@ class _Writer:
         if cap:
             logits = self.pointwise("logits", f"{cap!r} * tanh(a / {cap!r})", logits)
         following = self("next", ArgReduce("max", 1, False), logits)
-        return Decoder(self.builder.graph([logits, following, x, *outputs]), caches, updates)
+        graph = self.builder.graph([logits, following, x, *outputs])
+        return Decoder(graph, caches, updates, chosen)
 
     def positions(self, x: Value, places: Value) -> Value:
         """Add embeddings of positions."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from glnn.backends import Backend, open_backend
 from glnn.compiler import Executor
+from glnn.compiler.executor import REPEATS
 from glnn.compiler.states import States
 from glnn.core.process import process_lock
 from glnn.core.types import Array
@@ -16,8 +17,9 @@ from glnn.errors import DeviceError, LimitError, ModelError
 from glnn.generation.architectures import Decoder
 from glnn.generation.sampling import Sampling
 from glnn.gl import Device
+from glnn.runtime.runner import Run, within_memory
 
-CHUNK = 256  # tokens of prompts in one run: what is computed of them takes memory
+CHUNK = 512  # tokens of prompts in one run: what is computed of them takes memory
 
 
 @dataclass(eq=False)
@@ -53,6 +55,36 @@ class Request:
         self.done = self.most < 1
 
 
+@dataclass(frozen=True, eq=False)
+class _Follower:
+    """Executor of the next tokens of sequences whose last tokens are a state on the device."""
+
+    executor: Executor
+    states: States
+
+    @classmethod
+    def create(cls, executor: Executor, decoder: Decoder, states: States, count: int) -> _Follower:
+        """Return that for `count` sequences, with the weights of `executor` and its `states`."""
+        own = states.copy()
+        own.add("tokens", np.zeros(count, np.int32), readable=True)
+        updates = {**decoder.updates, "tokens": "next"}
+        graph = decoder.following(count)
+        return cls(executor.perform(lambda: executor.with_states(graph, own, updates)), own)
+
+    def begin(self, places: Sequence[int]) -> Run:
+        """Begin a run. Only inside `perform`."""
+        return self.executor.begin({"places": _int32(places)}, ("next",), {})
+
+
+@dataclass(frozen=True, eq=False)
+class _Ahead:
+    """A run under way, which computes the next token of each of `requests`."""
+
+    requests: list[Request]
+    follower: _Follower
+    run: Run
+
+
 class Engine:
     """Steps of all sequences under way.
 
@@ -80,6 +112,10 @@ class Engine:
         self._asked = backend, device, gpu
         self._waiting: list[Request] = []
         self._active: list[Request] = []
+        self._last: list[Request] = []
+        """The requests of the last step."""
+        self._repeats = 0
+        """How many steps before were of the same requests."""
         self._lock = process_lock()
         self.backend: Backend = open_backend(backend, device, gpu=gpu)
         self._check_room(weights)
@@ -107,6 +143,8 @@ class Engine:
         self._executor = Executor(
             self._decoder.graph, self.backend, states=states, updates=self._decoder.updates
         )
+        self._followers: dict[int, _Follower] = {}
+        self._ahead: _Ahead | None = None
         for slot in self._slots:
             slot.tokens = []
 
@@ -179,7 +217,42 @@ class Engine:
             self._active.append(request)
 
     def _step(self) -> None:
-        """Add a token to each sequence whose tokens were all computed; go on with the others'."""
+        """Add a token to each sequence whose tokens were all computed; go on with the others'.
+
+        What is begun ahead is of the sequences of the step before, so that no other begins before
+        its results were taken.
+        """
+        ahead = self._ahead
+        batch = [] if ahead is not None else self._next_batch()
+        requests = [request for request, _ in batch] if ahead is None else ahead.requests
+        try:
+            if ahead is None and self._can_follow(batch):
+                ahead = self._begin_following(requests)
+            results = self._run(batch) if ahead is None else self._follow(ahead)
+        except DeviceError:
+            if self.backend.device is None or not self.backend.device.lost:
+                self._fail(requests, None)
+                raise
+            self._reopen()
+            return
+        except BaseException as error:
+            self._fail(requests, error)
+            raise
+        for request, token in results:
+            self._take(request, token)
+
+    def _fail(self, requests: Sequence[Request], error: BaseException | None) -> None:
+        """Forget what was written of `requests`, which is not known; end them with an Exception."""
+        self._ahead = None
+        for request in requests:
+            if request.slot is not None:
+                request.slot.tokens = []
+            if isinstance(error, Exception):
+                request.error = error
+                self._end(request)
+
+    def _next_batch(self) -> list[tuple[Request, list[int]]]:
+        """Return what the next run computes: tokens of each sequence, CHUNK of prompts at most."""
         self._start()
         batch: list[tuple[Request, list[int]]] = []
         room = CHUNK
@@ -198,23 +271,80 @@ class Engine:
             batch.append((request, part))
             if room <= 0:
                 break
-        try:
-            results = self._run(batch)
-        except DeviceError:
-            if self.backend.device is None or not self.backend.device.lost:
-                raise
-            self._reopen()
-            return
-        except BaseException as error:
-            for request, _ in batch:
+        return batch
+
+    def _can_follow(self, batch: Sequence[tuple[Request, list[int]]]) -> bool:
+        """Return True where a plan for just these sequences' next tokens pays.
+
+        It is there already, or is that of a single one, or they have gone on together for a while.
+        """
+        requests = [request for request, _ in batch]
+        self._repeats = self._repeats + 1 if requests == self._last else 0
+        self._last = requests
+        if self.backend.device is None or len(requests) < len(self._active):
+            return False
+        for request, part in batch:
+            assert request.slot is not None
+            known = len(request.slot.tokens) + len(part) == len(request.tokens)
+            if not (request.sampling.greedy and len(part) == 1 and known):
+                return False
+        count = len(requests)
+        return count == 1 or count in self._followers or self._repeats >= REPEATS
+
+    def _begin_following(self, requests: Sequence[Request]) -> _Ahead:
+        """Begin with the next tokens of `requests`, all of whose tokens are known."""
+        count = len(requests)
+        if count not in self._followers:
+            self._followers[count] = _Follower.create(
+                self._executor, self._decoder, self._states, count
+            )
+        follower = self._followers[count]
+        follower.states.write({"tokens": _int32([request.tokens[-1] for request in requests])})
+        places = self._next_places(requests)
+        run = within_memory(self.backend, lambda: follower.begin(places))
+        for request in requests:
+            assert request.slot is not None
+            request.slot.tokens.append(request.tokens[-1])
+        return _Ahead(list(requests), follower, run)
+
+    def _next_places(self, requests: Sequence[Request]) -> list[int]:
+        """Return where the next token of each of `requests` goes in the caches."""
+        slots = [request.slot for request in requests if request.slot is not None]
+        return [slot.index * self.context + len(slot.tokens) for slot in slots]
+
+    def _follow(self, ahead: _Ahead) -> list[tuple[Request, int]]:
+        """Return the tokens of a run under way; begin the one after it before they are read."""
+        self._ahead = None
+        goes_on = self._goes_on(ahead.requests)
+        places = self._next_places(ahead.requests) if goes_on else []
+
+        def follow() -> tuple[Run | None, Array]:
+            begun = ahead.follower.begin(places) if goes_on else None
+            return begun, ahead.run.results()["next"]
+
+        begun, tokens = within_memory(self.backend, follow)
+        results = []
+        for request, token in zip(ahead.requests, tokens.tolist(), strict=True):
+            if request.done:  # it ended after the run was begun
+                continue
+            results.append((request, token))
+            if begun is not None:
                 assert request.slot is not None
-                request.slot.tokens = []  # what was written of them is not known
-                if isinstance(error, Exception):
-                    request.error = error
-                    self._end(request)
-            raise
-        for request, token in results:
-            self._take(request, token)
+                request.slot.tokens.append(token)
+        if begun is not None:
+            self._ahead = _Ahead(ahead.requests, ahead.follower, begun)
+        return results
+
+    def _goes_on(self, requests: Sequence[Request]) -> bool:
+        """Return True where the next step is of the same sequences, unless one of them ends."""
+        if self._waiting and self._free_slots():
+            return False
+        return all(
+            not request.done
+            and len(request.tokens) + 1 < self.context
+            and len(request.tokens) + 1 - request.prompt < request.most
+            for request in requests
+        )
 
     def _run(self, batch: list[tuple[Request, list[int]]]) -> list[tuple[Request, int]]:
         """Compute the tokens of `batch`; return the next token of sequences that have one."""
@@ -256,7 +386,7 @@ class Engine:
     ) -> dict[str, Array]:
         """Run the graph once."""
         feeds = {"tokens": tokens, "places": places, "logit_rows": logit_rows}
-        arrays = {name: np.array(numbers, np.int32) for name, numbers in feeds.items()}
+        arrays = {name: _int32(numbers) for name, numbers in feeds.items()}
         return self._executor.run(arrays, outputs)
 
     def all_outputs(self, tokens: Sequence[int], output: str) -> Array:
@@ -285,6 +415,10 @@ class Engine:
         full = len(request.tokens) >= self.context
         if full or len(request.tokens) - request.prompt >= request.most:
             self._end(request)
+
+
+def _int32(numbers: Sequence[int]) -> Array:
+    return np.array(numbers, np.int32)
 
 
 def _common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

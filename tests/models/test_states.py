@@ -115,6 +115,44 @@ def test_a_counter_counts(backend, size, dtype) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_a_readable_state_is_read_while_the_next_run_is_computed(backend, size, dtype) -> None:
+    start = np.arange(size, dtype=dtype)
+    states, step = States(backend), Step()
+    states.add("count", start, readable=True)
+    count = step.given("count", (size,), DType.of(start))
+    x = step.given("x", (size,), DType.of(start))
+    step.update("count", step.of("next", call("add", X, Y), count, x))
+    plan, sums = step.plan(states, {"x": (size,)}), [start]
+    for i in range(5):
+        sums.append(sums[-1] + dtype(i))
+
+    def runs() -> list[Array]:
+        found, before = [], None
+        for i in range(5):
+            run = plan.begin({"x": np.full(size, i, dtype)}, ("next",))
+            found += [] if before is None else [before.results()["next"]]
+            before = run
+        return [*found, before.results()["next"]]
+
+    found = backend.perform(runs)
+    np.testing.assert_array_equal(found, sums[1:])
+    assert found[0].dtype == dtype
+    check(states, {"count": sums[-1]})
+    with pytest.raises(ModelError, match="'count' is state 'count': it is read by States.read"):
+        plan.run({"x": start}, ("count",))
+
+
+def test_a_copy_of_states_has_their_memory_and_more(backend) -> None:
+    states = holding(backend, a=floats(3))
+    copied = states.copy()
+    copied.add("b", floats(2))
+    copied.write({"a": floats(3, seed=1)})
+    check(states, {"a": floats(3, seed=1)})
+    assert states.names == ("a",) and copied.names == ("a", "b")
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_two_states_are_swapped(backend, size) -> None:
     a, b = floats(size), floats(size, seed=1)
     states, step = holding(backend, a=a, b=b), Step()

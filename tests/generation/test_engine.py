@@ -1,0 +1,154 @@
+"""Steps that are begun before the one before is read, against a token at a time by the cpu backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tokenizers")
+
+from glnn.errors import DeviceError
+from glnn.generation import engine as engine_module
+from glnn.generation.engine import Engine, Request
+from glnn.generation.language_model import LanguageModel
+from glnn.generation.sampling import Sampling
+from tests.generation.gguf_files import CONTEXT, small_model
+
+PROMPTS = [[0, *range(2 + i, 5 + 2 * i)] for i in range(4)]
+MOST = 12
+
+
+@pytest.fixture(params=["compute", "feedback"])
+def backend(request) -> str:
+    from glnn.backends import open_backend
+
+    try:
+        open_backend(request.param)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    return request.param
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    small_model(tmp_path / "m.gguf", "llama", seed=6)
+    return tmp_path / "m.gguf"
+
+
+def asked(tokens: list[int], most: int = MOST, ends=()) -> Request:
+    return Request(list(tokens), most, frozenset(ends), Sampling())
+
+
+def added(engine: Engine, tokens: list[int], most: int = MOST, ends=()) -> list[int]:
+    """What `engine` adds to one sequence."""
+    request = asked(tokens, most, ends)
+    engine.add(request)
+    return list(engine.tokens(request))
+
+
+@pytest.fixture
+def alone(path) -> list[list[int]]:
+    """What the cpu backend adds to each prompt: it begins no step ahead."""
+    engine = LanguageModel(path, backend="cpu")._engine
+    found = [added(engine, prompt) for prompt in PROMPTS]
+    assert not engine._followers
+    return found
+
+
+def counted(engine: Engine) -> list[int]:
+    """The numbers of tokens of the runs that a later step waits for, as they are begun."""
+    runs: list[int] = []
+    compute = engine.compute
+
+    def counting(tokens, *rest):
+        runs.append(len(tokens))
+        return compute(tokens, *rest)
+
+    engine.compute = counting  # type: ignore[method-assign]
+    return runs
+
+
+def test_only_the_prompt_is_waited_for(path, backend, alone) -> None:
+    engine = LanguageModel(path, backend=backend)._engine
+    waited_for = counted(engine)
+    for prompt, expected in zip(PROMPTS, alone, strict=True):
+        waited_for.clear()
+        assert added(engine, prompt) == expected
+        assert len(waited_for) == 1  # then each step is begun by the one before
+    assert list(engine._followers) == [1]
+
+
+def test_a_step_begun_ahead_of_an_end_is_not_seen(path, backend, alone) -> None:
+    engine = LanguageModel(path, backend=backend)._engine
+    for prompt, expected in zip(PROMPTS, alone, strict=True):
+        place = next(i for i in range(3, MOST) if expected[i] not in expected[:i])
+        assert added(engine, prompt, ends=[expected[place]]) == expected[:place]
+        assert added(engine, prompt) == expected  # by what lies in the caches
+        assert added(engine, [*prompt, *expected[:5]], MOST - 5) == expected[5:]
+
+
+def test_a_closed_stream_leaves_the_others_alone(path, backend, alone) -> None:
+    engine = LanguageModel(path, backend=backend)._engine
+    for prompt, expected in zip(PROMPTS, alone, strict=True):
+        request = asked(prompt)
+        engine.add(request)
+        stream = engine.tokens(request)
+        assert [next(stream), next(stream)] == expected[:2]
+        stream.close()  # the step for the fourth token is under way
+    for prompt, expected in zip(PROMPTS, alone, strict=True):
+        assert added(engine, prompt) == expected
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_sequences_that_go_on_together_are_begun_ahead(
+    path, backend, alone, monkeypatch, after
+) -> None:
+    monkeypatch.setattr(engine_module, "REPEATS", after)
+    engine = LanguageModel(path, backend=backend, sequences=3)._engine
+    requests = [asked(prompt, MOST - i) for i, prompt in enumerate(PROMPTS)]
+    for request in requests:
+        engine.add(request)
+    streams = [engine.tokens(request) for request in requests]
+    found: list[list[int]] = [[] for _ in requests]
+    left = set(range(len(requests)))
+    while left:  # the fourth waits for the end of the third, which is the first to end
+        for i in sorted(left):
+            token = next(streams[i], None)
+            if token is None:
+                left.remove(i)
+            else:
+                found[i].append(token)
+    assert found == [expected[: MOST - i] for i, expected in enumerate(alone)]
+    assert 3 in engine._followers
+
+
+def test_a_sequence_joins_one_that_is_ahead(path, backend, alone) -> None:
+    engine = LanguageModel(path, backend=backend, sequences=2)._engine
+    first, second = asked(PROMPTS[0]), asked(PROMPTS[1])
+    engine.add(first)
+    stream = engine.tokens(first)
+    found = [next(stream) for _ in range(4)]
+    engine.add(second)
+    other = list(engine.tokens(second))
+    assert found + list(stream) == alone[0] and other == alone[1]
+
+
+def test_a_full_context_ends_a_sequence(path, backend, alone) -> None:
+    context = len(PROMPTS[0]) + 4
+    engine = LanguageModel(path, backend=backend, context=context)._engine
+    assert added(engine, PROMPTS[0]) == alone[0][:4]
+    assert context < CONTEXT
+
+
+def test_a_lost_device_in_the_middle(path, backend, alone) -> None:
+    engine = LanguageModel(path, backend=backend)._engine
+    request = asked(PROMPTS[2])
+    engine.add(request)
+    stream = engine.tokens(request)
+    found = [next(stream) for _ in range(3)]
+    assert engine._ahead is not None
+    lost = engine.backend.device
+    lost._reset_status = lambda: 0x8254
+    assert found + list(stream) == alone[2] and engine.backend.device is not lost
+    assert added(engine, PROMPTS[2]) == alone[2]
