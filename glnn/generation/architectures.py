@@ -431,9 +431,8 @@ class _Writer:
             y = self.product(f"{block}.output", found, f"{block}.attn_output")
             x = self.residual(layer, "attention", x, y)
             x = self.residual(layer, "ffw", x, self.feed_forward(layer, x))
-        rows, x = x, self("last", Gather(0), x, logit_rows)
-        chosen = rows, x
-        x = self.norm("output_norm", x, "output_norm")
+        chosen = x, self("last", Gather(0), x, logit_rows)
+        x = self.norm("output_norm", chosen[1], "output_norm")
         if "output.weight" in self.weights:
             format, packed = self.weights.packed("output.weight")
             table = constant(packed)

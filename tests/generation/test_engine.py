@@ -1,4 +1,4 @@
-"""Steps that are begun before the one before is read, against a token at a time by the cpu backend."""
+"""Steps that are begun ahead, against those of the cpu backend, where none is."""
 
 from __future__ import annotations
 
