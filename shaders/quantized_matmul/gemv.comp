@@ -1,9 +1,10 @@
 #version 310 es
 // x W^T for few rows of x and packed weights. LANES invocations walk along the units of a row of
 // weights side by side, ROW_GROUPS of them at ROWS rows each; the workgroup's share of x, of COLUMNS rows,
-// is in shared memory, where neighbours read neighbouring vec4s. Each value is multiplied by the unit's
-// scale only once the unit is summed up, and the minimum by the sum of its x. With HAS_NORM the root of
-// the mean of squares, of which the invocations add up what they load, divides the sums at the end.
+// is in shared memory, where neighbours read neighbouring vec4s. Four sums of products are added up side
+// by side, and multiplied by the unit's scale only once; the minimum is by the sum of its x. With
+// HAS_NORM the root of the mean of squares, of which the invocations add up what they load, divides the
+// sums at the end.
 #ifndef LANES
 #define LANES 32
 #endif
@@ -56,6 +57,12 @@ float gated(float v) {
 #endif
 #define STRIDE (LANES + 1)  // vec4s from a part of the units to the next: another bank for each
 #define SHARE (8 * LANES)   // vec4s of a row of x that are shared
+#define PARTS (FORMAT == Q6_K ? 2 : 1)  // of a unit, with scales of their own
+#if FORMAT == F32
+#define FOURS min(8 * units, 8)  // 8, which Mali's compiler must not know: it loads all first, and spills
+#else
+#define FOURS 8
+#endif
 shared vec4 part_of_x[COLUMNS * 8 * STRIDE];
 shared float sums[ROW_GROUPS * SUMS * COLUMNS * LANES];
 
@@ -98,22 +105,23 @@ void main() {
         for (int i = 0; i < SUMS; ++i) {
             int of_row = min(row + i / HALVES, n - 1) + i % HALVES * n;
             int unit = of_row * units + first + lane;
-            vec2 products[COLUMNS];
-            for (int column = 0; column < COLUMNS; ++column) products[column] = vec2(0.0);
-            for (int part = 0; part < 8; ++part) {
+            vec4 products[PARTS * COLUMNS];
+            for (int j = 0; j < PARTS * COLUMNS; ++j) products[j] = vec4(0.0);
+            for (int part = 0; part < FOURS; ++part) {
                 vec4 values = values_of(unit, part);
-                for (int column = 0; column < COLUMNS; ++column) {
-                    float product = dot(values, part_of_x[(column * 8 + part) * STRIDE + lane]);
-                    if (part < 4) products[column].x += product;
-                    else products[column].y += product;
-                }
+                for (int column = 0; column < COLUMNS; ++column)
+                    products[PARTS * column + part * PARTS / 8] +=
+                        values * part_of_x[(column * 8 + part) * STRIDE + lane];
             }
             Scales scales = scales_of(unit);
             for (int column = 0; column < COLUMNS; ++column) {
-                sum[i * COLUMNS + column] += dot(scales.scale, products[column]);
+                float total = 0.0;
+                for (int j = 0; j < PARTS; ++j)
+                    total += scales.scale[j] * dot(products[PARTS * column + j], vec4(1.0));
 #if HAS_MINIMUM
-                sum[i * COLUMNS + column] += scales.minimum * of_x[column];
+                total += scales.minimum * of_x[column];
 #endif
+                sum[i * COLUMNS + column] += total;
             }
         }
     }
