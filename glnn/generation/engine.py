@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from os import getpid
+from threading import Condition
 
 import numpy as np
 
@@ -36,16 +40,20 @@ class Request:
     """A sequence that is to be continued.
 
     tokens: those that there are, the prompt's first. most: how many may be added. ends: those that
-    end it, which are not added.
+    end it, which are not added. accept: is given each token that is added, by the thread that makes
+    the step, and returns True where the sequence ends with it. cancelled: set by whoever does not
+    want more.
     """
 
     tokens: list[int]
     most: int
     ends: frozenset[int]
     sampling: Sampling
+    accept: Callable[[int], bool] = lambda token: False
     prompt: int = field(init=False)
     slot: Slot | None = None
     done: bool = False
+    cancelled: bool = False
     error: BaseException | None = None
     generator: np.random.Generator = field(init=False)
 
@@ -86,11 +94,11 @@ class _Ahead:
 
 
 class Engine:
-    """Steps of all sequences under way.
+    """Continues several sequences at once, by runs of a decoder with their next tokens.
 
-    Whoever waits for a token makes a step, which gives each sequence under way its next one. The
-    prefix of a sequence that lies in the caches already is not computed again. Any thread may use
-    it.
+    Whoever waits for a token makes a step, which gives each sequence under way its next one; others
+    that wait meanwhile have theirs from it. The prefix of a sequence that lies in the caches
+    already is not computed again. Any thread may use it.
     """
 
     def __init__(
@@ -117,6 +125,11 @@ class Engine:
         self._repeats = 0
         """How many steps before were of the same requests."""
         self._lock = process_lock()
+        """Guards what is waiting, and whether a step is under way."""
+        self._stepped = Condition(self._lock)  # type: ignore[arg-type]
+        """Notifies of the end of each step."""
+        self._stepper = 0
+        """The process that makes a step: a fork in the middle of one finds none under way."""
         self.backend: Backend = open_backend(backend, device, gpu=gpu)
         self._check_room(weights)
         self._open()
@@ -169,51 +182,72 @@ class Engine:
         with self._lock:
             self._waiting.append(request)
 
-    def remove(self, request: Request) -> None:
-        """End `request`; its tokens stay in the caches, for others to go on from."""
-        with self._lock:
-            self._end(request)
+    def tokens(self, request: Request) -> Iterator[int]:
+        """Yield the tokens that are added to `request`. Closing it cancels the request."""
+        place = request.prompt
+        try:
+            while True:
+                done = request.done  # first: none is added behind it
+                if len(request.tokens) > place:
+                    yield request.tokens[place]
+                    place += 1
+                elif not done:
+                    with self._exclusive(partial(_lacks, request, place)) as lacking:
+                        if lacking:
+                            self._step()
+                elif request.error is not None:
+                    raise request.error
+                else:
+                    return
+        finally:  # perhaps by the collector of garbage, in the middle of a step
+            request.cancelled = True
+
+    @contextmanager
+    def _exclusive(self, wanted: Callable[[], bool]) -> Iterator[bool]:
+        """Wait until no other thread makes a step, and keep others from it; or until not `wanted`.
+
+        Gives whether it is still.
+        """
+        mine = False
+        try:
+            with self._lock:
+                self._stepped.wait_for(lambda: self._stepper != getpid() or not wanted())
+                mine = wanted()
+                if mine:
+                    self._stepper = getpid()
+            yield mine
+        finally:
+            if mine:
+                with self._lock:
+                    self._stepper = 0
+                    self._stepped.notify_all()
 
     def _end(self, request: Request) -> None:
+        """End `request`; its tokens stay in the caches, for others to go on from."""
         request.done = True
-        if request in self._waiting:
-            self._waiting.remove(request)
         if request in self._active:
             self._active.remove(request)
         if request.slot is not None:
             request.slot.taken = False
             request.slot = None
 
-    def tokens(self, request: Request) -> Iterator[int]:
-        """Yield the tokens that are added to `request`. Closing it ends the request."""
-        place = request.prompt
-        try:
-            while True:
-                with self._lock:
-                    while len(request.tokens) == place and not request.done:
-                        self._step()
-                if request.error is not None:
-                    raise request.error
-                if len(request.tokens) == place:
-                    return
-                yield request.tokens[place]
-                place += 1
-        finally:
-            self.remove(request)
-
     def _free_slots(self) -> list[Slot]:
         return [slot for slot in self._slots if not slot.taken]
 
     def _start(self) -> None:
         """Give waiting requests slots: those whose tokens they share the most of."""
-        for request in list(self._waiting):
-            free = self._free_slots()
-            if not free:
-                return
-            slot = max(free, key=lambda one: _common_prefix(one.tokens, request.tokens))
+        for request in [one for one in self._active if one.cancelled]:
+            self._end(request)
+        with self._lock:
+            waiting = [request for request in self._waiting if not request.cancelled]
+            count = len(self._free_slots())
+            starting, self._waiting = waiting[:count], waiting[count:]
+        for request in starting:
+            slot = max(
+                self._free_slots(), key=lambda one: _common_prefix(one.tokens, request.tokens)
+            )
             slot.tokens = slot.tokens[: _common_prefix(slot.tokens, request.tokens)]
             slot.taken, request.slot = True, slot
-            self._waiting.remove(request)
             self._active.append(request)
 
     def _step(self) -> None:
@@ -312,10 +346,13 @@ class Engine:
         slots = [request.slot for request in requests if request.slot is not None]
         return [slot.index * self.context + len(slot.tokens) for slot in slots]
 
-    def _follow(self, ahead: _Ahead) -> list[tuple[Request, int]]:
-        """Return the tokens of a run under way; begin the one after it before they are read."""
+    def _follow(self, ahead: _Ahead, goes_on: bool = True) -> list[tuple[Request, int]]:
+        """Return the tokens of a run under way; begin the one after it before they are read.
+
+        goes_on: False to begin none.
+        """
         self._ahead = None
-        goes_on = self._goes_on(ahead.requests)
+        goes_on = goes_on and self._goes_on(ahead.requests)
         places = self._next_places(ahead.requests) if goes_on else []
 
         def follow() -> tuple[Run | None, Array]:
@@ -325,7 +362,7 @@ class Engine:
         begun, tokens = within_memory(self.backend, follow)
         results = []
         for request, token in zip(ahead.requests, tokens.tolist(), strict=True):
-            if request.done:  # it ended after the run was begun
+            if request.done or request.cancelled:  # after the run was begun
                 continue
             results.append((request, token))
             if begun is not None:
@@ -340,7 +377,7 @@ class Engine:
         if self._waiting and self._free_slots():
             return False
         return all(
-            not request.done
+            not (request.done or request.cancelled)
             and len(request.tokens) + 1 < self.context
             and len(request.tokens) + 1 - request.prompt < request.most
             for request in requests
@@ -373,8 +410,13 @@ class Engine:
                 chosen.append((request, int(found["next"][i])))
             else:
                 logits = found["logits"][i]
-                token = request.sampling.choose(logits, request.tokens, request.generator)
-                chosen.append((request, token))
+                try:
+                    token = request.sampling.choose(logits, request.tokens, request.generator)
+                except ModelError as error:  # of this sequence alone
+                    request.error = error
+                    self._end(request)
+                else:
+                    chosen.append((request, token))
         return chosen
 
     def compute(
@@ -390,20 +432,24 @@ class Engine:
         return self._executor.run(arrays, outputs)
 
     def all_outputs(self, tokens: Sequence[int], output: str) -> Array:
-        """Return an output for each of `tokens`, as a sequence by itself."""
+        """Return an output for each of `tokens`, as a sequence by itself.
+
+        Where all slots are taken it takes one for a while: that sequence is computed anew then.
+        """
         self.check(tokens)
-        with self._lock:
-            free = self._free_slots()
-            if not free:
-                raise LimitError(f"all {len(self._slots)} sequences are being continued")
-            slot, found = free[0], []
+        with self._exclusive(lambda: True):
+            if self._ahead is not None:
+                for request, token in self._follow(self._ahead, goes_on=False):
+                    self._take(request, token)
+            slot, found = (self._free_slots() or self._slots)[0], []
             slot.tokens = []
             for first in range(0, len(tokens), CHUNK):
                 part = tokens[first : first + CHUNK]
                 begin = slot.index * self.context + first
                 places = range(begin, begin + len(part))
                 found.append(self.compute(part, places, range(len(part)), [output])[output])
-            slot.tokens = list(tokens)
+            if not slot.taken:
+                slot.tokens = list(tokens)
             return np.concatenate(found)
 
     def _take(self, request: Request, token: int) -> None:
@@ -413,8 +459,14 @@ class Engine:
             return
         request.tokens.append(token)
         full = len(request.tokens) >= self.context
-        if full or len(request.tokens) - request.prompt >= request.most:
+        enough = len(request.tokens) - request.prompt >= request.most
+        if request.accept(token) or full or enough:
             self._end(request)
+
+
+def _lacks(request: Request, place: int) -> bool:
+    """Return True where there is no token at `place` yet, but may be one."""
+    return len(request.tokens) == place and not request.done
 
 
 def _int32(numbers: Sequence[int]) -> Array:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tokenizers")
 
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, ModelError
 from glnn.generation import engine as engine_module
 from glnn.generation.engine import Engine, Request
 from glnn.generation.language_model import LanguageModel
@@ -34,6 +37,13 @@ def backend(request) -> str:
 def path(tmp_path: Path) -> Path:
     small_model(tmp_path / "m.gguf", "llama", seed=6)
     return tmp_path / "m.gguf"
+
+
+def named(path: Path, backend: str) -> LanguageModel:
+    try:
+        return LanguageModel(path, backend=backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
 
 
 def asked(tokens: list[int], most: int = MOST, ends=()) -> Request:
@@ -132,6 +142,93 @@ def test_a_sequence_joins_one_that_is_ahead(path, backend, alone) -> None:
     engine.add(second)
     other = list(engine.tokens(second))
     assert found + list(stream) == alone[0] and other == alone[1]
+
+
+def test_others_are_given_their_tokens_while_one_waits_for_a_slot(path, alone) -> None:
+    engine = LanguageModel(path, backend="cpu")._engine
+    first, second, most = asked(PROMPTS[0]), asked(PROMPTS[1]), 5
+    seen: list[int] = []
+
+    def accept(token: int) -> bool:
+        seen.append(token)
+        return len(seen) == most
+
+    first.accept = accept
+    engine.add(first)
+    stream = engine.tokens(first)
+    assert next(stream) == alone[0][0]
+    engine.add(second)
+    assert list(engine.tokens(second)) == alone[1]
+    assert seen == alone[0][:most] == [alone[0][0], *stream]  # it ended without its consumer
+
+
+@pytest.mark.parametrize("device", ["cpu", "compute"])
+def test_logits_take_the_slot_of_a_sequence_that_goes_on(path, alone, device) -> None:
+    engine = named(path, device)._engine
+    expected = LanguageModel(path, backend="cpu").logits(PROMPTS[1])
+    request = asked(PROMPTS[0])
+    engine.add(request)
+    stream = engine.tokens(request)
+    found = [next(stream) for _ in range(3)]
+    np.testing.assert_allclose(engine.all_outputs(PROMPTS[1], "logits"), expected, 1e-3, 1e-4)
+    assert found + list(stream) == alone[0]
+
+
+def test_a_request_that_is_dropped_takes_no_step(path, alone) -> None:
+    engine = LanguageModel(path, backend="cpu")._engine
+    for _ in range(20):
+        request = asked(PROMPTS[0])
+        engine.add(request)
+        engine.tokens(request).close()  # it never began
+        request.cancelled = True
+    runs = counted(engine)
+    assert added(engine, PROMPTS[1], 2) == alone[1][:2] and len(runs) == 2
+
+
+def test_streams_in_circles_end_in_the_middle_of_others(path, alone) -> None:
+    engine = LanguageModel(path, backend="cpu", sequences=2)._engine
+    compute = engine.compute
+
+    def collecting(*rest):
+        gc.collect()
+        return compute(*rest)
+
+    engine.compute = collecting  # type: ignore[method-assign]
+    for _ in range(5):
+        request = asked(PROMPTS[0])
+        engine.add(request)
+        circle = [engine.tokens(request)]
+        next(circle[0])
+        circle.append(circle)
+        del circle, request
+        assert added(engine, PROMPTS[1]) == alone[1]
+
+
+def test_numbers_that_are_none_end_their_sequence_alone(path, alone) -> None:
+    engine = LanguageModel(path, backend="cpu", sequences=2)._engine
+    failing = asked(PROMPTS[0])
+    failing.sampling = Sampling(temperature=1.0)
+
+    def choose(*_):
+        raise ModelError("the logits are not numbers")
+
+    object.__setattr__(failing.sampling, "choose", choose)
+    other = asked(PROMPTS[1])
+    for request in (failing, other):
+        engine.add(request)
+    with pytest.raises(ModelError, match="the logits are not numbers"):
+        list(engine.tokens(failing))
+    assert list(engine.tokens(other)) == alone[1]
+
+
+def test_a_fork_in_the_middle_of_a_step_can_make_its_own(path, alone) -> None:
+    engine = LanguageModel(path, backend="cpu")._engine
+    with engine._exclusive(lambda: True):
+        child = os.fork()
+        if not child:  # pytest must not go on there
+            right = added(engine, PROMPTS[0]) == alone[0]
+            os._exit(0 if right else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_full_context_ends_a_sequence(path, backend, alone) -> None:
