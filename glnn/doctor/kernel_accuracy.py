@@ -25,6 +25,8 @@ from glnn.graph.epilogue import BIASED, Epilogue, Prologue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operands, Operator, Shapes
 from glnn.graph.operators import (
+    AttentionParts,
+    AttentionSum,
     CachedAttention,
     CacheUpdate,
     Concat,
@@ -333,6 +335,17 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         ),
         (CachedAttention(6, 2, 12, 12, 0.3), _operands(x=(5, 72), cache=(24, 48), places=TOKENS)),
     ],
+    "attention_parts": [
+        (
+            AttentionParts(6, 2, 12, 12, 0.3, keys=5),
+            _operands(x=(5, 72), cache=(24, 48), places=TOKENS, rotary=(12, 8)),
+        ),
+        (
+            AttentionParts(6, 2, 12, 12, 0.3, keys=5),
+            _operands(x=(5, 72), cache=(24, 48), places=TOKENS),
+        ),
+    ],
+    "attention_sum": [(AttentionSum(3, 12, 5), {"x": (7, 240)})],
     "gather": [
         (Gather(1), _operands(x=(5, 37, 9), index=INDEX)),
         (Gather(), _operands(x=(37, 64), index=INDEX)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -229,11 +229,11 @@ class Decoder:
     updates: Mapping[str, str]
     chosen: tuple[Value, Value]
 
-    def following(self, count: int) -> Graph:
+    def following(self, count: int, longest: int) -> Graph:
         """Return the graph of the next tokens of `count` sequences whose last ones are a state.
 
         That state is "tokens" (count,), to be updated by the output "next"; places is the only
-        input.
+        input. longest: tokens that a sequence has at most; attention is planned for so many.
         """
         rows, chosen = self.chosen
         type, kept = TensorType((count,), DType.int32), {*self.updates.values(), "next"}
@@ -243,10 +243,17 @@ class Decoder:
                 instead[value] = Value(value.name, type, Kind.INPUT)
             if value.name != "logit_rows":
                 inputs.append(instead.get(value, value))
-        nodes = [node for node in self.graph.nodes if chosen not in node.outputs]
+        nodes = []
+        for node in self.graph.nodes:
+            attention = node.operator
+            if isinstance(attention, CachedAttention):
+                window = min(attention.window or longest, longest)
+                node = replace(node, operator=replace(attention, window=window))
+            if chosen not in node.outputs:
+                nodes.append(node.with_values(instead))
         outputs = tuple(value for value in self.graph.outputs if value.name in kept)
         return Graph(
-            tuple(node.with_values(instead) for node in nodes),
+            tuple(nodes),
             tuple(inputs),
             outputs,
             f"{self.graph.name}, next tokens",

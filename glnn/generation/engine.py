@@ -23,6 +23,8 @@ from glnn.generation.sampling import Sampling
 from glnn.gl import Device
 from glnn.runtime.runner import Run, within_memory
 
+SHORT = 1024
+"""Tokens of sequences for which attention is planned at least; then 4, 16, ... times as many."""
 CHUNK = 512  # tokens of prompts in one run: what is computed of them takes memory
 
 
@@ -69,15 +71,20 @@ class _Follower:
 
     executor: Executor
     states: States
+    longest: int
+    """Tokens that a sequence has at most."""
 
     @classmethod
-    def create(cls, executor: Executor, decoder: Decoder, states: States, count: int) -> _Follower:
+    def create(
+        cls, executor: Executor, decoder: Decoder, states: States, count: int, longest: int
+    ) -> _Follower:
         """Return that for `count` sequences, with the weights of `executor` and its `states`."""
         own = states.copy()
         own.add("tokens", np.zeros(count, np.int32), readable=True)
         updates = {**decoder.updates, "tokens": "next"}
-        graph = decoder.following(count)
-        return cls(executor.perform(lambda: executor.with_states(graph, own, updates)), own)
+        graph = decoder.following(count, longest)
+        made = executor.perform(lambda: executor.with_states(graph, own, updates))
+        return cls(made, own, longest)
 
     def begin(self, places: Sequence[int]) -> Run:
         """Begin a run. Only inside `perform`."""
@@ -156,7 +163,8 @@ class Engine:
         self._executor = Executor(
             self._decoder.graph, self.backend, states=states, updates=self._decoder.updates
         )
-        self._followers: dict[int, _Follower] = {}
+        self._followers: dict[tuple[int, int], _Follower] = {}
+        """By how many sequences they are for, and how many tokens these have at most."""
         self._ahead: _Ahead | None = None
         for slot in self._slots:
             slot.tokens = []
@@ -323,16 +331,20 @@ class Engine:
             if not (request.sampling.greedy and len(part) == 1 and known):
                 return False
         count = len(requests)
-        return count == 1 or count in self._followers or self._repeats >= REPEATS
+        known = any(count == one for one, _ in self._followers)
+        return count == 1 or known or self._repeats >= REPEATS
 
     def _begin_following(self, requests: Sequence[Request]) -> _Ahead:
         """Begin with the next tokens of `requests`, all of whose tokens are known."""
-        count = len(requests)
-        if count not in self._followers:
-            self._followers[count] = _Follower.create(
-                self._executor, self._decoder, self._states, count
+        count, longest = len(requests), SHORT
+        while longest < max(len(request.tokens) for request in requests):
+            longest *= 4
+        key = count, min(longest, self.context)
+        if key not in self._followers:
+            self._followers[key] = _Follower.create(
+                self._executor, self._decoder, self._states, *key
             )
-        follower = self._followers[count]
+        follower = self._followers[key]
         follower.states.write({"tokens": _int32([request.tokens[-1] for request in requests])})
         places = self._next_places(requests)
         run = within_memory(self.backend, lambda: follower.begin(places))
@@ -352,7 +364,7 @@ class Engine:
         goes_on: False to begin none.
         """
         self._ahead = None
-        goes_on = goes_on and self._goes_on(ahead.requests)
+        goes_on = goes_on and self._goes_on(ahead.requests, ahead.follower.longest)
         places = self._next_places(ahead.requests) if goes_on else []
 
         def follow() -> tuple[Run | None, Array]:
@@ -372,13 +384,17 @@ class Engine:
             self._ahead = _Ahead(ahead.requests, ahead.follower, begun)
         return results
 
-    def _goes_on(self, requests: Sequence[Request]) -> bool:
-        """Return True where the next step is of the same sequences, unless one of them ends."""
+    def _goes_on(self, requests: Sequence[Request], longest: int) -> bool:
+        """Return True where the next step is of the same sequences, unless one of them ends.
+
+        longest: tokens that they may have then.
+        """
         if self._waiting and self._free_slots():
             return False
         return all(
             not (request.done or request.cancelled)
             and len(request.tokens) + 1 < self.context
+            and len(request.tokens) < longest
             and len(request.tokens) + 1 - request.prompt < request.most
             for request in requests
         )

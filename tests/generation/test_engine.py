@@ -86,7 +86,7 @@ def test_only_the_prompt_is_waited_for(path, backend, alone) -> None:
         waited_for.clear()
         assert added(engine, prompt) == expected
         assert len(waited_for) == 1  # then each step is begun by the one before
-    assert list(engine._followers) == [1]
+    assert list(engine._followers) == [(1, CONTEXT)]
 
 
 def test_a_step_begun_ahead_of_an_end_is_not_seen(path, backend, alone) -> None:
@@ -110,6 +110,15 @@ def test_a_closed_stream_leaves_the_others_alone(path, backend, alone) -> None:
         assert added(engine, prompt) == expected
 
 
+def test_longer_sequences_have_plans_of_their_own(path, backend, alone, monkeypatch) -> None:
+    monkeypatch.setattr(engine_module, "SHORT", 2)
+    engine = LanguageModel(path, backend=backend)._engine
+    waited_for = counted(engine)
+    for prompt, expected in zip(PROMPTS, alone, strict=True):
+        assert added(engine, prompt) == expected
+    assert set(engine._followers) == {(1, 8), (1, CONTEXT)} and len(waited_for) == len(PROMPTS)
+
+
 @pytest.mark.parametrize("after", [0, 3])
 def test_sequences_that_go_on_together_are_begun_ahead(
     path, backend, alone, monkeypatch, after
@@ -130,7 +139,7 @@ def test_sequences_that_go_on_together_are_begun_ahead(
             else:
                 found[i].append(token)
     assert found == [expected[: MOST - i] for i, expected in enumerate(alone)]
-    assert 3 in engine._followers
+    assert (3, CONTEXT) in engine._followers
 
 
 def test_a_sequence_joins_one_that_is_ahead(path, backend, alone) -> None:

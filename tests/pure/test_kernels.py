@@ -356,7 +356,8 @@ def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
     # takes a fifth block, and there are no texture buffers.
     sliced = ["split_kv_masked", "split_kv_masked_few_keys"]
     masked = ["direct_masked", *sliced, "tiled_masked", "tiled_masked_many_queries"]
-    several = [*masked, "chunked_rotary", "one_pass_rotary", "cross_rm_cm_8x32"]
+    rotary = ["split_kv_rotary", "chunked_rotary", "one_pass_rotary"]
+    several = [*masked, *rotary, "cross_rm_cm_8x32"]
     assert [k.name for k in refused if not k.texture_buffers] == several
     some = replace(least, max_texture_buffer_size=1 << 16)
     assert all(k in refused and fitted(k, some) for k in library() if k.texture_buffers)

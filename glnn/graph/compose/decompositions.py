@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 
 from glnn.core.symint import hint
@@ -11,7 +11,7 @@ from glnn.core.types import Shape
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator, Shapes
-from glnn.graph.operators.cached_attention import CachedAttention
+from glnn.graph.operators.cached_attention import AttentionParts, AttentionSum, CachedAttention
 from glnn.graph.operators.conv2d import Conv2d, PooledConv2d
 from glnn.graph.operators.conv2d_gradients import Conv2dInputGradient, Conv2dWeightGradient
 from glnn.graph.operators.conv2d_lowering import (
@@ -346,6 +346,22 @@ def decompose_rotated_attention(
     )
 
 
+def decompose_split_keys(
+    op: Operator, shapes: Shapes, parameters: Mapping[str, int]
+) -> Decomposition:
+    """Split the tokens that each sees into parts of KEYS, which are computed in parallel."""
+    assert isinstance(op, CachedAttention)
+    attributes = {one.name: getattr(op, one.name) for one in fields(CachedAttention)}
+    parts = AttentionParts(**attributes, keys=parameters["KEYS"])
+    reads = {name: name for name in ("x", "cache", "places", "rotary") if name in shapes}
+    return Decomposition(
+        (
+            Stage("parts", parts, reads),
+            Stage("result", AttentionSum(op.heads, op.width, parts.parts), {"x": "parts"}),
+        )
+    )
+
+
 Decompose = Callable[[Operator, Shapes, Mapping[str, int]], Decomposition]
 """Function of an operator, its operands' shapes and the kernel's parameters."""
 DECOMPOSITIONS: Mapping[str, Decompose] = {
@@ -358,6 +374,7 @@ DECOMPOSITIONS: Mapping[str, Decompose] = {
     "gated": decompose_gated_product,
     "normed": decompose_normed_product,
     "rotated": decompose_rotated_attention,
+    "split_keys": decompose_split_keys,
     "softmax": decompose_softmax,
     "moments": decompose_normalize,
     "reduce_parts": decompose_reduce,

@@ -2,7 +2,7 @@
 
 from glnn.graph.operators.attention import Attention
 from glnn.graph.operators.cache_update import CacheUpdate
-from glnn.graph.operators.cached_attention import CachedAttention
+from glnn.graph.operators.cached_attention import AttentionParts, AttentionSum, CachedAttention
 from glnn.graph.operators.concat import Concat, Split
 from glnn.graph.operators.control_flow import If, Loop
 from glnn.graph.operators.conv2d import Conv2d, PooledConv2d, SeparableConv2d
@@ -40,6 +40,8 @@ __all__ = [
     "Arange",
     "ArgReduce",
     "Attention",
+    "AttentionParts",
+    "AttentionSum",
     "CacheUpdate",
     "CachedAttention",
     "Concat",

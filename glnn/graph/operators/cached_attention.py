@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from glnn.core.types import Array, Shape
 from glnn.errors import ShapeError
-from glnn.graph.operator import Shapes
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators.rotary import HALVES, Cached
 
 
@@ -51,29 +52,36 @@ class CachedAttention(Cached):
         return shapes["x"][0], self.heads * self.width
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        queries, places = self.tokens(operands), operands["places"]
-        cache = operands["cache"].reshape(-1, 2, self.kv_heads, self.width)
+        queries = self.tokens(operands)
         result = np.zeros(queries.shape, queries.dtype)
-        group = self.heads // self.kv_heads
-        for token, place in enumerate(places):
-            if not 0 <= place < len(cache):
-                continue
-            first = place - place % self.context
-            if self.window:
-                first = max(first, place - self.window + 1)
-            keys, values = cache[first : place + 1].transpose(1, 2, 0, 3)  # (heads, tokens, width)
-            asked = queries[token].reshape(self.kv_heads, group, self.width)
-            scores = (asked @ keys.swapaxes(1, 2)) * queries.dtype.type(self.scale)
-            if self.cap:
-                scores = self.cap * np.tanh(scores / self.cap)
+        for token, place, first in self._seen(operands):
+            scores, values = self._scores(operands, queries[token], first, place + 1)
             powers = np.exp(scores - scores.max(-1, keepdims=True))
             mean = (powers / powers.sum(-1, keepdims=True)) @ values
             result[token] = mean.reshape(self.heads, self.width)
-        return result.reshape(len(places), -1)
+        return result.reshape(len(queries), -1)
+
+    def _seen(self, operands: Mapping[str, Array]) -> Iterator[tuple[int, int, int]]:
+        """Yield each token that has a place, that place, and the first row that it sees."""
+        for token, place in enumerate(operands["places"]):
+            if 0 <= place < len(operands["cache"]):
+                first = place - place % self.context
+                yield token, place, max(first, place - self.window + 1) if self.window else first
+
+    def _scores(
+        self, operands: Mapping[str, Array], queries: Array, first: int, end: int
+    ) -> tuple[Array, Array]:
+        """Return scores (kv_heads, group, rows) and values (kv_heads, rows, width) of some rows."""
+        cache = operands["cache"].reshape(-1, 2, self.kv_heads, self.width)
+        keys, values = cache[first:end].transpose(1, 2, 0, 3)
+        asked = queries.reshape(self.kv_heads, -1, self.width)
+        scores = (asked @ keys.swapaxes(1, 2)) * queries.dtype.type(self.scale)
+        return self.cap * np.tanh(scores / self.cap) if self.cap else scores, values
 
     def flops(self, shapes: Shapes) -> int:
-        # The length of sequences is not known: half of the context stands for it.
-        return shapes["x"][0] * self.heads * (self.context // 2 + 1) * (4 * self.width + 6)
+        # The length of sequences is not known: half of the most stands for it.
+        seen = (self.window or self.context) // 2 + 1
+        return shapes["x"][0] * self.heads * seen * (4 * self.width + 6)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         return {
@@ -102,3 +110,102 @@ class CachedAttention(Cached):
             return numbers
         rows = max(shapes["cache"][0], 1)
         return (numbers.astype(np.int64) % rows).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class AttentionParts(CachedAttention):
+    """`CachedAttention` by `keys` of the tokens seen at a time, which AttentionSum joins.
+
+    Result: (tokens, heads parts (width + 4)): of each part the sum of values by the powers of their
+    scores less the greatest, that greatest, the sum of the powers, 1 if the token has a place, and
+    a 0. A part without tokens has -3e38 for the greatest, and zeros.
+    """
+
+    name: ClassVar[str] = "attention_parts"
+    keys: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keys < 1:
+            raise ShapeError(f"attention_parts: keys must be 1 or more, got {self.keys}")
+
+    @property
+    def parts(self) -> int:
+        """How many parts the longest sequence has."""
+        return -(-(self.window or self.context) // self.keys)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        tokens, _ = super().shape_of(shapes)
+        return tokens, self.heads * self.parts * (self.width + 4)
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        queries = self.tokens(operands)
+        result = np.zeros((len(queries), self.heads, self.parts, self.width + 4), queries.dtype)
+        result[..., self.width] = -3e38
+        for token, place, first in self._seen(operands):
+            result[token, ..., self.width + 2] = 1
+            for part, begin in enumerate(range(first, place + 1, self.keys)):
+                end = min(begin + self.keys, place + 1)
+                scores, values = self._scores(operands, queries[token], begin, end)
+                greatest = scores.max(-1, keepdims=True)
+                powers = np.exp(scores - greatest)
+                found = result[token, :, part]
+                found[:, : self.width] = (powers @ values).reshape(self.heads, self.width)
+                found[:, self.width] = greatest.ravel()
+                found[:, self.width + 1] = powers.sum(-1).ravel()
+        return result.reshape(len(queries), -1)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        return {**super().sizes(shapes), "keys": self.keys, "parts": self.parts}
+
+
+@dataclass(frozen=True)
+class AttentionSum(Contraction):
+    """Attention of the parts that AttentionParts makes. Result: (tokens, heads width)."""
+
+    name: ClassVar[str] = "attention_sum"
+    heads: int
+    width: int
+    parts: int
+
+    def __post_init__(self) -> None:
+        if min(self.heads, self.width, self.parts) < 1:
+            raise ShapeError(
+                f"attention_sum: heads, width and parts must be 1 or more, got {self.heads}, "
+                f"{self.width} and {self.parts}"
+            )
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x, numbers = shapes["x"], self.heads * self.parts * (self.width + 4)
+        rank(self.name, "x", x, 2, "(tokens, numbers)")
+        if x[1] != numbers:
+            raise ShapeError(f"attention_sum: x must be (tokens, {numbers}), got {x}")
+        return x[0], self.heads * self.width
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"].reshape(-1, self.heads, self.parts, self.width + 4)
+        sums, greatest = x[..., : self.width], x[..., self.width]
+        factors = np.exp(greatest - greatest.max(-1, keepdims=True))
+        total = (factors * x[..., self.width + 1]).sum(-1)
+        result = (factors[..., None] * sums).sum(2)
+        there = x[..., 0, self.width + 2] != 0
+        result = np.where(there[..., None], result / np.where(there, total, 1)[..., None], 0)
+        return result.reshape(len(x), -1)
+
+    def flops(self, shapes: Shapes) -> int:
+        return 3 * shapes["x"][0] * shapes["x"][1]
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        return {
+            "tokens": shapes["x"][0],
+            "heads": self.heads,
+            "width": self.width,
+            "parts": self.parts,
+        }
+
+    def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
+        """Return {"whole": 1} where heads are whole vec4."""
+        return {"whole": int(self.width % 4 == 0)}
+
+    def depth(self, shapes: Shapes) -> int:
+        return self.parts

@@ -1,0 +1,143 @@
+#version 310 es
+// Attention of new tokens over a part of the cached ones (flash decoding, Dao et al. 2023): a workgroup
+// takes a token, a head of the cache and `keys` of its rows, for the GROUP heads of queries that read
+// it. LANES keys at a time, a key an invocation; then each invocation adds up four columns of some of
+// the values for all queries, so that a row of the cache is read once.
+#ifndef LANES
+#define LANES 128
+#endif
+#ifndef GROUP
+#define GROUP 4
+#endif
+#ifndef ROOM
+#define ROOM 512
+#endif
+#ifndef HAS_ROTARY
+#define HAS_ROTARY 0
+#endif
+#include "common/launch.glsl"
+#include "common/wait.glsl"
+#include "common/nan.glsl"
+#include "common/capped.glsl"
+layout(local_size_x = LANES) in;
+layout(std430, binding = 0) buffer X { float x[]; };
+layout(std430, binding = 1) buffer Cache { vec4 cache[]; };
+layout(std430, binding = 2) buffer Places { int places[]; };
+layout(std430, binding = 3) buffer Out { vec4 result[]; };
+#if HAS_ROTARY
+layout(std430, binding = 4) buffer Rotary { float rotary[]; };
+#endif
+uniform int heads, kv_heads, width, context, start, rows, group, window, keys, parts;
+uniform int x_row, rotary_row, out_row;
+uniform float scale;
+#define NUMBER(head, i) x[(head) + (i)]
+#define TABLE(row, i) rotary[(row) + (i)]
+#include "common/rotary.glsl"
+shared vec4 queries[ROOM / 4];         // of the group's heads
+shared float weights[GROUP * LANES];   // of the keys at hand
+shared float shares[GROUP * LANES];    // what the maxima and sums of lanes are joined by
+shared float most[GROUP], total[GROUP], shrink[GROUP];
+shared vec4 joined[LANES];
+
+// Joins the numbers in `shares` of all lanes, for `count` queries: their greatest, or their sum.
+void join(int lane, int count, bool greatest) {
+    for (int step = LANES / 2; step > 0; step /= 2) {
+        wait();
+        if (lane < step)
+            for (int query = 0; query < count; ++query) {
+                int own = query * LANES + lane;
+                float other = shares[own + step];
+                shares[own] = greatest ? greater(shares[own], other) : shares[own] + other;
+            }
+    }
+    wait();
+}
+
+// Attention of `count` heads of queries from `head` on, which read the head `kv_head` of the cache.
+void attend(int token, int part, int kv_head, int head, int count) {
+    int lane = int(gl_LocalInvocationID.x), quads = width / 4, across = LANES / quads;
+    int place = places[token];
+    bool there = place >= 0 && place < rows;
+    int position = there ? place % context : 0;
+    for (int i = lane; i < count * quads; i += LANES) {
+        int query = i / quads, quad = i - query * quads;
+        int from = token * x_row + start + (head + query) * width;
+        for (int j = 0; j < 4; ++j)
+            queries[i][j] = rotated(from, position * rotary_row, 4 * quad + j);
+    }
+    if (lane < GROUP) {
+        most[lane] = -3.0e38;
+        total[lane] = 0.0;
+    }
+    int seen = there ? min(position + 1, window) : 0, end = min(seen, (part + 1) * keys);
+    int first = place - seen + 1, row = 2 * kv_heads * quads;
+    int quad = lane % quads, slice = lane / quads;
+    vec4 sums[GROUP];
+    for (int query = 0; query < GROUP; ++query) sums[query] = vec4(0.0);
+    for (int at = part * keys; at < end; at += LANES) {
+        wait();
+        bool own_key = at + lane < end;
+        int key = (first + (own_key ? at + lane : at)) * row + kv_head * quads;
+        vec4 scores[GROUP];
+        for (int query = 0; query < GROUP; ++query) scores[query] = vec4(0.0);
+        for (int i = 0; i < quads; ++i) {
+            vec4 four = cache[key + i];
+            for (int query = 0; query < GROUP; ++query)
+                if (query < count) scores[query] += queries[query * quads + i] * four;
+        }
+        for (int query = 0; query < GROUP; ++query)
+            if (query < count) {
+                float score = own_key ? capped(dot(scores[query], vec4(1.0)) * scale) : -3.0e38;
+                weights[query * LANES + lane] = score;
+                shares[query * LANES + lane] = score;
+            }
+        join(lane, count, true);
+        if (lane < count) {
+            float now = greater(most[lane], shares[lane * LANES]);
+            shrink[lane] = exp(most[lane] - now);
+            most[lane] = now;
+        }
+        wait();
+        for (int query = 0; query < count; ++query) {
+            int own = query * LANES + lane;
+            float power = own_key ? exp(weights[own] - most[query]) : 0.0;
+            weights[own] = power;
+            shares[own] = power;
+        }
+        join(lane, count, false);
+        if (lane < count) total[lane] = total[lane] * shrink[lane] + shares[lane * LANES];
+        for (int query = 0; query < GROUP; ++query)
+            if (query < count) sums[query] *= shrink[query];
+        int here = min(LANES, end - at);
+        int value = (first + at) * row + (kv_heads + kv_head) * quads + quad;
+        if (slice < across)
+            for (int j = slice; j < here; j += across) {
+                vec4 four = cache[value + j * row];
+                for (int query = 0; query < GROUP; ++query)
+                    if (query < count) sums[query] += weights[query * LANES + j] * four;
+            }
+    }
+    for (int query = 0; query < GROUP; ++query) {
+        wait();
+        joined[lane] = sums[query];
+        wait();
+        int to = token * (out_row / 4) + ((head + query) * parts + part) * (quads + 1);
+        if (query < count && lane < quads) {
+            vec4 sum = joined[lane];
+            for (int i = 1; i < across; ++i) sum += joined[lane + i * quads];
+            result[to + lane] = sum;
+        }
+        if (query < count && lane == 0)
+            result[to + quads] = vec4(most[query], total[query], there ? 1.0 : 0.0, 0.0);
+    }
+}
+
+void main() {
+    int groups = (group + GROUP - 1) / GROUP, all = int(WORKGROUP_ID.y), both = int(WORKGROUP_ID.z);
+    int kv_head = all / groups, first = (all - kv_head * groups) * GROUP;
+    int last = min(first + GROUP, group), fitting = min(GROUP, ROOM / width);
+    for (int head = first; head < last; head += fitting) {
+        if (head > first) wait();  // nobody reads shared memory for the heads before any more
+        attend(both / parts, both % parts, kv_head, kv_head * group + head, min(fitting, last - head));
+    }
+}

@@ -1,0 +1,53 @@
+#version 310 es
+// Joins what parts of attention found, a token and a head a workgroup: sums and sums of powers by the
+// powers of their greatest scores less the greatest of all.
+#ifndef LANES
+#define LANES 128
+#endif
+#include "common/launch.glsl"
+#include "common/wait.glsl"
+#include "common/nan.glsl"
+layout(local_size_x = LANES) in;
+layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 1) buffer Out { vec4 result[]; };
+uniform int heads, width, parts, x_row, out_row;
+shared float shares[LANES];
+shared vec4 sums[LANES];
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x), head = int(WORKGROUP_ID.y), token = int(WORKGROUP_ID.z);
+    int quads = width / 4, stride = quads + 1, across = LANES / quads;
+    int from = token * (x_row / 4) + head * parts * stride;
+    float most = -3.0e38;
+    for (int i = lane; i < parts; i += LANES) most = greater(most, x[from + i * stride + quads].x);
+    shares[lane] = most;
+    for (int step = LANES / 2; step > 0; step /= 2) {
+        wait();
+        if (lane < step) shares[lane] = greater(shares[lane], shares[lane + step]);
+    }
+    wait();
+    most = shares[0];
+    wait();
+    int quad = lane % quads, slice = lane / quads;
+    vec4 sum = vec4(0.0);
+    float total = 0.0;
+    if (slice < across)
+        for (int i = slice; i < parts; i += across) {
+            int part = from + i * stride;
+            vec4 found = x[part + quads];
+            float factor = exp(found.x - most);
+            sum += factor * x[part + quad];
+            total += factor * found.y;
+        }
+    sums[lane] = sum;
+    shares[lane] = total;
+    wait();
+    if (lane < quads) {
+        for (int i = 1; i < across; ++i) {
+            sum += sums[lane + i * quads];
+            total += shares[lane + i * quads];
+        }
+        bool there = x[from + quads].z != 0.0;
+        result[(token * out_row + head * width) / 4 + lane] = there ? sum / total : vec4(0.0);
+    }
+}
