@@ -97,7 +97,7 @@ class GlBackend(Programs):
             found = choose(self.name, spec, offers, kernel, self.tuned, self.verdicts, self.choose)
             self._choices[spec, kernel] = found
             if LOG.isEnabledFor(logging.DEBUG):
-                why = why_chosen(found, spec.hinted, kernel, self.tuned)
+                why = why_chosen(found, spec.hinted, offers, kernel, self.tuned)
                 LOG.debug("%s of %s: %s", spec.op.name, dict(spec.hinted.shapes), why)
         return found
 

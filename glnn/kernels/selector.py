@@ -1,8 +1,9 @@
-"""Kernel selection: admissible on the device, then suited to the sizes, then by priority."""
+"""Kernel selection: named, else tuned, else predicted to be fast, else suited, else able at all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from glnn.core.layout import parse
 from glnn.core.types import TensorType, widened
@@ -155,18 +156,23 @@ def _generalize(
     return kernel if _refusal(kernel, spec, device, verdicts, ask) is None else None
 
 
-def why_chosen(kernel: Kernel, spec: OpSpec, requested: str | None, tuned: Tuned) -> str:
-    """Describe the kernel that `choose` gave for `spec`, and why.
+def why_chosen(
+    kernel: Kernel, spec: OpSpec, device: Capabilities, requested: str | None, tuned: Tuned
+) -> str:
+    """Describe the kernel that `choose` gave for `spec` on `device`, and why it did.
 
-    requested: its `name` argument.
+    spec: of numbers, the hints of its open sizes. requested: the `name` argument of `choose`.
     """
-    found = tuned.find(kernel.backend, spec)
-    why = f"first of those that can, priority {kernel.priority}"
+    kernels = [k for k in kernels_for(spec.op.name, kernel.backend) if not k.document]
+    best = tuned.kernel(kernels, spec)
     if requested is not None:
-        why = "asked for"
-    elif found is not None and found.kernel == kernel.name:
+        why = "asked for by name"
+    elif best is not None and (best.name, best.defaults) == (kernel.name, kernel.defaults):
         why = "tuned"
-    return f"{kernel.name} {dict(kernel.defaults)}, {why}"
+    else:
+        groups = _ranked(kernels, spec, device, {})
+        why = next(why for why, group in groups.items() if kernel.name in {k.name for k in group})
+    return f"{kernel.name} {dict(kernel.defaults)}, priority {kernel.priority}: {why}"
 
 
 def suits(kernel: Kernel, spec: OpSpec, device: Capabilities, tuned: Tuned) -> bool:
@@ -211,34 +217,49 @@ def _preferred(
     device: Capabilities,
     reasons: dict[str, list[str]],
 ) -> Iterator[Kernel]:
-    """Yield `kernels` in the order in which to try them.
+    """Return `kernels` in the order in which to try them: see `_ranked`."""
+    return chain.from_iterable(_ranked(kernels, spec, device, reasons).values())
 
-    First those predicted to be fast, the fastest first; then those that suit, by priority; then the
-    others from the least preferred on. reasons: filled with why others cannot be tried at all.
+
+def _ranked(
+    kernels: Iterable[Kernel],
+    spec: OpSpec,
+    device: Capabilities,
+    reasons: dict[str, list[str]],
+) -> dict[str, list[Kernel]]:
+    """Return groups of `kernels` by why one is chosen, both in the order in which to try them.
+
+    First those predicted to be fast, the fastest first. Then those that suit: the ones that reorder
+    the fewest computed weights, of these by priority, then those that take the first input as it
+    lies, then by throughput rank. Then all others, in the opposite order. reasons: filled with why
+    kernels that are in no group cannot be tried at all.
     """
-    found: list[Kernel] = []
+    able: list[Kernel] = []
     for declared in kernels:
         try:
             adapted = spec.adapted(declared)
         except UnsupportedOpError as unfit:
             reasons.setdefault(str(unfit), []).append(declared.name)
         else:
-            found.append(fitted(adapted, device) or adapted)
+            able.append(fitted(adapted, device) or adapted)
     here, spec = architecture(device), spec.hinted
-    if len(found) > 1:
+    if len(able) > 1:
 
         def order(k: Kernel) -> tuple[int, int, bool, float]:
             first = spec.operand_layouts.moved(k), -k.priority, not spec.fits(k)
             return *first, -_throughput_rank(k, spec, device)
 
-        found.sort(key=order)
-    suiting = [kernel for kernel in found if kernel.is_suited(_sizes(spec, kernel), here)]
+        able.sort(key=order)
+    suiting = [kernel for kernel in able if kernel.is_suited(_sizes(spec, kernel), here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
     fast = _fast(timed, spec, pace(here))
-    yield from fast
-    yield from (kernel for kernel in suiting if kernel not in timed)
-    rest = [kernel for kernel in found if kernel not in suiting or kernel in timed]
-    yield from (kernel for kernel in reversed(rest) if kernel not in fast)
+    others = [k for k in suiting if k.architectures.fit(here) != PREDICTED]
+    better = {id(kernel) for kernel in (*fast, *others)}
+    return {
+        "the fastest by prediction": fast,
+        "the first of those that suit": others,
+        "no better one can run it": [k for k in reversed(able) if id(k) not in better],
+    }
 
 
 def _throughput_rank(kernel: Kernel, spec: OpSpec, device: Capabilities) -> float:

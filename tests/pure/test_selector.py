@@ -20,7 +20,8 @@ from glnn.kernels.binding import bind
 from glnn.kernels.capability_check import fitted, why_not_device, why_not_here
 from glnn.kernels.codegen.expression import Bound
 from glnn.kernels.op_spec import OpSpec
-from glnn.kernels.selector import choose
+from glnn.kernels.selector import choose, why_chosen
+from glnn.kernels.tuned import Tuned, TunedChoice
 
 RELU = Pointwise(call("relu", Arg(0)))
 DEVICE = Capabilities(
@@ -384,6 +385,46 @@ def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
     assert choose("compute", spec(8, 8), DEVICE, "few").name == "few"  # as asked for
     offer(few, many)  # neither is meant for 25 elements, but both can compute them
     assert choose("compute", spec(5, 5), DEVICE).name in ("few", "many")
+
+
+def reason(made: OpSpec, device: Capabilities, tuned: Tuned, name: str | None = None) -> str:
+    """Return the reason that is given for the kernel that is chosen."""
+    chosen = choose("compute", made, device, name, tuned)
+    text = why_chosen(chosen, made, device, name, tuned)
+    start = f"{chosen.name} {dict(chosen.defaults)}, priority {chosen.priority}: "
+    assert text.startswith(start)
+    return text.removeprefix(start)
+
+
+def test_the_reason_of_a_choice_is_how_it_was_made(offer, tmp_path) -> None:
+    tuned = Tuned.load(None, DEVICE, "1")
+    (tmp_path / "pointwise").mkdir()
+    (tmp_path / "pointwise" / "few.comp").write_text("")
+    few = kernel("few", folder=str(tmp_path), suits={"outputs": {"max": 16}}, tune={"A": [1, 2]})
+    last = kernel("last", priority=-1)
+    offer(few, last, kernel("wide", launch=launch(workgroup=[256]), priority=9))
+    assert reason(spec(4, 4), DEVICE, tuned) == "the first of those that suit"
+    assert reason(spec(8, 8), DEVICE, tuned, "few") == "asked for by name"
+    offer(few)
+    assert reason(spec(8, 8), DEVICE, tuned) == "no better one can run it"
+    offer(few, last)
+    tuned.keep("compute", spec(4, 4), TunedChoice.from_kernel(few.with_parameters(A=2), 1e-3, None))
+    assert reason(spec(4, 4), DEVICE, tuned) == "tuned"
+    offer(replace(few, tune={"A": (1,)}), last)  # which has the tuned parameters no more
+    assert reason(spec(4, 4), DEVICE, tuned) == "the first of those that suit"
+
+
+def test_a_kernel_of_stages_is_chosen_by_prediction_whatever_its_priority(monkeypatch) -> None:
+    tuned = Tuned.load(None, DEVICE, "1")
+    device = replace(DEVICE, max_compute_work_group_count=(65535, 65535, 65535))
+    made = OpSpec.create(Conv2d(), {"x": (1, 64, 30, 30), "weight": (64, 64, 3, 3)}, {})
+    monkeypatch.setattr(selector, "GAIN", 1e9)
+    assert choose("compute", made, device).stages == "winograd"
+    assert reason(made, device, tuned) == "the fastest by prediction"
+    monkeypatch.setattr(selector, "GAIN", 0)  # so that none is predicted to be fast enough
+    chosen = choose("compute", made, device)
+    assert not chosen.stages and chosen.priority < 50  # which winograd_4 has
+    assert reason(made, device, tuned) == "the first of those that suit"
 
 
 def test_a_documents_kernel_runs_only_where_it_is_named(offer) -> None:
