@@ -165,7 +165,7 @@ def _timed(
         raise GlnnError(f"{kernel}: the result is wrong, no time is given")
     # Prepared anew: drivers may keep a result that was read back on the host.
     works: list[Launch] = [prepare(Sobel(), {"x": image}, backend, kernel)[0] for _ in range(SETS)]
-    timing = time_work(backend, backend.together(works), repeat)
+    timing = time_work(backend, backend.combine(works), repeat)
     return timing.seconds / SETS, timing.by_timer
 
 

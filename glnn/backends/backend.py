@@ -242,11 +242,10 @@ class Backend(ABC):
         """Replace the content of `store`, which `keep` returned, by `array`."""
         store.set(array)
 
-    def together(self, launches: Sequence[Launch], *, reorder: bool = False) -> Launch:
+    def combine(self, launches: Sequence[Launch]) -> Launch:
         """Return one launch that runs all `launches` in order, with the least overhead.
 
-        reorder: True to reorder independent launches, so that a device runs them concurrently. The
-        caller must call `wrote` of their stores for the results to be seen.
+        The caller must call `mark_written` of their stores for the results to be seen.
         """
 
         def perform() -> None:

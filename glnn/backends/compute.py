@@ -21,9 +21,9 @@ from glnn.gl.command_encoder import (
     BlockPart,
     BufferPart,
     CommandEncoder,
-    Place,
+    MemoryRange,
     TextureOperand,
-    place,
+    memory_range,
 )
 from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.kernels.binding import bind
@@ -62,23 +62,20 @@ class ComputeLaunch(GlLaunch):
         in_place: BufferPart | None,
         out: BufferPart,
     ) -> None:
-        super().__init__(program.name, backend, out)
-        self._program, self._dispatches = program, dispatches
-        self._textures, self._in_place = textures, in_place
+        super().__init__(program, backend, out)
+        self._dispatches, self._textures, self._in_place = dispatches, textures, in_place
 
     @property
     def touches(self) -> Touched:
         reads = [*self._bound, *filter(None, (one.source for one in self._textures))]
-        reads += [] if self._in_place is None else [place(self._in_place)]
-        return Touched(frozenset(reads), frozenset((place(self.out),)))
+        reads += [] if self._in_place is None else [memory_range(self._in_place)]
+        return Touched(frozenset(reads), frozenset((memory_range(self.out),)))
 
-    @property
-    def unset_uniforms(self) -> tuple[str, ...]:
-        known = {name for dispatch in self._dispatches for name in dispatch.uniforms}
-        return tuple(sorted(self._program.uniforms - known))
+    def uniform_sets(self) -> Iterable[Mapping[str, Uniform]]:
+        return (dispatch.uniforms for dispatch in self._dispatches)
 
     @cached_property
-    def _bound(self) -> list[Place]:
+    def _bound(self) -> list[MemoryRange]:
         """The memory ranges that the dispatches bind."""
         ranges = (range for dispatch in self._dispatches for range in dispatch.buffers)
         ends = (
@@ -89,15 +86,15 @@ class ComputeLaunch(GlLaunch):
 
     def record(self, encoder: CommandEncoder, sending: Sending) -> None:
         out, given = self.out, self._in_place
-        if given is not None and place(given) != place(out):
+        if given is not None and memory_range(given) != memory_range(out):
             encoder.copy(out, given)
         encoder.textures(self._textures)
         reads = list(filter(None, (one.read for one in self._textures)))
-        encoder.declare_accesses([*self._bound, *reads], [place(out)])
+        encoder.declare_accesses([*self._bound, *reads], [memory_range(out)])
         for dispatch in self._dispatches:
             if dispatch.after:
                 sending.next(encoder)
-                encoder.declare_accesses([*self._bound, *reads], [place(out)])
+                encoder.declare_accesses([*self._bound, *reads], [memory_range(out)])
             for part, binding, first, nbytes in dispatch.buffers:
                 encoder.bind_range(part, binding, first, nbytes)
             encoder.uniforms(self._program, dispatch.uniforms)
@@ -149,7 +146,7 @@ class Compute(GlBackend):
         given = {**operands, "out": out}.items()
         buffers = {k: b for k, b in given if isinstance(b, (Buffer, BlockPart))}
         bound = bind(choice, spec, self.device.capabilities, {})
-        places = {**choice.places(operands), **bound.places}
+        bindings = {**choice.bindings_of(operands), **bound.bindings}
         part = self.part(choice, spec)
         defines = spec.defines(choice) | ({} if part is None else {"IN_PARTS": 1})
         textures = self.fetched(spec, choice, buffers)
@@ -158,7 +155,7 @@ class Compute(GlBackend):
         return ComputeLaunch(
             self,
             program,
-            list(self._dispatches(choice, spec, buffers, places, uniforms, part)),
+            list(self._dispatches(choice, spec, buffers, bindings, uniforms, part)),
             list(textures.values()),
             buffers[bound.in_place] if bound.in_place else None,
             out,
@@ -169,7 +166,7 @@ class Compute(GlBackend):
         kernel: Kernel,
         spec: OpSpec,
         buffers: Mapping[str, BufferPart],
-        places: Mapping[str, int],
+        bindings: Mapping[str, int],
         uniforms: Mapping[str, Uniform],
         most: int | None,
     ) -> Iterator[Dispatch]:
@@ -178,7 +175,7 @@ class Compute(GlBackend):
         most: the most workgroups of one dispatch; None without a limit.
         """
         split = spec.split(kernel, self.device.capabilities)
-        bound = {n: (buffers[n], at, *buffers[n].part) for n, at in places.items()}
+        bound = {n: (buffers[n], at, *buffers[n].part) for n, at in bindings.items()}
         sizes = spec.sizes(kernel)
         made = spec.generated(kernel)
         for launch in () if made is None else made.launches:
@@ -269,7 +266,7 @@ def in_parts(
         counts.append(max(min(count, most // prod(counts)), 1))
     shares = [parts_of(n, most) for n, most in zip(groups, counts, strict=True)]
     for i, ((z, z_end), (y, y_end), (x, x_end)) in enumerate(product(*reversed(shares))):
-        places = {"first_group": (x, y, z), "all_groups": groups}
-        known = {name: places.get(name, value) for name, value in uniforms.items()}
+        launch = {"first_group": (x, y, z), "all_groups": groups}
+        known = {name: launch.get(name, value) for name, value in uniforms.items()}
         part = x_end - x, y_end - y, z_end - z
         yield Dispatch(buffers, known, part, max(map(len, shares)) > 1, after and not i)

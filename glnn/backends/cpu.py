@@ -116,7 +116,7 @@ class Cpu(Backend):
         assert not isinstance(out, BlockPart)  # there are no blocks
         return NumpyStep(compute, stores, shapes, out)
 
-    def together(self, launches: Sequence[Launch], *, reorder: bool = False) -> Launch:
+    def combine(self, launches: Sequence[Launch]) -> Launch:
         works = [one.perform if isinstance(one, NumpyStep) else one for one in launches]
 
         def perform() -> None:

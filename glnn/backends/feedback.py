@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -59,8 +59,8 @@ class FeedbackLaunch(GlLaunch):
         draws: Sequence[Draw],
         out: BufferPart,
     ) -> None:
-        super().__init__(program.name, backend, out)
-        self._program, self._textures, self._attributes = program, textures, attributes
+        super().__init__(program, backend, out)
+        self._textures, self._attributes = textures, attributes
         # New uniforms only where there are instances to be told apart.
         apart = "first_instance" in uniforms
         self._draws = [
@@ -68,10 +68,8 @@ class FeedbackLaunch(GlLaunch):
             for draw in draws
         ]
 
-    @property
-    def unset_uniforms(self) -> tuple[str, ...]:
-        known = {name for _, uniforms in self._draws for name in uniforms}
-        return tuple(sorted(self._program.uniforms - known))
+    def uniform_sets(self) -> Iterable[Mapping[str, Uniform]]:
+        return (uniforms for _, uniforms in self._draws)
 
     def record(self, encoder: CommandEncoder, sending: Sending) -> None:
         encoder.textures(self._textures)

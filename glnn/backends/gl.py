@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Transfer
-from glnn.backends.launch import GlLaunch, bound, in_levels
+from glnn.backends.launch import GlLaunch, bound
 from glnn.backends.programs import Programs
 from glnn.core.layout import Layout
 from glnn.core.settings import Settings
@@ -299,8 +299,8 @@ class GlBackend(Programs):
     def activate(self) -> None:
         self.device.activate()
 
-    def together(self, launches: Sequence[Launch], *, reorder: bool = False) -> Launch:
-        return bound(self, in_levels(launches) if reorder else launches)
+    def combine(self, launches: Sequence[Launch]) -> Launch:
+        return bound(self, launches)
 
     def finish(self) -> None:
         self.device.finish()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, repeat
 from typing import Any, Protocol
 
 from glnn.backends.backend import Launch
-from glnn.gl import Buffer, DataTexture, Device
+from glnn.gl import Buffer, DataTexture, Device, Program
 from glnn.gl.command_buffer import BoundCommands, TextureView
-from glnn.gl.command_encoder import AccessLog, BufferPart, CommandEncoder, Place
+from glnn.gl.command_encoder import AccessLog, BufferPart, CommandEncoder, MemoryRange
 from glnn.kernels.architecture import EAGER, architecture
+from glnn.kernels.codegen.generated import Uniform
 
 
 class TextureSource(Protocol):
@@ -29,8 +30,8 @@ class TextureSource(Protocol):
 class Touched:
     """The memory that a launch reads and writes."""
 
-    reads: frozenset[Place]
-    writes: frozenset[Place]
+    reads: frozenset[MemoryRange]
+    writes: frozenset[MemoryRange]
 
 
 class Sending:
@@ -51,8 +52,13 @@ class Sending:
 class GlLaunch(ABC):
     """A launch of one spec on a GL backend, and the buffer of its result."""
 
-    def __init__(self, name: str, backend: TextureSource, out: BufferPart) -> None:
-        self.name, self.out, self._backend = name, out, backend
+    def __init__(self, program: Program, backend: TextureSource, out: BufferPart) -> None:
+        self._program, self.out, self._backend = program, out, backend
+
+    @property
+    def name(self) -> str:
+        """The program's name."""
+        return self._program.name
 
     @abstractmethod
     def record(self, encoder: CommandEncoder, sending: Sending) -> None:
@@ -63,10 +69,14 @@ class GlLaunch(ABC):
         """The memory it reads and writes; None where it must not be reordered."""
         return None
 
+    @abstractmethod
+    def uniform_sets(self) -> Iterable[Mapping[str, Uniform]]:
+        """Return the uniforms of each dispatch or draw, by name."""
+
     @property
     def unset_uniforms(self) -> tuple[str, ...]:
         """The names of the program's uniforms that it sets no value of."""
-        return ()
+        return tuple(sorted(self._program.uniforms - {n for s in self.uniform_sets() for n in s}))
 
     @cached_property
     def _commands(self) -> BoundCommands:

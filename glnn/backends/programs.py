@@ -26,7 +26,8 @@ APART = ("NVIDIA",)
 again what was compiled before takes 2 ms once, to write a uniform 1.1 us of the host's in each run.
 Large networks, which wait for the device, are 1 to 3 percent slower so."""
 MOST_APART = 512  # programs of a device: every new size makes some
-PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a spec
+LAUNCH_UNIFORMS = ("first_group", "all_groups", "first_instance")
+"""The uniforms that each launch of a spec has values of its own for."""
 
 
 class Programs(Backend):
@@ -121,7 +122,7 @@ class Programs(Backend):
         known: dict[str, Uniform] = {
             **spec.uniforms(kernel),
             **units,
-            **dict.fromkeys(PLACES, 0),
+            **dict.fromkeys(LAUNCH_UNIFORMS, 0),
         }
         return {name: value for name, value in known.items() if name in program.uniforms}
 

@@ -112,14 +112,14 @@ def _lookup_sizes(graph: Graph, start: Value) -> list[int]:
         value = left.pop()
         for node in graph.readers.get(value, ()):
             if isinstance(node.operator, Lookup):
-                ends += _places(node.operator, node, value)
+                ends += _table_sizes(node.operator, node, value)
             elif _keeps(node) and node.outputs[0] not in seen:
                 seen.add(node.outputs[0])
                 left.append(node.outputs[0])
     return [end for end in ends if end > 0]
 
 
-def _places(operator: Lookup, node: Node, index: Value) -> list[int]:
+def _table_sizes(operator: Lookup, node: Node, index: Value) -> list[int]:
     named = operator.named(node.inputs)
     x = named["x"]
     if named["index"] is not index or x is None:

@@ -44,20 +44,20 @@ def layout(
       glnn layout R_4_4_R_2_2_R 8 8 --plot z-order.svg
       glnn layout IO4i4o 8 8 --json
     """
-    name, places = _places(layout, rows, columns)
+    name, offsets = _offsets(layout, rows, columns)
     if plot is not None:
-        draw(name, places, plot)
+        draw(name, offsets, plot)
     if as_json:
-        print_json({"layout": name, "rows": rows, "columns": columns, "places": places.tolist()})
+        print_json({"layout": name, "rows": rows, "columns": columns, "places": offsets.tolist()})
         return
     heads = (figures(""), *(figures(str(j)) for j in range(columns)))
     shown = Table(heads, split=True)
-    for i, row in enumerate(places):
+    for i, row in enumerate(offsets):
         shown.add(str(i), *map(str, row))
     Screen(wide).show(shown, f"{name}, {rows} x {columns}")
 
 
-def _places(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]:
+def _offsets(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]:
     """Return the layout's name, and the place of each element: the matrix of its own indices,
     packed.
     """
@@ -71,12 +71,12 @@ def _places(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]
         )
     numbers = np.arange(1, 1 + rows * columns, dtype=np.float32).reshape(rows, columns)
     stored = layout.pack(numbers).astype(np.int64)  # 0 is padding
-    places = np.zeros(rows * columns + 1, np.int64)
-    places[stored] = np.arange(stored.size)
-    return layout.name, places[1:].reshape(rows, columns)
+    offsets = np.zeros(rows * columns + 1, np.int64)
+    offsets[stored] = np.arange(stored.size)
+    return layout.name, offsets[1:].reshape(rows, columns)
 
 
-def draw(name: str, places: NDArray[Any], path: Path) -> None:
+def draw(name: str, offsets: NDArray[Any], path: Path) -> None:
     """Draw elements as dots and the path through memory as a line, as in Rovder 2017, figure
     8.1.
     """
@@ -89,8 +89,8 @@ def draw(name: str, places: NDArray[Any], path: Path) -> None:
         from matplotlib import pyplot
     except ImportError:
         raise GlnnError(f"--plot needs matplotlib: {extra('bench')}") from None
-    rows, columns = places.shape
-    order = np.argsort(places, axis=None)
+    rows, columns = offsets.shape
+    order = np.argsort(offsets, axis=None)
     figure, axes = pyplot.subplots(figsize=(1 + columns / 2.5, 1 + rows / 2.5))
     axes.plot(order % columns, order // columns, "-", color="tab:blue", linewidth=1)
     axes.plot(order % columns, order // columns, "o", color="black", markersize=3)

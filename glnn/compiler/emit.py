@@ -236,7 +236,7 @@ class _Emitter:
 
     def emitted(self, io: IOSpec) -> Emitted:
         """Return the executable."""
-        sized = self._place_sized()
+        sized = self._allocate_sized_weights()
         blocks = self._blocks()
         for i in range(len(blocks)):
             self.encoder.buffer(BlockPart(i, MIN_WORDS))
@@ -307,7 +307,7 @@ class _Emitter:
         there = (one for one in self._sized.values() if one.block is not None)
         return (*found, *(Block((one.words,), "shared", True) for one in there))
 
-    def _place_sized(self) -> ArrayProgram:
+    def _allocate_sized_weights(self) -> ArrayProgram:
         """Have each weight that follows from sizes be a tensor in a block of its own.
 
         Return what makes them.

@@ -86,7 +86,7 @@ def prepare(
             return prepare(op, operands, backend, kernel, layouts, epilogue)
         return _prepare_stages(schedule, operands)
     taken = backend.layouts(choice, spec)
-    stores = {name: _place(backend, array, taken[name]) for name, array in operands.items()}
+    stores = {name: _uploaded(backend, array, taken[name]) for name, array in operands.items()}
     out = backend.allocate(spec.output, taken["out"], dtype=spec.results[0].dtype)
     return backend.prepare(choice, spec, stores, out), out
 
@@ -149,7 +149,7 @@ def _prepare_stages(
     return perform, buffers.store("result")
 
 
-def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
+def _uploaded(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     """`array` on the device in `layout`.
 
     A matrix goes there as it lies on the host, if it can be reordered there: a transposed one is

@@ -24,10 +24,10 @@ from glnn.compiler.states import (
     NO_STATES,
     StateBinding,
     StateSpecs,
+    assign_group_offsets,
     bind_states,
     group,
     on_device,
-    place_in_groups,
     with_turns,
 )
 from glnn.compiler.step import Step, resident_bytes
@@ -522,7 +522,7 @@ class Outline:
             for value in fixed
         }
         bodies: dict[str, tuple[Outline, ...]] = {}
-        wholes = place_in_groups(schedule, there, states)
+        wholes = assign_group_offsets(schedule, there, states)
         ends = (name for one in there for name in (one.before, one.after) if name is not None)
         kept = [*outputs.values(), *ends]
         if (

@@ -158,7 +158,7 @@ class States:
         return sum(state.nbytes for state in self._states.values())
 
     @property
-    def places(self) -> dict[str, tuple[str, int]]:
+    def group_offsets(self) -> dict[str, tuple[str, int]]:
         """Return for each state in a shared memory the first state of that memory, and its word
         offset.
         """
@@ -303,15 +303,15 @@ class StateSpecs:
     """The states that a graph is planned with.
 
     types: of all that there are, by name. doubled: those that have a second memory. updates: by the
-    name of a state, the output that is its content from the next run on. places: of those that lie
-    in a memory with others, by name, the first of these and the word that it begins at. readable:
-    those whose updates runs can be asked for.
+    name of a state, the output that is its content from the next run on. group_offsets: of
+    those that lie in a memory with others, by name, the first of these and the word that it begins
+    at. readable: those whose updates runs can be asked for.
     """
 
     types: Mapping[str, TensorType] = field(default_factory=dict)
     doubled: Container[str] = ()
     updates: Mapping[str, str] = field(default_factory=dict)
-    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    group_offsets: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     readable: Container[str] = ()
 
     @classmethod
@@ -325,8 +325,8 @@ class StateSpecs:
         doubled = {name for name, state in all_of.items() if len(state.memories) > 1}
         types = {name: state.type for name, state in all_of.items()}
         readable = {name for name, state in all_of.items() if state.readable}
-        places = {} if states is None else states.places
-        specs = cls(types, doubled, updates, places, readable)
+        offsets = {} if states is None else states.group_offsets
+        specs = cls(types, doubled, updates, offsets, readable)
         specs._check(graph)
         return specs
 
@@ -423,8 +423,10 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
             taken.add(schedule.tensors[after].memory)
         found.append(StateBinding(name, before, after, name in specs.readable))
     if schedule.backend.in_place:
-        _place(schedule, found)
-        found = [_copied(schedule, one) if one.name in specs.places else one for one in found]
+        _update_in_place(schedule, found)
+        found = [
+            _copied(schedule, one) if one.name in specs.group_offsets else one for one in found
+        ]
     return tuple(found)
 
 
@@ -485,7 +487,7 @@ def with_turns(
     )
 
 
-def _place(schedule: Schedule, states: Iterable[StateBinding]) -> None:
+def _update_in_place(schedule: Schedule, states: Iterable[StateBinding]) -> None:
     """Have the memory of each `after` be that of `before`, where that can be."""
     tensors, entries = schedule.tensors, schedule.entries
     made, read = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
@@ -536,22 +538,25 @@ def _aligned(schedule: Schedule, entry: ScheduledOp, operands: set[str]) -> bool
     return all(extents.get(name) == "full" for name in operands)
 
 
-Places = dict[str, tuple[str, int]]
+MemoryOffsets = dict[str, tuple[str, int]]
 """For memories that are parts of others: of which, and the word that they begin at there."""
 Kind = tuple[object, ...]
 """The properties that entries of one launch share."""
 
 
-def place_in_groups(
+def assign_group_offsets(
     schedule: Schedule, bindings: Iterable[StateBinding], specs: StateSpecs
 ) -> frozenset[str]:
-    """Place the states `bindings` where `specs` says; return what these memories are called."""
+    """Put the states `bindings` into the memories of their groups, as `specs` says.
+
+    Return the names of these memories.
+    """
     names: dict[str, str] = {}
-    places: Places = {}
+    places: MemoryOffsets = {}
     for one in bindings:
-        if one.name not in specs.places:
+        if one.name not in specs.group_offsets:
             continue
-        first, offset = specs.places[one.name]
+        first, offset = specs.group_offsets[one.name]
         whole = names.setdefault(first, schedule.free(f"{first} and others"))
         ends = (name for name in (one.before, one.after) if name is not None)
         places |= {schedule.tensors[name].memory: (whole, offset) for name in ends}
@@ -738,11 +743,11 @@ def _join(schedule: Schedule, run: Run) -> set[str]:
     return {memory for memory, _ in places.values()}
 
 
-def _side_by_side(schedule: Schedule, run: Run) -> Places:
+def _side_by_side(schedule: Schedule, run: Run) -> MemoryOffsets:
     """Return places side by side for operands of `run` that have none yet, in the order of its
     results.
     """
-    places: Places = {}
+    places: MemoryOffsets = {}
     for name in run[0].alone:
         tensors = [(member, member.entry.lowered.operands[name]) for member in run]
         whole = schedule.free(f"{tensors[0][1]} and others")
@@ -752,7 +757,7 @@ def _side_by_side(schedule: Schedule, run: Run) -> Places:
     return places
 
 
-def _move(schedule: Schedule, places: Places) -> None:
+def _move(schedule: Schedule, places: MemoryOffsets) -> None:
     """Have memories be the parts of others that `places` says."""
     for name, tensor in schedule.tensors.items():
         if tensor.memory in places and tensor.offset is None:

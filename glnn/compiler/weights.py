@@ -461,7 +461,7 @@ class ArrayWriter:
     def add(self, name: str, weight: Weight, dtype: DType) -> None:
         """Write `weight` as the tensor `name`, of `dtype`."""
         of, shape = weight.constant, weight.shape
-        place = self._place(of)
+        place = self._constant_index(of)
         known = isinstance(of, OperatorResult) and of.types and same(of.types[of.index].dims, shape)
         if not known:
             place = self._call("reshape", (place,), (shape,))
@@ -517,7 +517,7 @@ class ArrayWriter:
             self._constants.append(array)
         return self._numbers[key]
 
-    def _place(self, constant: ConstantExpression) -> int:
+    def _constant_index(self, constant: ConstantExpression) -> int:
         """Return the place of a constant, all parts of which are written."""
         parts = ((constant, ()),) if isinstance(constant, Leaf) else constant.parts
         found: list[int] = []
@@ -567,12 +567,12 @@ class ArrayWriter:
         if not isinstance(expr, Call) or read != set(range(len(reads))):
             return None
 
-        def place_of(part: Expr, operands: tuple[int | Expr, ...]) -> int | Expr:
+        def index_of(part: Expr, operands: tuple[int | Expr, ...]) -> int | Expr:
             if isinstance(part, Arg):
                 return reads[part.index]
             return self._function(part, operands) if isinstance(part, Call) else part
 
-        place = expr.fold(place_of)[-1]
+        place = expr.fold(index_of)[-1]
         assert isinstance(place, int)
         declared = operator.result_dtype([_declared(self._dtype(one)) for one in reads])
         return self._cast(place, declared.numpy)

@@ -283,7 +283,7 @@ def round_to_float16(x: Array, name: str) -> Array:
 def nearest_table(resized: tuple[Any, ...], mode: str, nearest: str) -> Array:
     """Return the index of the place that is nearest to each of an axis that is resized, int32."""
     one = AxisResampling(*resized)
-    return nearest_positions(one.places(mode), one.size, nearest)
+    return nearest_positions(one.source_coordinates(mode), one.size, nearest)
 
 
 def taps_table(
@@ -294,7 +294,7 @@ def taps_table(
     index: which of the two; None for both.
     """
     one, made = AxisResampling(*resized), InterpolationFilter(*filter)
-    both = made.taps(one.places(mode), one.size, one.scale, reach=one.reach(made))
+    both = made.taps(one.source_coordinates(mode), one.size, one.scale, reach=one.reach(made))
     return both if index is None else both[index]
 
 

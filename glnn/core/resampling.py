@@ -106,7 +106,7 @@ class AxisResampling:
             return self.given
         return self.count / self.size if self.size else 1.0  # 0 stay 0
 
-    def places(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
+    def source_coordinates(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
         """Return the input coordinate of each output position. mode: of MODES."""
         at, scale = np.arange(self.count, dtype=dtype), dtype(self.scale)
         if mode == "asymmetric":
@@ -129,7 +129,7 @@ class AxisResampling:
 
     def inside(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
         """Return the mask of output positions whose coordinate is within the input."""
-        at = self.places(mode, dtype)
+        at = self.source_coordinates(mode, dtype)
         return np.asarray((at >= 0) & (at <= self.size - 1))
 
     def reach(self, made: InterpolationFilter) -> int:

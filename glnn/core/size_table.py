@@ -30,19 +30,19 @@ class SizeTable:
     """Expressions of open dimensions, each held once."""
 
     def __init__(self) -> None:
-        self._places: dict[Expr, int] = {}
+        self._indices: dict[Expr, int] = {}
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
         """The expressions in the order of their places."""
-        return tuple(self._places)
+        return tuple(self._indices)
 
     def size(self, value: Any) -> Any:
         """Return `value` with a SizeIndex for each SymInt, also within tuples and mappings."""
         if type(value) in PLAIN:
             return value
         if isinstance(value, SymInt):
-            return SizeIndex(self._places.setdefault(value.expr, len(self._places)))
+            return SizeIndex(self._indices.setdefault(value.expr, len(self._indices)))
         if isinstance(value, SymFloat):
             return self.size(value.size)
         if isinstance(value, tuple):
@@ -138,20 +138,20 @@ def _dataclass_maker(value: Any, sizes: SizeTable | None) -> Maker | None:
 
 def depends(value: Any) -> bool:
     """Return True where a SizeIndex is in `value`, or in a tuple, list or mapping within it."""
-    return any(True for _ in places(value))
+    return any(True for _ in size_indices(value))
 
 
-def places(value: Any) -> Iterator[Any]:
+def size_indices(value: Any) -> Iterator[Any]:
     """Yield the places of all expressions in `value`, also within tuples, lists and mappings."""
     if isinstance(value, SizeIndex):
         yield value.index
     elif type(value) in PLAIN:
         return
     elif isinstance(value, Mapping):
-        yield from places(list(value.values()))
+        yield from size_indices(list(value.values()))
     elif isinstance(value, (tuple, list)):
         for one in value:
-            yield from places(one)
+            yield from size_indices(one)
 
 
 def number(value: Any, numbers: Sequence[int]) -> Any:

@@ -484,7 +484,7 @@ def _launching(backend: GlBackend) -> LaunchTimes:
     )
 
     def waited(count: int) -> float:
-        work = backend.together([(there, back)[i % 2] for i in range(count)])
+        work = backend.combine([(there, back)[i % 2] for i in range(count)])
 
         def run() -> None:
             work()

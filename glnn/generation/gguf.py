@@ -251,10 +251,10 @@ class _Reader:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._size = os.fstat(file.fileno()).st_size
-        self._place = 0
+        self._position = 0
 
     def _rest(self) -> int:
-        return self._size - self._place
+        return self._size - self._position
 
     def _take(self, nbytes: int, what: str) -> bytes:
         """Return the next bytes. Raises ValueError where the file has not so many."""
@@ -263,7 +263,7 @@ class _Reader:
         found = self._file.read(nbytes)
         if len(found) != nbytes:  # it was cut while it is read
             raise ValueError(f"it ends inside {what}")
-        self._place += nbytes
+        self._position += nbytes
         return found
 
     def _number(self, code: str, what: str) -> int:
@@ -302,8 +302,8 @@ class _Reader:
         if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
             raise ValueError(f"general.alignment must be a power of two, got {shown(alignment)}")
         rows = [self._tensor() for _ in range(tensors)]
-        origin = -(-self._place // alignment) * alignment
-        return metadata, _placed(rows, origin, alignment, self._size)
+        origin = -(-self._position // alignment) * alignment
+        return metadata, _tensor_entries(rows, origin, alignment, self._size)
 
     def _entries(self, count: int) -> Iterator[tuple[str, Value]]:
         seen: set[str] = set()
@@ -354,7 +354,7 @@ class _Reader:
         return name, tuple(reversed(sizes)), code, self._number("Q", f"the offset of {name!r:.60}")
 
 
-def _placed(
+def _tensor_entries(
     rows: Sequence[tuple[str, tuple[int, ...], int, int]], origin: int, alignment: int, size: int
 ) -> list[TensorEntry]:
     """Return the tensors of `rows`, by their places. Raises ValueError unless each has its own."""

@@ -271,8 +271,8 @@ class _SizedUniforms:
         programs: Sequence[Program],
         calls: list[GlCall],
     ) -> None:
-        self.places: set[int] = set()
-        """The places of the calls."""
+        self.indices: set[int] = set()
+        """The indices of the calls."""
         self._programs = programs
         self._known: dict[tuple[int, str, str], GlCall] = {}
         """The call for each value of a uniform, by the program and the value's text."""
@@ -285,16 +285,16 @@ class _SizedUniforms:
         self._least: int | None = None
         """The least number that all of them take, once it is known that their values fit."""
         open_sets = frozenset(i for i, one in enumerate(sets) if depends(one))
-        for place, (name, *arguments) in enumerate(written):
+        for i, (name, *arguments) in enumerate(written):
             if name == "uniform" and depends(arguments[2]):
-                calls[place] = self._call(*arguments)
+                calls[i] = self._call(*arguments)
             elif name == "uniforms" and not open_sets.isdisjoint(arguments[1:]):
                 program, first, last = arguments
                 use = self._use(program, sets[first], sets[last])
-                calls[place] = programs[program].apply_uniforms, (use,)
+                calls[i] = programs[program].apply_uniforms, (use,)
             else:
                 continue
-            self.places.add(place)
+            self.indices.add(i)
 
     def _call(self, number: int, name: str, value: Any) -> GlCall:
         """Return what writes a uniform of a program."""
@@ -367,7 +367,7 @@ class _ReboundCalls:
         self._count = count
         self._constants: dict[int, int] = {}
 
-    def _place(self, size: Size) -> int:
+    def _index(self, size: Size) -> int:
         """Return the place of a size among the numbers of a binding and the constants behind."""
         if isinstance(size, SizeIndex):
             return size.index
@@ -377,7 +377,7 @@ class _ReboundCalls:
         """Add the call of that place; return False where it binds the rest of a buffer."""
         if nbytes == -1:
             return False
-        ends = self._place(first), self._place(nbytes)
+        ends = self._index(first), self._index(nbytes)
         bind = buffer.mglo.bind_to_storage_buffer  # what its Python would call
         self._ranges.append((call, bind, buffer.size, binding, *ends))
         return True
@@ -387,7 +387,7 @@ class _ReboundCalls:
         run, arguments = program.dispatch_call((0, 0, 0))
         if program.stride or arguments != (0, 0, 0):
             return False
-        x, y, z = map(self._place, groups)
+        x, y, z = map(self._index, groups)
         self._dispatches.append((call, run, x, y, z))
         return True
 
@@ -402,7 +402,7 @@ class _ReboundCalls:
         targets, kind = arguments[:2]
         if not isinstance(targets, list):
             return False
-        places = map(self._place, ends)
+        places = map(self._index, ends)
         self._captures.append((call, draw, targets, kind, program.stride, out.size, most, *places))
         return True
 
@@ -477,7 +477,7 @@ class BoundCommands:
     def _is_open(self, place: int, command: Command) -> bool:
         """Return True where the call of a command must be made anew for other sizes."""
         name, *arguments = command
-        if place in self._sized.places:
+        if place in self._sized.indices:
             return False
         if name == "refresh":
             return depends(self._commands.textures[arguments[0]].words)
@@ -498,7 +498,7 @@ class BoundCommands:
         self._sized.bind(numbers)
         anew: list[int] = []
         if replaced is None:
-            anew += (i for i in range(len(self._makers)) if i not in self._sized.places)
+            anew += (i for i in range(len(self._makers)) if i not in self._sized.indices)
         else:
             if replaced:
                 anew += (i for i, one in enumerate(self._written) if replaced.touches(one))

@@ -16,13 +16,13 @@ from glnn.gl.command_buffer import (
 )
 from glnn.gl.program import Program, Value
 
-Place = tuple[Hashable, int, int]
+MemoryRange = tuple[Hashable, int, int]
 """A part of a buffer: what tells that from others, the first byte, and the one behind the last."""
 END = 1 << 62  # behind the last byte of any buffer
 
 
 class AccessLog:
-    """Numbers that places were marked with; -1 where there is none."""
+    """Numbers that ranges of memory were marked with; -1 where there is none."""
 
     def __init__(self) -> None:
         self._found: dict[Hashable, dict[tuple[int, int], int]] = {}
@@ -31,16 +31,16 @@ class AccessLog:
         """Return True unless the set is empty."""
         return bool(self._found)
 
-    def mark(self, place: Place, number: int) -> None:
-        """Mark `place`, unless it has a greater number."""
-        name, *ends = place
+    def mark(self, part: MemoryRange, number: int) -> None:
+        """Mark `part`, unless it has a greater number."""
+        name, *ends = part
         marks = self._found.setdefault(name, {})
         key = ends[0], ends[1]
         marks[key] = max(number, marks.get(key, -1))
 
-    def latest(self, place: Place) -> int:
-        """The greatest number of what overlaps with `place`."""
-        name, start, stop = place
+    def latest(self, part: MemoryRange) -> int:
+        """The greatest number of what overlaps with `part`."""
+        name, start, stop = part
         marks = self._found.get(name, {})
         return max((n for (a, b), n in marks.items() if a < stop and start < b), default=-1)
 
@@ -107,8 +107,8 @@ class BlockPart:
         return self.part[0]
 
 
-def place(part: BufferPart) -> Place:
-    """Return the place that `part` has in its buffer."""
+def memory_range(part: BufferPart) -> MemoryRange:
+    """Return the range of memory that `part` is."""
     first, size = part.part
     return part.key, first, END if size == -1 else first + size
 
@@ -131,12 +131,12 @@ class TextureOperand:
         return not self.sampler.endswith("samplerBuffer")
 
     @property
-    def source(self) -> Place | None:
+    def source(self) -> MemoryRange | None:
         """The memory that it shows, where a step may write that; None where nobody does."""
-        return place(self.buffer) if self.changes else None
+        return memory_range(self.buffer) if self.changes else None
 
     @property
-    def read(self) -> Place | None:
+    def read(self) -> MemoryRange | None:
         """The memory that the shader reads directly, where a step may write that: not of a copy."""
         return None if self.copied else self.source
 
@@ -216,7 +216,9 @@ class CommandEncoder:
         self._units.clear()
         self._current = None
 
-    def declare_accesses(self, reads: Sequence[Place], writes: Sequence[Place] = ()) -> None:
+    def declare_accesses(
+        self, reads: Sequence[MemoryRange], writes: Sequence[MemoryRange] = ()
+    ) -> None:
         """Say what the next command reads and writes; a barrier comes first where it must wait.
 
         writes: by a compute shader. GL itself keeps what transform feedback captures in order.

@@ -36,7 +36,7 @@ def _append_marks(name: str, count: int) -> str:
 
 
 SAMPLES = (1, 2)  # what the first symbol stands for where types are inferred, the next one more
-PLACES = (256, 384)  # the same for symbols that are no batch, the next one so much more:
+OTHERS = (256, 384)  # the same for symbols that are no batch, the next one so much more:
 APART = 64
 LATE = (5, 3)  # what stands for a size that only a run tells: no symbol stands for these two
 
@@ -110,7 +110,7 @@ class Builder:
         for place, dim in enumerate(value.type.dims if value.type.ranked else ()):
             if isinstance(dim, str) and dim not in self._symbols:
                 more = len(self._symbols)
-                sizes = (n + APART * more for n in PLACES) if place else (n + more for n in SAMPLES)
+                sizes = (n + APART * more for n in OTHERS) if place else (n + more for n in SAMPLES)
                 self._symbols[dim] = tuple(sizes)
         return value
 

@@ -256,7 +256,7 @@ BoundCall = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class _Place:
+class _BankSlice:
     """Entries `start` to before `stop` of a bank, an array of equally shaped ones."""
 
     bank: int
@@ -264,7 +264,7 @@ class _Place:
     stop: int
 
 
-Operand = _Place | Number
+Operand = _BankSlice | Number
 
 
 @dataclass(frozen=True)
@@ -299,12 +299,12 @@ class PackedProgram:
         these. All are of the program's type. The calls may be repeated when the banks change.
         """
         rooms, shape = list(banks), out.shape[1:]
-        into = {p.bank: i for i, p in enumerate(self.results) if isinstance(p, _Place)}
+        into = {p.bank: i for i, p in enumerate(self.results) if isinstance(p, _BankSlice)}
         done: set[int] = set()
         work: list[BoundCall] = []
 
         def fetch(operand: Operand, dtype: np.dtype[Any] | None) -> Any:
-            if isinstance(operand, _Place):
+            if isinstance(operand, _BankSlice):
                 return rooms[operand.bank][operand.start : operand.stop]
             return operand if dtype is None else np.asarray(operand, dtype)
 
@@ -329,7 +329,7 @@ class PackedProgram:
         """The type of the arrays among the operands of `one`, and of numbers beside them."""
         given = self.banks
         for operand in one.operands[one.row.condition :]:
-            if isinstance(operand, _Place):
+            if isinstance(operand, _BankSlice):
                 inner = operand.bank - len(given)
                 return self.dtype if inner < 0 else self.instructions[inner].dtype
         return self.dtype
@@ -409,10 +409,10 @@ class _Packing:
 
         return expr.fold(visit)[-1]
 
-    def _argument(self, index: int) -> _Place:
+    def _argument(self, index: int) -> _BankSlice:
         for bank, count in enumerate(self._banks):
             if index < count:
-                return _Place(bank, index, index + 1)
+                return _BankSlice(bank, index, index + 1)
             index -= count
         raise IndexError(f"argument {index} is beyond the banks {self._banks}")
 
@@ -423,7 +423,8 @@ class _Packing:
             row, given = ready[number]
             places = [self._places[n] for n in given]
             return row.name, [
-                (0, p.bank, p.start) if isinstance(p, _Place) else (1, repr(p), 0) for p in places
+                (0, p.bank, p.start) if isinstance(p, _BankSlice) else (1, repr(p), 0)
+                for p in places
             ]
 
         runs: list[list[int]] = []
@@ -442,10 +443,10 @@ class _Packing:
             return False
         for before, after in zip(first[1], second[1], strict=True):
             here, there = self._places[before], self._places[after]
-            if isinstance(here, _Place) and isinstance(there, _Place):
+            if isinstance(here, _BankSlice) and isinstance(there, _BankSlice):
                 if (here.bank, here.stop) != (there.bank, there.start):
                     return False
-            elif isinstance(here, _Place) or before != after:
+            elif isinstance(here, _BankSlice) or before != after:
                 return False
         return True
 
@@ -456,8 +457,8 @@ class _Packing:
         operands: list[Operand] = []
         for start, stop in zip(first, last, strict=True):
             here, there = self._places[start], self._places[stop]
-            if isinstance(here, _Place) and isinstance(there, _Place):
-                operands.append(_Place(here.bank, here.start, there.stop))
+            if isinstance(here, _BankSlice) and isinstance(there, _BankSlice):
+                operands.append(_BankSlice(here.bank, here.start, there.stop))
             else:
                 operands.append(here)
         arrays = [self._types[n] for n in first[row.condition :]]
@@ -474,4 +475,4 @@ class _Packing:
             )
         )
         for i, number in enumerate(run):
-            self._places[number] = _Place(bank, i, i + 1)
+            self._places[number] = _BankSlice(bank, i, i + 1)

@@ -59,7 +59,7 @@ class Gathering:
         if outside.any():
             self._room = np.empty(self._size + 1, dtype)
             self._room[-1] = np.asarray(fill).astype(dtype)
-        self._places = np.where(outside, self._size, places).astype(np.intp)
+        self._indices = np.where(outside, self._size, places).astype(np.intp)
 
     @classmethod
     def from_move(
@@ -80,6 +80,6 @@ class Gathering:
         if self._run is not None:
             return x.reshape(-1)[self._run].reshape(self._shape)
         if self._room is None:
-            return x.take(self._places)
+            return x.take(self._indices)
         self._room[:-1] = x.reshape(-1)
-        return self._room.take(self._places)
+        return self._room.take(self._indices)

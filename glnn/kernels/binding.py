@@ -91,7 +91,7 @@ def why_not_bound(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str | N
     bound = _buffers(epilogue, used + before, blocks, spec.fp16_operands)
     if bound.in_place is not None and kernel.in_place in spec.shapes:
         return f"its epilogue reads {bound.in_place} where {kernel.in_place} lies"
-    if len(bound.places) + (bound.in_place is not None) == count:
+    if len(bound.bindings) + (bound.in_place is not None) == count:
         return None
     used += before
     return f"its epilogue has {count} operands, of {blocks} storage blocks {used} are taken"
@@ -113,7 +113,7 @@ def bind(kernel: Kernel, spec: OpSpec, device: Capabilities, samplers: Mapping[s
         return Bound(before)
     blocks = device.max_compute_shader_storage_blocks
     bound = _buffers(epilogue, used + len(before), blocks, spec.fp16_operands)
-    return replace(bound, places={**before, **bound.places})
+    return replace(bound, bindings={**before, **bound.bindings})
 
 
 def written(
@@ -125,7 +125,7 @@ def written(
     """
     if kernel.stages:
         return {}
-    found = {} if kernel.prologue is None else generated_before(prologue, bound.places)
+    found = {} if kernel.prologue is None else generated_before(prologue, bound.bindings)
     if kernel.epilogue is not None:
         found |= generated(epilogue, kernel.epilogue.form, bound)
     return found
@@ -133,7 +133,7 @@ def written(
 
 def _first_free_binding(kernel: Kernel, operands: Iterable[str]) -> int:
     """Return the first binding after those of the op's own operands."""
-    return max(kernel.places(operands).values(), default=-1) + 1
+    return max(kernel.bindings_of(operands).values(), default=-1) + 1
 
 
 def _buffers(epilogue: Epilogue, used: int, blocks: int, fp16_operands: Container[str]) -> Bound:
@@ -150,6 +150,6 @@ def _buffers(epilogue: Epilogue, used: int, blocks: int, fp16_operands: Containe
         if full:
             in_place = full[-1]
             names.remove(in_place)
-    places = {name: used + i for i, name in enumerate(names[:left])}
+    bindings = {name: used + i for i, name in enumerate(names[:left])}
     stored = frozenset(name for name in epilogue.names if name in fp16_operands)
-    return Bound(places, in_place, halves=stored)
+    return Bound(bindings, in_place, halves=stored)

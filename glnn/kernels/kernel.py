@@ -36,13 +36,13 @@ BACKENDS = {".comp": "compute", ".vert": "feedback"}
 EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
 STAGE = "stage"
 MANY = "*"  # behind the name of an operand that an op has any number of
-PLACES = {
+OPERAND_ACCESS = {
     "compute": ("binding", "texture", "texels", "in_place"),
     "feedback": ("texture", "attribute"),
 }
-"""The keys by which a declaration may place an operand, by backend."""
-RESULTS = {"compute": ("binding",), "feedback": ()}
-"""The keys by which a declaration may place `out`, by backend."""
+"""The keys by which a declaration may say how a shader reaches an operand, by backend."""
+RESULT_ACCESS = {"compute": ("binding",), "feedback": ()}
+"""The keys by which a declaration may say how a shader reaches `out`, by backend."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class Kernel:
         """Raise DeclarationError where its parts do not go together."""
         if not re.fullmatch(r"[\w.-]+", self.name, re.ASCII):
             raise DeclarationError(f"expected a name of letters and digits, got {self.name!r}")
-        if self.backend not in PLACES:
-            raise DeclarationError(f"expected one of {sorted(PLACES)}", "backend")
+        if self.backend not in OPERAND_ACCESS:
+            raise DeclarationError(f"expected one of {sorted(OPERAND_ACCESS)}", "backend")
         if self.stages and self.stages not in (names := decomposition_names()):
             raise DeclarationError(f"expected one of {names}", "stages")
         forms = (STAGE,) if self.stages else EPILOGUES
@@ -121,7 +121,9 @@ class Kernel:
             raise DeclarationError("what is captured is float32", "operands", "out", "fp16")
         for name, operand in self.operands.items():
             with under("operands"), under(name):
-                self._check_place(operand, (RESULTS if name == "out" else PLACES)[self.backend])
+                self._check_access(
+                    operand, (RESULT_ACCESS if name == "out" else OPERAND_ACCESS)[self.backend]
+                )
         for along in self.prologue or ():
             self._check_parameters("prologue", along.covered.names)
         with under("architectures"):
@@ -129,11 +131,11 @@ class Kernel:
                 self._check_parameters(name, values)
         self._check_launch()
 
-    def _check_place(self, operand: Operand, allowed: Iterable[str]) -> None:
+    def _check_access(self, operand: Operand, allowed: Iterable[str]) -> None:
         """Raise DeclarationError unless a shader can find `operand`; stages find theirs."""
-        places = () if self.stages else tuple(allowed)
-        if len(operand.places) != bool(places) or not set(operand.places) <= set(places):
-            wanted, given = " or ".join(places), " and ".join(operand.places)
+        keys = () if self.stages else tuple(allowed)
+        if len(operand.access) != bool(keys) or not set(operand.access) <= set(keys):
+            wanted, given = " or ".join(keys), " and ".join(operand.access)
             raise DeclarationError(f"expected {wanted or 'a layout alone'}, got {given or 'none'}")
         if operand.in_place and operand.layout != self.wants("out"):
             raise DeclarationError("expected the layout of out", "in_place")
@@ -228,7 +230,7 @@ class Kernel:
         """Each parameter's default."""
         return {name: values[0] for name, values in self.tune.items()}
 
-    def places(self, operands: Iterable[str]) -> dict[str, int]:
+    def bindings_of(self, operands: Iterable[str]) -> dict[str, int]:
         """Return the storage-buffer binding of each of `operands` and of `out`."""
         present = {*operands, "out"}
         return {name: binding for name, binding in self.bindings.items() if name in present}
@@ -299,7 +301,7 @@ class Kernel:
         return self if values is None else self.with_parameters(**values)
 
 
-def place(declaration: Path, name: str) -> str:
+def declared_at(declaration: Path, name: str) -> str:
     """Return where the kernel `name` is declared: its file, and its name where it is a variant."""
     return f"{declaration}: {name}" if name != declaration.stem else f"{declaration}"
 
@@ -310,4 +312,4 @@ def _said(declaration: Path, name: str) -> Iterator[None]:
     try:
         yield
     except DeclarationError as error:
-        raise ShaderError(f"{place(declaration, name)}: {error}") from None
+        raise ShaderError(f"{declared_at(declaration, name)}: {error}") from None

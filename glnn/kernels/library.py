@@ -17,7 +17,7 @@ from glnn.core import fileio, glsl
 from glnn.core.glsl import DOCUMENTS, shaders_folder
 from glnn.core.settings import Settings
 from glnn.errors import GlnnError, ShaderError
-from glnn.kernels.kernel import BACKENDS, Kernel, place
+from glnn.kernels.kernel import BACKENDS, Kernel, declared_at
 from glnn.kernels.manifest import DeclarationError, by_op, variants
 from glnn.kernels.source import known_fingerprint
 from glnn.version import VERSION
@@ -85,7 +85,7 @@ def read(folder: Path) -> tuple[Kernel, ...]:
         for kernel in sorted(found, key=lambda k: k.op):
             other = kernels.setdefault((kernel.op, kernel.name), kernel)
             if other is not kernel:
-                where, there = (place(k.declaration, k.name) for k in (kernel, other))
+                where, there = (declared_at(k.declaration, k.name) for k in (kernel, other))
                 raise ShaderError(f"{where}: its name is that of {there}, too")
         declared = {kernel.path for kernel in kernels.values()}
         for suffix in BACKENDS:
@@ -129,11 +129,11 @@ def of_user(folder: Path, shipped: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     ops = sorted({kernel.op for kernel in shipped})
     found = tuple(replace(kernel, folder=folder) for kernel in read(folder))
     for kernel in found:
-        where = place(kernel.declaration, kernel.name)
+        where = declared_at(kernel.declaration, kernel.name)
         if kernel.op not in ops:
             raise ShaderError(f"{where}: no op {kernel.op!r}, expected one of {', '.join(ops)}")
         if other := taken.get((kernel.op, kernel.name)):
-            there = place(other.declaration, other.name)
+            there = declared_at(other.declaration, other.name)
             raise ShaderError(f"{where}: its name is that of {there}, too")
     return found
 

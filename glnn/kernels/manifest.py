@@ -293,11 +293,11 @@ class Operand:
                 raise DeclarationError(f"expected one of {sorted(TEXELS)}, got {given!r}", key)
         if self.int8 and (self.texture or self.texels):
             raise DeclarationError("expected a buffer: no texel holds them", "int8")
-        if len(self.places) > 1:
-            raise DeclarationError(f"expected one place for it, got {' and '.join(self.places)}")
+        if len(self.access) > 1:
+            raise DeclarationError(f"expected one place for it, got {' and '.join(self.access)}")
 
     @property
-    def places(self) -> list[str]:
+    def access(self) -> list[str]:
         """The keys in use that tell where the shader finds the operand."""
         found = {
             "binding": self.binding is not None,

@@ -27,7 +27,7 @@ from glnn.kernels.reference import computed, cost_of, results_of
 from glnn.kernels.split import Batches, Split
 
 
-def places(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
+def layout_uniforms(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
     """Return the layout uniforms of the operand `name`, an array of `shape` stored in `layout`.
 
     All strides (`_row`, `_columns`, `_pixel`, `_matrix`) and the offset `_first` count elements,
@@ -35,7 +35,7 @@ def places(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
     """
     found = {f"{name}_size": layout.size(shape), f"{name}_first": layout.first}
     if isinstance(layout, Strip):
-        alone = places(name, layout.whole, shape)
+        alone = layout_uniforms(name, layout.whole, shape)
         apart = {key: layout.wide for key in alone if key.endswith(("_row", "_columns", "_pixel"))}
         return {**alone, **found, **apart}
     if isinstance(layout, RowMajor):
@@ -516,7 +516,7 @@ class OpSpec:
         values: dict[str, Uniform] = {**self.op_sizes, **self.op.scalars()}
         values |= {**scalars(self.epilogue), **scalars_before(self.prologue)}
         for name, layout in self.chosen_layouts(kernel).items():
-            values |= places(name, layout, self.shape(name))
+            values |= layout_uniforms(name, layout, self.shape(name))
         made = self.generated(kernel)
         return values if made is None else {**values, **made.uniforms}
 

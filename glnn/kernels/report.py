@@ -117,18 +117,18 @@ def _prepared(kernel: Kernel) -> dict[str, str]:
     The prologue scales each channel of each image and applies a ReLU; only the ReLU where no
     storage block is left for the scales.
     """
-    place = max(kernel.bindings.values(), default=0) + 1
-    prologue = SCALED if place < BLOCKS else Prologue(call("relu", Arg(0)))
-    return generated_before(prologue, {"p1": place})
+    binding = max(kernel.bindings.values(), default=0) + 1
+    prologue = SCALED if binding < BLOCKS else Prologue(call("relu", Arg(0)))
+    return generated_before(prologue, {"p1": binding})
 
 
 def _finished(kernel: Kernel) -> dict[str, str]:
     """Return the epilogue's text for compiling `kernel` alone: a ReLU, after a bias if possible."""
     epilogue = Epilogue(call("relu", Arg(0)))
-    place = max(kernel.bindings.values(), default=0) + 1
-    if kernel.epilogue and "channel" in kernel.epilogue.extents and place < BLOCKS:
+    binding = max(kernel.bindings.values(), default=0) + 1
+    if kernel.epilogue and "channel" in kernel.epilogue.extents and binding < BLOCKS:
         epilogue = BIASED.then(epilogue)
-    bound = Bound({"e1": place})
+    bound = Bound({"e1": binding})
     if kernel.backend == "feedback":
         bound = Bound(samplers={"e1": "sampler2D"})
     return written(kernel, epilogue, bound)

@@ -56,7 +56,7 @@ class Pool(_Pool):
     counts too.
     """
 
-    def _place_windows(
+    def _set_windows(
         self, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil: bool
     ) -> None:
         """Set where the windows lie. Raises ShapeError where they cannot lie so."""
@@ -112,7 +112,7 @@ class MaxPool(Pool):
         ceil_mode: bool = False,
     ) -> None:
         kind = type(self).__name__
-        self._place_windows(kernel_size, stride, padding, dilation, ceil_mode)
+        self._set_windows(kernel_size, stride, padding, dilation, ceil_mode)
         only(f"{kind} return_indices", return_indices, False, "a layer has one result")
         super().__init__(self._image_pool("max"))
 
@@ -165,7 +165,7 @@ class AvgPool(Pool):
         divisor_override: int | None = None,
     ) -> None:
         kind = type(self).__name__
-        self._place_windows(kernel_size, stride, padding, 1, ceil_mode)
+        self._set_windows(kernel_size, stride, padding, 1, ceil_mode)
         self.count_include_pad = flag(f"{kind} count_include_pad", count_include_pad)
         self.divisor_override = divisor_override
         if divisor_override is not None:
@@ -236,7 +236,7 @@ class LPPool(Pool):
         self.norm_type = number(f"{kind} norm_type", norm_type, 0)
         if not self.norm_type:
             raise ShapeError(f"{kind} norm_type must be a number above 0, got 0")
-        self._place_windows(kernel_size, stride, 0, 1, ceil_mode)
+        self._set_windows(kernel_size, stride, 0, 1, ceil_mode)
         super().__init__(Identity())
 
     def _compose(self, scope: Scope, x: Value) -> Value:

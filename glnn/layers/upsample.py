@@ -12,7 +12,7 @@ import numpy as np
 from glnn.core.resampling import InterpolationFilter
 from glnn.core.types import MOST, Array, DType
 from glnn.errors import ShapeError, shown
-from glnn.graph.compose.resample import SamplePositions, gather_places, interpolate, weighted_sum
+from glnn.graph.compose.resample import SamplePositions, gather_constant, interpolate, weighted_sum
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Subsample
 from glnn.layers.arguments import Ints, flag, integer, is_list, number, sizes, with_unusual
@@ -82,7 +82,7 @@ class Upsample(Layer):
             size = dims[axis]
             if not isinstance(size, int) or size < 1:
                 raise ShapeError(f"{kind}: x must have places along {axis}, got {dims}")
-            found[axis] = self.places(size, axis - 2, len(dims) - 2)
+            found[axis] = self.source_coordinates(size, axis - 2, len(dims) - 2)
         sizes = tuple(places.count for places in found.values())
         if max(sizes) > MOST_PLACES:
             raise ShapeError(f"{kind}: {sizes} places are more than {MOST_PLACES} along one side")
@@ -99,9 +99,9 @@ class Upsample(Layer):
             taps = CUBIC.taps(places.middles, places.size, 1.0)
             return weighted_sum(scope.add, x, axis, *taps)
         index = places.nearest if self.mode == "nearest" else places.nearest_exact
-        return gather_places(scope.add, x, axis, index)
+        return gather_constant(scope.add, x, axis, index)
 
-    def places(self, size: int, number: int, count: int) -> SamplePositions:
+    def source_coordinates(self, size: int, number: int, count: int) -> SamplePositions:
         """Return the source coordinates along dimension `number` of `count`, which has `size`
         elements.
         """

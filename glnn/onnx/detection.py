@@ -37,18 +37,18 @@ def top_k(attributes: Attributes, version: int, x: Array, k: Array | None = None
     rows = np.ascontiguousarray(np.moveaxis(x, axis, -1))
     keys = rows if rows.dtype.kind in "iu" or rows.dtype.itemsize > 2 else rows.astype(np.float32)
     keys = keys.reshape(prod(rows.shape[:-1]), n)
-    places = _places(keys, count, bool(attributes.get("largest", 1)))
-    places = np.moveaxis(places.reshape(*rows.shape[:-1], count), -1, axis)
-    return [np.take_along_axis(x, places, axis), places]
+    indices = _top_indices(keys, count, bool(attributes.get("largest", 1)))
+    indices = np.moveaxis(indices.reshape(*rows.shape[:-1], count), -1, axis)
+    return [np.take_along_axis(x, indices, axis), indices]
 
 
-def _places(keys: Array, count: int, largest: bool) -> Array:
+def _top_indices(keys: Array, count: int, largest: bool) -> Array:
     """Return the places (rows, count) of the first numbers of `keys` (rows, n) in order."""
     n = keys.shape[1]
     if not count or not keys.size:
         return np.zeros((len(keys), count), np.int64)
     if count * 4 > n or (keys.dtype.kind == "f" and np.isnan(keys).any()):
-        return _sorted_places(keys, largest)[:, :count]
+        return _sorted_indices(keys, largest)[:, :count]
     at = n - count if largest else count - 1
     last = np.partition(keys, at, axis=1)[:, at : at + 1]
     chosen = keys > last if largest else keys < last
@@ -61,16 +61,16 @@ def _places(keys: Array, count: int, largest: bool) -> Array:
         chosen |= equal & (np.cumsum(equal, axis=1) <= missing[:, None])
     result = np.flatnonzero(chosen).reshape(len(keys), count)
     result -= np.arange(len(keys))[:, None] * n
-    order = _sorted_places(np.take_along_axis(keys, result, 1), largest)
+    order = _sorted_indices(np.take_along_axis(keys, result, 1), largest)
     return np.take_along_axis(result, order, 1)
 
 
-def _sorted_places(keys: Array, largest: bool) -> Array:
+def _sorted_indices(keys: Array, largest: bool) -> Array:
     if not largest:
         return np.argsort(keys, axis=1, kind="stable")
     turned = np.argsort(keys[:, ::-1], axis=1, kind="stable")[:, ::-1]
-    places: Array = keys.shape[1] - 1 - turned
-    return places
+    indices: Array = keys.shape[1] - 1 - turned
+    return indices
 
 
 def non_max_suppression(
@@ -180,7 +180,7 @@ def roi_align(
     if summed:
         x = x.astype(kind, copy=False)
     for block in _blocks(np.maximum(rows.count * rows.size, columns.count * columns.size)):
-        read = rows.places(block), columns.places(block)
+        read = rows.source_coordinates(block), columns.source_coordinates(block)
         if summed:
             _sum_regions(x, samples, block, *read, result)
             continue
@@ -255,7 +255,7 @@ class _Axis:
             raise LimitError(f"RoiAlign: at most {MOST_PLACES} places of a region, {what}")
         return cls(first, part, grid, np.minimum(low, most - count[:, None]), count, length)
 
-    def places(self, block: Array) -> _SamplePositions:
+    def source_coordinates(self, block: Array) -> _SamplePositions:
         """Return where the regions of these numbers are read."""
         kind, grid, count = self.first.dtype, self.grid[block], self.count[block]
         steps = self.start[block][:, :, None] + np.arange(int(count.max(initial=0)))

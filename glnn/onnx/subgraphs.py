@@ -349,7 +349,7 @@ class ScanNode(SubgraphNode):
         ]
         scan = Scan(builder, initial, walked, axes, name="scan")
         (subgraph,) = self.subgraphs
-        inputs = dict(zip(subgraph.inputs, (*scan.states, *scan.places), strict=True))
+        inputs = dict(zip(subgraph.inputs, (*scan.states, *scan.slices), strict=True))
         result = subgraph.put(scan.body, {**captured, **inputs})
         states, rows = result[: len(initial)], result[len(initial) :]
         results = list(scan.results(states, rows))
@@ -381,8 +381,8 @@ class BatchedScanNode(SubgraphNode):
         (subgraph,) = self.subgraphs
         given = values if lengths is None else [lengths, *values]
         samples = Scan(builder, (), given, name="samples")
-        length = None if lengths is None else samples.places[0]
-        places = samples.places[len(given) - len(values) :]
+        length = None if lengths is None else samples.slices[0]
+        places = samples.slices[len(given) - len(values) :]
         initial, scanned = places[: -self.scanned], places[-self.scanned :]
         if lengths is not None and any(self.backward):
             raise UnsupportedOpError("Scan: sequence_lens of values that are walked backward")
@@ -391,7 +391,7 @@ class BatchedScanNode(SubgraphNode):
             for value, back in zip(scanned, self.backward, strict=True)
         ]
         scan = Scan(samples.body, initial, walked, name="scan")
-        inputs = dict(zip(subgraph.inputs, (*scan.states, *scan.places), strict=True))
+        inputs = dict(zip(subgraph.inputs, (*scan.states, *scan.slices), strict=True))
         result = subgraph.put(scan.body, {**captured, **inputs})
         states, rows = result[: len(initial)], result[len(initial) :]
         if length is not None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from glnn.core.array_functions import FUNCTIONS
 from glnn.core.process import check_memory
-from glnn.core.size_table import Size, SizeIndex, depends, maker, number, places
+from glnn.core.size_table import Size, SizeIndex, depends, maker, number, size_indices
 from glnn.core.types import Array
 from glnn.gl.command_buffer import FormatError, plain, size_of
 
@@ -84,7 +84,7 @@ class ArrayProgram:
         found: list[frozenset[int]] = []
         for one in self.calls:
             given = (found[i] for i in one.reads if i >= 0)
-            found.append(frozenset(places(one.attributes)).union(*given))
+            found.append(frozenset(size_indices(one.attributes)).union(*given))
         return found
 
     def check(self, expressions: int) -> None:
@@ -97,7 +97,7 @@ class ArrayProgram:
                 raise FormatError(f"there is nothing to read at {one.reads!r:.80}")
         if not all(type(at) is int and 0 <= at < count for at in self.results.values()):
             raise FormatError(f"there are no results of {count} calls at {self.results!r:.200}")
-        for place in places([self.nbytes, *(one.attributes for one in self.calls)]):
+        for place in size_indices([self.nbytes, *(one.attributes for one in self.calls)]):
             if type(place) is not int or not 0 <= place < expressions:
                 raise FormatError(f"there is no expression {place!r:.80}")
 

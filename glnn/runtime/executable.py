@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.core.layout import Layout, parse
-from glnn.core.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, places
+from glnn.core.size_table import Size, SizeIndex, SizeTable, compiled, depends, number, size_indices
 from glnn.core.symint import ORDER, Expr, Guard, Substitution, SymInt, check
 from glnn.core.types import Array, DType, Shape, TensorType
 from glnn.errors import ModelError, ShapeError, shown
@@ -334,7 +334,7 @@ class Executable:
             sizes += [slot.shape, slot.words, slot.offset]
         sizes += [(one.shape, one.below) for one in self.io.inputs]
         sizes += [one.shape for one in self.io.outputs]
-        for place in places(sizes):
+        for place in size_indices(sizes):
             if type(place) is not int or not 0 <= place < len(self.expressions):
                 raise FormatError(f"there is no expression {place!r:.80}")
 

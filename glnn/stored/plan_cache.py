@@ -138,8 +138,8 @@ def available(device: Device) -> int | None:
 
 
 @dataclass(frozen=True)
-class CachePlace:
-    """The place in the cache of one model's plans, for a device and options."""
+class CacheSlot:
+    """The entries in the cache of one model's plans, for a device and options."""
 
     disk: DiskCache
     """The user's."""
@@ -156,8 +156,8 @@ class CachePlace:
         return f"plans/{self.key}"
 
     @classmethod
-    def find(cls, source: object, options: Options, device: Device | None) -> CachePlace | None:
-        """Return the place of the model that `source` names; None where nothing is to be stored.
+    def find(cls, source: object, options: Options, device: Device | None) -> CacheSlot | None:
+        """Return the slot of the model that `source` names; None where nothing is to be stored.
 
         device: None opens, or shares, what `options` ask for; None where that cannot be had, too.
         """
@@ -257,12 +257,12 @@ class PlanToWrite:
 class PlanWriter:
     """Writes plans of one model, one after the other, in a thread that is there meanwhile.
 
-    place: where. index: the model, without plans. What the disk refuses is not kept; nothing of
+    slot: where. index: the model, without plans. What the disk refuses is not kept; nothing of
     that is an error. The process's end waits for what is being written.
     """
 
-    def __init__(self, place: CachePlace, index: Index) -> None:
-        self._place, self._index = place, index
+    def __init__(self, slot: CacheSlot, index: Index) -> None:
+        self._slot, self._index = slot, index
         self._lock = process_lock()
         self._jobs: deque[PlanToWrite] = deque()
         self._count = 0  # of weights that were written
@@ -315,13 +315,13 @@ class PlanWriter:
 
     def _write(self, job: PlanToWrite) -> None:
         """Write a plan: first its weights, then that it is there."""
-        found = self._place.index()
+        found = self._slot.index()
         index, entry = self._index, None
         if found is not None and found[0].files == index.files:
             index, entry = found
         elif found is not None:  # of files that are no more
             for name in {one.entry for stored in found[0].plans for one in stored.weights}:
-                self._place.disk.remove(name)
+                self._slot.disk.remove(name)
         shapes = job.plan.range
         self._map_weights(index)
         if self._is_there(index, shapes, job.small):
@@ -342,9 +342,9 @@ class PlanWriter:
             contents |= {name: entry.part(name) for one in others for name in one.parts}
         index = replace(index, plans=(*others, stored))
         parts: dict[str, Any] = {INDEX: json.dumps(index.data()).encode(), part: text.encode()}
-        if self._place.device.lost is not None:
+        if self._slot.device.lost is not None:
             raise ValueError("the device was lost")
-        if self._place.disk.write(self._place.name, {**parts, **contents}, **self._about()):
+        if self._slot.disk.write(self._slot.name, {**parts, **contents}, **self._about()):
             self._sweep(index)
 
     def _is_there(self, index: Index, shapes: ShapeRange, small: bool) -> bool:
@@ -354,15 +354,15 @@ class PlanWriter:
 
     def _sweep(self, index: Index) -> None:
         """Remove what several processes wrote of the same weights, but for those of `index`."""
-        disk, used = self._place.disk, {one.entry for each in index.plans for one in each.weights}
+        disk, used = self._slot.disk, {one.entry for each in index.plans for one in each.weights}
         for one in disk.entries():
-            own = one.name.startswith(f"weights/{self._place.key[:32]}-")
+            own = one.name.startswith(f"weights/{self._slot.key[:32]}-")
             if own and one.name not in used and time.time() - one.used > LEFT:
                 disk.remove(one.name)
 
     def _about(self) -> dict[str, str]:
         """Return what `glnn cache` shows of an entry."""
-        return {"device": self._place.device.capabilities.renderer, "model": self._index.info.name}
+        return {"device": self._slot.device.capabilities.renderer, "model": self._index.info.name}
 
     def _fixed(
         self, job: PlanToWrite, part: str
@@ -380,7 +380,7 @@ class PlanWriter:
     def _map_weights(self, index: Index) -> None:
         """Map the weights that the plans of `index` have on disk."""
         names = {one.entry for stored in index.plans for one in stored.weights}
-        entries = {name: self._place.disk.map(name) for name in names}
+        entries = {name: self._slot.disk.map(name) for name in names}
         for one in dict.fromkeys(one for stored in index.plans for one in stored.weights):
             entry = entries[one.entry]
             with suppress(KeyError, DamagedError):  # it is damaged
@@ -389,9 +389,9 @@ class PlanWriter:
 
     def _weights(self, job: PlanToWrite) -> tuple[StoredWeight, ...]:
         """Return where the weights of a plan are on disk; those that are not there are written."""
-        entry = f"weights/{self._place.key[:32]}-{urandom(8).hex()}"
+        entry = f"weights/{self._slot.key[:32]}-{urandom(8).hex()}"
         found: list[StoredWeight] = []
-        with self._place.disk.writer(entry, **self._about()) as draft:
+        with self._slot.disk.writer(entry, **self._about()) as draft:
             for weight in job.weights:
                 part = self._written.get(weight)
                 if part is None or part not in self._there:
@@ -438,13 +438,13 @@ class StoredModel:
     No size in them depends on the numbers of an input.
     """
 
-    def __init__(self, place: CachePlace, index: Index, entry: CacheEntry) -> None:
+    def __init__(self, slot: CacheSlot, index: Index, entry: CacheEntry) -> None:
         self.info = index.info
         self.backend = index.backend
         """The name of the backend that its plans were made by."""
-        self.device = place.device
+        self.device = slot.device
         """The device that the plans run on."""
-        self._place, self._index, self._entry = place, index, entry
+        self._slot, self._index, self._entry = slot, index, entry
         self._packed: WeakValueDictionary[StoredWeight, PackedWeight] = WeakValueDictionary()
 
     def unchanged(self) -> bool:
@@ -453,7 +453,7 @@ class StoredModel:
 
     def refuse(self) -> None:
         """Remove its plans from disk, as one of them cannot be run."""
-        self._place.disk.remove(self._entry.name)
+        self._slot.disk.remove(self._entry.name)
 
     def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner | None:
         """Return a plan for inputs of `shapes`; None where none is stored that can be used.
@@ -486,7 +486,7 @@ class StoredModel:
 
         Raises what is wrong with it.
         """
-        entry, disk = self._entry, self._place.disk
+        entry, disk = self._entry, self._slot.disk
         if not all(map(entry.check, stored.parts)):
             raise DamagedError("a plan's checksum is wrong")
         data = json.loads(bytes(entry.part(stored.part)))
@@ -564,17 +564,17 @@ class PlanCache:
     """The user's cache of plans. Any thread may use it."""
 
     def __init__(self) -> None:
-        self._empty: WeakKeyDictionary[Options, CachePlace] = WeakKeyDictionary()  # as found
+        self._empty: WeakKeyDictionary[Options, CacheSlot] = WeakKeyDictionary()  # as found
 
     def find(self, source: object, options: Options) -> StoredModel | None:
         """Return what was stored of the model that `source` names or is; None if nothing was."""
-        place = CachePlace.find(source, options, None)
-        if place is None:
+        slot = CacheSlot.find(source, options, None)
+        if slot is None:
             return None
-        found = place.index()
+        found = slot.index()
         if found is not None and found[0].unchanged():
-            return StoredModel(place, *found)
-        self._empty[options] = place
+            return StoredModel(slot, *found)
+        self._empty[options] = slot
         return None
 
     def writer(
@@ -591,9 +591,9 @@ class PlanCache:
         read: the files that were read for it. None where nothing is to be kept.
         """
         files = stamp_files(read)
-        place = self._empty.pop(options, None)
-        if place is None or place.device is not device:
-            place = CachePlace.find(source, options, device)
-        if place is None or not place.fresh or files is None:
+        slot = self._empty.pop(options, None)
+        if slot is None or slot.device is not device:
+            slot = CacheSlot.find(source, options, device)
+        if slot is None or not slot.fresh or files is None:
             return None
-        return PlanWriter(place, Index(info, backend, files))
+        return PlanWriter(slot, Index(info, backend, files))

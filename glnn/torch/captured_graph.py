@@ -249,7 +249,7 @@ def _memory(value: Any) -> int | None:
 
 
 LOG = logging.getLogger(__name__)
-PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+STACK_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 MAX_REASON = 300  # letters of a reason
 
 
@@ -275,7 +275,7 @@ def describe_graph(graph: fx.GraphModule) -> str:
     operators.
     """
     nodes = [node for node in graph.graph.nodes if node.op.startswith("call")]
-    places = [PLACE.findall(node.stack_trace or "") for node in nodes]
+    places = [STACK_FRAME.findall(node.stack_trace or "") for node in nodes]
     first = next((result[-1] for result in places if result), None)
     where = f" from {first[0]}:{first[1]} ({first[2]})" if first else ""
     return f"the graph of {len(nodes)} operator{'s'[: len(nodes) != 1]}{where}"

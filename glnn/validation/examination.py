@@ -48,10 +48,10 @@ from glnn.validation.reference_case import (
     Pattern,
     ReferenceCase,
     Tolerance,
+    compared_ranges,
     far,
     greatest,
     measured,
-    places,
     special_value_operands,
 )
 
@@ -169,7 +169,9 @@ class Trial:
         self._out = backend.allocate(spec.output, layouts["out"], self._memory, dtype)
         self._updated: Callable[[], None] | None = None
         self._stores = {
-            name: self._placed(name, array, self._pattern(name, layouts[name], array.shape, case))
+            name: self._allocate_operand(
+                name, array, self._pattern(name, layouts[name], array.shape, case)
+            )
             for name, array in case.operands.items()
         }
         self._lies = self._pattern("out", layouts["out"], case.result.shape, case)
@@ -219,7 +221,7 @@ class Trial:
         """Return the memory pattern of the tensor `name`, made of one of the shape `few`."""
         return Pattern(layout, self._op_spec.shape(name), few, case.stacks.get(name, 1))
 
-    def _placed(self, name: str, array: Array, lies: Pattern) -> Buffer:
+    def _allocate_operand(self, name: str, array: Array, lies: Pattern) -> Buffer:
         """Allocate and fill an operand from `array`, all of it or few samples."""
         backend = self._backend
         if name == self._op_spec.op.updates:  # each time anew, as the result takes its place
@@ -255,7 +257,7 @@ class Trial:
             self._updated()
         self._perform()
         self.fault = None
-        looked, most = places(self._lies.size), allowed(self._kernel, self._op_spec)
+        looked, most = compared_ranges(self._lies.size), allowed(self._kernel, self._op_spec)
         pieces, error = self._judged(looked, self._tolerance or Tolerance())
         if self._case.quick and not error <= SURE * most:
             self._expect(self._one(self._case.special_values, quick=False))

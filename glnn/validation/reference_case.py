@@ -310,7 +310,7 @@ def far(got: Array, expected: Array, most: float) -> Array:
 
 MOST = 1 << 22  # numbers: where there are more, some are looked at:
 ENDS = 1 << 20  # the first and the last so many,
-STRETCHES, PLACE = 256, 1 << 13  # in each of so many equal stretches so many at random,
+STRETCHES, SPAN = 256, 1 << 13  # in each of so many equal stretches so many at random,
 AROUND = 1 << 10  # and so many before and behind each power of two
 
 
@@ -432,7 +432,7 @@ def _cycled(period: Array, start: int, count: int) -> Array:
     return found
 
 
-def places(size: int) -> list[Part]:
+def compared_ranges(size: int) -> list[Part]:
     """Return the ranges that are compared of `size` numbers: all, if there are few."""
     if size <= MOST:
         return [(0, size)]
@@ -440,8 +440,8 @@ def places(size: int) -> list[Part]:
     wanted = [(0, ENDS), (size - ENDS, size)]
     for i in range(STRETCHES):
         first, last = size * i // STRETCHES, size * (i + 1) // STRETCHES
-        start = int(random.integers(first, last - PLACE))
-        wanted.append((start, start + PLACE))
+        start = int(random.integers(first, last - SPAN))
+        wanted.append((start, start + SPAN))
     for power in (1 << i for i in range(ENDS.bit_length() - 1, size.bit_length())):
         wanted.append((power - AROUND, min(power + AROUND, size)))
     found: list[Part] = []

@@ -18,7 +18,7 @@ from glnn.core.symint import ShapeEnv, SymFloat
 from glnn.errors import DeviceError
 from glnn.gl import Buffer, Device, Program
 from glnn.gl.command_buffer import BoundCommands, Replacements
-from glnn.gl.command_encoder import CommandEncoder, place
+from glnn.gl.command_encoder import CommandEncoder, memory_range
 
 MakeProgram = Callable[[Device], Program]
 NOTHING = Replacements(frozenset(), frozenset(), frozenset())
@@ -41,7 +41,9 @@ class Work:
     def scale(self, source: str, target: str, factor: float, count: int = 4) -> None:
         read, written = self.buffer(source), self.buffer(target)
         self.encoder.step(f"{source} to {target}")
-        self.encoder.declare_accesses([place(read), place(written)], [place(written)])
+        self.encoder.declare_accesses(
+            [memory_range(read), memory_range(written)], [memory_range(written)]
+        )
         self.encoder.bind(read, 0)
         self.encoder.bind(written, 1)
         self.encoder.uniforms(self.program, {"count": count, "factor": factor})

@@ -308,7 +308,7 @@ def test_a_scan(backend, rng, count) -> None:
     y = builder.input("y", TensorType(("N",)))
     zero = builder.input("zero", TensorType((3,)))
     scan = Scan(builder, [zero], [x, y], [1, 0], name="scan")
-    (state,), (column, factor) = scan.states, scan.places
+    (state,), (column, factor) = scan.states, scan.slices
     scaled = put(scan.body, MUL, column, factor, name="scaled")
     total = put(scan.body, ADD, state, scaled, name="total")
     found = scan.results([total], [put(scan.body, ADD, total, zero, name="seen")])
@@ -433,7 +433,7 @@ def test_a_body_with_sizes_that_only_a_run_tells(backend) -> None:
     builder = Builder("rows")
     x = builder.input("x", TensorType(("N", 3)))
     scan = Scan(builder, [], [x], name="scan")
-    (row,) = scan.places
+    (row,) = scan.slices
     (total,) = scan.body.add(Reduce("sum", (0,), False), row, name="total")
     above = put(scan.body, call("greater", Arg(0), 0.0), total, name="above")
     then, otherwise = scan.body.body("then"), scan.body.body("otherwise")

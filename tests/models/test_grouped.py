@@ -150,7 +150,7 @@ def test_where_states_lie(compute) -> None:
     arrays = {str(shape): np.full(shape, i, np.float32) for i, shape in enumerate(SHAPES)}
     states = States(compute)
     states.add_together(arrays)
-    places = [states.places[name] for name in arrays]
+    places = [states.group_offsets[name] for name in arrays]
     assert {first for first, _ in places} == {str(SHAPES[0])}
     for (_, at), (_, behind), array in zip(places, places[1:], arrays.values(), strict=False):
         assert at % 64 == 0 and behind == at + aligned(array.size)
@@ -168,7 +168,7 @@ def test_others_have_states_alone(name) -> None:
         pytest.skip(str(error))
     step = training_step(mlp(), CrossEntropyLoss(), SGD(0.1, momentum=0.9), 6)
     states = together(step, backend)
-    assert not states.places
+    assert not states.group_offsets
     assert not any(one.joins for one in planned(step, states).steps)
 
 
@@ -180,7 +180,7 @@ def test_no_more_than_a_launch_takes(compute, monkeypatch) -> None:
     arrays |= {"none": np.ones((0, 3), np.float32), "whole": np.ones(3, np.int32)}
     states = States(compute)
     states.add_together(arrays)
-    assert set(states.places) == {f"w{i}" for i in range(8)}
+    assert set(states.group_offsets) == {f"w{i}" for i in range(8)}
     step = Changes()
     for name, array in arrays.items():
         if array.size and array.dtype == np.float32:
@@ -203,7 +203,9 @@ def test_states_are_shared_by_plans_of_other_batches(compute) -> None:
         for i, plan in enumerate(2 * plans):
             plan.run(batch(steps[i % 3], i), ())
         found.append(states.read())
-        assert all(len(state.memories) == 1 for state in map(states.__getitem__, states.places))
+        assert all(
+            len(state.memories) == 1 for state in map(states.__getitem__, states.group_offsets)
+        )
     same(*found)
 
 

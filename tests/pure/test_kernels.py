@@ -367,7 +367,7 @@ def test_no_binding_is_beyond_what_the_smallest_device_has() -> None:
     for kernel in library():
         if kernel.backend == "compute":
             most = 5 if {"mask", "rotary"} & kernel.layouts.keys() else 4
-            assert max(kernel.places(kernel.layouts).values()) < most, kernel.name
+            assert max(kernel.bindings_of(kernel.layouts).values()) < most, kernel.name
 
 
 @pytest.mark.parametrize(

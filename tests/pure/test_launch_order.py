@@ -28,6 +28,9 @@ class Fake(GlLaunch):
         reads, writes = ({(name, 0, END) for name in some} for some in (self.reads, self.writes))
         return Touched(frozenset(reads), frozenset(writes))
 
+    def uniform_sets(self) -> tuple[()]:
+        return ()
+
     def record(self, encoder: CommandEncoder, sending: Sending) -> None:
         raise NotImplementedError
 

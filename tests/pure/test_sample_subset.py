@@ -13,7 +13,7 @@ from glnn.graph.operators import Concat, Conv2d, Matmul, Pointwise, Reduce, Soft
 from glnn.graph.operators.conv2d_lowering import Im2row
 from glnn.graph.operators.move import Transpose
 from glnn.graph.operators.winograd import WinogradInput, WinogradOutput
-from glnn.validation.reference_case import AROUND, ENDS, MOST, STRETCHES, Pattern, places
+from glnn.validation.reference_case import AROUND, ENDS, MOST, STRETCHES, Pattern, compared_ranges
 
 ADD = Pointwise(call("add", Arg(0), Arg(1)))
 OPS = [
@@ -132,12 +132,12 @@ def test_how_samples_over_and_over_lie(name, shape, few, dtype) -> None:
 
 @pytest.mark.parametrize("size", [1, 1000, MOST])
 def test_all_of_what_is_little_is_looked_at(size) -> None:
-    assert places(size) == [(0, size)]
+    assert compared_ranges(size) == [(0, size)]
 
 
 @pytest.mark.parametrize("size", [MOST + 1, 12345679, 1 << 26, 64 * 64 * 224 * 224, 1 << 31])
 def test_some_of_what_is_much_is_looked_at(size) -> None:
-    found = places(size)
+    found = compared_ranges(size)
     assert list(chain(*found)) == sorted(set(chain(*found))), "places meet, or lie crosswise"
     assert found[0][0] == 0 and found[0][1] >= ENDS
     assert found[-1][1] == size and found[-1][0] <= size - ENDS

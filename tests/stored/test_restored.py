@@ -277,7 +277,7 @@ def test_sizes_that_were_seen_to_be_right_after_a_plan_was_stored(
         for length in (32, 60, 100):
             session.run(None, {"x": numbers(length, (1, length, 24))})
             written(session)
-        assert len(session._lazy.loaded.executor.saving._writer._place.index()[0].plans) == 1
+        assert len(session._lazy.loaded.executor.saving._writer._slot.index()[0].plans) == 1
         again = twice.session()
         for length in (100, 32, 61, 110):
             feeds = {"x": numbers(length, (1, length, 24))}

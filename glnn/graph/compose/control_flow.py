@@ -74,7 +74,7 @@ class Scan:
         self._going = self.body.input(f"{name}: going", FLAG)
         self.states = tuple(self.body.input(v.name, v.type) for v in initial_states)
         whole = [self.body.input(v.name, v.type) for v in scanned]
-        self.places = tuple(
+        self.slices = tuple(
             self.body.add(Gather(axis), value, self.number, name=f"{value.name}: place")[0]
             for value, axis in zip(whole, self._axes, strict=True)
         )

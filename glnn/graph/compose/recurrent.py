@@ -254,7 +254,7 @@ def run_directions(
     if not 1 <= t <= MOST_STEPS:
         raise UnsupportedOpError(f"{call.name}: {t} steps, there may be 1 to {MOST_STEPS}")
     units = operands.recurrent.type.shape[2]
-    places = None if operands.lengths is None else _reversed_places(call, operands.lengths, t)
+    places = None if operands.lengths is None else _reversed_indices(call, operands.lengths, t)
     d, rows, _ = operands.recurrent.type.shape
     inputs = [_input_products(call, operands, i, back, places) for i, back in enumerate(backwards)]
     x = call(Concat(0), *inputs) if d > 1 else inputs[0]
@@ -321,7 +321,7 @@ def _result_of_direction(call: NodeAdder, y: Value, d: int) -> Value:
     return call(Slice((d,), (d + 1,), (1,), (1,)), y)
 
 
-def _reversed_places(call: NodeAdder, lengths: Value, t: int) -> Value:
+def _reversed_indices(call: NodeAdder, lengths: Value, t: int) -> Value:
     """Return the row of (t b) for each place when each sample's steps are reversed, int32."""
     (b,) = lengths.type.shape
     step = call.constant(np.arange(t)[:, None], np.int32)

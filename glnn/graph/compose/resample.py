@@ -70,8 +70,8 @@ class SamplePositions:
         return np.asarray(at * step if self.align_corners else (at + half) * step - half)
 
 
-def gather_places(add: AddNode, x: Value, axis: int, index: Array) -> Value:
-    """The places of x along `axis` that `index`, int32, says."""
+def gather_constant(add: AddNode, x: Value, axis: int, index: Array) -> Value:
+    """Return the elements of x along `axis` at the constant `index`, int32."""
     return add(Gather(axis), x, constant(index))
 
 
@@ -99,7 +99,7 @@ def gather_axes(add: AddNode, x: Value, indices: Mapping[int, Array]) -> Value:
         x = repeat(add, x, repeats)
     for axis, index in indices.items():
         if axis not in sliced and axis not in repeats:
-            x = gather_places(add, x, axis, index)
+            x = gather_constant(add, x, axis, index)
     return x
 
 
@@ -136,7 +136,7 @@ def repeat(add: AddNode, x: Value, counts: Mapping[int, int]) -> Value:
     if x.type.symbols or len(x.type.dims) + len(counts) > MOST_RANK:
         for axis, count in counts.items():
             index = np.repeat(np.arange(_size(x, axis), dtype=np.int32), count)
-            x = gather_places(add, x, axis, index)
+            x = gather_constant(add, x, axis, index)
         return x
     dims = [[n, counts[i]] if i in counts else [n] for i, n in enumerate(x.type.shape)]
     apart = (n for pair in dims for n in (pair[0], *(1 for _ in pair[1:])))

@@ -76,7 +76,7 @@ class SparseMap:
         return cls(index[there], results[there], weights[there])
 
 
-def add_at_places(ctx: GradientContext, x: Value, axis: int, places: SparseMap, size: int) -> Value:
+def scatter_add(ctx: GradientContext, x: Value, axis: int, places: SparseMap, size: int) -> Value:
     """The sums of the numbers of `x` along `axis` at each of `size` places, in their order."""
     shape = x.type.shape
     wanted = (*shape[:axis], size, *shape[axis + 1 :])
@@ -135,7 +135,7 @@ def gather_backward(ctx: GradientContext) -> Sequence[Value | None]:
     given = ctx.reshape(ctx.gradient, (before, count, behind))
     if isinstance(index.data, np.ndarray):
         places = SparseMap.from_index(clamp_index(index.data, (size,)).reshape(1, -1))
-        return (ctx.reshape(add_at_places(ctx, given, 1, places, size), shape), None)
+        return (ctx.reshape(scatter_add(ctx, given, 1, places, size), shape), None)
     if before > 1:
         given = ctx(Transpose((1, 0, 2)), given)
     given = ctx.reshape(given, (count, before * behind))
@@ -197,7 +197,7 @@ def resample_backward(ctx: GradientContext) -> Sequence[Value | None]:
     axis = operator.axis % len(x.type.dims)
     size = x.type.shape[axis]
     places = SparseMap.from_index(np.clip(index, 0, size - 1), weight)
-    return (add_at_places(ctx, ctx.gradient, axis, places, size), None, None)
+    return (scatter_add(ctx, ctx.gradient, axis, places, size), None, None)
 
 
 def transpose_backward(ctx: GradientContext) -> Sequence[Value | None]:
@@ -279,7 +279,7 @@ def pad_backward(ctx: GradientContext) -> Sequence[Value | None]:
         if before or after:
             size = x.type.shape[i]
             index = Pad((before,), (after,), operator.edge).move(np.arange(size))
-            found = add_at_places(ctx, found, i, SparseMap.from_index(index[None]), size)
+            found = scatter_add(ctx, found, i, SparseMap.from_index(index[None]), size)
     return (found,)
 
 
@@ -305,7 +305,7 @@ def rearrange_backward(ctx: GradientContext) -> Sequence[Value | None]:
     size = prod(operator.shape)
     index = operator.move(np.arange(1, size + 1).reshape(operator.shape)) - 1
     row = ctx.reshape(ctx.gradient, (index.size,))
-    found = add_at_places(ctx, row, 0, SparseMap.from_index(index.reshape(1, -1)), size)
+    found = scatter_add(ctx, row, 0, SparseMap.from_index(index.reshape(1, -1)), size)
     return (ctx.reshape(found, operator.shape),)
 
 

@@ -235,11 +235,11 @@ def slice_bounds(size: int, start: int, end: int, step: int) -> tuple[int, int]:
     """
     least, most = (0, size) if step > 0 else (-1, size - 1)
 
-    def placed(place: int) -> int:
-        place = place + size if place < 0 else place
-        return least if place < least else most if place > most else place
+    def clamped(bound: int) -> int:
+        bound = bound + size if bound < 0 else bound
+        return least if bound < least else most if bound > most else bound
 
-    return placed(start), placed(end)
+    return clamped(start), clamped(end)
 
 
 def _walk(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:

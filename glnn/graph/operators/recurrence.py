@@ -113,7 +113,7 @@ class Units:
         self._inputs, self._new = np.empty((i, d, b, h), dtype), np.empty((r, d, b, h), dtype)
         self._states = np.empty((s, d, b, h), dtype)
         self._given = self._states.reshape(s, d, b, h // 4, 4)
-        self._placed = self._new.reshape(r, d, b, h // 4, 4).transpose(1, 2, 3, 0, 4)
+        self._new_states = self._new.reshape(r, d, b, h // 4, 4).transpose(1, 2, 3, 0, 4)
         self._turned = d, g * h, h
         banks = self._sums.reshape(d, b, g, h).transpose(2, 0, 1, 3), self._inputs, self._states
         self._work = packed_program(exprs, gates, dtype).bind(banks, self._new)
@@ -167,7 +167,7 @@ class Units:
 
     def write(self, result: Array) -> None:
         """Write the new states to `result` (d, b, h / 4, r, 4)."""
-        np.copyto(result, self._placed)
+        np.copyto(result, self._new_states)
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,8 @@ class Scatter(Put):
         """
 
     @abstractmethod
-    def places(self, x: Shape, index: Array) -> tuple[Array, ...]:
-        """Return the place of each update as a NumPy index; indices are in range, none negative."""
+    def update_indices(self, x: Shape, index: Array) -> tuple[Array, ...]:
+        """Return the NumPy index into x of each update. index: in range, none negative."""
 
     @abstractmethod
     def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
@@ -116,7 +116,7 @@ class Scatter(Put):
         self.infer([TensorType.of(array) for array in (x, index, updates)])
         result = np.array(x)
         if updates.size:
-            at = self.places(x.shape, clamp_index(index, self.bounds(TensorType.of(x))))
+            at = self.update_indices(x.shape, clamp_index(index, self.bounds(TensorType.of(x))))
             put(result, at, updates, self.reduction)
         return (result,)
 
@@ -127,7 +127,7 @@ class Scatter(Put):
         """
         bounds = TensorType(self.bounds(TensorType(x))).shape
         in_range(self.display_name, index, bounds)
-        at = self.places(x, clamp_index(index, bounds))
+        at = self.update_indices(x, clamp_index(index, bounds))
         depth = len(at)
         sizes = x[:depth]
         ids = np.ravel_multi_index(at, sizes).reshape(-1) if index.size else np.zeros(0, np.int64)
@@ -155,7 +155,7 @@ class ScatterElements(Scatter):
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
         return (x.dims[self.axis],)
 
-    def places(self, x: Shape, index: Array) -> tuple[Array, ...]:
+    def update_indices(self, x: Shape, index: Array) -> tuple[Array, ...]:
         found: list[Array] = list(np.indices(index.shape, sparse=True))
         found[self.axis] = index
         return tuple(np.broadcast_arrays(*found))
@@ -182,7 +182,7 @@ class ScatterND(Scatter):
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
         return x.dims
 
-    def places(self, x: Shape, index: Array) -> tuple[Array, ...]:
+    def update_indices(self, x: Shape, index: Array) -> tuple[Array, ...]:
         return tuple(np.moveaxis(index, -1, 0))
 
 

@@ -202,12 +202,12 @@ EPILOGUE_PREFIX = "epilogue_scalar"  # of the uniforms of the expression's numbe
 class Bound:
     """The bindings of an epilogue's operands.
 
-    places: the storage-buffer binding of each operand in a buffer. in_place: the operand in the
+    bindings: the storage-buffer binding of each operand in a buffer. in_place: the operand in the
     result's own memory. samplers: the sampler type of each operand fetched from a texture. halves:
     the float16 operands in buffers or in the result's memory.
     """
 
-    places: Mapping[str, int] = field(default_factory=dict)
+    bindings: Mapping[str, int] = field(default_factory=dict)
     in_place: str | None = None
     samplers: Mapping[str, str] = field(default_factory=dict)
     halves: frozenset[str] = frozenset()
@@ -260,7 +260,7 @@ def reads_as(epilogue: Epilogue | None) -> str:
 def _declaration(name: str, form: str, bound: Bound) -> str:
     if name in bound.samplers:
         return f"uniform highp {bound.samplers[name]} {name};"
-    block = f"layout(std430, binding = {bound.places[name]}) buffer {name.upper()}"
+    block = f"layout(std430, binding = {bound.bindings[name]}) buffer {name.upper()}"
     kind = WORDS[form] if name in bound.halves else form
     return f"{block} {{ {kind} {name}[]; }};"
 
@@ -289,7 +289,7 @@ def _stored(memory: str, index: str, form: str) -> str:
 PROLOGUE_TEMPLATE = "common/prologue.glsl"
 NONE = "#define HAS_PROLOGUE 0\n#define prologue(value, quad, image) (value)"
 PROLOGUE_PREFIX = "prologue_scalar"  # of the uniforms of the expression's numbers
-PLACES: Mapping[Spread, str] = {
+OPERAND_INDEX: Mapping[Spread, str] = {
     "channel": "[quad]",
     "image": "[image * ((PROLOGUE_CHANNELS + 3) / 4) + quad]",
     "one": "[0].xxxx",
@@ -307,22 +307,23 @@ def scalars_before(prologue: Prologue | None) -> dict[str, float | int]:
     return {} if prologue is None else uniforms(prologue.expr, PROLOGUE_PREFIX)
 
 
-def generated_before(prologue: Prologue | None, places: Mapping[str, int]) -> dict[str, str]:
+def generated_before(prologue: Prologue | None, bindings: Mapping[str, int]) -> dict[str, str]:
     """Return the texts that `assemble` inserts for a prologue, the identity without one.
 
-    places: the storage-buffer binding of each operand.
+    bindings: the storage-buffer binding of each operand.
     """
     if prologue is None:
         return {"prologue": NONE}
     numbers = ["value"]
     for name, extent in prologue.named_extents.items():
-        numbers.append(f"{name}{PLACES[extent]}")
+        numbers.append(f"{name}{OPERAND_INDEX[extent]}")
     dtypes = [DType.float32] * len(numbers)
     return {
         "prologue": f'#include "{PROLOGUE_TEMPLATE}"',
         "prologue operands": "\n".join(
-            f"layout(std430, binding = {places[name]}) buffer {name.upper()} {{ vec4 {name}[]; }};"
-            for name in prologue.names
+            f"layout(std430, binding = {binding}) buffer {name.upper()} {{ vec4 {name}[]; }};"
+            for name, binding in bindings.items()
+            if name in prologue.names
         ),
         "prologue function": function(prologue.expr, dtypes, "prologue_of", PROLOGUE_PREFIX),
         "prologue call": f"    return prologue_of({', '.join(numbers)});",

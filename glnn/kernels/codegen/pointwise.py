@@ -183,7 +183,7 @@ class Fetch:
     kind: str
     """The kind of its numbers: float, int or bool."""
     read: Read
-    place: int | None
+    binding: int | None
     """Its storage-buffer binding; None where it is fetched from a texture, or an attribute."""
     packing: Packing | None
     """The packing of several numbers in a word; None where each has its own word."""
@@ -217,10 +217,10 @@ class Fetch:
             kind = self.packing.words if self.fours else self.packing.word
         if self.attribute:
             return [f"in highp mat{self.attribute}x4 {name};"]
-        if self.place is None:
+        if self.binding is None:
             found = [f"uniform highp {name.upper()}_SAMPLER {name};"]
         else:
-            block = f"layout(std430, binding = {self.place}) buffer {name.upper()}"
+            block = f"layout(std430, binding = {self.binding}) buffer {name.upper()}"
             found = [f"{block} {{ {kind} {name}[]; }};"]
         if self.read in SOUGHT:
             found.append(f"uniform int {name}_stride[RANK], {name}_first, {name}_size;")
@@ -261,7 +261,7 @@ class Fetch:
 
     def _stored(self, index: str) -> str:
         """Return the GLSL expression of the stored word or vector at `index`."""
-        if self.place is not None:
+        if self.binding is not None:
             return f"{self.name}[{index}]"
         return f"texel({self.name}, {index})" + (".x" if self.texel in ("r32f", "r32i") else "")
 
@@ -280,9 +280,9 @@ def _fetches(
         dtype = types[name].dtype
         spare = sum(fetch.attribute > 0 for fetch in found) < ATTRIBUTES
         given = read is Read.SAME and dtype is DType.float32 and spare and not stored
-        place, attribute = i + 1 if stored else None, vectors if given else 0
+        binding, attribute = i + 1 if stored else None, vectors if given else 0
         packed = packing(dtype, layouts[name], fetched=not stored)
-        found.append(Fetch(name, dtype.kind, read, place, packed, attribute))
+        found.append(Fetch(name, dtype.kind, read, binding, packed, attribute))
     return found
 
 

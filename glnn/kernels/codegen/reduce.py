@@ -258,8 +258,8 @@ def _declared(
     words = VECTORS if together else STORED
     found = [f"layout(std430, binding = 0) buffer Out {{ {words[out]} result[]; }};"]
     words = VECTORS if wide else STORED
-    for place, (name, kind) in enumerate(kinds.items(), 1):
-        block = f"layout(std430, binding = {place}) buffer {name.upper()}"
+    for binding, (name, kind) in enumerate(kinds.items(), 1):
+        block = f"layout(std430, binding = {binding}) buffer {name.upper()}"
         found.append(f"{block} {{ {words[kind]} {name}[]; }};")
     return found
 

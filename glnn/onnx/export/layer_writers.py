@@ -141,7 +141,7 @@ def upsample(out: LayerWriter, x: str) -> str:
     layer, dims = out.layer, out.dims
     assert isinstance(layer, Upsample)
     sizes = [
-        (axis, n, layer.places(n, axis - 2, len(dims) - 2))
+        (axis, n, layer.source_coordinates(n, axis - 2, len(dims) - 2))
         for axis, n in enumerate(dims)
         if axis >= 2 and isinstance(n, int)
     ]

@@ -395,7 +395,7 @@ def _tokens(
     scanned = [v for v in operands if v is not None]
     scan = Scan(call.builder, [state], scanned, (1,) * len(scanned), name=call.name)
     inside = replace(call, builder=scan.body)
-    places = iter(scan.places)
+    places = iter(scan.slices)
     token = [None if v is None else next(places) for v in operands]
     after, read = _step(inside, sizes, scan.states[0], token)
     last, reads = scan.results([after], [read])

@@ -65,7 +65,7 @@ class WideResample(HostOperator):
     @cached_property
     def _taps(self) -> tuple[Array, Array]:
         one = self.resized
-        return self.filter.taps(one.places(self.mode, F64), one.size, one.scale, F64)
+        return self.filter.taps(one.source_coordinates(self.mode, F64), one.size, one.scale, F64)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         (x,) = self.named(arrays).values()
@@ -283,7 +283,7 @@ def _resample_axes(
         if one.is_open:
             y = call(Resample(one.axis), y, *call.all(TapsTable(one, mode, filter)))
             continue
-        taps = filter.taps(one.places(mode), one.size, one.scale)
+        taps = filter.taps(one.source_coordinates(mode), one.size, one.scale)
         y = weighted_sum(call, y, one.axis, *taps)
     y = _outside(call, y, along, mode)
     return y if dtype.kind == "float" else call.cast(call.pointwise("round(a)", y), dtype)
@@ -295,7 +295,9 @@ def _nearest(
     """The numbers that are nearest to the places wanted along each axis."""
     fixed = [one for one in along if not one.is_open]
     x = gather_axes(
-        call, x, {a.axis: nearest_positions(a.places(mode), a.size, nearest) for a in fixed}
+        call,
+        x,
+        {a.axis: nearest_positions(a.source_coordinates(mode), a.size, nearest) for a in fixed},
     )
     repeats = {}
     for one in along:
@@ -316,7 +318,7 @@ def _indices_at_most(one: AxisResampling, scale: float, mode: str, nearest: str)
     if most > MOST_TRIED:
         return np.empty(0, np.int32)
     largest = AxisResampling(one.axis, most, floor(most * scale), scale)
-    return nearest_positions(largest.places(mode), most, nearest)
+    return nearest_positions(largest.source_coordinates(mode), most, nearest)
 
 
 def _times(one: AxisResampling, mode: str, nearest: str) -> int:

@@ -101,7 +101,7 @@ def _sequence(inner: TensorType) -> TensorType:
     return TensorType((), DType.object, f"seq({type_text(inner)})")
 
 
-def _place(items: list[Any], position: Array, end: int = 0) -> int:
+def _list_index(items: list[Any], position: Array, end: int = 0) -> int:
     """A place in a list. Raises ShapeError where it has none such."""
     number = int(position.item())
     if not -len(items) <= number < len(items) + end:
@@ -124,7 +124,7 @@ def sequence_empty(call: OperatorCall) -> Value:
 def sequence_at(call: OperatorCall, items: Value, position: Value) -> Value:
     """Return the item at a position; negative positions count from the end."""
     type = _inner(call, items, "seq")
-    return _make(call, lambda arrays, at: arrays[_place(arrays, at)], type, items, position)
+    return _make(call, lambda arrays, at: arrays[_list_index(arrays, at)], type, items, position)
 
 
 def sequence_insert(
@@ -136,7 +136,7 @@ def sequence_insert(
         raise ShapeError(f"SequenceInsert: {items.type} cannot take {item.type}")
 
     def insert(items: list[Any], new: Any, at: Array | None = None) -> list[Any]:
-        number = len(items) if at is None else _place(items, at, 1)
+        number = len(items) if at is None else _list_index(items, at, 1)
         return [*items[:number], new, *items[number:]]
 
     operands = (items, item) if position is None else (items, item, position)
@@ -148,7 +148,7 @@ def sequence_erase(call: OperatorCall, items: Value, position: Value | None = No
 
     def erase(items: list[Any], at: Array | None = None) -> list[Any]:
         remaining = list(items)
-        del remaining[_place(items, np.array(-1) if at is None else at)]
+        del remaining[_list_index(items, np.array(-1) if at is None else at)]
         return remaining
 
     _inner(call, items, "seq")

@@ -151,7 +151,7 @@ def _trilu(call: OperatorCall, x: Value, k: Value | None = None) -> Value:
     zero = False if dtype is DType.bool else 0.0 if dtype.kind == "float" else 0
     if holds_symbols((rows, columns)) or not call.keeps(rows * columns, DType.int64):
         whether = "b - a >= c" if call.get("upper", 1) else "b - a <= c"
-        at = _places(call, rows, columns)
+        at = _row_and_column(call, rows, columns)
         return call.pointwise("where(a, b, c)", call.pointwise(whether, *at, diagonal), x, zero)
     apart = np.arange(columns) - np.arange(rows)[:, None]
     kept = apart >= diagonal if call.get("upper", 1) else apart <= diagonal
@@ -167,13 +167,13 @@ def _eye_like(call: OperatorCall, x: Value) -> Value:
     dtype: DType = call.get("dtype", x.type.dtype)
     rows, columns = x.type.shape
     if holds_symbols((rows, columns)) or not call.keeps(rows * columns, DType.int64):
-        at = _places(call, rows, columns)
+        at = _row_and_column(call, rows, columns)
         return call.cast(call.pointwise("equal(b - a, c)", *at, call.get("k", 0)), dtype)
     apart = np.arange(columns) - np.arange(rows)[:, None]
     return call.constant(apart == call.get("k", 0), dtype.numpy)
 
 
-def _places(call: OperatorCall, rows: int, columns: int) -> tuple[Value, Value]:
+def _row_and_column(call: OperatorCall, rows: int, columns: int) -> tuple[Value, Value]:
     """The numbers of rows and of columns, int32, which broadcast to a matrix."""
     down, across = (rows, 1), (1, columns)
     return call.count_up(rows, DType.int32, down), call.count_up(columns, DType.int32, across)
