@@ -266,7 +266,11 @@ class Plan(Runner):
         return bool(self.executable.symbols)
 
     def admits(self, feeds: Mapping[str, Array]) -> bool:
-        """Return True where it can run inputs such as `feeds`, and its kernels are right there."""
+        """Return True where it can run inputs such as `feeds`, and its kernels are right there.
+
+        Its guards must hold for their sizes. Those that its kernels were chosen for may be others;
+        kernels that were not examined for sizes so large are examined now.
+        """
         executable = self.executable
         return executable.admits(feeds) and self.right_for(executable.sizes(feeds))
 
