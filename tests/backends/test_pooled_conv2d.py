@@ -20,7 +20,7 @@ from tests.backends.harness import Array, allowed, kernels, run
 
 MOST = PooledConv2d(padding=(1, 1, 1, 1))
 MEAN = replace(MOST, mode="average")
-BIASED = Epilogue(call("sigmoid", call("add", Arg(0), Arg(1))), ("channel",))
+BIASED_SIGMOID = Epilogue(call("sigmoid", call("add", Arg(0), Arg(1))), ("channel",))
 
 
 def expected(op: PooledConv2d, given: dict[str, Array]) -> Array:
@@ -39,7 +39,7 @@ def expected(op: PooledConv2d, given: dict[str, Array]) -> Array:
 
 
 @pytest.mark.parametrize("op", [MOST, MEAN])
-@pytest.mark.parametrize("epilogue", [None, BIASED])
+@pytest.mark.parametrize("epilogue", [None, BIASED_SIGMOID])
 @pytest.mark.parametrize(
     "sizes",
     [

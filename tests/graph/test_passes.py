@@ -69,7 +69,7 @@ def structure(node: Node) -> str:
     return node.operator.name + (f" {node.epilogue.structure}" if node.epilogue else "")
 
 
-BIASED = "add(#0, #1)"
+BIASED_TEXT = "add(#0, #1)"
 
 
 @pytest.mark.parametrize(
@@ -78,24 +78,27 @@ BIASED = "add(#0, #1)"
 def test_an_activation_joins_its_producer(layer, name) -> None:
     linear = Linear(3, 2)
     (node,) = chain(linear, layer)
-    assert structure(node) == f"matmul {name}({BIASED}) channel"
+    assert structure(node) == f"matmul {name}({BIASED_TEXT}) channel"
     assert node.name == f"linear1 + {name}1" and node.outputs[0].name == f"{name}1"
     assert [v.name for v in node.reads] == ["input", "linear1.weight", "linear1.bias"]
     assert [origin.name for origin in node.origins] == ["linear1", f"{name}1"]
     (node,) = chain(Conv2d(1, 2, 3), layer, shape=(1, 5, 5))
-    assert structure(node) == f"conv2d {name}({BIASED}) channel"
+    assert structure(node) == f"conv2d {name}({BIASED_TEXT}) channel"
 
 
 @pytest.mark.parametrize(
     ("layers", "expected"),
     [
-        ((Linear(3, 2, bias=False), Bias(2), ReLU()), [f"matmul relu({BIASED}) channel"]),
-        ((Linear(3, 2), Bias(2)), [f"matmul {BIASED} channel"]),
-        ((Linear(3, 2), ReLU(), Tanh()), [f"matmul tanh(relu({BIASED})) channel"]),
-        ((Linear(3, 2), Softmax(), ReLU()), [f"matmul {BIASED} channel", "softmax", "relu(#0)"]),
+        ((Linear(3, 2, bias=False), Bias(2), ReLU()), [f"matmul relu({BIASED_TEXT}) channel"]),
+        ((Linear(3, 2), Bias(2)), [f"matmul {BIASED_TEXT} channel"]),
+        ((Linear(3, 2), ReLU(), Tanh()), [f"matmul tanh(relu({BIASED_TEXT})) channel"]),
+        (
+            (Linear(3, 2), Softmax(), ReLU()),
+            [f"matmul {BIASED_TEXT} channel", "softmax", "relu(#0)"],
+        ),
         ((ReLU(), Linear(3, 2, bias=False)), ["matmul"]),  # the activation is its prologue
-        ((Bias(3), ReLU(), Tanh()), [f"tanh(relu({BIASED}))"]),
-        ((Linear(3, 2), Flatten(), ReLU()), [f"matmul relu({BIASED}) channel"]),
+        ((Bias(3), ReLU(), Tanh()), [f"tanh(relu({BIASED_TEXT}))"]),
+        ((Linear(3, 2), Flatten(), ReLU()), [f"matmul relu({BIASED_TEXT}) channel"]),
     ],
 )
 def test_pointwise_work_joins(layers, expected) -> None:
@@ -111,7 +114,7 @@ def test_a_tensor_with_two_readers_stays() -> None:
     nodes = [("a", Linear(3, 2), "input"), ("b", ReLU(), "a"), ("c", Tanh(), "a")]
     fused = steps(passed(model(nodes, "b", "c")))
     assert [(node.name, structure(node)) for node in fused] == [
-        ("a", f"matmul {BIASED} channel"),
+        ("a", f"matmul {BIASED_TEXT} channel"),
         ("b", "relu(#0)"),
         ("c", "tanh(#0)"),
     ]
@@ -147,8 +150,8 @@ def test_the_same_graph_gives_the_same_steps_in_any_order() -> None:
     found = [[(n.name, structure(n)) for n in steps(passed(residual(o)))] for o in orders]
     assert found == found[:1] * len(orders)
     assert found[0] == [
-        ("a + n + r", f"conv2d relu({BIASED}) channel"),
-        ("s", f"conv2d {BIASED} channel"),
+        ("a + n + r", f"conv2d relu({BIASED_TEXT}) channel"),
+        ("s", f"conv2d {BIASED_TEXT} channel"),
         ("b + t + u", "conv2d relu(add(#0, #1)) full"),
     ]
 
@@ -202,7 +205,7 @@ def test_a_batch_norm_is_folded_into_weights(rng, make, shape, bias) -> None:
     layer, norm, x = make(bias), normed(rng, 4), {"input": rng((2, *shape))}
     graph = passed(Model.sequential([layer, norm, ReLU()], shape))
     (node,) = steps(graph)
-    assert structure(node) == f"{layer.op.name} relu({BIASED}) channel"
+    assert structure(node) == f"{layer.op.name} relu({BIASED_TEXT}) channel"
     plain = results(Model.sequential([layer], shape).graph, x)[
         "linear1" if len(shape) == 1 else "conv2d1"
     ]
@@ -227,7 +230,7 @@ def test_a_batch_norm_that_cannot_be_folded_is_pointwise(rng) -> None:
     norm = normed(rng, 2)
     (node,) = chain(Conv2d(1, 2, 3), ReLU(), norm, Tanh(), shape=(1, 5, 5))
     assert structure(node) == (
-        f"conv2d tanh(add(mul(relu({BIASED}), #2), #3)) channel channel channel"
+        f"conv2d tanh(add(mul(relu({BIASED_TEXT}), #2), #3)) channel channel channel"
     )
     nodes = [("a", Linear(3, 2), "input"), ("b", norm, "a"), ("c", Tanh(), "a")]
     fused = steps(passed(model(nodes, "b", "c")))
@@ -244,7 +247,9 @@ def test_an_activation_joins_a_sum_and_a_subsampling() -> None:
 
 def test_a_dropout_is_no_step() -> None:
     (node,) = chain(Linear(3, 2), Dropout(), Dropout(0.1), ReLU())
-    assert structure(node) == f"matmul relu({BIASED}) channel" and node.outputs[0].name == "relu1"
+    assert (
+        structure(node) == f"matmul relu({BIASED_TEXT}) channel" and node.outputs[0].name == "relu1"
+    )
     nodes = [("a", Dropout(), "input"), ("b", Tanh(), "a"), ("c", Add(), "a b")]
     (node,) = steps(passed(model(nodes, "c")))
     assert structure(node) == "add(#0, tanh(#0))"

@@ -1,4 +1,4 @@
-"""Sessions that join nothing: a product, its bias and its activation are a step each."""
+"""Sessions with fusion and without (`fused=False`): their steps, and that their results agree."""
 
 from __future__ import annotations
 
