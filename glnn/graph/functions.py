@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from glnn.core import array_functions as arrays
 from glnn.core.types import DType
+from glnn.errors import ShapeError
 from glnn.graph import interval, threefry
 from glnn.graph.function import Accuracy, Function, OnnxForm
 from glnn.graph.interval import corners, integers
@@ -294,7 +295,18 @@ _RANDOM = (
 # fmt: on
 
 _ROWS = (*_ARITHMETIC, *_TRANSCENDENTAL, *_LOGIC, *_ACTIVATIONS, *_RANDOM)
-FUNCTIONS: dict[str, Function] = {row.name: row for row in _ROWS}
+
+
+def by_name(rows: Iterable[Function]) -> dict[str, Function]:
+    """Return the rows by their names. Raises ShapeError where two have the same one."""
+    table: dict[str, Function] = {}
+    for row in rows:
+        if table.setdefault(row.name, row) is not row:
+            raise ShapeError(f"two rows of functions are called {row.name}")
+    return table
+
+
+FUNCTIONS = by_name(_ROWS)
 """Every function by its name.
 
 Activations take what `torch.nn`'s layers are given: leaky_relu(x, negative_slope), also PReLU;

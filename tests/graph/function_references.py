@@ -1,7 +1,6 @@
 """References of scalar functions, written independently of the rows of FUNCTIONS.
 
-A ufunc that NumPy or SciPy has under the same name needs none here, nor has a function of PyTorch:
-`float_reference` finds it there.
+A ufunc that NumPy or SciPy has under the same name needs none here: `float_reference` finds it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pytest
 import scipy.special
 
 
@@ -142,7 +140,7 @@ BOOLS: Mapping[str, Callable[..., Any]] = {
 
 
 def float_reference(name: str) -> Callable[..., Any]:
-    """Return the function of float64 arrays: of FLOATS, NumPy, SciPy or PyTorch, by its name.
+    """Return the function of float64 arrays, by its name, that FLOATS, NumPy or SciPy has.
 
     Raises LookupError where none has it: FLOATS must have it then.
     """
@@ -151,8 +149,4 @@ def float_reference(name: str) -> Callable[..., Any]:
     for module in (np, scipy.special):
         if isinstance(function := getattr(module, name, None), np.ufunc):
             return function
-    torch = pytest.importorskip("torch", reason=f"neither FLOATS nor NumPy nor SciPy has {name}")
-    for module in (torch.special, torch.nn.functional, torch):
-        if (function := getattr(module, name, None)) is not None:
-            return lambda *arrays: function(*map(torch.from_numpy, arrays)).numpy()
-    raise LookupError(f"FLOATS of {__name__} must have {name}")
+    raise LookupError(f"NumPy and SciPy have no {name}: FLOATS of {__name__} must have it")

@@ -1,12 +1,13 @@
 """Every row of FUNCTIONS, against independent references: values, derivative, layer, ONNX operator.
 
-Adding a row needs no line here. Only a function that NumPy, SciPy and PyTorch do not have under its
+Adding a row needs no line here. Only a function that NumPy and SciPy do not have under its
 name needs one in `function_references.FLOATS`.
 """
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ import pytest
 from glnn import layers
 from glnn.core.types import DType
 from glnn.doctor.function_accuracy import INTS, function_checks, points, takes
+from glnn.errors import ShapeError
 from glnn.graph.expression import Arg, Call, call, formula
 from glnn.graph.function import Function
-from glnn.graph.functions import FUNCTIONS
+from glnn.graph.functions import FUNCTIONS, by_name
 from glnn.graph.gradients.pointwise import differentiate_expression
 from glnn.layers.activations import Activation
 from tests.graph.function_references import BOOLS, INTEGERS, float_reference
@@ -77,6 +79,18 @@ def test_values_of_floats(row: Function) -> None:
             close |= np.isinf(exact) & (np.abs(got64) > 3e38)
         assert got.dtype == of(row).infer([DType(given[0].dtype.name)] * len(given)).numpy
         assert close.all(), [one[~close][:3] for one in (*arguments, got, exact)]
+
+
+def test_a_function_without_a_reference_is_no_test_that_is_skipped() -> None:
+    with pytest.raises(LookupError, match=r"have no log_cosh: FLOATS of .* must have it"):
+        float_reference("log_cosh")
+
+
+def test_two_rows_of_one_name_are_refused() -> None:
+    rows = FUNCTIONS["exp"], FUNCTIONS["log"], replace(FUNCTIONS["log"], name="exp")
+    with pytest.raises(ShapeError, match="two rows of functions are called exp"):
+        by_name(rows)
+    assert by_name(rows[:2]) == {"exp": rows[0], "log": rows[1]}
 
 
 @pytest.mark.parametrize("dtype", [DType.int32, DType.uint8, DType.int8], ids=lambda d: d.value)
