@@ -11,8 +11,9 @@ import pytest
 
 import glnn.ops
 from glnn.backends.compute import Compute
-from glnn.doctor import limits
-from glnn.doctor.limits import probe_limits, probes
+from glnn.doctor import limit_probes, limits
+from glnn.doctor.limit_probes import probes
+from glnn.doctor.limits import probe_limits
 from glnn.doctor.scratch_program import count_from, scatter
 from glnn.gl import Device, Program, Source
 from glnn.gl.device_info import Capabilities
@@ -135,9 +136,7 @@ def test_a_block_that_begins_anew_is_found(own, cached, monkeypatch) -> None:
 
 def test_an_alignment_that_is_too_fine_becomes_coarser(own, cached, monkeypatch) -> None:
     """A fake that binds from the 64th byte below on."""
-    from glnn.doctor import compute_limits
-
-    aligned = compute_limits.alignment
+    aligned = limit_probes.alignment
     fake = replace(
         next(one for one in probes() if "alignment" in one.limit),
         work=lambda ground, n: aligned(ground, n) or ("begins elsewhere" if n % 64 else None),

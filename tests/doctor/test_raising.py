@@ -16,7 +16,8 @@ from glnn.backends.feedback import Feedback
 from glnn.doctor import limits, speed
 from glnn.doctor.examination import Certificates, Scope, examine_device
 from glnn.doctor.function_accuracy import run
-from glnn.doctor.limits import probe_limits, probes
+from glnn.doctor.limit_probes import probes
+from glnn.doctor.limits import probe_limits
 from glnn.doctor.report import advice
 from glnn.doctor.speed import measure_speed
 from glnn.errors import (

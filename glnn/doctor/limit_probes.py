@@ -1,0 +1,423 @@
+"""The test of each limit: it is used to its end, or up to a cap, and every number is compared.
+
+Each test gives why so much cannot be had, None where it can, or raises GlnnError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+
+from glnn.core.glsl import expanded, shaders_folder
+from glnn.doctor.scratch_program import (
+    DRAWN,
+    POISON,
+    ScratchSpace,
+    Words,
+    count_from,
+    difference,
+    floats,
+    scatter,
+)
+from glnn.gl import Capabilities, DataTexture, Program, SharedMemory
+from glnn.gl.device_info import MINIMUM
+
+GROUPS = 1 << 21
+"""Workgroups that are tried unless all is asked for: more take software renderers seconds."""
+UNIFORMS = 4096
+"""Numbers of uniforms that are tried: kernels have a hundred at the most."""
+AXES = "xyz"
+
+Try = Callable[[ScratchSpace, int], "str | None"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The test of one limit."""
+
+    limit: str
+    """GL's name, as `Capabilities` has it."""
+    what: str
+    """The same for people."""
+    work: Try
+    """A function that returns why so much cannot be used; None where it can."""
+    axis: int | None = None
+    """The axis of a limit of three numbers; None where there is one."""
+    grain: int = 1
+    """The divisor of the numbers that are tested."""
+    nbytes: float = 0.0
+    """Bytes that each one takes."""
+    most: int | None = None
+    """The most that is tried, whatever is stated, unless all is asked for."""
+    compute: bool = True
+    """Whether the test uses compute shaders, else transform feedback."""
+
+    def number(self, offers: Capabilities) -> int:
+        """Return the number in `offers`."""
+        known = getattr(offers, self.limit)
+        return int(known if self.axis is None else known[self.axis])
+
+    @property
+    def guaranteed(self) -> int:
+        """The number that OpenGL ES 3.1 guarantees; 0 where it guarantees none."""
+        known = MINIMUM.get(self.limit, 0)
+        if isinstance(known, tuple):
+            return known[self.axis or 0]
+        return known
+
+
+def probes() -> tuple[Probe, ...]:
+    """Return the tests of all limits."""
+    return (*_of_compute(), *_of_feedback())
+
+
+def _of_compute() -> Iterator[Probe]:
+    size = "max_compute_work_group_size"
+    name, what = "max_compute_work_group_invocations", "invocations of a workgroup"
+    yield Probe(name, what, invocations, grain=32)
+    for i in range(3):
+        yield Probe(size, f"{what} along {AXES[i]}", size_along(i), i)
+    name, what = "max_compute_shared_memory_size", "bytes of shared memory"
+    yield Probe(name, what, shared_memory, grain=1024)
+    name, what = "max_compute_shader_storage_blocks", "storage blocks of a shader"
+    yield Probe(name, what, blocks, most=64)
+    what = "bytes from one beginning of a storage block to the next"
+    yield Probe("shader_storage_buffer_offset_alignment", what, alignment)
+    name, what = "max_compute_uniform_components", "numbers of uniforms of a compute shader"
+    yield Probe(name, what, compute_uniforms, grain=4, most=UNIFORMS)
+    name = "max_compute_work_group_count"
+    for i in range(3):
+        what = f"workgroups along {AXES[i]}"
+        yield Probe(name, what, count_along(i), i, nbytes=4, most=GROUPS)
+    name, what = "max_shader_storage_block_size", "bytes of a storage block"
+    yield Probe(name, what, block_size, grain=1 << 16, nbytes=1)
+
+
+def _of_feedback() -> Iterator[Probe]:
+    of_draws, wide = partial(Probe, compute=False), 1 << 16
+    name, what = "max_transform_feedback_interleaved_components", "captured numbers of a vertex"
+    yield of_draws(name, what, captured_components, grain=4, most=256)
+    name, what = "max_vertex_texture_image_units", "textures of a vertex shader"
+    yield of_draws(name, what, texture_units, most=64)
+    name, what = "max_vertex_uniform_components", "numbers of uniforms of a vertex shader"
+    yield of_draws(name, what, vertex_uniforms, grain=4, most=UNIFORMS)
+    name, what = "max_texture_size", "texels along a side of a texture"
+    yield of_draws(name, what, texture_size, grain=64, most=wide)
+    name, what = "max_array_texture_layers", "layers of a texture"
+    yield of_draws(name, what, texture_layers, grain=16, most=wide)
+    name, what = "max_texture_buffer_size", "texels of a texture that is a buffer"
+    yield of_draws(name, what, buffer_texels, grain=1024, nbytes=4)
+
+
+WALKED, END = 1 << 20, 64  # words that a dispatch writes, and at the ends of such a piece
+WALKING = 64  # invocations of such a workgroup
+OUT = "layout(std430, binding = 0) buffer Out { uint result[]; };\n"
+SHARED = """layout(local_size_x = %d, local_size_y = %d, local_size_z = %d) in;
+shared uint kept[%d];
+const uint COUNT = %du, STEP = %du;
+void main() {
+    uint seed = COUNT * gl_WorkGroupID.x;
+    for (uint i = gl_LocalInvocationIndex; i < COUNT; i += STEP) kept[i] = scatter(seed + i);
+    wait();
+    for (uint i = gl_LocalInvocationIndex; i < COUNT; i += STEP)
+        result[seed + i] = kept[COUNT - 1u - i];
+}
+"""
+SIZE = """layout(local_size_x = %d, local_size_y = %d, local_size_z = %d) in;
+void main() {
+    result[gl_LocalInvocationIndex] = scatter(gl_LocalInvocationID.%s);
+}
+"""
+COUNTED = """layout(local_size_x = 1) in;
+void main() { result[gl_WorkGroupID.%s] = scatter(gl_WorkGroupID.%s); }
+"""
+FILL = """layout(local_size_x = %d) in;
+uniform int first, count, words;
+void main() {
+    uint i = uint(first) + gl_GlobalInvocationID.x, most = uint(words);
+    if (gl_GlobalInvocationID.x < uint(count)) %s;
+}
+"""
+FIRST, SECOND = "result[i] = scatter(i)", "result[i] += scatter(most - 1u - i)"
+READ = """layout(std430, binding = 1) readonly buffer In { uint given[]; };
+layout(local_size_x = %d) in;
+void main() { result[gl_LocalInvocationIndex] = given[gl_LocalInvocationIndex]; }
+"""
+COMPUTE_UNIFORMS = """layout(local_size_x = %d) in;
+uniform ivec4 given[%d];
+void main() {
+    for (uint i = gl_LocalInvocationIndex; i < %du; i += %du)
+        result[i] = uint(given[i >> 2][i & 3u]);
+}
+"""
+EXCHANGING = 3
+
+
+def invocations(ground: ScratchSpace, count: int) -> str | None:
+    """Test workgroups of `count` invocations, which exchange numbers."""
+    offers = ground.device.capabilities
+    shape, left = [], count
+    for most in offers.max_compute_work_group_size:
+        shape.append(next(n for n in range(min(left, most), 0, -1) if left % n == 0))
+        left //= shape[-1]
+    return _check_shared(ground, (shape[0], shape[1], shape[2]), count)
+
+
+def shared_memory(ground: ScratchSpace, nbytes: int) -> str | None:
+    """Test workgroups that fill `nbytes` of shared memory, and read them."""
+    most = ground.device.capabilities.max_compute_work_group_size[0]
+    return _check_shared(ground, (min(WALKING, most), 1, 1), nbytes // 4)
+
+
+def _check_shared(ground: ScratchSpace, shape: tuple[int, int, int], words: int) -> str | None:
+    x, y, z = shape
+    step = x * y * z
+    wait = expanded(shaders_folder() / "common" / "wait.glsl")  # as kernels do
+    program = ground.compute(OUT + wait + SHARED % (x, y, z, words, words, step))
+    out = ground.memory(EXCHANGING * words)
+    ground.dispatch(program, (EXCHANGING, 1, 1), [out])
+    expected = scatter(count_from(0, EXCHANGING * words)).reshape(EXCHANGING, words)[:, ::-1]
+    return _memory_difference(ground, out, lambda first, n: expected.reshape(-1)[first : first + n])
+
+
+def size_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
+    """Return the test of workgroups that are long along `axis`."""
+
+    def work(ground: ScratchSpace, count: int) -> str | None:
+        shape = tuple(count if i == axis else 1 for i in range(3))
+        program = ground.compute(OUT + SIZE % (*shape, AXES[axis]))
+        out = ground.memory(count)
+        ground.dispatch(program, (1, 1, 1), [out])
+        return _memory_difference(
+            ground, out, lambda first, n: scatter(count_from(first, n)), count
+        )
+
+    return work
+
+
+def count_along(axis: int) -> Callable[[ScratchSpace, int], str | None]:
+    """Return the test of many workgroups along `axis`."""
+
+    def work(ground: ScratchSpace, count: int) -> str | None:
+        name = AXES[axis]
+        program = ground.compute(OUT + COUNTED % (name, name))
+        out = ground.memory(count)
+        x, y, z = (count if i == axis else 1 for i in range(3))
+        ground.dispatch(program, (x, y, z), [out])
+        return _memory_difference(
+            ground, out, lambda first, n: scatter(count_from(first, n)), count
+        )
+
+    return work
+
+
+def blocks(ground: ScratchSpace, count: int) -> str | None:
+    """Test a shader of `count` storage blocks, each with a buffer of its own."""
+    ins = count - 1
+    body = OUT + "layout(local_size_x = 1) in;\n"
+    for i in range(ins):
+        body += f"layout(std430, binding = {i + 1}) readonly buffer In{i} {{ uint given{i}[]; }};\n"
+    reads = "".join(f"    result[{i}] = given{i}[1];\n" for i in range(ins))
+    program = ground.compute(f"{body}void main() {{\n    result[{ins}] = 1u;\n{reads}}}\n")
+    numbers = np.append(scatter(count_from(0, ins)), 1).astype(np.uint32)
+    given = [ground.memory(64, np.full(64, number, np.uint32)) for number in numbers[:-1]]
+    out = ground.memory(count)
+    ground.dispatch(program, (1, 1, 1), [out, *given])
+    return _memory_difference(ground, out, lambda first, n: numbers[first : first + n], count)
+
+
+def block_size(ground: ScratchSpace, nbytes: int) -> str | None:
+    """Test a storage block of `nbytes`: every word is written, read and written again.
+
+    Where that takes long, only the ends of most pieces are, which is noted.
+    """
+    words = nbytes // 4
+    fill, again = (ground.compute(OUT + FILL % (WALKING, how)) for how in (FIRST, SECOND))
+    out, start = ground.memory(words), perf_counter()
+    done: list[tuple[int, int]] = []
+    for first in range(0, words, WALKED):
+        count = min(WALKED, words - first)
+        ranges = [(first, count)]
+        if first and perf_counter() - start > ground.patience and count > 2 * END:
+            ranges = [(first, END), (first + count - END, END)]
+            ground.note = f"of most of it only the ends of every {4 * WALKED >> 20} MiB were seen"
+        for start_word, number in ranges:
+            _walk(ground, fill, out, start_word, number, words)
+        done += ranges
+    for place, number in done:
+        _walk(ground, again, out, place, number, words)
+    for place, number in done:
+        for first, got in ground.read(out, number, place):
+            places = count_from(first, len(got))
+            expected = scatter(places) + scatter(np.uint32(words - 1) - places)
+            if fault := difference(got, expected, first):
+                return fault
+    return None
+
+
+def _walk(
+    ground: ScratchSpace, program: Program, out: SharedMemory, first: int, count: int, words: int
+) -> None:
+    """Let `program` write `count` of all `words` of `out`, from the `first` on."""
+    values = {"first": first, "count": count, "words": words}
+    ground.dispatch(program, (-(-count // WALKING), 1, 1), [out], values)
+
+
+def compute_uniforms(ground: ScratchSpace, count: int) -> str | None:
+    """Test `count` numbers of uniforms, all in one array."""
+    numbers = scatter(count_from(0, count))
+    program = ground.compute(OUT + COMPUTE_UNIFORMS % (WALKING, count // 4, count, WALKING))
+    out = ground.memory(count)
+    ground.dispatch(program, (1, 1, 1), [out], {"given": tuple(map(int, numbers))})
+    return _memory_difference(ground, out, lambda first, n: numbers[first : first + n], count)
+
+
+def alignment(ground: ScratchSpace, nbytes: int) -> str | None:
+    """Test a storage block that begins `nbytes` behind the beginning of a buffer."""
+    count = 16
+    program = ground.compute(OUT + READ % count)
+    out, numbers = ground.memory(count), scatter(count_from(0, nbytes // 4 + count))
+    given = ground.memory(len(numbers), numbers)
+    out.copy.bind_to_storage_buffer(0, 0, out.nbytes)
+    given.copy.bind_to_storage_buffer(1, nbytes, 4 * count)
+    ground.ran(program, (1, 1, 1), {})
+    return _memory_difference(
+        ground, out, lambda first, n: numbers[nbytes // 4 :][first : first + n], count
+    )
+
+
+def _memory_difference(
+    ground: ScratchSpace,
+    out: SharedMemory,
+    expected: Callable[[int, int], Words],
+    words: int | None = None,
+) -> str | None:
+    """Describe the first difference of `out` from `expected`, a function of a first index and a
+    count.
+    """
+    for first, got in ground.read(out, out.size if words is None else words):
+        if fault := difference(got, expected(first, len(got)), first):
+            missing = int(np.count_nonzero(got == POISON))
+            return f"{fault}; {missing} were never written" if missing else fault
+    return None
+
+
+CAPTURE = """out highp vec4 result[%d];
+uniform int first;
+void main() {
+    uint place = uint(first + gl_VertexID) * %du;
+%s}
+"""
+FETCH = """uniform highp %s data;
+uniform int first;
+out highp float result;
+void main() { result = texelFetch(data, %s).x; }
+"""
+VERTEX_UNIFORMS = """uniform highp ivec4 given[%d];
+uniform int first;
+out highp float result;
+void main() {
+    int i = first + gl_VertexID;
+    result = float(given[i >> 2][i & 3]);
+}
+"""
+NEAR = 8  # texels on either side of a power of two
+VERTICES = 65
+
+
+def captured_components(ground: ScratchSpace, count: int) -> str | None:
+    """Test a vertex shader that captures `count` numbers."""
+    lines = ""
+    for i in range(count // 4):
+        numbers = ", ".join(f"scatter(place + {4 * i + k}u)" for k in range(4))
+        lines += f"    result[{i}] = vec4({numbers});\n"
+    program = ground.feedback(CAPTURE % (count // 4, count, lines))
+    got = ground.capture(program, VERTICES)
+    return difference(got, floats(scatter(count_from(0, VERTICES * count))))
+
+
+def vertex_uniforms(ground: ScratchSpace, count: int) -> str | None:
+    """Test `count` numbers of uniforms: one is the beginning of the draw, the others are an
+    array.
+    """
+    count = (count - 4) // 4 * 4
+    numbers = scatter(count_from(0, count))
+    program = ground.feedback(VERTEX_UNIFORMS % (count // 4))
+    got = ground.capture(program, count, {"given": tuple(map(int, numbers))})
+    return difference(got, floats(numbers))
+
+
+def texture_units(ground: ScratchSpace, count: int) -> str | None:
+    """Test `count` textures that one vertex shader fetches from."""
+    numbers = scatter(count_from(1, count))
+    kept = [ground.plane((1, 1), numbers[i : i + 1]) for i in range(count)]
+    body = "".join(f"uniform highp sampler2D data{i};\n" for i in range(count))
+    body += "uniform int first;\nout highp float result;\nvoid main() {\n    result = -1.0;\n"
+    for i in range(count):
+        body += f"    if (first + gl_VertexID == {i}) "
+        body += f"result = texelFetch(data{i}, ivec2(0), 0).x;\n"
+    program = ground.feedback(body + "}\n")
+    for unit, texture in enumerate(kept):
+        texture.use(unit)
+    return difference(ground.capture(program, count, _units(count)), floats(numbers))
+
+
+def _units(count: int) -> dict[str, int]:
+    return {f"data{i}": i for i in range(count)}
+
+
+def texture_size(ground: ScratchSpace, side: int) -> str | None:
+    """Test a texture `side` pixels wide, and one `side` pixels high."""
+    for size, place in (((side, 1), "ivec2(i, 0)"), ((1, side), "ivec2(0, i)")):
+        if fault := _texture(ground, size, "sampler2D", place):
+            return f"a texture of {size[0]} x {size[1]}: {fault}"
+    return None
+
+
+def texture_layers(ground: ScratchSpace, count: int) -> str | None:
+    """Test a texture of `count` layers."""
+    return _texture(ground, (1, 1, count), "sampler2DArray", "ivec3(0, 0, i)")
+
+
+def _texture(ground: ScratchSpace, size: tuple[int, ...], sampler: str, place: str) -> str | None:
+    numbers = scatter(count_from(0, max(size)))
+    at = place.replace("i)", "first + gl_VertexID)").replace("(i,", "(first + gl_VertexID,")
+    program = ground.feedback(FETCH % (sampler, f"{at}, 0"))
+    texture = ground.plane(size, numbers)
+    texture.use(0)
+    return difference(ground.capture(program, max(size), {"data": 0}), floats(numbers))
+
+
+def buffer_texels(ground: ScratchSpace, count: int) -> str | None:
+    """Test a buffer texture of `count` texels: its ends, and the places near powers of two.
+
+    What a driver lets wrap is found there: the number of bits of a place, or of a byte's.
+    """
+    memory = ground.memory(count, np.zeros(1, np.uint32))
+    ranges = list(_ranges(count))
+    for first, number in ranges:
+        memory.copy.write(floats(scatter(count_from(first, number))), offset=4 * first)
+    texture = DataTexture(ground.device, count, "r32f", "samplerBuffer")
+    texture.copy_from(memory.copy)
+    texture.bind(0)
+    program = ground.feedback(
+        FETCH.replace("uniform int first", "uniform int first, start")
+        % ("samplerBuffer", "start + first + gl_VertexID")
+    )
+    for first, number in ranges:
+        got = ground.capture(program, number, {"data": 0, "start": first})
+        if fault := difference(got, floats(scatter(count_from(first, number))), first):
+            return fault
+    return None
+
+
+def _ranges(count: int) -> list[tuple[int, int]]:
+    """Return the places to test among `count`: the first of each range, and its length."""
+    ends = [(0, min(DRAWN, count)), (max(count - DRAWN, 0), min(DRAWN, count))]
+    powers = (1 << n for n in range(DRAWN.bit_length(), count.bit_length()))
+    near = [(power - NEAR, min(2 * NEAR, count - power + NEAR)) for power in powers]
+    return [*ends, *(one for one in near if one[1] > 0)]
