@@ -129,13 +129,13 @@ def supports(
     loaded.check({name: type.shape for name, type in types.items()})
     opened = open_backend(backend, gpu=gpu, limits=limits)
     hosted = find_hosted(loaded.graph, opened, types) if opened.device else ()
-    found = []
+    supported = []
     for node in loaded.graph.nodes:
         own = [h for h in hosted if h.layer == node.name or h.layer.startswith(f"{node.name}/")]
         reason = "; ".join(dict.fromkeys(map(str, own)))
         on_gpu = opened.device is not None and not own
-        found.append(Support(node.name, node.operator.label, on_gpu, reason))
-    return tuple(found)
+        supported.append(Support(node.name, node.operator.label, on_gpu, reason))
+    return tuple(supported)
 
 
 def supports_device(device: str) -> bool:

@@ -50,8 +50,8 @@ def matmul(
             raise ShapeError(f"matmul: {name} must be true or false, got {shown(flag)}")
     left = a.swapaxes(-1, -2) if transpose_a and a.ndim > 1 else a
     right = b if transpose_b or b.ndim < 2 else b.swapaxes(-1, -2)
-    found = Product.from_operands(left.shape, right.shape)
-    shape, k = TensorType(found.result).shape, left.shape[-1]
+    product = Product.from_operands(left.shape, right.shape)
+    shape, k = TensorType(product.result).shape, left.shape[-1]
     if c is None:
         if beta != 0.0:
             raise ShapeError(f"matmul: beta is {beta:g}, so c is needed")
@@ -61,16 +61,16 @@ def matmul(
             raise ShapeError(f"matmul: c must have shape {shape}, got {c.shape}")
     if alpha == 0.0 or k == 0 or 0 in shape:  # no sum, or an empty one
         return np.float32(beta) * c if c is not None and beta else np.zeros(shape, np.float32)
-    x, weight = _spread(left, found.a), _spread(right, found.b)
-    if found.swapped:
+    x, weight = _spread(left, product.a), _spread(right, product.b)
+    if product.swapped:
         x, weight = weight, x
     (*above, m, _), (*stack, n, _) = x.shape, weight.shape
     operands = {"x": x.reshape(-1, k), "weight": weight.reshape(-1, n, k) if stack else weight}
     if c is not None and beta:
-        operands["e1"] = (_turned(c, above, n, m) if found.swapped else c).reshape(-1, n)
+        operands["e1"] = (_turned(c, above, n, m) if product.swapped else c).reshape(-1, n)
     epilogue = gemm(alpha, beta if "e1" in operands else None)
     result = evaluate(Matmul(), operands, backend, kernel, epilogue)
-    if found.swapped:
+    if product.swapped:
         result = np.ascontiguousarray(_turned(result, above, m, n))
     return result.reshape(shape)
 

@@ -477,8 +477,8 @@ class InferenceSession(LazyPickle):
         wanted = loaded.find(names)
         given = self._check_feeds(feeds)
         values = tuple(dict.fromkeys(wanted.values()))
-        found = loaded.executor.values(given, values) if values else {}
-        return {name: found[value.name] for name, value in wanted.items()}
+        arrays = loaded.executor.values(given, values) if values else {}
+        return {name: arrays[value.name] for name, value in wanted.items()}
 
     def _checked(self, states: SessionStates) -> SessionStates:
         """Return `states`. Raises ModelError unless this session made them."""

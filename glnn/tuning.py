@@ -97,9 +97,9 @@ def _tune(
     search = _Search(backend, spec, advance)
     default = choose(backend.name, spec, backend.device.capabilities)
     default_seconds = search.seconds(default)
-    found = list(search.starts(default))
-    skipped = frozenset(k.name for k in found if k.name in skip and k.name != default.name)
-    starts = sorted((k for k in found if k.name not in skipped), key=search.seconds)
+    starts_found = list(search.starts(default))
+    skipped = frozenset(k.name for k in starts_found if k.name in skip and k.name != default.name)
+    starts = sorted((k for k in starts_found if k.name not in skipped), key=search.seconds)
     varied: set[str] = set()
     for start in starts:
         hopeful = search.seconds(start) < inf and search.seconds(start) <= HOPELESS * search.least()
@@ -197,16 +197,16 @@ class _Search:
         key = describe(kernel)
         if key not in self.tried:
             reason = self._reason(kernel)
-            found = inf
+            least = inf
             if reason is None:
                 self._advance(key)
                 try:
-                    found = self._measure(kernel)
+                    least = self._measure(kernel)
                 except GlnnError as error:
                     reason = str(error).splitlines()[0]
             if reason is not None:
                 self.refused[key] = reason
-            self.tried[key] = kernel, found
+            self.tried[key] = kernel, least
         return self.tried[key][1]
 
     def _reason(self, kernel: Kernel) -> str | None:

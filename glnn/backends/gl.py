@@ -91,15 +91,15 @@ class GlBackend(Programs):
         if revisions != self._chosen or len(self._choices) > MOST_CHOICES:
             self._choices.clear()
             self._chosen = revisions
-        found = self._choices.get((spec, kernel))
-        if found is None:
+        result = self._choices.get((spec, kernel))
+        if result is None:
             offers = self.device.capabilities
-            found = choose(self.name, spec, offers, kernel, self.tuned, self.verdicts, self.choose)
-            self._choices[spec, kernel] = found
+            result = choose(self.name, spec, offers, kernel, self.tuned, self.verdicts, self.choose)
+            self._choices[spec, kernel] = result
             if LOG.isEnabledFor(logging.DEBUG):
-                why = why_chosen(found, spec.hinted, offers, kernel, self.tuned)
+                why = why_chosen(result, spec.hinted, offers, kernel, self.tuned)
                 LOG.debug("%s of %s: %s", spec.op.name, dict(spec.hinted.shapes), why)
-        return found
+        return result
 
     def suits(self, spec: OpSpec, kernel: str | None = None) -> bool:
         if self.why_not(spec, kernel) is not None:
@@ -175,36 +175,36 @@ class GlBackend(Programs):
         assert isinstance(choice, Kernel)
         texels = textures(choice, spec.epilogue, spec.fp16_operands)
         layouts = self.layouts(choice, spec)
-        found = {
+        sizes = {
             k: DataTexture.bytes_for(layouts[k].words(spec.types[k]), texels[k], sampler)
             for k, sampler in self._samplers(choice, spec).items()
         }
-        return {name: nbytes for name, nbytes in found.items() if nbytes}
+        return {name: nbytes for name, nbytes in sizes.items() if nbytes}
 
     def reads(self, choice: Choice, spec: OpSpec) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
         beside = (*names_of(spec.prologue), *spec.extents)
-        found = dict.fromkeys((*choice.bindings, *beside), "buffer")
-        found |= {choice.in_place: "buffer"} if choice.in_place else {}
-        found |= dict.fromkeys(choice.attributes, "attribute")
-        found |= self._samplers(choice, spec)
-        return {k: found[k] for k in spec.shapes if k in found}
+        kinds = dict.fromkeys((*choice.bindings, *beside), "buffer")
+        kinds |= {choice.in_place: "buffer"} if choice.in_place else {}
+        kinds |= dict.fromkeys(choice.attributes, "attribute")
+        kinds |= self._samplers(choice, spec)
+        return {k: kinds[k] for k in spec.shapes if k in kinds}
 
     def fetched(
         self, spec: OpSpec, kernel: Kernel, buffers: Mapping[str, BufferPart]
     ) -> dict[str, TextureOperand]:
         """Return the textures by which `kernel` reads operands of `spec` in `buffers`."""
         texels = textures(kernel, spec.epilogue, spec.fp16_operands)
-        found: dict[str, TextureOperand] = {}
+        result: dict[str, TextureOperand] = {}
         for name, sampler in self._samplers(kernel, spec).items():
             buffer = buffers[name]
             fixed = name in spec.op.parameters and not buffer.shared
             changes = not (fixed or buffer.fixed)
-            found[name] = TextureOperand(buffer, texels[name], sampler, changes)
-            if buffer.fixed and found[name].copied and isinstance(buffer, Buffer):
+            result[name] = TextureOperand(buffer, texels[name], sampler, changes)
+            if buffer.fixed and result[name].copied and isinstance(buffer, Buffer):
                 view = TextureView(0, buffer.first, buffer.words, texels[name], sampler)
                 self.texture(buffer, view)  # at once: then the buffer goes before the next comes
-        return found
+        return result
 
     def texture(self, buffer: Buffer, view: TextureView) -> DataTexture:
         """Return a texture of `buffer`; one for all kernels where the buffer never changes."""

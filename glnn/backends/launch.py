@@ -136,12 +136,12 @@ def in_levels(launches: Iterable[Launch]) -> list[Launch]:
 
     A launch depends on those that wrote memory it touches and on those that read memory it writes.
     """
-    found: list[Launch] = []
+    result: list[Launch] = []
     together: list[tuple[int, Launch]] = []
     wrote, read = AccessLog(), AccessLog()
 
     def end() -> None:
-        found.extend(launch for _, launch in sorted(together, key=lambda each: each[0]))
+        result.extend(launch for _, launch in sorted(together, key=lambda each: each[0]))
         together.clear()
         wrote.clear()
         read.clear()
@@ -150,7 +150,7 @@ def in_levels(launches: Iterable[Launch]) -> list[Launch]:
         touched = launch.touches if isinstance(launch, GlLaunch) else None
         if touched is None:
             end()
-            found.append(launch)
+            result.append(launch)
             continue
         before = [wrote.latest(one) for one in (*touched.reads, *touched.writes)]
         level = 1 + max(*before, *(read.latest(one) for one in touched.writes), -1)
@@ -160,7 +160,7 @@ def in_levels(launches: Iterable[Launch]) -> list[Launch]:
         for one in touched.reads:
             read.mark(one, level)
     end()
-    return found
+    return result
 
 
 def _batches(family: str | None, low: bool = False) -> Iterator[int]:

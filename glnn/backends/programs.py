@@ -147,8 +147,8 @@ class Programs(Backend):
                 *self.launch_size(kernel, spec),
                 self.cut_axes(kernel, spec),
             )
-        found: Launched = spec.memo[key]
-        return found
+        result: Launched = spec.memo[key]
+        return result
 
     @abstractmethod
     def part(self, kernel: Kernel, spec: OpSpec) -> int | None:

@@ -107,16 +107,16 @@ def time_backends(
         GlnnError, MemoryError: The error of the first run, unless a backend refuses the work; the
             first refusal where all refuse it.
     """
-    found, answered = Timings(), None
+    result, answered = Timings(), None
     run: Callable[[], object] | None = None
     for name in names:
-        if answered is not None and (reason := _reason_to_skip(name, found, device)):
-            found.why[name] = reason
+        if answered is not None and (reason := _reason_to_skip(name, result, device)):
+            result.why[name] = reason
             continue
         if answered is not None and (spent := clock() - answered) > BOUND:
-            found.why[name] = f"measuring had taken {spent:.0f} s by then"
+            result.why[name] = f"measuring had taken {spent:.0f} s by then"
             continue
-        best = min(found.seconds.values(), default=None)
+        best = min(result.seconds.values(), default=None)
         run = None  # with the memory that it holds, before the next backend takes some
         try:
             with report_work("timing", name):
@@ -126,17 +126,17 @@ def time_backends(
                 first = clock() - start
                 answered = clock() if answered is None else answered
                 left = BOUND - (clock() - answered)
-                found.seconds[name], short = warm_seconds(run, first, best, clock, left)
+                result.seconds[name], short = warm_seconds(run, first, best, clock, left)
         except (GlnnError, MemoryError) as error:
             if answered is None and not isinstance(error, REFUSALS):
                 raise  # a wrong input, or the device was reset: nothing was seen
-            found.failures.append(error)
+            result.failures.append(error)
             short = first_line(error)
         if short:
-            found.why[name] = short
+            result.why[name] = short
     if answered is None:
-        raise found.failures[0]
-    return found
+        raise result.failures[0]
+    return result
 
 
 def _reason_to_skip(name: str, timings: Timings, device: Capabilities) -> str:
@@ -242,15 +242,15 @@ class Fastest:
 
     def _executor_for(self, name: str) -> Executor:
         """The executor on a backend, which lives from its first use on until it is dropped."""
-        found = self._executors.get(name)
-        if found is None:
+        result = self._executors.get(name)
+        if result is None:
             own = self._options
             if name == "cpu":
                 own = {**own, "device": None, "gpu": None, "limits": None}
             made = Executor(self.graph, name, **own)
             made.saving = self._saving if name == self.saved else None
-            found = self._executors.setdefault(name, made)
-        return found
+            result = self._executors.setdefault(name, made)
+        return result
 
     def run(
         self,
@@ -393,8 +393,8 @@ class Fastest:
             executor.ready(feeds)
 
             def run() -> None:
-                found = executor.run(feeds, outputs, None if answers else out)
-                answers[:] = answers or [found]
+                outputs_now = executor.run(feeds, outputs, None if answers else out)
+                answers[:] = answers or [outputs_now]
 
             return run
 
@@ -444,9 +444,9 @@ def executor_of(
     `Executor`. Raises DeviceError where nothing opens.
     """
     asked = {name: options.get(name) for name in ("device", "gpu", "limits")}
-    found = candidates(backend, kernels or {}, prefer, **asked)
-    if len(found) > 1:
-        return Fastest(graph, found, options)
+    backends = candidates(backend, kernels or {}, prefer, **asked)
+    if len(backends) > 1:
+        return Fastest(graph, backends, options)
     return Executor(graph, backend, kernels=kernels, **options)
 
 
@@ -467,17 +467,19 @@ def candidates(
     if backend != "auto" or kernels or Settings.from_environment().backends:
         return {}
     first = open_backend("auto", device, gpu=gpu, limits=limits)
-    found = {first.name: first}
+    backends = {first.name: first}
     if first.device is None:
         return {}  # nothing else opens
     offers = first.device.capabilities
     keeps_free = prefer == "gpu" and offers.software is None
     for name in tried(device, gpu):
-        if name in found or (name == "cpu" and keeps_free):
+        if name in backends or (name == "cpu" and keeps_free):
             continue
         own = None if name == "cpu" else device
         with suppress(DeviceError):
-            found[name] = open_backend(name, own, gpu=None if name == "cpu" else gpu, limits=limits)
-    if found.keys() == {"compute", "feedback"} and pace(architecture(offers)).feedback > TIE:
-        del found["feedback"]
-    return found if len(found) > 1 else {}
+            backends[name] = open_backend(
+                name, own, gpu=None if name == "cpu" else gpu, limits=limits
+            )
+    if backends.keys() == {"compute", "feedback"} and pace(architecture(offers)).feedback > TIE:
+        del backends["feedback"]
+    return backends if len(backends) > 1 else {}

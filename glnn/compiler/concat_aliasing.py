@@ -183,8 +183,8 @@ class _Laying:
     def _with_layouts(self, entry: ScheduledOp) -> ScheduledOp:
         """`entry` once its operands have been placed."""
         lies = {k: self.schedule.tensors[v].layout for k, v in entry.lowered.operands.items()}
-        found = _with(self.schedule, entry, lies)
-        return entry if found is None else found
+        changed = _with(self.schedule, entry, lies)
+        return entry if changed is None else changed
 
     def _move(self, name: str, target: _Target, maker: int) -> bool:
         """Have all that lies in the memory of `name` lie at `target`, if that can be.
@@ -194,22 +194,22 @@ class _Laying:
         schedule, memory = self.schedule, self.schedule.tensors[name].memory
         if memory in self._fixed or memory in self._updated or memory == target.memory:
             return False
-        found: dict[str, Tensor] = {}
+        moved: dict[str, Tensor] = {}
         for other in self._tensors[memory]:
             tensor = schedule.tensors[other]
             layout = target.layout(tensor)
             if layout is None:
                 return False
-            found[other] = replace(tensor, layout=layout, memory=target.memory)
+            moved[other] = replace(tensor, layout=layout, memory=target.memory)
         changed: dict[int, list[ScheduledOp]] = {}
-        for number in set[int]().union(*(self._users[one] for one in found)) - {maker}:
+        for number in set[int]().union(*(self._users[one] for one in moved)) - {maker}:
             changed[number] = []
             for entry in self.entries[number]:
-                lies = _lies(entry, found)
+                lies = _lies(entry, moved)
                 if (made := _with(schedule, entry, lies) if lies else entry) is None:
                     return False
                 changed[number].append(made)
-        schedule.tensors.update(found)
+        schedule.tensors.update(moved)
         self._tensors[target.memory] += self._tensors.pop(memory)
         self.entries |= changed
         return True
@@ -255,10 +255,10 @@ def _sliced(entry: ScheduledOp) -> int | None:
     if not isinstance(op, Move) or not lie or entry.host or len(entry.spec.operands) != 1:
         return None
     x, out = entry.spec.shape("x"), entry.spec.output
-    found = op.map(x)
-    start = next((axis.start for axis in found.dims[1] if axis.axis == 1), 0)
+    index_map = op.map(x)
+    start = next((axis.start for axis in index_map.dims[1] if axis.axis == 1), 0)
     axes = tuple((Axis(n, i, start if i == 1 else 0),) for i, n in enumerate(out))
-    images = same(x[2:], out[2:]) and same(x[0], out[0]) and found.dims == axes
+    images = same(x[2:], out[2:]) and same(x[0], out[0]) and index_map.dims == axes
     inside = start >= 0 and start + out[1] <= x[1] and start % 4 == 0
     return start if images and inside else None
 

@@ -155,8 +155,8 @@ def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
     for name, memory in memories.items():
         if free.intersection((*memory.makers, *memory.readers)):
             _transfers(cut, name, memory, free, entries, rates)
-    found = cut.first_side(HOST, DEVICE)
-    return frozenset(entries[i].lowered.output for i in free if i in found)
+    on_host = cut.first_side(HOST, DEVICE)
+    return frozenset(entries[i].lowered.output for i in free if i in on_host)
 
 
 def _hosts(entry: ScheduledOp) -> bool:
@@ -168,16 +168,16 @@ def _hosts(entry: ScheduledOp) -> bool:
 
 def _memories(schedule: Schedule) -> dict[str, _Memory]:
     """Return for each memory of `schedule` its size and the entries that write and read it."""
-    found: dict[str, _Memory] = {}
+    result: dict[str, _Memory] = {}
     for name, tensor in schedule.tensors.items():
-        memory = found.setdefault(tensor.memory, _Memory())
+        memory = result.setdefault(tensor.memory, _Memory())
         memory.nbytes = max(memory.nbytes, 4 * prod(schedule.tensors[name].shape))
     for i, entry in enumerate(schedule.entries):
         for name in (entry.lowered.output, *entry.lowered.more):
-            found[schedule.tensors[name].memory].makers.append(i)
+            result[schedule.tensors[name].memory].makers.append(i)
         for name in entry.lowered.operands.values():
-            found[schedule.tensors[name].memory].readers.append(i)
-    return found
+            result[schedule.tensors[name].memory].readers.append(i)
+    return result
 
 
 def _movable(
@@ -225,7 +225,7 @@ def hosts_own(schedule: Schedule, shared: Iterable[str]) -> frozenset[str]:
     """
     if schedule.backend.device is None or not any(entry.host for entry in schedule.entries):
         return frozenset()
-    found: set[str] = set()
+    names: set[str] = set()
     others = {schedule.tensors[name].memory for name in shared if name in schedule.tensors}
     # A transpose may be a view in another layout, which arrays of the host have not.
     tensors = schedule.tensors.values()
@@ -233,7 +233,7 @@ def hosts_own(schedule: Schedule, shared: Iterable[str]) -> frozenset[str]:
     for entry in schedule.entries:
         own = {schedule.tensors[name].memory for name in entry.tensors}
         if entry.host and not entry.lowered.op.control:
-            found |= own
+            names |= own
         else:
             others |= own
-    return frozenset(found - others)
+    return frozenset(names - others)

@@ -173,13 +173,13 @@ def ways(outline: Outline) -> dict[int, Transfer]:
     schedule, block = outline.schedule, outline.arena.block
     if schedule.backend.device is None or any(entry.host for entry in schedule.entries):
         return {}
-    found: dict[int, Transfer] = {}
+    result: dict[int, Transfer] = {}
     carried = {one.name for one in outline.carried}
     inputs = [v.name for v in outline.graph.inputs if v.name not in carried]
     for names, way in ((outline.outputs.values(), Transfer.TO_HOST), (inputs, Transfer.TO_DEVICE)):
         for memory in (schedule.tensors[name].memory for name in names):
-            found |= {block[memory]: way} if memory in block else {}
-    return found
+            result |= {block[memory]: way} if memory in block else {}
+    return result
 
 
 def weight_keys(outline: Outline) -> Iterator[Key]:
@@ -296,16 +296,16 @@ class _Emitter:
         if not self.on_device:
             return ()
         transfers = {} if self.outline is None else ways(self.outline)
-        found = []
+        blocks = []
         for i, words in enumerate(self.arena.words(self.schedule)):
             most = max(map(hint, words), default=MIN_WORDS)
             kind = self.backend.memory_kind(max(most, self.arena.sizes[i]), transfers.get(i))
             sizes = tuple(dict.fromkeys(self.encoder.sizes.size(words)))
             if all(isinstance(one, int) for one in sizes):
                 sizes = (max(most, self.arena.sizes[i]),)
-            found.append(Block(sizes, kind, i in transfers))
+            blocks.append(Block(sizes, kind, i in transfers))
         there = (one for one in self._sized.values() if one.block is not None)
-        return (*found, *(Block((one.words,), "shared", True) for one in there))
+        return (*blocks, *(Block((one.words,), "shared", True) for one in there))
 
     def _allocate_sized_weights(self) -> ArrayProgram:
         """Have each weight that follows from sizes be a tensor in a block of its own.
@@ -423,24 +423,26 @@ class _Emitter:
         for name in order:
             weight_keys = sizes.size(spec.types[name].shape)
             if name in lowered.operands:
-                found = self._array_shapes[self.schedule.tensors[lowered.operands[name]].memory]
+                shapes_there = self._array_shapes[
+                    self.schedule.tensors[lowered.operands[name]].memory
+                ]
             else:
-                found = {sizes.size(lowered.parameters[name].shape)}
-            shapes.append(None if found == {weight_keys} else _reshaped(weight_keys))
+                shapes_there = {sizes.size(lowered.parameters[name].shape)}
+            shapes.append(None if shapes_there == {weight_keys} else _reshaped(weight_keys))
         parts = Template((spec.op, types, spec.epilogue), sizes)
         return CpuStep(entry, self.backend, sized, numbers, make, parts, Template(tuple(shapes)))
 
     @cached_property
     def _array_shapes(self) -> Mapping[str, set[tuple[Size, ...]]]:
         """Return the shapes of the tensors in each memory, and of what steps write to it."""
-        found: dict[str, set[tuple[Size, ...]]] = defaultdict(set)
+        result: dict[str, set[tuple[Size, ...]]] = defaultdict(set)
         size, tensors = self.encoder.sizes.size, self.schedule.tensors
         for one in tensors.values():
-            found[one.memory].add(size(one.shape))
+            result[one.memory].add(size(one.shape))
         for entry in self.schedule.entries:
             for name, type in zip((entry.lowered.output, *entry.lowered.more), entry.spec.results):
-                found[tensors[name].memory].add(size(type.shape))
-        return found
+                result[tensors[name].memory].add(size(type.shape))
+        return result
 
     def _sized_names(self, entry: ScheduledOp) -> dict[str, str]:
         """Return the tensors that are an entry's weights that follow from sizes, by operand."""
@@ -528,10 +530,10 @@ class ScheduledHostStep(EntryStep):
             arrays = {k: _pull(buffers_ref, v) for k, v in operands.items()}
             arrays |= {k: weight.read() for k, weight in fixed.items()}
             arrays = {k: array.reshape(spec.shapes[k]) for k, array in arrays.items()}
-            for store, type, found in zip(
+            for store, type, result in zip(
                 outs, spec.results, spec.compute_all(arrays), strict=True
             ):
-                array = np.ascontiguousarray(found, type.dtype.numpy)
+                array = np.ascontiguousarray(result, type.dtype.numpy)
                 if array.size != prod(type.shape):  # of an operator that inferred it wrongly
                     raise ShapeError(f"{lowered.op} gave {array.shape} in place of {type}")
                 store.set(array.reshape(type.shape))

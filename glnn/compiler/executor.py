@@ -116,10 +116,10 @@ def _fits(graph: Graph, types: Types, shape_inputs: Mapping[str, Array] | None) 
 
 def _rounded(graph: Graph, types: Types, step: int, up: bool) -> dict[str, Shape]:
     """Round the open sizes of inputs but the batch's."""
-    found: dict[str, Shape] = {}
+    result: dict[str, Shape] = {}
     for value in graph.inputs:
         given, declared = types[value.name].shape, value.type.dims
-        found[value.name] = given
+        result[value.name] = given
         if len(given) >= LEAST_RANK and len(given) == len(declared):
             sides = (
                 max(step, -(-size // step) * step if up else size // step * step)
@@ -127,8 +127,8 @@ def _rounded(graph: Graph, types: Types, step: int, up: bool) -> dict[str, Shape
                 else size
                 for i, (size, open_size) in enumerate(zip(given, declared, strict=True))
             )
-            found[value.name] = tuple(sides)
-    return found
+            result[value.name] = tuple(sides)
+    return result
 
 
 def _format_shapes(shapes: Mapping[str, Shape], types: Types) -> str:
@@ -315,7 +315,7 @@ class Executor:
     ) -> dict[str, Array]:
         """Return the outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        found = run_within(
+        result = run_within(
             backend,
             lambda: self._run_inside(feeds, backend, names, out),
             lambda: self._begin_run(backend, feeds, names, out or {}),
@@ -323,7 +323,7 @@ class Executor:
         if self.saving is not None and self.saving.waiting:
             with suppress(DeviceError):  # closed by another thread: the run has its results
                 backend.perform(self.saving.settle)
-        return found
+        return result
 
     def _run_inside(
         self,
@@ -462,14 +462,14 @@ class Executor:
         backend = self._open()
         small = backend.device is not None and has_int64_inputs(self.graph)
         shape_inputs = self.graph.shape_input_arrays(feeds or {})
-        found = within_memory(
+        result = within_memory(
             backend,
             lambda: self._plan(backend, shapes, keep, shape_inputs=shape_inputs, small=small),
         )
-        if isinstance(found, PartitionedGraph):
-            raise UnsupportedOpError(f"{found.why}, so there is no single plan")
+        if isinstance(result, PartitionedGraph):
+            raise UnsupportedOpError(f"{result.why}, so there is no single plan")
         self._weights.release()  # it may never run
-        return found
+        return result
 
     def with_states(self, graph: Graph, states: States, updates: Mapping[str, str]) -> Executor:
         """Return an executor of `graph`, this one's but for `states`, with the same weights.
@@ -583,10 +583,10 @@ class Executor:
         layers: dict[str, list[str]] = {}
         for one in hosted:
             layers.setdefault(str(one), []).append(one.layer)
-        found = [f"{what} in {', '.join(names[:MOST_NAMED])}" for what, names in layers.items()]
-        more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        listed = [f"{what} in {', '.join(names[:MOST_NAMED])}" for what, names in layers.items()]
+        more = f"; and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
         LOG.warning(
-            "%s: the host computes %s%s", self.graph.name, "; ".join(found[:MOST_NAMED]), more
+            "%s: the host computes %s%s", self.graph.name, "; ".join(listed[:MOST_NAMED]), more
         )
 
     @property

@@ -28,22 +28,22 @@ def store_as_fp16(schedule: Schedule, live_out: Iterable[str]) -> None:
     live_out: those that stay.
     """
     taken = {schedule.tensors[name].memory for name in live_out if name in schedule.tensors}
-    found = _made(schedule) - taken
+    memories = _made(schedule) - taken
     for entry in schedule.entries:
-        found -= _memories(schedule, entry) - _able(schedule, entry)
+        memories -= _memories(schedule, entry) - _able(schedule, entry)
     refused = True
     while refused:  # a step that cannot takes its tensors from others
         refused = False
         for entry in schedule.entries:
-            names = _names(schedule, entry, found)
+            names = _names(schedule, entry, memories)
             if names and not _takes(schedule, entry, names):
-                found -= _memories(schedule, entry)
+                memories -= _memories(schedule, entry)
                 refused = True
     for i, entry in enumerate(schedule.entries):
-        if names := _names(schedule, entry, found):
+        if names := _names(schedule, entry, memories):
             schedule.entries[i] = replace(entry, spec=entry.spec.stored(names))
     for name, tensor in schedule.tensors.items():
-        if tensor.memory in found:
+        if tensor.memory in memories:
             type = TensorType(tensor.type.dims, DType.float16)
             schedule.tensors[name] = replace(tensor, type=type)
 

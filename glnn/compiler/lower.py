@@ -53,7 +53,7 @@ def padded_for_products(graph: Graph, types: Mapping[Value, TensorType]) -> dict
     Those that nobody reads who would want them without the padding: products, also turned, sums and
     further pointwise work take rows of either kind. A copy in padded rows is not made then.
     """
-    found = dict[str, RowMajor]()
+    result = dict[str, RowMajor]()
     for node in graph.nodes:
         value, *_ = node.outputs
         type = types[value]
@@ -65,8 +65,8 @@ def padded_for_products(graph: Graph, types: Mapping[Value, TensorType]) -> dict
         if type.shape[1] % ROW_ALIGNMENT == 0 or not all(_takes(graph, one) for one in readers):
             continue
         if any(isinstance(one.operator, Matmul) and one.inputs[0] is value for one in readers):
-            found[value.name] = PADDED
-    return found
+            result[value.name] = PADDED
+    return result
 
 
 def _takes(graph: Graph, node: Node) -> bool:
@@ -107,14 +107,14 @@ def updates_last(graph: Graph, updates: Mapping[str, str]) -> Graph:
 
 def _readers(graph: Graph, value: Value) -> set[Node]:
     """The nodes that read `value`, also as moves and views of it leave it."""
-    found: set[Node] = set()
+    result: set[Node] = set()
     values = [value]
     while values:
         for node in graph.readers.get(values.pop(), ()):
-            if node not in found:
-                found.add(node)
+            if node not in result:
+                result.add(node)
                 values += node.outputs if _lies(node) else ()
-    return found
+    return result
 
 
 def _waits(nodes: Iterable[Node], first: Node, after: After) -> bool:
@@ -291,21 +291,21 @@ def _shortest(lowering: _Lowering, schedule_options: ScheduleOptions) -> Schedul
     The host may pad inputs when it uploads them, also such as are too large for a launch to do so;
     those of bodies are copied as they lie.
     """
-    body, found = schedule_options.body, None
+    body, result = schedule_options.body, None
     padded: dict[str, Layout] = {}
     while True:
         schedule = schedule_options.schedule(lowering.graph, lowering.rows)
         try:
             lowering.schedule(schedule, padded)
         except LimitError:
-            if found is not None:
-                return found
+            if result is not None:
+                return result
             if body or schedule.padded.items() <= padded.items():
                 raise
         else:
-            if found is not None and len(found.entries) <= len(schedule.entries):
-                return found
-            found = schedule
+            if result is not None and len(result.entries) <= len(schedule.entries):
+                return result
+            result = schedule
             if body or schedule.padded.items() <= padded.items():
                 return schedule
         padded |= schedule.padded

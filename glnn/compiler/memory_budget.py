@@ -124,28 +124,28 @@ class Budget:
 
     def least(self) -> Selection:
         """Return the choices that need the fewest bytes."""
-        found: dict[int, int] = {}
+        result: dict[int, int] = {}
         for arena, floor in enumerate(self.floors):
             numbers = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
             levels = {floor, *(level for i in numbers for level in self.decisions[i].levels)}
             able = (self._fit_below(numbers, most) for most in levels)
             ways: list[Selection] = [way for way in able if way is not None]
             best = min(ways, key=self.need)
-            found |= best
-        return found
+            result |= best
+        return result
 
     def _fit_below(self, numbers: Sequence[int], most: int) -> dict[int, int] | None:
         """Return options of the decisions `numbers` with the fewest weights and levels up to
         `most`, or None.
         """
-        found = {}
+        result = {}
         for i in numbers:
             decision = self.decisions[i]
             able = [o for o in range(len(decision.options)) if decision.levels[o] <= most]
             if not able:
                 return None
-            found[i] = min((decision.weights(o), decision.seconds(o), o) for o in able)[-1]
-        return found
+            result[i] = min((decision.weights(o), decision.seconds(o), o) for o in able)[-1]
+        return result
 
     def _saved(self, selection: Selection, move: Selection) -> int:
         """Bytes."""
@@ -177,9 +177,9 @@ class Budget:
                     i for i in numbers if self.decisions[i].levels[selection.get(i, 0)] == level
                 ]
                 lower = {i: self._lower(i, level) for i in full}
-                found = {i: option for i, option in lower.items() if option is not None}
-                if len(found) == len(full):
-                    yield found
+                move = {i: option for i, option in lower.items() if option is not None}
+                if len(move) == len(full):
+                    yield move
 
     def _lower(self, i: int, level: int) -> int | None:
         """The fastest option of a decision that needs less than `level`."""
@@ -195,15 +195,15 @@ class Budget:
         self, selection: Selection, nbytes: int, some: Iterable[int] | None = None
     ) -> Selection:
         """Return `selection` with what need not be given up for `nbytes`: of all, or of `some`."""
-        found = dict(selection)
+        result = dict(selection)
         for i in self.losing(selection) if some is None else some:
             decision = self.decisions[i]
             for option in sorted(range(len(decision.options)), key=decision.seconds):
-                faster = decision.seconds(option) < decision.seconds(found[i])
-                if faster and self.need({**found, i: option}) <= nbytes:
-                    found[i] = option
+                faster = decision.seconds(option) < decision.seconds(result[i])
+                if faster and self.need({**result, i: option}) <= nbytes:
+                    result[i] = option
                     break
-        return found
+        return result
 
     def losing(self, selection: Selection) -> list[int]:
         """The decisions in `selection`, those first that lose the most time."""
@@ -221,16 +221,16 @@ def fitted(budget: Budget, decide: Callable[[Selection], T], available: int) -> 
     decide: gives what really comes of what is taken. It tells what the budget does not know, how
     memories of several sizes share blocks.
     """
-    selection, found = _descended(budget, decide, available)
-    tries = TRIES if found.need <= available else 0
+    selection, result = _descended(budget, decide, available)
+    tries = TRIES if result.need <= available else 0
     for some in (None, *((i,) for i in budget.losing(selection))):
-        more = budget.rebased(selection, found.need).restored(selection, available, some)
+        more = budget.rebased(selection, result.need).restored(selection, available, some)
         if more != selection and tries:
             tries -= 1
             tried = decide(more)
             if tried.need <= available:
-                selection, found = more, tried
-    return found
+                selection, result = more, tried
+    return result
 
 
 def _descended(
@@ -243,11 +243,11 @@ def _descended(
         if selection is None:
             never = max(never, aim)
         else:
-            found = decide(selection)
-            if found.need <= available:
-                return selection, found
+            plan = decide(selection)
+            if plan.need <= available:
+                return selection, plan
             least = min(least, aim)
-            aim -= found.need - available
+            aim -= plan.need - available
         if selection is None or aim <= never:
             if never >= least:
                 break
@@ -276,8 +276,8 @@ class OutlineOptions:
         self, keys: Sequence[Key], budget: Budget, selection: Selection
     ) -> OutlineOptions:
         """The same with `selection` of the decisions so called."""
-        found = {keys[i]: budget.decisions[i].options[o].choice for i, o in selection.items()}
-        return replace(self, instead=found)
+        choices = {keys[i]: budget.decisions[i].options[o].choice for i, o in selection.items()}
+        return replace(self, instead=choices)
 
 
 @dataclass(frozen=True)
@@ -476,8 +476,8 @@ class Outline:
         backend, decisions = self.schedule.backend, self.schedule.decisions
         outline_options = [one for one in decisions if one.lowered.via is None and one.entries]
         alike = {(one.choice, one.spec): one for one in outline_options}
-        found = {key: tuple(backend.alternatives(*key)) for key in alike}
-        options = [(one, found[one.choice, one.spec]) for one in outline_options]
+        alternatives = {key: tuple(backend.alternatives(*key)) for key in alike}
+        options = [(one, alternatives[one.choice, one.spec]) for one in outline_options]
         return [(one, some) for one, some in options if len(some) > 1]
 
     @classmethod

@@ -75,11 +75,11 @@ class Arena:
 
     def words(self, schedule: Schedule) -> list[tuple[int, ...]]:
         """Return what the tensors of `schedule` in each block take of it, SymInts as such."""
-        found: list[dict[int, None]] = [{} for _ in self.sizes]
+        sizes_of: list[dict[int, None]] = [{} for _ in self.sizes]
         for memory, end in _ends(schedule):
             if memory in self.block:
-                found[self.block[memory]][end] = None
-        return [tuple(one) for one in found]
+                sizes_of[self.block[memory]][end] = None
+        return [tuple(one) for one in sizes_of]
 
 
 def _floats(schedule: Schedule) -> dict[str, int]:
@@ -113,14 +113,14 @@ def _packed(
         size, span = floats[name], spans[name]
         free = [i for i, others in enumerate(taken) if _disjoint(span, others)]
         if free:
-            found = min(free, key=lambda i: (max(size - sizes[i], 0), sizes[i]))
+            number = min(free, key=lambda i: (max(size - sizes[i], 0), sizes[i]))
         else:
-            found = len(sizes)
+            number = len(sizes)
             sizes.append(0)
             taken.append([])
-        sizes[found] = max(sizes[found], size)
-        taken[found].append(span)
-        block[name] = found
+        sizes[number] = max(sizes[number], size)
+        taken[number].append(span)
+        block[name] = number
     return sizes, block
 
 

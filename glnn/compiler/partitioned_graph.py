@@ -149,8 +149,8 @@ class PartitionedGraph:
         out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
         """See `Plan.inside`; outputs whose sizes do not fit those of `out` are a ShapeError."""
-        found = self._head.inside(feeds, None)
-        arrays = {value: found[value.name] for value in self._requested}
+        first_results = self._head.inside(feeds, None)
+        arrays = {value: first_results[value.name] for value in self._requested}
         for node in self._now:
             arrays |= zip(node.outputs, self._results(node, arrays), strict=True)
         if self._outputs:
@@ -462,12 +462,12 @@ def _passed_on(
 
     head: the graph whose outputs `requested` are. checked_inputs: the same of its inputs.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for value, output in zip(requested, head.outputs, strict=True):
         source = trace_indices(head, output)
         if source.value.kind is Kind.INPUT and (called := checked_inputs.get(source.value.name)):
-            found[value.name] = called if source.whole else f"{called}, reshaped,"
-    return found
+            result[value.name] = called if source.whole else f"{called}, reshaped,"
+    return result
 
 
 def _ready(

@@ -353,8 +353,8 @@ class Plan(Runner):
         if tensor is not None and tensor.memory in self.outline.arena.overwritten:
             raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
         _ = self._inner(name)
-        found = self.backend.perform(lambda: self._in_flight(self.buffers, (name,), {}).results())
-        return found[name]
+        results = self.backend.perform(lambda: self._in_flight(self.buffers, (name,), {}).results())
+        return results[name]
 
     def _inner(self, name: str) -> Output:
         tensor = self.outline.schedule.tensors.get(name)
@@ -485,7 +485,7 @@ def _io(
 def _dtypes_for_users(graph: Graph) -> dict[str, DType]:
     """Return the dtypes that users see of tensors which have another one on the device, by name."""
     ends = (*graph.inputs, *graph.outputs)
-    found = {v.name: v.type.dtype for v in ends if v.type.dtype is DType.float16}
+    dtypes = {v.name: v.type.dtype for v in ends if v.type.dtype is DType.float16}
     # Whatever stands for them in the plan.
     computed = (*graph.inputs, *(value for node in graph.nodes for value in node.outputs))
-    return found | {v.name: DType.int64 for v in computed if v.type.dtype is DType.int64}
+    return dtypes | {v.name: DType.int64 for v in computed if v.type.dtype is DType.int64}

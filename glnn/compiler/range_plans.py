@@ -43,16 +43,16 @@ def _sizes(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int] | None:
     None where an input has another rank, a symbol stands for two sizes, or a known size is another
     one, as in parts of a graph whose types say of min(length, 3) that it is 3.
     """
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for value in graph.inputs:
         if len(value.type.dims) != len(shapes[value.name]):  # only a run tells its rank
             return None
         for axis, (dim, size) in enumerate(zip(value.type.dims, shapes[value.name], strict=True)):
             if isinstance(dim, str):
-                dim = found.setdefault(_name(value, axis, dim), size)
+                dim = result.setdefault(_name(value, axis, dim), size)
             if dim != size:
                 return None
-    return found
+    return result
 
 
 def bounds_of(size: int) -> tuple[int, int]:
@@ -108,7 +108,7 @@ class OpenSizes:
             for axis, dim in enumerate(value.type.dims)
             if isinstance(dim, str) and value.name in shape_inputs  # so many numbers have symbols
         }
-        trace, found = ShapeEnv(), dict[str, Symbol]()
+        trace, symbols = ShapeEnv(), dict[str, Symbol]()
         dims: dict[str, int] = {}
         for name, size in sizes.items():
             ends = (size, size) if single_plan_graph or name in exact else bounds_of(size)
@@ -117,7 +117,7 @@ class OpenSizes:
             for axis, dim in enumerate(value.type.dims):
                 name = _name(value, axis, dim) if isinstance(dim, str) else ""
                 if name in dims:
-                    found.setdefault(name, Symbol(name, value.name, axis, *trace.bounds[name]))
+                    symbols.setdefault(name, Symbol(name, value.name, axis, *trace.bounds[name]))
         open_shapes = {v.name: open_shape(v, dims) for v in graph.inputs}
         numbers: dict[str, Array] = {}
         for name, array in shape_inputs.items():
@@ -127,10 +127,10 @@ class OpenSizes:
                 ends = (0, FEW - 1) if one < FEW else bounds_of(one)
                 ends = (one, one) if one < 0 else ends  # from the end, or what is left, as -1 is
                 made.flat[place] = trace.symbol(symbol, one, ends)
-                found[symbol] = Symbol(symbol, name, place, *ends, is_number=True)
+                symbols[symbol] = Symbol(symbol, name, place, *ends, is_number=True)
                 sizes[symbol] = one
-        own = tuple(sizes[name] for name in found)
-        return cls(tuple(found.values()), own, open_shapes, numbers, trace)
+        own = tuple(sizes[name] for name in symbols)
+        return cls(tuple(symbols.values()), own, open_shapes, numbers, trace)
 
     @property
     def domain(self) -> SizeRange:

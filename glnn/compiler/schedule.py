@@ -116,9 +116,9 @@ class Schedule:
         tensors = {name: change(tensor) for name, tensor in self.tensors.items()}
         if all(tensors[name] is tensor for name, tensor in self.tensors.items()):
             return self
-        found = copy(self)
-        found.tensors = tensors
-        found.entries = [
+        result = copy(self)
+        result.tensors = tensors
+        result.entries = [
             replace(
                 one,
                 lowered=change(one.lowered),
@@ -127,7 +127,7 @@ class Schedule:
             )
             for one in self.entries
         ]
-        return found
+        return result
 
     def _layer(self, name: str) -> str:
         """The layer whose step has made the tensor `name`; that name where none has."""
@@ -460,11 +460,11 @@ class Schedule:
         """By the names of `outputs`, the tensors that the host takes them from: themselves, or
         copies in row major, `always`, or if that `gains` where a launch is sooner than NumPy.
         """
-        tensors, found = self.tensors, {value.name: value.name for value in outputs}
-        for name in found:
+        tensors, result = self.tensors, {value.name: value.name for value in outputs}
+        for name in result:
             if always or (gains and device_reorders(self.backend, tensors[name])):
-                found[name] = self.in_rows(name)
-        return found
+                result[name] = self.in_rows(name)
+        return result
 
     def _turned(self, lowered: LoweredOp) -> bool:
         """Return True where a transpose is only a view, channels last seen as rows or rows as
@@ -492,9 +492,9 @@ class Schedule:
         """The name of the tensor `name` in `layout`, which is there then: itself, or a reordered
         copy made once.
         """
-        found = self._layouts_of(name, layout, lowered)
-        self._existing(found)
-        return found
+        result = self._layouts_of(name, layout, lowered)
+        self._existing(result)
+        return result
 
     def _layouts_of(self, name: str, layout: Layout, lowered: LoweredOp) -> str:
         """The same, which may have to be moved yet."""
@@ -507,10 +507,10 @@ class Schedule:
             if there is None and layout == COLUMNS:
                 there = self._turned_rows(name)
             if there is None:
-                found = self._copied(name, layout, lowered)
+                copy = self._copied(name, layout, lowered)
             else:
-                found = self._seen(name, layout, there)
-            self._copies[name, layout] = found
+                copy = self._seen(name, layout, there)
+            self._copies[name, layout] = copy
         return self._copies[name, layout]
 
     def layouts_of(self, name: str) -> Layout:
@@ -629,20 +629,20 @@ class Schedule:
         self, name: str, ops: tuple[Operator, ...], layout: Layout, lowered: LoweredOp
     ) -> str | None:
         """The name of what `ops` make of `name` in one move of what that was moved from."""
-        found: tuple[str, Operator] | None = None
+        origin: tuple[str, Operator] | None = None
         for source, behind in self._made_from(name):
             tensor = self.tensors[source]
             if not isinstance(tensor.layout, RowMajor) or tensor.layout == PACKED:
                 continue
             operators = _moved(tensor.shape, (*behind, *ops))
             if len(operators) == 1:
-                found = source, operators[0]
-        if found is None:
+                origin = source, operators[0]
+        if origin is None:
             return None
         made = self.free(f"{name} as {layout.name}: move")
         label = f"{name} to {layout.name}"
         self.add(
-            LoweredOp(label, found[1], {"x": found[0]}, {}, made, lowered.layer, via=lowered.via)
+            LoweredOp(label, origin[1], {"x": origin[0]}, {}, made, lowered.layer, via=lowered.via)
         )
         return made
 

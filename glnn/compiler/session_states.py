@@ -100,14 +100,14 @@ class SessionStates:
         def read() -> dict[str, Array]:
             with self._lock:
                 self._check_lost()
-                found = {name: np.array(array) for name, array in self._pending.items()}
-                rest = [name for name in self.names if name not in found]
+                contents = {name: np.array(array) for name, array in self._pending.items()}
+                rest = [name for name in self.names if name not in contents]
                 if rest and self._plans is not None:
                     there = self._plans.content(self)
                     for name in rest:
                         array = there[name].read()
-                        found[name] = array.astype(self._initial[name].dtype, copy=False)
-                return {name: found[name] for name in self.names}
+                        contents[name] = array.astype(self._initial[name].dtype, copy=False)
+                return {name: contents[name] for name in self.names}
 
         with self._lock:
             self._check_lost()
@@ -219,15 +219,15 @@ class SessionStates:
 
     def _chosen(self, feeds: Mapping[str, Array]) -> Executor:
         """Return what runs it; with `auto` measured by the first run, for all of its runs."""
-        found = self._executor
-        if isinstance(found, Fastest):
-            chosen = found.executor_for({**feeds, **self._initial})
+        result = self._executor
+        if isinstance(result, Fastest):
+            chosen = result.executor_for({**feeds, **self._initial})
             with self._lock:  # of several first runs at once the first one's choice is all's
                 if isinstance(self._executor, Fastest):
                     self._executor = chosen
-                found = self._executor
-            assert not isinstance(found, Fastest)
-        return found
+                result = self._executor
+            assert not isinstance(result, Fastest)
+        return result
 
     def _updating(
         self, executor: Executor, feeds: Mapping[str, Array], run: Callable[[Plan], R]
@@ -288,10 +288,10 @@ class SharedPlans:
         """Return the plans for states like `arrays`. They live as long as a stream uses them."""
         types = tuple((name, TensorType.of(arrays[name]), out) for name, out in updates.items())
         key = (id(executor.backend), types)
-        found = self._found.get(key)
-        if found is None or found.backend is not executor.backend:
-            found = self._found[key] = Plans(executor, updates, arrays)
-        return found
+        result = self._found.get(key)
+        if result is None or result.backend is not executor.backend:
+            result = self._found[key] = Plans(executor, updates, arrays)
+        return result
 
 
 class Plans:
@@ -322,10 +322,10 @@ class Plans:
         self._owner: weakref.ref[SessionStates] | None = None
 
     def _empty(self) -> States:
-        found = States(self.backend)
+        result = States(self.backend)
         for name, type in self._types.items():
-            found.add(name, np.zeros(type.shape, type.dtype.numpy))
-        return found
+            result.add(name, np.zeros(type.shape, type.dtype.numpy))
+        return result
 
     def plan(self, feeds: Mapping[str, Array]) -> Plan:
         """Return the plan for inputs like `feeds`, made now unless it is there."""
@@ -346,11 +346,11 @@ class Plans:
         graph = self._executor.graph
         shapes = {name: array.shape for name, array in feeds.items()}
         shapes |= {name: type.shape for name, type in self._types.items()}
-        found, _ = graph.propagate_constants(
+        types, _ = graph.propagate_constants(
             graph.input_types(shapes), graph.shape_input_arrays(feeds)
         )
         for name, output in self._updates.items():
-            type = next(found.get(value) for value in graph.outputs if value.name == output)
+            type = next(types.get(value) for value in graph.outputs if value.name == output)
             if type is not None and not _fits(type, self._types[name]):
                 raise _other_type(name, self._types[name], self._outputs[name], type)
 
@@ -380,10 +380,10 @@ class Plans:
 
     def copied(self, into: States | None = None) -> States:
         """Return copies on the device, `into` where it is given."""
-        found = self._empty() if into is None else into
+        result = self._empty() if into is None else into
         for name in self._types:
-            found[name].copy_from(self._states[name])
-        return found
+            result[name].copy_from(self._states[name])
+        return result
 
     def restore(self, before: States) -> None:
         """Have the states be what `before` are."""
@@ -421,7 +421,7 @@ def with_states(
     names = {output: name for name, output in updates.items()}
     after: list[Node] = []
     outputs: list[Value] = []
-    found = dict(updates)
+    renamed = dict(updates)
     for value in graph.outputs:
         own = here.get(value, value)
         name = names.get(value.name)
@@ -429,10 +429,10 @@ def with_states(
             dtype = types[name].dtype
             kept = Value(f"{value.name} as {dtype.value}", TensorType(own.type.dims, dtype))
             after.append(_cast(own, kept))
-            found[name], own = kept.name, kept
+            renamed[name], own = kept.name, kept
         outputs.append(own)
     nodes = (*before, *(node.with_values(here) for node in graph.nodes), *after)
-    return Graph(nodes, tuple(inputs), tuple(outputs), graph.name), found
+    return Graph(nodes, tuple(inputs), tuple(outputs), graph.name), renamed
 
 
 def _cast(value: Value, result: Value) -> Node:
@@ -499,7 +499,7 @@ def past_pairs(model: str, inputs: Sequence[str], outputs: Sequence[str]) -> dic
     `past_key_values.3.key` goes with `present.3.key` or `present_key_values.3.key`, `past_3` with
     `present_3`. Raises ModelError where an input `past…` has no output, or there is none.
     """
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for name in inputs:
         if not name.startswith("past"):
             continue
@@ -511,13 +511,13 @@ def past_pairs(model: str, inputs: Sequence[str], outputs: Sequence[str]) -> dic
                 f"input {name!r} of {model} goes with no one output "
                 f"({', '.join(map(repr, dict.fromkeys(wanted)))}): say which pairs are states"
             )
-        found[name] = fits[0]
-    if not found:
+        result[name] = fits[0]
+    if not result:
         raise ModelError(
             f"{model} has no inputs 'past…' with outputs 'present…': say which pairs are states, "
             "as {'state': 'stateN'}"
         )
-    return found
+    return result
 
 
 def _initial(
@@ -529,17 +529,17 @@ def _initial(
     for name in initial:
         if name not in updates:
             raise ModelError(f"initial: there is no state {shown(name)}, only {tuple(updates)}")
-    found: dict[str, Array] = {}
+    contents: dict[str, Array] = {}
     states = [info for info in inputs if info.name in updates]
     for info in states:
         if info.name in initial:
-            found[info.name] = np.array(info.fitting(initial[info.name]))
+            contents[info.name] = np.array(info.fitting(initial[info.name]))
             continue
         if any(isinstance(size, str) for size in info.shape):
             raise ShapeError(
                 f"state {info.name!r} is {info.tensor_type}, which is open: say how it begins, "
                 f"initial={{{info.name!r}: array}}"
             )
-        found[info.name] = np.zeros(info.with_batch(0), info.dtype.numpy)
-    check_shared_sizes(shared_sizes(states), {name: one.shape for name, one in found.items()})
-    return {name: found[name] for name in updates}
+        contents[info.name] = np.zeros(info.with_batch(0), info.dtype.numpy)
+    check_shared_sizes(shared_sizes(states), {name: one.shape for name, one in contents.items()})
+    return {name: contents[name] for name in updates}

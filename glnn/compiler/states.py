@@ -163,12 +163,12 @@ class States:
         offset.
         """
         firsts: dict[int, str] = {}
-        found: dict[str, tuple[str, int]] = {}
+        result: dict[str, tuple[str, int]] = {}
         for name, state in self._states.items():
             if state.offset is not None:
                 first = firsts.setdefault(id(state.memories[0]), name)
-                found[name] = first, state.offset
-        return found
+                result[name] = first, state.offset
+        return result
 
     def __contains__(self, name: str) -> bool:
         return name in self._states
@@ -255,9 +255,9 @@ class States:
 
         Waits for the device. Raises ModelError where there is none of a name.
         """
-        found = {name: self[name] for name in (self.names if names is None else names)}
+        states = {name: self[name] for name in (self.names if names is None else names)}
         with self.lock:
-            return self.backend.perform(lambda: {k: state.read() for k, state in found.items()})
+            return self.backend.perform(lambda: {k: state.read() for k, state in states.items()})
 
     def write(self, arrays: Mapping[str, Array]) -> None:
         """Have the states so called hold copies of `arrays`, of their shapes and dtypes.
@@ -285,17 +285,17 @@ def _shared(
     arrays: Mapping[str, Array], words: Callable[[Array], int], most: int
 ) -> list[list[str]]:
     """Group the names of `arrays`, in their order, into memories of at most `most` words."""
-    found: list[list[str]] = []
+    result: list[list[str]] = []
     left = 0
     for name, array in arrays.items():
         size = aligned(words(array))
         fits = array.dtype == np.float32 and array.size and size <= left
         if not fits:
-            found.append([])
+            result.append([])
             left = most if array.dtype == np.float32 and array.size else 0
-        found[-1].append(name)
+        result[-1].append(name)
         left -= size
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -399,7 +399,7 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
         for name in outputs
         if name in schedule.tensors and name not in ends
     }
-    found: list[StateBinding] = []
+    bindings: list[StateBinding] = []
     for name, type in specs.types.items():
         before, output = name if name in inputs else None, specs.updates.get(name)
         if output == name or 0 in type.dims:
@@ -421,13 +421,13 @@ def bind_states(schedule: Schedule, graph: Graph, specs: StateSpecs) -> tuple[St
             if (got := schedule.tensors[after].type) != type:
                 raise ShapeError(f"state {name!r} is {type}, its update {output!r} is {got}")
             taken.add(schedule.tensors[after].memory)
-        found.append(StateBinding(name, before, after, name in specs.readable))
+        bindings.append(StateBinding(name, before, after, name in specs.readable))
     if schedule.backend.in_place:
-        _update_in_place(schedule, found)
-        found = [
-            _copied(schedule, one) if one.name in specs.group_offsets else one for one in found
+        _update_in_place(schedule, bindings)
+        bindings = [
+            _copied(schedule, one) if one.name in specs.group_offsets else one for one in bindings
         ]
-    return tuple(found)
+    return tuple(bindings)
 
 
 def _updated(schedule: Schedule, before: str | None, after: str) -> bool:
@@ -461,11 +461,11 @@ def on_device(
     states: Iterable[StateBinding], specs: StateSpecs, schedule: Schedule, arena: Arena
 ) -> int:
     """Bytes of the blocks of `states` that are on the device already."""
-    found: set[int] = set()
+    taken_blocks: set[int] = set()
     for one in states:
         blocks = one.blocks(schedule, arena)
-        found.update(blocks if one.name in specs.doubled else blocks[:1])
-    return sum(4 * arena.sizes[block] for block in found)
+        taken_blocks.update(blocks if one.name in specs.doubled else blocks[:1])
+    return sum(4 * arena.sizes[block] for block in taken_blocks)
 
 
 def with_turns(
@@ -575,11 +575,11 @@ def group(schedule: Schedule, wholes: Iterable[str], live_out: Iterable[str]) ->
     while True:
         runs = [run for run in _runs(schedule, wholes, fixed) if _names(run) not in done]
         runs.sort(key=len, reverse=True)  # what lies beside a long one cannot beside others
-        found = next((run for run in runs if _movable(schedule, run)), None)
-        if found is None:
+        movable = next((run for run in runs if _movable(schedule, run)), None)
+        if movable is None:
             return
-        done.add(_names(found))
-        wholes |= _join(schedule, found)
+        done.add(_names(movable))
+        wholes |= _join(schedule, movable)
 
 
 @dataclass(frozen=True, eq=False)

@@ -167,14 +167,14 @@ def _wide(backend: Backend, entry: ScheduledOp, small: Mapping[str, TensorType])
 
 def resident_bytes(schedule: Schedule, weights: Weights) -> int:
     """Bytes of the parameters of `schedule` that `weights` has on the device already."""
-    backend, found = schedule.backend, dict[WeightKey, int]()
+    backend, sizes = schedule.backend, dict[WeightKey, int]()
     for entry in schedule.entries:
         copies = {} if entry.host else backend.copies(entry.choice, entry.spec)
         for name, key in _keys(entry, copies).items():
             if key in weights:
                 size = _bytes(backend, key[1], _stored_type(backend, key[0].type))
-                found[key] = copies.get(name, size)
-    return sum(found.values())
+                sizes[key] = copies.get(name, size)
+    return sum(sizes.values())
 
 
 def _passing(packed: Mapping[str, int], copies: Mapping[str, int]) -> int:

@@ -128,8 +128,8 @@ class Ahead(Generic[Name, Result]):
             self._changed.notify_all()
 
     def _work(self) -> None:
-        while (found := self._next()) is not None:
-            key, item = found
+        while (task := self._next()) is not None:
+            key, item = task
             made: Result | None = None
             with suppress(Exception):  # whoever wants it meets the same one, where it would be
                 made = self._make(key)
@@ -138,21 +138,21 @@ class Ahead(Generic[Name, Result]):
                 if made is None:
                     self._held -= item.nbytes
                 self._changed.notify_all()
-            del made, found, item  # else they live until the next one is made
+            del made, task, item  # else they live until the next one is made
 
     def _next(self) -> tuple[Name, _Item[Result]] | None:
         """Return the next key to compute, once there is room for its result; None at the end."""
         with self._changed:
             while not self._ended:
                 waiting = ((key, one) for key, one in self._items.items() if not one.begun)
-                found = next(waiting, None)
-                if found is None:
+                result = next(waiting, None)
+                if result is None:
                     break
-                nbytes = found[1].nbytes
+                nbytes = result[1].nbytes
                 if not self._held or self._held + nbytes <= self._most:
                     self._held += nbytes
-                    found[1].begun = True
-                    return found
+                    result[1].begun = True
+                    return result
                 self._changed.wait()
             return None
 
@@ -234,8 +234,8 @@ class Weight:
     @property
     def variables(self) -> tuple[Variable, ...]:
         """Return the variables that the weight is computed from, which may be assigned anew."""
-        found = (leaf.value for leaf in leaves(self.constant))
-        return tuple(v.data for v in found if v.kind is Kind.VARIABLE)  # type: ignore[misc]
+        values = (leaf.value for leaf in leaves(self.constant))
+        return tuple(v.data for v in values if v.kind is Kind.VARIABLE)  # type: ignore[misc]
 
 
 @dataclass(eq=False)
@@ -254,12 +254,12 @@ class DeviceWeight:
 
     def words(self) -> NDArray[np.uint32]:
         """Return the weight's packed words but for zeros at its end; packed anew unless held."""
-        found, self.packed_words = self.packed_words, None
-        if found is not None:
-            return found
+        result, self.packed_words = self.packed_words, None
+        if result is not None:
+            return result
         assert isinstance(self.store, Buffer)
-        found = pack_words(self.store.layout, np.asarray(self.weight.read(), order="C"))
-        return np.zeros(0, np.uint32) if found is None else found
+        result = pack_words(self.store.layout, np.asarray(self.weight.read(), order="C"))
+        return np.zeros(0, np.uint32) if result is None else result
 
     def current(self) -> bool:
         """Return True where no variable was assigned since the first upload."""
@@ -506,10 +506,10 @@ class ArrayWriter:
     def _cast(self, place: int, dtype: Any) -> int:
         if self._dtype(place) == dtype:
             return place
-        found = self._call("cast", (place,), (np.dtype(dtype).name,), dtype)
+        result = self._call("cast", (place,), (np.dtype(dtype).name,), dtype)
         if dtype == WIDE and self._dtype(place).kind == "f":
-            self._widened[found] = place
-        return found
+            self._widened[result] = place
+        return result
 
     def _constant(self, key: Hashable, array: Array) -> int:
         if key not in self._numbers:
@@ -520,13 +520,13 @@ class ArrayWriter:
     def _constant_index(self, constant: ConstantExpression) -> int:
         """Return the place of a constant, all parts of which are written."""
         parts = ((constant, ()),) if isinstance(constant, Leaf) else constant.parts
-        found: list[int] = []
+        indices: list[int] = []
         for part, at in parts:
-            reads = tuple(found[i] for i in at)
+            reads = tuple(indices[i] for i in at)
             place = self._leaf(part) if isinstance(part, Leaf) else self._made(part, reads)
             half = self._dtype(place) == np.float16
-            found.append(self._cast(place, WIDE) if half else place)
-        return found[-1]
+            indices.append(self._cast(place, WIDE) if half else place)
+        return indices[-1]
 
     def _leaf(self, leaf: Leaf) -> int:
         array, dtype = leaf.value.data, leaf.value.type.dtype
@@ -620,8 +620,8 @@ class ArrayWriter:
         function = Computed(part, without_operands(part), tuple(sizes.values()))
         dtype = part.types[part.index].dtype
         wide = dtype.kind == "float" and any(self._dtype(one) == WIDE for one in reads)
-        found = WIDE if wide or dtype is DType.float16 else dtype.numpy
-        return self._call(function, reads, (tuple(sizes.values()),), found)
+        computed_dtype = WIDE if wide or dtype is DType.float16 else dtype.numpy
+        return self._call(function, reads, (tuple(sizes.values()),), computed_dtype)
 
 
 def _number(one: int | Expr) -> Any:

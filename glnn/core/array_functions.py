@@ -42,11 +42,11 @@ _exact_erf = np.frompyfunc(math.erf, 1, 1)
 
 def sigmoid(x: Array, out: Array | None = None) -> Array:
     """1 / (1 + exp(-x)), written to `out` where that is given."""
-    found = np.asarray(np.negative(x, out))
-    np.exp(found, found)
-    one = ONES.get(found.dtype, 1)
-    np.add(found, one, found)
-    return np.asarray(np.divide(one, found, found))
+    result = np.asarray(np.negative(x, out))
+    np.exp(result, result)
+    one = ONES.get(result.dtype, 1)
+    np.add(result, one, result)
+    return np.asarray(np.divide(one, result, result))
 
 
 def relu(x: Array, out: Array | None = None) -> Array:
@@ -115,17 +115,17 @@ def _quotient(a: Any, b: Any) -> Any:
         return a / b
     if b == 0:
         return 0
-    found = abs(a) // abs(b)
-    return -found if (a < 0) != (b < 0) else found
+    result = abs(a) // abs(b)
+    return -result if (a < 0) != (b < 0) else result
 
 
 def power(a: Array, b: Array) -> Array:
     """a to the b; of integers what is left in their width, 0 for fractions."""
     if a.dtype.kind not in "iu":
         return np.asarray(np.power(a, b))
-    found = np.power(a, np.maximum(b, 0))
+    result = np.power(a, np.maximum(b, 0))
     return np.asarray(
-        np.where(b >= 0, found, np.where(np.abs(a) == 1, a ** (b & 1), 0)), found.dtype
+        np.where(b >= 0, result, np.where(np.abs(a) == 1, a ** (b & 1), 0)), result.dtype
     )
 
 
@@ -197,10 +197,10 @@ def _overlaps(
     union = np.add(first[4], second[4], out=width)
     union -= shared
     with np.errstate(all="ignore"):  # of boxes without an area nothing is shared
-        found: Array = np.divide(shared, union, out=shared) > limit
+        result: Array = np.divide(shared, union, out=shared) > limit
     if classes is not None:
-        found &= classes[a, None] == classes[None, b]
-    return found
+        result &= classes[a, None] == classes[None, b]
+    return result
 
 
 Ints = tuple[int, ...]
@@ -267,8 +267,8 @@ def cum_sum(x: Array, axis: int, exclusive: bool, reverse: bool, multiply: bool)
     accumulate = np.cumprod if multiply else np.cumsum
     with np.errstate(all="ignore"):
         accumulate(x, -1, dtype=x.dtype, out=wide[..., 1:])
-    found = np.moveaxis(wide[..., :-1] if exclusive else wide[..., 1:], -1, axis)
-    return np.ascontiguousarray(np.flip(found, axis) if reverse else found)
+    sums = np.moveaxis(wide[..., :-1] if exclusive else wide[..., 1:], -1, axis)
+    return np.ascontiguousarray(np.flip(sums, axis) if reverse else sums)
 
 
 def round_to_float16(x: Array, name: str) -> Array:
@@ -314,14 +314,14 @@ def window_counts(
     counted: bool,
 ) -> Array:
     """Return how many numbers the mean of each window is of; `counted`: in the padding, too."""
-    found = []
+    counts = []
     for i, (size, out) in enumerate(zip(extents, outputs, strict=True)):
         at = np.arange(out) * stride[i] - before[i]
         first, last = (-before[i], size + after[i]) if counted else (0, size)
         # The taps before a place are as many as steps to it, rounded up.
         less, until = (np.clip(-((at - end) // dilation[i]), 0, kernel[i]) for end in (first, last))
-        found.append(until - less)
-    return np.asarray(reduce(np.multiply.outer, found), np.float32)
+        counts.append(until - less)
+    return np.asarray(reduce(np.multiply.outer, counts), np.float32)
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {

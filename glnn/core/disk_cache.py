@@ -53,10 +53,10 @@ class ForeignError(Exception):
 
 def check_name(name: str) -> tuple[str, str]:
     """Return the kind and the rest of an entry's name. Raises ValueError where it is none."""
-    found = NAME.fullmatch(name)
-    if found is None:
+    match = NAME.fullmatch(name)
+    if match is None:
         raise ValueError(f"expected an entry's name, as in programs/0a1b2c, got {name!r}")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 @dataclass(frozen=True)
@@ -309,12 +309,12 @@ def digest(*parts: str | bytes | int | None) -> str:
 
     Other parts, and the same text divided in another way, have another one.
     """
-    found = sha256()
+    hashed = sha256()
     for part in parts:
         raw = part if isinstance(part, bytes) else repr(part).encode("utf-8", "surrogatepass")
-        found.update(b"%s%d " % (b"bytes" if isinstance(part, bytes) else b"", len(raw)))
-        found.update(raw)
-    return found.hexdigest()
+        hashed.update(b"%s%d " % (b"bytes" if isinstance(part, bytes) else b"", len(raw)))
+        hashed.update(raw)
+    return hashed.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -375,14 +375,14 @@ class DiskCache:
 
     def read(self, name: str) -> dict[str, bytes] | None:
         """Return all parts of a small entry, checked; None where there is none."""
-        found = self.map(name)
-        if found is None or found.nbytes > MOST_READ:
+        entry = self.map(name)
+        if entry is None or entry.nbytes > MOST_READ:
             return None
-        for part in found.parts:
-            if not found.check(part):
+        for part in entry.parts:
+            if not entry.check(part):
                 self._drop_damaged(name, f"the checksum of {part!r} is wrong")
                 return None
-        return {part: bytes(found.part(part)) for part in found.parts}
+        return {part: bytes(entry.part(part)) for part in entry.parts}
 
     def map(self, name: str) -> CacheEntry | None:
         """Map an entry into memory, its parts unchecked; None where there is none.
@@ -393,11 +393,11 @@ class DiskCache:
         if path is None:
             return None
         try:
-            found, known = CacheEntry.opened(path, name)
+            result, known = CacheEntry.opened(path, name)
             if not -STALE < time.time() - known.st_mtime < STALE:
                 with suppress(OSError):  # a folder that may only be read
                     os.utime(path)
-            return found
+            return result
         except (FileNotFoundError, NotADirectoryError):
             pass
         except DamagedError as error:
@@ -447,15 +447,15 @@ class DiskCache:
 
     def entries(self) -> list[EntryInfo]:
         """Return all entries, the one used last first."""
-        found: list[EntryInfo] = []
+        infos: list[EntryInfo] = []
         for path, known in self._files(SUFFIX):
             name = f"{path.parent.name}/{path.name.removesuffix(SUFFIX)}"
             try:
                 about: Mapping[str, str] | None = CacheEntry.opened(path, name)[0].about
             except (OSError, DamagedError, ForeignError):
                 about = None
-            found.append(EntryInfo(name, known.st_size, known.st_mtime, about))
-        return sorted(found, key=lambda one: (-one.used, one.name))
+            infos.append(EntryInfo(name, known.st_size, known.st_mtime, about))
+        return sorted(infos, key=lambda one: (-one.used, one.name))
 
     def clear(self, kinds: Iterable[str] | None = None) -> tuple[int, int]:
         """Remove all entries, or those of `kinds`; return how many went, and their bytes."""

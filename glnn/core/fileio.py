@@ -35,10 +35,10 @@ _OPENED: ContextVar[list[OpenedFile] | None] = ContextVar("opened_files", defaul
 @contextmanager
 def record_opened_files() -> Iterator[list[OpenedFile]]:
     """Collect the files that `open_regular` opens in this thread inside the context."""
-    found: list[OpenedFile] = []
-    token = _OPENED.set(found)
+    opened: list[OpenedFile] = []
+    token = _OPENED.set(opened)
     try:
-        yield found
+        yield opened
     finally:
         _OPENED.reset(token)
 

@@ -58,7 +58,7 @@ def included(
 
     name, generated: as in `lines`. seen: the files included so far, which are not included again.
     """
-    found: list[Line] = []
+    result: list[Line] = []
     for number, plain, file, part in _parts(text, name):
         if file is not None:
             target = _target(file, folder)
@@ -67,17 +67,17 @@ def included(
                 raise ShaderError(f"{name}:{number}: no shader file {file!r} to include")
             if target not in seen:
                 seen.add(target)
-                found += included(_text(target), file, folder, seen, generated)
+                result += included(_text(target), file, folder, seen, generated)
         elif part is not None and generated is not None:
             if part not in generated:
                 raise ShaderError(
                     f"{name}:{number}: nothing is generated for <{part}>: expected the declaration"
                     f" to have `{part}`, or `generate` with a function that gives it"
                 )
-            found += included(generated[part], f"({part})", folder, seen, generated)
+            result += included(generated[part], f"({part})", folder, seen, generated)
         else:
-            found += plain
-    return found
+            result += plain
+    return result
 
 
 _Part = tuple[int, tuple[Line, ...], str | None, str | None]
@@ -88,7 +88,7 @@ generated text."""
 @lru_cache(maxsize=1024)
 def _parts(text: str, name: str) -> tuple[_Part, ...]:
     """Divide the text called `name` at its includes; `#version` is dropped."""
-    found: list[_Part] = []
+    parts: list[_Part] = []
     plain: list[Line] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("#version"):
@@ -98,11 +98,11 @@ def _parts(text: str, name: str) -> tuple[_Part, ...]:
         if file is None and part is None:
             plain.append(one)
             continue
-        found += [(number, tuple(plain), None, None)] if plain else []
-        found.append((number, (one,), file and file[1], part and part[1]))
+        parts += [(number, tuple(plain), None, None)] if plain else []
+        parts.append((number, (one,), file and file[1], part and part[1]))
         plain = []
-    found += [(0, tuple(plain), None, None)] if plain else []
-    return tuple(found)
+    parts += [(0, tuple(plain), None, None)] if plain else []
+    return tuple(parts)
 
 
 @cache
@@ -144,10 +144,10 @@ def _texts() -> dict[Path, str]:
 
 
 def _text(path: Path) -> str:
-    found = _texts().get(path)
-    if found is None:
-        found = _texts()[path] = _read(path)
-    return found
+    result = _texts().get(path)
+    if result is None:
+        result = _texts()[path] = _read(path)
+    return result
 
 
 def _read(path: Path) -> str:

@@ -252,12 +252,12 @@ def memory_limit() -> int:
     """Return the most bytes of memory that this process may have."""
     if resource is None:
         return sys.maxsize
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in CGROUP_LIMITS:
         with suppress(OSError, ValueError):
-            found = min(found, int(Path(name).read_text("ascii")))
+            installed = min(installed, int(Path(name).read_text("ascii")))
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return found if limit == resource.RLIM_INFINITY else min(found, limit)
+    return installed if limit == resource.RLIM_INFINITY else min(installed, limit)
 
 
 PROC = Path("/proc")

@@ -121,11 +121,11 @@ class AxisResampling:
             return np.asarray(first + at * (last - first) / self._last)
         if mode == "pytorch_half_pixel" and self.count == 1:
             return np.zeros(1, dtype)
-        found = (at + half) / scale
+        centers = (at + half) / scale
         if mode == "half_pixel_symmetric":
             share = dtype(self.count) / dtype(self._length)
-            found = dtype(self.size) / 2 * (1 - share) + found
-        return np.asarray(found - half, dtype)
+            centers = dtype(self.size) / 2 * (1 - share) + centers
+        return np.asarray(centers - half, dtype)
 
     def inside(self, mode: str, dtype: type[np.floating[Any]] = np.float32) -> Array:
         """Return the mask of output positions whose coordinate is within the input."""

@@ -171,10 +171,10 @@ def _bytes(variable: str, environment: Mapping[str, str]) -> int | None:
     text = environment.get(variable, "")
     if not text:
         return None
-    found = re.fullmatch(r"([0-9]{1,18})([KMG]?)", text.strip(), re.ASCII | re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"([0-9]{1,18})([KMG]?)", text.strip(), re.ASCII | re.IGNORECASE)
+    if match is None:
         raise GlnnError(f"{variable}: expected bytes, as in 4096, 512M or 4G, got {shown(text)}")
-    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
 
 
 def _default(value: int | None, otherwise: int) -> int:

@@ -95,8 +95,8 @@ def maker(value: Any, sizes: SizeTable | None = None) -> Maker | None:
         return _dataclass_maker(value, sizes)
     elif isinstance(value, np.ndarray) and value.dtype == object:
         change = Template(tuple(value.reshape(-1)), sizes)
-        array, found = value, change.is_open
-        return (lambda numbers: _filled(array, change(numbers))) if found else None
+        array, is_open = value, change.is_open
+        return (lambda numbers: _filled(array, change(numbers))) if is_open else None
     else:
         kind = type(value)
     if not isinstance(value, (tuple, list)):
@@ -108,9 +108,9 @@ def maker(value: Any, sizes: SizeTable | None = None) -> Maker | None:
 
 
 def _filled(array: Any, numbers: Any) -> Any:
-    found = np.empty(array.shape, object)
-    found.reshape(-1)[:] = numbers
-    return found
+    result = np.empty(array.shape, object)
+    result.reshape(-1)[:] = numbers
+    return result
 
 
 def _dataclass_maker(value: Any, sizes: SizeTable | None) -> Maker | None:
@@ -127,11 +127,11 @@ def _dataclass_maker(value: Any, sizes: SizeTable | None) -> Maker | None:
         return lambda numbers: replace(value, **{k: make(numbers) for k, make in makers.items()})
 
     def made(numbers: Sequence[int]) -> Any:
-        found = object.__new__(kind)
-        found.__dict__.update(given)
+        result = object.__new__(kind)
+        result.__dict__.update(given)
         for name, make in makers.items():
-            found.__dict__[name] = make(numbers)
-        return found
+            result.__dict__[name] = make(numbers)
+        return result
 
     return made
 
@@ -181,8 +181,8 @@ def compiled(
     text = f"def numbers(sizes):\n{names}{body}    return ({''.join(values)})\n"
     scope: dict[str, Any] = {}
     exec(compile(text, "<sizes>", "exec"), {"__builtins__": {}}, scope)
-    found: Callable[[Sequence[int]], tuple[int, ...]] = scope["numbers"]
-    return found
+    result: Callable[[Sequence[int]], tuple[int, ...]] = scope["numbers"]
+    return result
 
 
 class _Writer:

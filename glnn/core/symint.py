@@ -95,10 +95,10 @@ class ShapeEnv:
 
     def range(self, expr: Expr) -> Bounds:
         """Return the least and the greatest value of `expr` for all sizes within the bounds."""
-        found = self._ranges.get(expr)
-        if found is None:
-            found = self._ranges[expr] = self._range(expr)
-        return found
+        result = self._ranges.get(expr)
+        if result is None:
+            result = self._ranges[expr] = self._range(expr)
+        return result
 
     def first_range(self, expr: Expr) -> Bounds:
         """The range of `expr` when it was first asked for, which later guards may have narrowed.
@@ -106,21 +106,21 @@ class ShapeEnv:
         One question has one answer in a plan: the texture that a step's kernel was chosen with
         must be the one that its program, which is written later, declares.
         """
-        found = self._first_ranges.get(expr)
-        if found is None:
-            found = self._first_ranges[expr] = self.range(expr)
-        return found
+        result = self._first_ranges.get(expr)
+        if result is None:
+            result = self._first_ranges[expr] = self.range(expr)
+        return result
 
     def quotient(self, lhs: Expr, rhs: Expr) -> tuple[Expr, Expr]:
         """The quotient that is certain, and the rest that is to be divided, as first found."""
-        found = self._quotients.get((lhs, rhs))
-        if found is None:
+        result = self._quotients.get((lhs, rhs))
+        if result is None:
             whole, rest = _divided(lhs, rhs)
             low, high = self.range(rest)
             if low >= 0 and high < self.range(rhs)[0]:  # the rest is always less
                 rest = ()
-            found = self._quotients[lhs, rhs] = whole, rest
-        return found
+            result = self._quotients[lhs, rhs] = whole, rest
+        return result
 
     def _range(self, expr: Expr) -> Bounds:
         low, high = self._sum(expr)
@@ -162,13 +162,13 @@ class ShapeEnv:
             common = [one for one in common if one in left and not left.remove(one)]  # type: ignore[func-returns-value]
         common = [one for one in common if self._atom(one)[0] > 0]
         unit = gcd(*(factor for _, factor in difference))
-        found: dict[Monomial, int] = {}
+        terms: dict[Monomial, int] = {}
         for monomial, factor in difference:
             left = list(monomial)
             for one in common:
                 left.remove(one)
-            found[tuple(left)] = factor // unit
-        return _sorted(found)
+            terms[tuple(left)] = factor // unit
+        return _sorted(terms)
 
     def decide(self, difference: Expr, relation: str, at_hint: int) -> bool:
         """Return True where `difference` is in `relation` to 0, by a new guard unless certain."""
@@ -389,12 +389,12 @@ class SymInt:
         return other - other // self * self
 
     def __divmod__(self, other: Any) -> Any:
-        found = self // other
-        return found, self - found * other
+        quotient = self // other
+        return quotient, self - quotient * other
 
     def __rdivmod__(self, other: Any) -> Any:
-        found = other // self
-        return found, other - found * self
+        quotient = other // self
+        return quotient, other - quotient * self
 
     def __truediv__(self, other: Any) -> float:
         return cast(float, int(self) / other)
@@ -444,19 +444,19 @@ class SymInt:
         return self._compared(other, "<", -1)
 
     def __le__(self, other: Any) -> Any:
-        found = self._compared(other, "<", -1)
-        return found if found is NotImplemented else not found
+        greater = self._compared(other, "<", -1)
+        return greater if greater is NotImplemented else not greater
 
     def __ge__(self, other: Any) -> Any:
-        found = self._compared(other, "<", 1)
-        return found if found is NotImplemented else not found
+        less = self._compared(other, "<", 1)
+        return less if less is NotImplemented else not less
 
     def __eq__(self, other: Any) -> Any:
         return self._compared(other, "==", 1)
 
     def __ne__(self, other: Any) -> Any:
-        found = self._compared(other, "==", 1)
-        return found if found is NotImplemented else not found
+        equal = self._compared(other, "==", 1)
+        return equal if equal is NotImplemented else not equal
 
     def __hash__(self) -> int:
         # Another than the hint's: what a cache knows of that number is not asked for.
@@ -575,8 +575,8 @@ def is_integer(value: object) -> TypeGuard[int]:
 
 def integers(values: object, dtype: Any = np.int64) -> NDArray[Any]:
     """Return an array of integers: of `dtype`, or of objects where some are SymInts."""
-    found = np.array(values, object) if _any_symbolic(values) else np.asarray(values, dtype)
-    return found
+    result = np.array(values, object) if _any_symbolic(values) else np.asarray(values, dtype)
+    return result
 
 
 def _any_symbolic(values: object) -> bool:
@@ -620,9 +620,9 @@ class SymFloat(float):
         """Return `size` as a float; a SymFloat where it is a SymInt."""
         if not isinstance(size, SymInt):
             return float(size)
-        found = cls(size.hint)
-        found.size = size
-        return found
+        result = cls(size.hint)
+        result.size = size
+        return result
 
 
 WITHOUT = "_without_sizes"
@@ -670,9 +670,9 @@ class Substitution:
             if WITHOUT in own:
                 return value
             given = [getattr(value, name) for name in names]
-            found = [part if type(part) in PLAIN else self(part) for part in given]
-            if not all(map(is_, found, given)):
-                return replace(value, **dict(zip(names, found, strict=True)))
+            changed = [part if type(part) in PLAIN else self(part) for part in given]
+            if not all(map(is_, changed, given)):
+                return replace(value, **dict(zip(names, changed, strict=True)))
             own[WITHOUT] = True
             return value
         if isinstance(value, Mapping):

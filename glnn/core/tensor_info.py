@@ -121,9 +121,9 @@ class TensorInfo:
 
     def fitting(self, x: object) -> Array:
         """Return `x` as an array of this dtype and shape. Raises ShapeError for anything else."""
-        found = self.array(x)
-        self.check(found.shape)
-        return found
+        result = self.array(x)
+        self.check(result.shape)
+        return result
 
     def with_batch(self, batch: int) -> Shape:
         """Return the shape for a batch of a given size."""
@@ -200,12 +200,12 @@ SharedSizes = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 def shared_sizes(inputs: Sequence[TensorInfo]) -> SharedSizes:
     """Return the symbols that several dimensions of the inputs have, and these dimensions."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    axes_of: dict[str, list[tuple[str, int]]] = {}
     for info in inputs:
         for axis, dim in enumerate(info.shape):
             if isinstance(dim, str) and dim not in (UNKNOWN, UNRANKED):
-                found.setdefault(dim, []).append((info.name, axis))
-    return tuple((dim, tuple(places)) for dim, places in found.items() if len(places) > 1)
+                axes_of.setdefault(dim, []).append((info.name, axis))
+    return tuple((dim, tuple(places)) for dim, places in axes_of.items() if len(places) > 1)
 
 
 def check_shared_sizes(shared: SharedSizes, shapes: Mapping[str, Shape]) -> None:

@@ -84,8 +84,8 @@ class DType(Enum):
             import ml_dtypes
         except ImportError:
             raise ShapeError(f"{self.value} needs the package ml_dtypes") from None
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.value))
-        return found
+        result: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.value))
+        return result
 
     @cached_property
     def word(self) -> np.dtype[Any]:
@@ -224,9 +224,9 @@ def content(array: Array) -> Any:
 
 def boxed(value: object) -> Array:
     """Wrap `value`, which is no tensor, in an object array without dimensions."""
-    found = np.empty(1, object)
-    found[0] = value
-    return found.reshape(())
+    box = np.empty(1, object)
+    box[0] = value
+    return box.reshape(())
 
 
 def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -259,14 +259,14 @@ def narrowed(name: str, array: Array) -> Array:
     """
     if array.dtype != np.int64:
         return array
-    found = array.astype(np.int32)
-    if (wrong := found != array).any():
+    result = array.astype(np.int32)
+    if (wrong := result != array).any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ShapeError(
             f"{name} must have int64 numbers from {-MOST - 1} to {MOST}, "
             f"got {array[at]} at {list(at)}"
         )
-    return found
+    return result
 
 
 FLOAT8_KINDS = ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
@@ -328,10 +328,10 @@ def to_float32(name: str, array: object) -> Array:
         if array.dtype == np.float32:
             return as_float32(name, array)
         with np.errstate(over="ignore"):
-            found = as_float32(name, array.astype(np.float32))
-        if real and (np.isinf(found) & np.isfinite(np.asarray(array))).any():
+            result = as_float32(name, array.astype(np.float32))
+        if real and (np.isinf(result) & np.isfinite(np.asarray(array))).any():
             raise ShapeError(f"{name} has numbers that float32 does not hold, got {array.dtype}")
-        return found
+        return result
     return as_float32(name, array)
 
 
@@ -356,13 +356,13 @@ def of_tensor(name: str, value: object) -> object:
         plain = tensor.detach().cpu().resolve_conj().resolve_neg()
         if str(plain.dtype) in NO_NUMPY:
             plain = plain.float()
-        found = plain.numpy()
+        result = plain.numpy()
     except Exception as error:  # PyTorch raises any
         kind = f"{getattr(tensor, 'dtype', 'tensor')} on {getattr(tensor, 'device', '?')}"
         raise ShapeError(f"{name} is no plain tensor ({kind}): {first_line(error)}") from None
-    if not isinstance(found, np.ndarray):
+    if not isinstance(result, np.ndarray):
         raise ShapeError(f"{name} must be a tensor of numbers, got {type(value).__name__}")
-    return found
+    return result
 
 
 def is_tensor(value: object) -> bool:

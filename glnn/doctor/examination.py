@@ -79,9 +79,9 @@ class Certificate:
     def text(self) -> str:
         """The certificate in one sentence."""
         what = "all kernels and functions" if self.looked == "all" else self.looked
-        found = "nothing wrong" if not self.wrong else f"{self.wrong} of them wrong"
+        outcome = "nothing wrong" if not self.wrong else f"{self.wrong} of them wrong"
         still = "" if self.holds else "; some have changed since: run glnn doctor again"
-        return f"{self.backend}: {what} looked at on {self.date} UTC, {found}{still}"
+        return f"{self.backend}: {what} looked at on {self.date} UTC, {outcome}{still}"
 
 
 @dataclass
@@ -285,21 +285,25 @@ def examine_device(
     lost = None if checks.lost_at is None else f"{checks.lost_at}: {device.lost}"
     results = tuple(one for doctor in doctors for one in doctor.results.values())
     seconds, failed = time.perf_counter() - start, tuple(checks.failed)
-    found = Examination(scope, closed, tuple(functions), results, seconds, lost, failed=failed)
-    found = checks.run("keeping what was seen", partial(_save, found, device, doctors), found)
-    return replace(found, failed=tuple(checks.failed))
+    examination = Examination(
+        scope, closed, tuple(functions), results, seconds, lost, failed=failed
+    )
+    examination = checks.run(
+        "keeping what was seen", partial(_save, examination, device, doctors), examination
+    )
+    return replace(examination, failed=tuple(checks.failed))
 
 
 def _forms(backend: GlBackend, scope: Scope, checks: Checks) -> list[Form]:
     """Return the forms of the kernels in `scope`."""
     if scope.functions is not None and scope.ops is None:
         return []
-    name, found = backend.name, list[Form]()
+    name, forms = backend.name, list[Form]()
     listed = partial(kernels_of, backend, scope.ops, scope.full)
     for kernel in checks.run(f"the kernels of {name}", listed, []):
         step = f"{kernel.op} by {kernel.name} on {name}, what it may compute"
-        found += checks.run(step, partial(forms_of, backend, kernel, scope.full), [])
-    return one_of_each(found) if scope.quick else found
+        forms += checks.run(step, partial(forms_of, backend, kernel, scope.full), [])
+    return one_of_each(forms) if scope.quick else forms
 
 
 def one_of_each(some: Sequence[Form]) -> list[Form]:
@@ -307,12 +311,12 @@ def one_of_each(some: Sequence[Form]) -> list[Form]:
 
     It is the one that is looked at most closely.
     """
-    found: dict[tuple[Kernel, str | None], Form] = {}
+    forms_kept: dict[tuple[Kernel, str | None], Form] = {}
     for form in some:
         key = form.kernel, form.name
-        if key not in found or (form.first and not found[key].first):
-            found[key] = form
-    return [replace(form, quick=True) for form in found.values()]
+        if key not in forms_kept or (form.first and not forms_kept[key].first):
+            forms_kept[key] = form
+    return [replace(form, quick=True) for form in forms_kept.values()]
 
 
 def _open_backends(

@@ -47,11 +47,11 @@ def points(row: Function) -> list[np.ndarray[Any, Any]]:
     generator = np.random.default_rng(len(row.name))
     domain = row.accuracy.domain or ((-20.0, 20.0),) * arguments
     inside = [np.linspace(*ends, 8191) for ends in domain]
-    found = [
+    result = [
         np.asarray(generator.permutation(i) if n else i, np.float32) for n, i in enumerate(inside)
     ]
     if row.accuracy.bounded:
-        return found
+        return result
     signed = np.concatenate([SPECIAL, -SPECIAL])
     if arguments == 1:
         whole = np.arange(0, 2**32, 2**32 // 24571, dtype=np.uint64).astype(np.uint32)
@@ -61,7 +61,7 @@ def points(row: Function) -> list[np.ndarray[Any, Any]]:
         some = np.array(np.meshgrid(*[signed] * min(arguments, 2)), np.float32).reshape(2, -1)
         any_bits = generator.integers(0, 2**32, (arguments, 4096), np.uint32).view(np.float32)
         more = [[*([some[n]] if n < 2 else [some[0][::-1]]), any_bits[n]] for n in range(arguments)]
-    return [np.concatenate([one, *others]) for one, others in zip(found, more, strict=True)]
+    return [np.concatenate([one, *others]) for one, others in zip(result, more, strict=True)]
 
 
 SOME = 16  # functions of one program, as compiling takes longest
@@ -114,8 +114,8 @@ def function_checks(names: Sequence[str] | None = None) -> list[list[FunctionChe
         *([_of_integers(row.name, dtype) for row in integers] for dtype in INTEGERS),
         [_of_bools(row.name) for row in rows if takes(row, "bool")],
     )
-    found = ([look for look in kind if names is None or look.name in names] for kind in kinds)
-    return [looks[i : i + SOME] for looks in found for i in range(0, len(looks), SOME)]
+    selected = ([look for look in kind if names is None or look.name in names] for kind in kinds)
+    return [looks[i : i + SOME] for looks in selected for i in range(0, len(looks), SOME)]
 
 
 def takes(row: Function, kind: str) -> bool:
@@ -266,7 +266,7 @@ def check_functions(
     where the device is lost, and MemoryError, which says nothing of a function.
     """
     try:
-        found = run(backend, [look.text for look in looks], [look.given for look in looks])
+        values = run(backend, [look.text for look in looks], [look.given for look in looks])
     except Exception as error:  # a driver may fail at anything; each is looked at by itself then
         if backend.device.lost is not None:
             raise
@@ -277,7 +277,7 @@ def check_functions(
         refused = isinstance(error, ShaderError)
         why = f"it does not compile: {first_line(error)}" if refused else raised(error)
         return [_result(backend.name, looks[0], 0.0, False, None, why)]
-    return [_judge(backend.name, look, got) for look, got in zip(looks, found, strict=True)]
+    return [_judge(backend.name, look, got) for look, got in zip(looks, values, strict=True)]
 
 
 def _one_by_one(
@@ -312,7 +312,7 @@ def run(
     device, stage = backend.device, backend.name
     device.activate()
     program = backend.compile(_source(backend, functions, prelude))
-    found = []
+    result = []
     for which, rows in enumerate(arguments):
         count = -(-len(rows) // GROUP) * GROUP
         padded = np.zeros((count, 4), np.float32)
@@ -334,8 +334,8 @@ def run(
                 program.capture(array, part, 1, out.push(device), first, first * program.stride)
         device.barrier()
         out.mark_written()
-        found.append(out.pull()[: len(rows)].copy())
-    return found
+        result.append(out.pull()[: len(rows)].copy())
+    return result
 
 
 def _source(backend: GlBackend, functions: Sequence[tuple[str, str]], prelude: str) -> Source:

@@ -467,13 +467,13 @@ class Form:
             return self.spec
         large = QUICK_LARGE if self.quick and backend.name == "compute" else LARGE
         count = max(large // max(self.each, 1), output[0])
-        found = self.spec.of_samples(count)
+        larger = self.spec.of_samples(count)
         offers = backend.device.capabilities
-        able = why_not(self.kernel, found, offers) is None
-        same = able and program_key(self.kernel, found, offers) == program_key(
+        able = why_not(self.kernel, larger, offers) is None
+        same = able and program_key(self.kernel, larger, offers) == program_key(
             self.kernel, self.spec, offers
         )
-        return found if same else self.spec
+        return larger if same else self.spec
 
     @cached_property
     def each(self) -> int:
@@ -757,11 +757,11 @@ class KernelDoctor:
 def numbers(spec: OpSpec) -> dict[str, Array]:
     """Make random operands of `spec`: floats of about 1, and small integers."""
     generator = np.random.default_rng(11)
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for name, one in spec.operands:
         if one.dtype.kind == "float":
             array: Array = generator.standard_normal(one.shape).astype(one.dtype.numpy)
         else:
             array = generator.integers(0, 2, one.shape).astype(one.dtype.numpy)
-        found[name] = spec.op.trial(name, array, spec.op_shapes)
-    return found
+        result[name] = spec.op.trial(name, array, spec.op_shapes)
+    return result

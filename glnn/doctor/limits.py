@@ -135,7 +135,7 @@ def probe_limits(
     """
     folder, start, checks = Settings.from_environment().cache, perf_counter(), Checks()
     kept = LimitOverrides.load(folder, device.capabilities)
-    before, found = dict(kept.limits), list[LimitFinding]()
+    before, findings = dict(kept.limits), list[LimitFinding]()
     for probe in probes():
         offers = device.capabilities
         there = offers.compute if probe.compute else offers.feedback
@@ -150,11 +150,11 @@ def probe_limits(
                 break
             device = again
         if finding is not None:
-            found.append(finding)
+            findings.append(finding)
         if finding is not None and not finding.ok:
             lower = partial(_lower, device, kept, finding, offers)
             checks.run(f"lowering the limit of {probe.what}", lower, None)
-    return Limits(tuple(found), before, perf_counter() - start, tuple(checks.failed))
+    return Limits(tuple(findings), before, perf_counter() - start, tuple(checks.failed))
 
 
 def _lower(

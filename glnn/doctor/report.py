@@ -160,8 +160,8 @@ def describe_machine(device: Device) -> Machine:
 
 def mesa(text: str) -> str | None:
     """Return Mesa's version in GL's `text`; None where there is none."""
-    found = re.search(r"\bMesa (\S+)", text)
-    return found[1] if found else None
+    match = re.search(r"\bMesa (\S+)", text)
+    return match[1] if match else None
 
 
 def _system() -> str:
@@ -172,10 +172,10 @@ def _system() -> str:
 
 def _processor() -> str | None:
     try:
-        found = NAMED.search(CPU_INFO.read_text("utf-8", "replace"))
+        match = NAMED.search(CPU_INFO.read_text("utf-8", "replace"))
     except OSError:
         return platform.processor() or None
-    return found[1].strip() if found else platform.processor() or None
+    return match[1].strip() if match else platform.processor() or None
 
 
 def _memory() -> int | None:
@@ -355,10 +355,10 @@ def transfers(speed: Speed) -> Iterator[str]:
         ("up", "Uploads", "keep inputs on the device, and give it bytes rather than floats"),
         ("down", "Downloads", "ask for no more outputs than are needed"),
     ):
-        found = largest.rate(way)
-        if found < SLOW_RATE or found < SLOW_BUS * copies:
+        rate_of = largest.rate(way)
+        if rate_of < SLOW_RATE or rate_of < SLOW_BUS * copies:
             yield (
-                f"{said} are slow ({rate(found)} for {size(largest.nbytes)}; the device copies "
+                f"{said} are slow ({rate(rate_of)} for {size(largest.nbytes)}; the device copies "
                 f"{rate(copies)}): {so}."
             )
 
@@ -461,12 +461,12 @@ class Report:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The findings in whole sentences, the worst first."""
-        found = [*faults(self.examination)]
-        found += self.limits.sentences if self.limits else ()
-        found += [f"{one.text}." for one in self.failed]
-        found += summary(self.examination)
-        found += advice(self.speed) if self.speed else ()
-        return (*found, self.verdict)
+        said = [*faults(self.examination)]
+        said += self.limits.sentences if self.limits else ()
+        said += [f"{one.text}." for one in self.failed]
+        said += summary(self.examination)
+        said += advice(self.speed) if self.speed else ()
+        return (*said, self.verdict)
 
     @property
     def verdict(self) -> str:
@@ -527,14 +527,14 @@ def rows(seen: Examination) -> list[tuple[str, ...]]:
 
     Functions are counted once, whatever types they take.
     """
-    found: list[tuple[str, ...]] = []
+    result: list[tuple[str, ...]] = []
     for backend in seen.scope.backends:
         own = [one for one in seen.functions if one.backend == backend]
         if own:
             wrong = [f"{one.name} of {one.dtype}" for one in own if one.wrong]
             bad = len({one.name for one in own if one.wrong})
             right = str(len(_right(own)))
-            found.append(("functions", backend, right, "", _count(bad), ", ".join(wrong)))
+            result.append(("functions", backend, right, "", _count(bad), ", ".join(wrong)))
     ops = dict.fromkeys((one.op, one.backend) for one in seen.kernels)
     for op, backend in sorted(ops):
         some = [one for one in seen.kernels if (one.op, one.backend) == (op, backend)]
@@ -543,8 +543,8 @@ def rows(seen: Examination) -> list[tuple[str, ...]]:
         wrong = [f"{one.kernel}: {one.reason}" for one in some if one.wrong]
         wrong += [f"{one.kernel} was not looked at" for one in some if one.outcome == UNSEEN]
         counts = str(fine), _count(len(parts)), _count(sum(bool(one.wrong) for one in some))
-        found.append((op, backend, *counts, "; ".join(wrong)))
-    return found
+        result.append((op, backend, *counts, "; ".join(wrong)))
+    return result
 
 
 def faults(seen: Examination) -> Iterator[str]:

@@ -121,7 +121,7 @@ class ScratchSpace:
         The shader's uniform `first` is the number of a draw's first vertex.
         """
         each = program.stride // 4
-        found = np.empty(vertices * each, np.uint32)
+        result = np.empty(vertices * each, np.uint32)
         out, array = self.memory(min(vertices, DRAWN) * each), program.vertex_array()
         for first in range(0, vertices, DRAWN):
             count = min(DRAWN, vertices - first)
@@ -129,9 +129,9 @@ class ScratchSpace:
             program.set({**(uniforms or {}), "first": first})
             program.capture(array, count, 1, out.copy)
             self.device.wait()
-            part = found[first * each : (first + count) * each]
+            part = result[first * each : (first + count) * each]
             out.copy.read_into(part, 4 * count * each)
-        return found
+        return result
 
     def read(self, memory: SharedMemory, words: int, start: int = 0) -> Iterator[tuple[int, Words]]:
         """Yield `words` of `memory` from `start` on, in pieces, each with its first place."""

@@ -168,38 +168,38 @@ class Speed:
 
     def comparisons(self, what: str) -> tuple[BackendComparison, ...]:
         """Return the comparisons of that work, the smallest first."""
-        found = (one for one in self.contests if one.what == what)
-        return tuple(sorted(found, key=lambda one: one.size))
+        matching = (one for one in self.contests if one.what == what)
+        return tuple(sorted(matching, key=lambda one: one.size))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     def lines(self) -> list[str]:
         """Return the measurements as text, a line each."""
-        found = [
+        text = [
             f"{one.backend}: a launch {duration(one.alone)} waited for, "
             f"{duration(one.chained)} in a chain of {one.length}"
             for one in self.launches
         ]
-        found += [
+        text += [
             f"{size(one.nbytes)}: up {rate(one.rate('up'))}, down {rate(one.rate('down'))}, "
             f"copied {rate(one.rate('copy'))}"
             for one in self.transfers
         ]
         measured = (one for one in self.contests if one.on_device or one.in_all)
-        found += [self._contest(one) for one in measured]
-        found += [
+        text += [self._contest(one) for one in measured]
+        text += [
             f"{one.backend}: a new shader {duration(one.compiled)} to compile, "
             f"{duration(one.first)} its first run"
             for one in self.compiling
         ]
         if self.room is not None:
             told = "an unknown amount" if self.room.told is None else size(self.room.told)
-            found.append(
+            text.append(
                 f"memory: {told} free as the system tells, {size(self.room.confirmed)} of "
                 f"{size(self.room.tried)} used and right"
             )
-        return [*found, f"measured in {duration(self.seconds)} on {self.processors} processors"]
+        return [*text, f"measured in {duration(self.seconds)} on {self.processors} processors"]
 
     @staticmethod
     def _contest(one: BackendComparison) -> str:
@@ -268,22 +268,22 @@ def contests(
     contest, generator = BackendContest(device, opened, checks), np.random.default_rng(2026)
     progress(f"products of {SCOUT}")
     contest.compare(MATMUL, SCOUT, *_product(generator, SCOUT), in_all=False)
-    found: list[BackendComparison] = []
+    comparisons: list[BackendComparison] = []
     for n in sides:
         progress(f"products of {n}")
-        found.append(contest.compare(MATMUL, n, *_product(generator, n)))
+        comparisons.append(contest.compare(MATMUL, n, *_product(generator, n)))
     progress("a convolution")
     x = generator.standard_normal((1, CHANNELS, IMAGE, IMAGE), dtype=np.float32)
     w = generator.standard_normal((CHANNELS, CHANNELS, 3, 3), dtype=np.float32)
     layers: list[Layer] = [ConvLayer(CHANNELS, CHANNELS, 3, padding=1, bias=False)]
     op, model = Conv2d(padding=(1, 1, 1, 1)), Model.sequential(layers, x.shape[1:])
-    found.append(contest.compare(CONV, IMAGE, op, {"x": x, "weight": w}, model))
+    comparisons.append(contest.compare(CONV, IMAGE, op, {"x": x, "weight": w}, model))
     images = data.digits()[0].astype(np.float32).reshape(-1, 1, 28, 28) / 255
     for count in IMAGES:
         progress(f"LeNet, {count}")
         model = load(data.model("lenet"))
-        found.append(contest.compare(LENET, count, None, {"x": images[:count]}, model))
-    return tuple(found)
+        comparisons.append(contest.compare(LENET, count, None, {"x": images[:count]}, model))
+    return tuple(comparisons)
 
 
 def _product(generator: np.random.Generator, n: int) -> tuple[Operator, dict[str, Array], Model]:
@@ -340,11 +340,11 @@ class BackendContest:
         self, what: str, works: Mapping[str, Callable[[], float | None]]
     ) -> dict[str, float]:
         """Return the seconds that each of `works` gives, by backend, but of those that raise."""
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         for name, work in works.items():
             seconds = self._checks.run(f"speed: {what} on {name}", work, None)
-            found |= {} if seconds is None else {name: seconds}
-        return found
+            result |= {} if seconds is None else {name: seconds}
+        return result
 
     def _is_feasible(self, name: str, flops: int) -> bool:
         """Return True where so many operations do not take that backend too long."""
@@ -453,12 +453,12 @@ def _measure_backends(
     opened: Sequence[GlBackend],
 ) -> tuple[T, ...]:
     """Return what `measure` gives of each backend, but of those where it raises."""
-    found: list[T] = []
+    results: list[T] = []
     for one in opened:
         step = f"speed: {what} on {one.name}"
         measured = checks.run(step, partial(device.perform, partial(measure, one)), None)
-        found += [] if measured is None else [measured]
-    return tuple(found)
+        results += [] if measured is None else [measured]
+    return tuple(results)
 
 
 def waiting(least: float = 0.1) -> float:
@@ -516,14 +516,14 @@ def _transfer(backend: GlBackend, nbytes: int) -> TransferTimes:
 
     def down() -> None:
         taken.mark_written()
-        taken.fetch(found)
+        taken.fetch(returned)
 
-    found = np.empty(words, np.float32)
+    returned = np.empty(words, np.float32)
     seconds_up, seconds_copied = median_seconds(up), median_seconds(copied)
     taken.copy_from(inner, device)
     device.wait()
     seconds = TransferTimes(nbytes, seconds_up, median_seconds(down), seconds_copied)
-    if not np.array_equal(found, content):
+    if not np.array_equal(returned, content):
         raise DeviceError(f"{nbytes} bytes came back otherwise than they went to the device")
     return seconds
 
@@ -585,10 +585,10 @@ def _room(device: Device, full: bool) -> MemoryCheck:
             raise
         fault, held = first_line(error), held[:-1]
     right = 0
-    found = np.empty(PIECE, np.uint32)
+    copied = np.empty(PIECE, np.uint32)
     for number, memory in enumerate(held):
-        memory.copy.read_into(found)
-        if np.array_equal(found, _piece_content(number)):
+        memory.copy.read_into(copied)
+        if np.array_equal(copied, _piece_content(number)):
             right += 1
         elif fault is None:
             fault = f"what was written to piece {number + 1} of 16 MiB came back otherwise"

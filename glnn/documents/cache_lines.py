@@ -86,13 +86,13 @@ class Reads:
             return None
         if kernel.launch.shared_bytes.evaluate(values) or len(kernel.launch.workgroup) != 2:
             return None
-        found: dict[str, Side] = {}
+        sides: dict[str, Side] = {}
         for name, sizes in SIDES.items():
             for axis, along in enumerate(kernel.launch.grid[:2]):
                 if len(along) == 1 and along[0].size in sizes and name in kernel.bindings:
                     rows = along[0].covered.evaluate(values)
-                    found[name] = Side(kernel.wants(name)[0], rows, axis)
-        return cls(**found) if len(found) == len(SIDES) else None
+                    sides[name] = Side(kernel.wants(name)[0], rows, axis)
+        return cls(**sides) if len(sides) == len(SIDES) else None
 
 
 def workgroups(invocations: int = INVOCATIONS) -> tuple[tuple[int, int], ...]:

@@ -432,10 +432,10 @@ class _Writer:
             shape = (self.rows, 2 * config.kv_heads * config.head_width)
             cache = add(f"cache.{layer}", TensorType(shape))
             caches[cache.name] = shape
-            found, kept = self.attention(layer, x, places, cache)
+            attended, kept = self.attention(layer, x, places, cache)
             updates[cache.name] = kept.name
             outputs.append(kept)
-            y = self.product(f"{block}.output", found, f"{block}.attn_output")
+            y = self.product(f"{block}.output", attended, f"{block}.attn_output")
             x = self.residual(layer, "attention", x, y)
             x = self.residual(layer, "ffw", x, self.feed_forward(layer, x))
         chosen = x, self("last", Gather(0), x, logit_rows)

@@ -260,15 +260,15 @@ class _Reader:
         """Return the next bytes. Raises ValueError where the file has not so many."""
         if nbytes > self._rest():
             raise ValueError(f"{what} takes {nbytes} bytes, {self._rest()} are left in the file")
-        found = self._file.read(nbytes)
-        if len(found) != nbytes:  # it was cut while it is read
+        result = self._file.read(nbytes)
+        if len(result) != nbytes:  # it was cut while it is read
             raise ValueError(f"it ends inside {what}")
         self._position += nbytes
-        return found
+        return result
 
     def _number(self, code: str, what: str) -> int:
-        (found,) = struct.unpack(f"<{code}", self._take(struct.calcsize(code), what))
-        return int(found)
+        (number,) = struct.unpack(f"<{code}", self._take(struct.calcsize(code), what))
+        return int(number)
 
     def _count(self, what: str, each: int, most: int) -> int:
         """Return a number of things of at least `each` bytes, of which there may be `most`."""
@@ -322,8 +322,8 @@ class _Reader:
             return self._list(what)
         if code not in NUMBERS:
             raise ValueError(f"{what} is of type {code}, which is none")
-        found = np.frombuffer(self._take(NUMBERS[code].itemsize, what), NUMBERS[code])[0]
-        return found.item()  # type: ignore[no-any-return]
+        value = np.frombuffer(self._take(NUMBERS[code].itemsize, what), NUMBERS[code])[0]
+        return value.item()  # type: ignore[no-any-return]
 
     def _list(self, what: str) -> Array | Texts:
         code = self._number("I", what)
@@ -358,16 +358,16 @@ def _tensor_entries(
     rows: Sequence[tuple[str, tuple[int, ...], int, int]], origin: int, alignment: int, size: int
 ) -> list[TensorEntry]:
     """Return the tensors of `rows`, by their places. Raises ValueError unless each has its own."""
-    found = [_entry(row, origin, alignment, size) for row in rows]
-    name, times = Counter(entry.name for entry in found).most_common(1)[0] if found else ("", 0)
+    result = [_entry(row, origin, alignment, size) for row in rows]
+    name, times = Counter(entry.name for entry in result).most_common(1)[0] if result else ("", 0)
     if times > 1:
         raise ValueError(f"it has the tensor {name!r:.60} twice")
     end = origin
-    for entry in sorted(found, key=lambda entry: (entry.start, entry.nbytes)):
+    for entry in sorted(result, key=lambda entry: (entry.start, entry.nbytes)):
         if entry.start < end:
             raise ValueError(f"{entry.name!r:.60} begins inside another tensor")
         end = entry.start + entry.nbytes
-    return found
+    return result
 
 
 def _entry(

@@ -89,10 +89,10 @@ class _Settings:
 
     def size(self, key: str, default: int | None = None) -> int:
         """Return an entry that is 1 or more."""
-        found: int = self.get(key, int, default)
-        if not 1 <= found <= 1 << 24:
-            raise ModelError(f"{self.path}: {key!r} must be from 1 to {1 << 24}, got {found}")
-        return found
+        result: int = self.get(key, int, default)
+        if not 1 <= result <= 1 << 24:
+            raise ModelError(f"{self.path}: {key!r} must be from 1 to {1 << 24}, got {result}")
+        return result
 
 
 def folder_config(folder: Path) -> Config:
@@ -208,13 +208,13 @@ class FolderWeights:
             _, layer, part, kind = name.split(".")
             if part not in self._parts:
                 return ""
-            found = f"{self._layers}.{layer}.{self._parts[part]}.{kind}"
+            theirs = f"{self._layers}.{layer}.{self._parts[part]}.{kind}"
         else:
             part, kind = name.rsplit(".", 1)
             whole = self._whole.get(part)
-            found = f"{whole}.{kind}" if whole else ""
-        prefixed = f"transformer.{found}"
-        return prefixed if self._name == "gpt2" and prefixed in self._files else found
+            theirs = f"{whole}.{kind}" if whole else ""
+        prefixed = f"transformer.{theirs}"
+        return prefixed if self._name == "gpt2" and prefixed in self._files else theirs
 
     def __contains__(self, name: str) -> bool:
         return self._their(name) in self._files
@@ -247,10 +247,10 @@ class FolderWeights:
     def array(self, name: str) -> Array:
         """Return a tensor's numbers as float32."""
         file, theirs = self._file(name)
-        found = file.read(theirs).astype(np.float32)
-        found = np.ascontiguousarray(found.T) if self._turned(name) else found
+        content = file.read(theirs).astype(np.float32)
+        content = np.ascontiguousarray(content.T) if self._turned(name) else content
         norm = name.endswith("norm.weight") and self._name.startswith("gemma")
-        return found + 1 if norm else found  # Gemma's norms multiply by 1 + w
+        return content + 1 if norm else content  # Gemma's norms multiply by 1 + w
 
     def packed(self, *names: str) -> Packed:
         """Return matrices one below the other, as one packed weight; they are of one format."""
@@ -286,8 +286,8 @@ def folder_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
     def number(key: str) -> int | None:
         token: Any = said.get(f"{key}_token")
         token = token.get("content") if isinstance(token, Mapping) else token
-        found = inner.token_to_id(token) if isinstance(token, str) else None
-        return None if found is None else int(found)
+        token_id = inner.token_to_id(token) if isinstance(token, str) else None
+        return None if token_id is None else int(token_id)
 
     ends = {one for key in ("eos", "eot") if (one := number(key)) is not None}
     more = _optional_json(folder / "generation_config.json").get("eos_token_id", [])

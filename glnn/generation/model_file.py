@@ -24,14 +24,14 @@ def gguf_config(file: GGUFFile) -> Config:
     architecture_named(name)
 
     def number(key: str, default: int | None = None, most: int = MOST_WIDTH) -> int:
-        found: int = file.value(f"{name}.{key}", int, default)
-        if not 0 < found <= most:
-            raise ModelError(f"{file.path}: {name}.{key} must be from 1 to {most}, got {found}")
-        return found
+        result: int = file.value(f"{name}.{key}", int, default)
+        if not 0 < result <= most:
+            raise ModelError(f"{file.path}: {name}.{key} must be from 1 to {most}, got {result}")
+        return result
 
     def real(key: str, default: float | None = None) -> float:
-        found: float = file.value(f"{name}.{key}", float, default)
-        return found
+        result: float = file.value(f"{name}.{key}", float, default)
+        return result
 
     layers = number("block_count", most=MOST_LAYERS)
     width, heads = number("embedding_length"), number("attention.head_count")

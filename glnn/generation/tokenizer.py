@@ -57,9 +57,9 @@ class Tokenizer:
         if not isinstance(text, str):
             raise ModelError(f"text must be a str, got {shown(text)}")
         self._inner.encode_special_tokens = not special
-        found = self._inner.encode(text, add_special_tokens=False).ids
+        ids = self._inner.encode(text, add_special_tokens=False).ids
         first = [self.begin] if begin and self._begins and self.begin is not None else []
-        return [*first, *found]
+        return [*first, *ids]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of `tokens`, without control tokens."""
@@ -149,8 +149,8 @@ def gguf_tokenizer(file: GGUFFile) -> Tokenizer:
         raise ModelError(f"{file.path}: its tokenizer cannot be built: {error}") from None
 
     def number(key: str) -> int | None:
-        found: int = file.value(f"tokenizer.ggml.{key}_token_id", int, -1)
-        return found if 0 <= found < len(tokens) else None
+        token_id: int = file.value(f"tokenizer.ggml.{key}_token_id", int, -1)
+        return token_id if 0 <= token_id < len(tokens) else None
 
     ends = {one for key in ("eos", "eot", "eom") if (one := number(key)) is not None}
     written = {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"}

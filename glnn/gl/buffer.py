@@ -340,9 +340,9 @@ class Buffer:
         """
         if self._device_newer:
             return self._read(out)
-        found = np.empty(self.shape, self.dtype.numpy) if out is None else out
-        threaded_copy(found, self.pull())
-        return found
+        result = np.empty(self.shape, self.dtype.numpy) if out is None else out
+        threaded_copy(result, self.pull())
+        return result
 
     def _read(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Read the buffer's content from the device into `out`, or into a new array."""
@@ -357,12 +357,12 @@ class Buffer:
         flat = self._read_by_gl(device, copy)
         if out is None and self._dense and flat.dtype == self.dtype.numpy:
             return flat[: self._count].reshape(self.shape)
-        found = np.empty(self.shape, self.dtype.numpy) if out is None else out
+        result = np.empty(self.shape, self.dtype.numpy) if out is None else out
         if self._dense:
-            threaded_copy(found, flat[: self._count].reshape(self.shape))
+            threaded_copy(result, flat[: self._count].reshape(self.shape))
         else:
-            found[...] = self.layout.unpack(flat, self.shape)
-        return found
+            result[...] = self.layout.unpack(flat, self.shape)
+        return result
 
     def _finish_download(
         self, device: Device, words: NDArray[np.uint32], out: NDArray[Any] | None
@@ -374,24 +374,24 @@ class Buffer:
         arrivals, self._download_fences = self._download_fences, []
         self.pulls += 1
         view = self._view
-        found = np.empty(self.shape, self.dtype.numpy) if out is None else out
+        result = np.empty(self.shape, self.dtype.numpy) if out is None else out
         if (
             len(arrivals) > 1
             and view is not None
-            and copy_in_parts(found, view, ready=lambda part: arrivals[part].wait(checked=False))
+            and copy_in_parts(result, view, ready=lambda part: arrivals[part].wait(checked=False))
         ):
-            device.check_reset(f"read {found.nbytes} bytes")  # only now that nobody reads
-            return found
+            device.check_reset(f"read {result.nbytes} bytes")  # only now that nobody reads
+            return result
         for fence in arrivals:
             fence.wait()
         if device.timeline.completed < self._due_segment:
             device.wait()
         if view is None:
             flat = words[: self.words].view(self._number)[: self._used]
-            found[...] = self.layout.unpack(flat, self.shape)
+            result[...] = self.layout.unpack(flat, self.shape)
         else:
-            threaded_copy(found, view)
-        return found
+            threaded_copy(result, view)
+        return result
 
     def _read_by_gl(self, device: Device, copy: moderngl.Buffer) -> NDArray[Any]:
         """The device's words, copied by GL."""
@@ -450,13 +450,13 @@ def gather(device: Device, buffer: Buffer, places: Sequence[Part]) -> NDArray[An
     """
     layout = PACKED if buffer.layout.narrow else DENSE
     count = sum(last - first for first, last in places)
-    found = Buffer((count,), layout, dtype=buffer.dtype)
-    target, source, copy = found.push(device), buffer.push(device), device.context.copy_buffer
+    gathered = Buffer((count,), layout, dtype=buffer.dtype)
+    target, source, copy = gathered.push(device), buffer.push(device), device.context.copy_buffer
     size, at = layout.number(buffer.dtype).itemsize, 0
     for first, last in places:
         start, taken = buffer.first + size * first, size * (last - first)
         copy(target, source, taken, read_offset=start, write_offset=at)
         at += taken
     device.check(f"copy {at} bytes")
-    found.mark_written()
-    return found.pull()
+    gathered.mark_written()
+    return gathered.pull()

@@ -299,10 +299,10 @@ class _SizedUniforms:
     def _call(self, number: int, name: str, value: Any) -> GlCall:
         """Return what writes a uniform of a program."""
         key = number, name, repr(value)  # by which 0 is neither -0 nor 0.0
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._made(self._programs[number], name, value)
-        return found
+        result = self._known.get(key)
+        if result is None:
+            result = self._known[key] = self._made(self._programs[number], name, value)
+        return result
 
     def _made(self, program: Program, name: str, value: Any) -> GlCall:
         make = maker(value)
@@ -516,24 +516,24 @@ class BoundCommands:
 
     def _changes_of_open(self) -> _ReboundCalls:
         """Return the calls that depend on sizes, of the buffers that are bound now."""
-        found = _ReboundCalls(len(self._numbers), self._device)
+        result = _ReboundCalls(len(self._numbers), self._device)
         for i in self._open:
             name, *arguments = self._written[i]
             known = False
             if name == "bind":
                 buffer, binding, first, nbytes = arguments
-                known = found.add_range(i, self.buffer(buffer), binding, first, nbytes)
+                known = result.add_range(i, self.buffer(buffer), binding, first, nbytes)
             elif name == "dispatch":
-                known = found.add_dispatch(i, self._programs[arguments[0]], arguments[1:])
+                known = result.add_dispatch(i, self._programs[arguments[0]], arguments[1:])
             elif name == "capture":
                 array, *ends, out = arguments
                 inputs = self._commands.arrays[array]
                 rows = (self.buffer(b).size // (4 * n) for _, b, n in inputs.attributes)
                 draw = self._programs[inputs.program], self._shown.arrays[array], self.buffer(out)
-                known = found.add_capture(i, *draw, min(rows, default=inf), ends)
+                known = result.add_capture(i, *draw, min(rows, default=inf), ends)
             if not known:
-                found.others.append(i)
-        return found
+                result.others.append(i)
+        return result
 
     def _maker(
         self, command: Command
@@ -587,9 +587,9 @@ class BoundCommands:
         return self._shown.textures[texture].bind_call(unit)
 
     def _bind(self, buffer: int, binding: int, first: int, nbytes: int) -> GlCall:
-        found = self.buffer(buffer)
-        self._fits(found, first, 0 if nbytes == -1 else nbytes)
-        bind: Any = found.mglo  # what its Python would call
+        memory = self.buffer(buffer)
+        self._fits(memory, first, 0 if nbytes == -1 else nbytes)
+        bind: Any = memory.mglo  # what its Python would call
         return bind.bind_to_storage_buffer, (binding, first, nbytes)
 
     @staticmethod
@@ -605,8 +605,8 @@ class BoundCommands:
         return used.apply_uniforms, (UniformUse(end, used.changes(end, begin), every, every),)
 
     def _uniform(self, program: int, name: str, value: UniformValue) -> GlCall:
-        found: Any = value
-        return self._programs[program].uniform_call(name, found)
+        untyped: Any = value
+        return self._programs[program].uniform_call(name, untyped)
 
     def _use(self, program: int) -> GlCall:
         return self._programs[program].use_call()

@@ -98,8 +98,8 @@ class Worker:
 
         Whoever is interrupted while waiting leaves: the work goes on.
         """
-        found: T = self._answered(WorkItem(work))
-        return found
+        result: T = self._answered(WorkItem(work))
+        return result
 
     def overlap(self, begin: Callable[[], B], end: Callable[[B], T]) -> T:
         """Call `end` on the result of `begin` in the worker's thread and return its result.
@@ -107,8 +107,8 @@ class Worker:
         Others may begin in between, so that the device is at one while another is uploaded. They
         end in the order in which they came.
         """
-        found: T = self._answered(WorkItem(begin, end))
-        return found
+        result: T = self._answered(WorkItem(begin, end))
+        return result
 
     def _answered(self, task: WorkItem) -> Any:
         with self._lock:
@@ -117,7 +117,7 @@ class Worker:
             self._tasks.put(task)
             self._waiting += 1
         try:
-            found, error = task.answer.get()
+            result, error = task.answer.get()
         finally:
             with self._lock:
                 self._waiting -= 1
@@ -126,7 +126,7 @@ class Worker:
                 raise error
             finally:
                 del error  # its traceback refers to this frame
-        return found
+        return result
 
     def stop(self, last: Callable[[], object], *, wait: bool = True) -> None:
         """Let the thread do what it was asked for, then `last`, and end; wait for that if told."""
@@ -164,14 +164,14 @@ def _serve(tasks: WorkQueue, first: Callable[[], object] | None) -> None:
 def _begin(task: WorkItem, in_flight: deque[tuple[WorkItem, Any]]) -> bool:
     """Do the work of `task`, or begin with it; whether it is under way."""
     try:
-        found = task.work()
+        run = task.work()
     except BaseException as error:  # whatever it is, the caller gets it
         task.resolve(None, error)
         return False
     if task.end is None:
-        task.resolve(found)
+        task.resolve(run)
         return False
-    in_flight.append((task, found))
+    in_flight.append((task, run))
     return True
 
 

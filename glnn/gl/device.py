@@ -393,8 +393,8 @@ class Device:
         with self._reopen_lock:
             if self._successor is None or (self._successor.closed and self._successor.lost is None):
                 self._successor = self._open_again()
-            found = self._successor
-        return found if found.lost is None else found.reopen()
+            successor = self._successor
+        return successor if successor.lost is None else successor.reopen()
 
     def drop(self, delete: Callable[[], object]) -> None:
         """Let the next use of GL call `delete`: what a finalizer frees, in whatever thread."""

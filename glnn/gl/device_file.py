@@ -48,7 +48,7 @@ class TableFile:
 
 def table_files(folder: Path | None) -> list[TableFile]:
     """The tables that `folder` keeps of whatever device; other files there are passed over."""
-    found: list[TableFile] = []
+    result: list[TableFile] = []
     for path in sorted(folder.glob("*/*.json")) if folder is not None else ():
         table = path.parent.name
         with suppress(OSError):
@@ -60,8 +60,8 @@ def table_files(folder: Path | None) -> list[TableFile]:
             except (ValueError, KeyError, TypeError, RecursionError):
                 if table not in TABLES:  # somebody else's
                     continue
-            found.append(TableFile(table, path, device, entries, known.st_size, known.st_mtime))
-    return found
+            result.append(TableFile(table, path, device, entries, known.st_size, known.st_mtime))
+    return result
 
 
 @dataclass(frozen=True)

@@ -297,8 +297,8 @@ class _NvmlMemory(ctypes.Structure):
 def nvml_library() -> Any:
     """The library, begun with; None where there is none."""
     try:
-        found = ctypes.CDLL(NVML_LIBRARY)
-        return found if found.nvmlInit_v2() == 0 else None
+        library = ctypes.CDLL(NVML_LIBRARY)
+        return library if library.nvmlInit_v2() == 0 else None
     except (OSError, AttributeError):
         return None
 
@@ -342,10 +342,12 @@ def _free_by_gl(context: moderngl.Context, load: Callable[..., Any]) -> int | No
     """Return the free bytes by GL_NVX_gpu_memory_info, None where the driver lacks it."""
     if "GL_NVX_gpu_memory_info" not in context.extensions:
         return None
-    found = c_int(0)
+    kibibytes = c_int(0)
     get = load("glGetIntegerv", None, c_uint, POINTER(c_int))
-    get(GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX, ctypes.byref(found))
-    return 1024 * found.value if context.error == "GL_NO_ERROR" and found.value > 0 else None
+    get(GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX, ctypes.byref(kibibytes))
+    return (
+        1024 * kibibytes.value if context.error == "GL_NO_ERROR" and kibibytes.value > 0 else None
+    )
 
 
 def _free_by_nvml(context: moderngl.Context, load: Callable[..., Any]) -> int | None:
@@ -354,7 +356,7 @@ def _free_by_nvml(context: moderngl.Context, load: Callable[..., Any]) -> int | 
     """
     if "GL_EXT_memory_object" not in context.extensions:
         return None
-    found = (c_ubyte * UUID_SIZE)()
+    uuid = (c_ubyte * UUID_SIZE)()
     get = load("glGetUnsignedBytei_vEXT", None, c_uint, c_uint, POINTER(c_ubyte))
-    get(DEVICE_UUID, 0, found)
-    return nvml_free_memory(bytes(found)) if context.error == "GL_NO_ERROR" else None
+    get(DEVICE_UUID, 0, uuid)
+    return nvml_free_memory(bytes(uuid)) if context.error == "GL_NO_ERROR" else None

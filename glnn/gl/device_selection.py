@@ -95,7 +95,7 @@ def gpus() -> tuple[Gpu, ...]:
     """
     GL_PROCESS.opening()
     load_triton()
-    found: list[Gpu] = []
+    listed: list[Gpu] = []
     try:
         with preserve_current_context():
             egl = Egl()
@@ -104,15 +104,15 @@ def gpus() -> tuple[Gpu, ...]:
                 try:
                     context = way(ES_VERSIONS)
                 except StepError as failed:
-                    found.append(Gpu(index, error=str(failed), cuda=number))
+                    listed.append(Gpu(index, error=str(failed), cuda=number))
                     continue
                 asked = Capabilities.query(context)
                 context.release()
-                found.append(Gpu(index, asked.renderer, asked.vendor, cuda=number))
+                listed.append(Gpu(index, asked.renderer, asked.vendor, cuda=number))
     except StepError:
         pass
-    GL_PROCESS.opened(any=any(gpu.error is None for gpu in found))
-    return tuple(found)
+    GL_PROCESS.opened(any=any(gpu.error is None for gpu in listed))
+    return tuple(listed)
 
 
 @contextmanager
@@ -209,19 +209,21 @@ def open_low_priority_context(
 
     def work() -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
         step_back()
-        found = open_context(gpu, version, platform, low_priority=True)
-        found[0].leave_thread()
-        return found
+        result = open_context(gpu, version, platform, low_priority=True)
+        result[0].leave_thread()
+        return result
 
     try:
         with ThreadPoolExecutor(1, "glnn opening") as pool:
-            found = pool.submit(work).result()
-        found[0].make_current()
+            opened = pool.submit(work).result()
+        opened[0].make_current()
     except NoDeviceError:
         if platform not in (None, WINDOW):
             raise
-        found = open_context(gpu, version, platform, low_priority=True)  # windows are this thread's
-    return found
+        opened = open_context(
+            gpu, version, platform, low_priority=True
+        )  # windows are this thread's
+    return opened
 
 
 def _candidates(

@@ -90,8 +90,8 @@ class Display:
 
     @property
     def version(self) -> tuple[int, int]:
-        found = re.match(r"(\d+)\.(\d+)", self.text)
-        return (int(found[1]), int(found[2])) if found else (1, 4)
+        match = re.match(r"(\d+)\.(\d+)", self.text)
+        return (int(match[1]), int(match[2])) if match else (1, 4)
 
     @property
     def surfaceless(self) -> bool:
@@ -236,10 +236,10 @@ class Egl:
 
     def address(self, name: str) -> int:
         """Return the address of GL's function `name`, 0 where there is none."""
-        found = self.eglGetProcAddress(name.encode())
-        if not found and hasattr(self.gles, name):
-            found = ctypes.cast(getattr(self.gles, name), c_void_p).value
-        return int(found or 0)
+        pointer = self.eglGetProcAddress(name.encode())
+        if not pointer and hasattr(self.gles, name):
+            pointer = ctypes.cast(getattr(self.gles, name), c_void_p).value
+        return int(pointer or 0)
 
     def display(self, display: int) -> Display:
         """Return the capabilities of an initialised display."""
@@ -448,10 +448,10 @@ def parse_cuda_number(gpu: object) -> int | None:
     """
     if not isinstance(gpu, str) or not gpu.lower().startswith(CUDA_PREFIX):
         return None
-    found = re.fullmatch(r"cuda:([0-9]{1,6})", gpu, re.ASCII | re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"cuda:([0-9]{1,6})", gpu, re.ASCII | re.IGNORECASE)
+    if match is None:
         raise DeviceError(f"gpu: expected cuda: and a number, as in cuda:0, got {shown(gpu)}")
-    return int(found[1])
+    return int(match[1])
 
 
 def cuda_numbers(egl: Egl) -> list[int | None]:

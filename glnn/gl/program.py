@@ -136,9 +136,9 @@ def linked(device: Device, program: int) -> bool:
 
 
 def _get_parameter(device: Device, function: str, name: int, what: int) -> int:
-    found = c_int()
-    device.functions.slow(function, None, c_uint, c_uint, c_void_p)(name, what, byref(found))
-    return found.value
+    value = c_int()
+    device.functions.slow(function, None, c_uint, c_uint, c_void_p)(name, what, byref(value))
+    return value.value
 
 
 def _shader(device: Device, stage: int, source: Source) -> int:
@@ -254,12 +254,12 @@ class Uniform:
 def active_uniforms(device: Device, program: int) -> dict[str, Uniform]:
     """The uniforms of a program by name, those in blocks left out."""
     place = device.functions.slow("glGetUniformLocation", c_int, c_uint, c_void_p)
-    found: dict[str, Uniform] = {}
+    result: dict[str, Uniform] = {}
     for name, count, kind in _active(device, program, UNIFORMS, "glGetActiveUniform"):
         at = place(program, ctypes.create_string_buffer(name))
         if at >= 0:
-            found[name.decode().removesuffix("[0]")] = Uniform(at, kind, count)
-    return found
+            result[name.decode().removesuffix("[0]")] = Uniform(at, kind, count)
+    return result
 
 
 def _active(
@@ -400,8 +400,8 @@ class Program:
         if reason := device.capabilities.why_no_compute():
             raise DeviceError(f"{source.name}: {reason}")
         key = device.binaries.key("compute", source.text)
-        if key is not None and (found := cls._from_binary(device, key, "compute")):
-            return found
+        if key is not None and (result := cls._from_binary(device, key, "compute")):
+            return result
         program = compute_program(device, source, keep=key is not None)
         return cls._from_source(device, source, program, key, "compute", ())
 
@@ -414,8 +414,8 @@ class Program:
         """
         device.activate()
         key = device.binaries.key("feedback", source.text, varyings)
-        if key is not None and (found := cls._from_binary(device, key, "feedback")):
-            return found
+        if key is not None and (result := cls._from_binary(device, key, "feedback")):
+            return result
         program = feedback_program(device, source, varyings, keep=key is not None)
         return cls._from_source(device, source, program, key, "feedback", varyings)
 

@@ -58,10 +58,10 @@ class ProgramBinaries:
                 self._gl.slow(name, None)
         except DeviceError:
             return False
-        found = c_int()  # what GL does not know it leaves at 0
-        self._gl.slow("glGetIntegerv", None, c_uint, c_void_p)(FORMATS, byref(found))
+        count = c_int()  # what GL does not know it leaves at 0
+        self._gl.slow("glGetIntegerv", None, c_uint, c_void_p)(FORMATS, byref(count))
         self._drain()
-        return found.value > 0
+        return count.value > 0
 
     def key(self, stage: str, text: str, varyings: Sequence[str] = ()) -> str | None:
         """The name of what is made of a shader's text; None where nothing is kept."""
@@ -143,10 +143,10 @@ class ProgramBinaries:
         return self._disk.write(f"{KIND}/{key}", content, **about)
 
     def _get_parameter(self, program: int, what: int) -> int:
-        found = c_int()
+        value = c_int()
         ask: Any = self._gl.slow("glGetProgramiv", None, c_uint, c_uint, c_void_p)
-        ask(program, what, byref(found))
-        return found.value
+        ask(program, what, byref(value))
+        return value.value
 
     def _delete(self, program: int) -> None:
         self._gl.slow("glDeleteProgram", None, c_uint)(program)

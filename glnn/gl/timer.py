@@ -80,12 +80,12 @@ class Timer:
     def _prove(self, work: Callable[[], None]) -> str | None:
         self._run(work, 1)  # compiles, allocates
         for _ in range(TRIES):
-            found = self._contradiction(work)
-            if found is None:
+            result = self._contradiction(work)
+            if result is None:
                 self._proved = True
                 return None
-        self._doubt = found
-        return found
+        self._doubt = result
+        return result
 
     def measure(self, work: Callable[[], None], repeat: int = 1) -> TimerSample | None:
         """Median seconds of a run of `work`; None where the timer is not believed.
@@ -233,11 +233,11 @@ class Timestamps:
 
         Waits for the device.
         """
-        value, found = c_uint64(), []
+        value, times = c_uint64(), []
         for name in self._names[:count]:
             self._result(name, QUERY_RESULT, byref(value))
-            found.append(value.value)
-        return [1e-9 * ((time - found[0]) % self._turn) for time in found]
+            times.append(value.value)
+        return [1e-9 * ((time - times[0]) % self._turn) for time in times]
 
     def since_first(self) -> float:
         """The seconds from the first point until now, on the device's clock."""

@@ -183,9 +183,9 @@ def pack_words(layout: Layout, array: NDArray[Any]) -> NDArray[np.uint32] | None
     flat = np.ascontiguousarray(layout.pack(array), number)
     if flat.nbytes == 4 * words:
         return flat.reshape(-1).view(np.uint32)
-    found = np.zeros(words, np.uint32)
-    found.view(number)[:used] = flat
-    return found
+    result = np.zeros(words, np.uint32)
+    result.view(number)[:used] = flat
+    return result
 
 
 COPY_WRITE_BUFFER = 0x8F37
@@ -234,8 +234,8 @@ class StagingBuffers:
         """Return the staging memory of `device`, created on first use."""
         if device.staging is None:
             device.staging = cls(device)
-        found: StagingBuffers = device.staging
-        return found
+        result: StagingBuffers = device.staging
+        return result
 
     def fill(self, copy: moderngl.Buffer, words: NDArray[np.uint32]) -> None:
         """Have `copy` hold `words` from its beginning on."""

@@ -20,15 +20,15 @@ class UniqueNames:
 
     def free(self, name: str, *taken: Collection[str]) -> str:
         """Return `name`, with marks where one of `taken` has it."""
-        found, count = name, self._last.get(name, 0)
+        result, count = name, self._last.get(name, 0)
         if count and any(name in names for names in taken):
-            found = _append_marks(name, count)
-        while any(found in names for names in taken):
+            result = _append_marks(name, count)
+        while any(result in names for names in taken):
             count += 1
-            found = _append_marks(name, count)
+            result = _append_marks(name, count)
         if count:
             self._last[name] = count
-        return found
+        return result
 
 
 def _append_marks(name: str, count: int) -> str:
@@ -65,13 +65,13 @@ class Builder:
     @classmethod
     def from_graph(cls, graph: Graph) -> Builder:
         """A builder that goes on with `graph`, all of whose sizes are known."""
-        found = cls(graph.name)
+        result = cls(graph.name)
         for value in graph.inputs:
-            found.take(value)
-        found._nodes = list(graph.nodes)
-        found._made |= graph.producers.keys()
-        found._names = {value.name for value in found._made}
-        return found
+            result.take(value)
+        result._nodes = list(graph.nodes)
+        result._made |= graph.producers.keys()
+        result._names = {value.name for value in result._made}
+        return result
 
     def body(self, name: str, *, may_never_run: bool = False) -> Builder:
         """The builder of a graph that a node of this one is to run.
@@ -81,15 +81,15 @@ class Builder:
         the same in both, and names are used once. may_never_run: whether what does not fit in it is
         refused where it runs; of such results no more than the dtype is known.
         """
-        found = Builder(name)
-        found._may_never_run = may_never_run or self._may_never_run
-        found._captured = {}
-        found._reserved, found._symbols = self._reserved, self._symbols
-        found._variables, found._names = self._variables, self._names
-        found._marks = self._marks
-        found._sampled, found._numbers = self._sampled, self._numbers
-        found._guessed = self._guessed
-        return found
+        result = Builder(name)
+        result._may_never_run = may_never_run or self._may_never_run
+        result._captured = {}
+        result._reserved, result._symbols = self._reserved, self._symbols
+        result._variables, result._names = self._variables, self._names
+        result._marks = self._marks
+        result._sampled, result._numbers = self._sampled, self._numbers
+        result._guessed = self._guessed
+        return result
 
     @property
     def captures(self) -> tuple[Value, ...]:
@@ -148,13 +148,14 @@ class Builder:
         are refused in a run, once these are known, since other sizes might fit.
         """
         inputs = tuple(None if value is None else self._captured_value(value) for value in inputs)
-        found, samples, numbers = self._results(operator, inputs)
+        result_types, samples, numbers = self._results(operator, inputs)
         if outputs is None:
-            outputs = [name, *(f"{name}.{i}" for i in range(1, len(found)))]
-        if len(outputs) != len(found):
-            raise ModelError(f"{name!r} has {len(found)} results, got {len(outputs)} names")
+            outputs = [name, *(f"{name}.{i}" for i in range(1, len(result_types)))]
+        if len(outputs) != len(result_types):
+            raise ModelError(f"{name!r} has {len(result_types)} results, got {len(outputs)} names")
         values = tuple(
-            Value(self._unique(called), type) for called, type in zip(outputs, found, strict=True)
+            Value(self._unique(called), type)
+            for called, type in zip(outputs, result_types, strict=True)
         )
         for i, value in enumerate(values):
             self._sampled[value] = tuple(
@@ -234,8 +235,8 @@ class Builder:
 
     def numbers(self, values: Sequence[Value]) -> list[Array] | None:
         """The numbers of the last node's results, where all are known; that is then left out."""
-        found = [self._numbers[value][0] for value in values if self._numbers.get(value)]
-        arrays = [array for array in found if array is not None]
+        candidates = [self._numbers[value][0] for value in values if self._numbers.get(value)]
+        arrays = [array for array in candidates if array is not None]
         if len(arrays) < len(values):
             return None
         self._nodes.pop()
@@ -252,9 +253,9 @@ class Builder:
         return self._marks.free(name, self._names, self._reserved)
 
     def _unique(self, name: str) -> str:
-        found = self._marks.free(name, self._names)
-        self._names.add(found)
-        return found
+        result = self._marks.free(name, self._names)
+        self._names.add(result)
+        return result
 
 
 def constant(array: Array, name: str = "constant") -> Value:

@@ -27,11 +27,11 @@ class _Expansion:
     @cached_property
     def numbers(self) -> tuple[Array | None, ...]:
         """Return the numbers of each result that are known before a run; None for others."""
-        found: Mapping[Value, Array] = {}
+        known: Mapping[Value, Array] = {}
         if self.opens:
             given = {value.name: value.type for value in self.graph.inputs}
-            _, found = self.graph.propagate_constants(given)
-        return tuple(found.get(value, _small(value)) for value in self.graph.outputs)
+            _, known = self.graph.propagate_constants(given)
+        return tuple(known.get(value, _small(value)) for value in self.graph.outputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +79,13 @@ class Composite(Operator):
             (type, None if array is None else content(array))
             for type, array in zip(types, arrays, strict=True)
         )
-        found = self._expansions.get(key)
-        if found is None:
+        result = self._expansions.get(key)
+        if result is None:
             given = [_value(i, t, a) for i, (t, a) in enumerate(zip(types, arrays, strict=True))]
-            found = self._expansions[key] = _Expansion(self.expand(given), self.opens)
+            result = self._expansions[key] = _Expansion(self.expand(given), self.opens)
             while len(self._expansions) > KEPT:
                 self._expansions.popitem(last=False)
-        return found
+        return result
 
     def infer(self, types: Types, constants: Constants = ()) -> tuple[TensorType, ...]:
         return tuple(value.type for value in self.graph(types, constants).outputs)
@@ -106,15 +106,15 @@ class Composite(Operator):
         asked = (named[name] for name in self.shape_inputs if name in named)
         late = any(type is not None and array is None for type, array in asked)
         if late or any(type is not None and not type.ranked for type in types):
-            found = self.unknown(types)
-            return found, (None,) * len(found)
+            outputs = self.unknown(types)
+            return outputs, (None,) * len(outputs)
         try:
             return self.infer(types, constants), self.propagate_constants(types, constants)
         except (ShapeError, UnsupportedOpError):  # some refuse so many steps
             if strict:
                 raise
-            found = self.unknown(types)
-            return found, (None,) * len(found)
+            outputs = self.unknown(types)
+            return outputs, (None,) * len(outputs)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         types = [None if array is None else TensorType.of(array) for array in arrays]
@@ -139,9 +139,9 @@ class Composite(Operator):
             if not self.shape_inputs:
                 raise
             return Cost(0, 0)
-        found = graph.infer_types({value.name: value.type for value in graph.inputs})
+        inferred = graph.infer_types({value.name: value.type for value in graph.inputs})
         for node in graph.nodes:
-            one = node.operator.cost([None if v is None else found[v] for v in node.inputs])
+            one = node.operator.cost([None if v is None else inferred[v] for v in node.inputs])
             flops, nbytes = flops + one.flops, nbytes + one.bytes
         return Cost(flops, nbytes)
 

@@ -139,9 +139,9 @@ def constant_value(graph: Graph, value: Value) -> Array | None:
     """The numbers of a value that neither a run nor an assignment changes; None for any other."""
     if value.kind is not Kind.CONSTANT and value not in graph.fixed:
         return None
-    found = constant(graph, value, {})
-    variable = any(leaf.value.kind is Kind.VARIABLE for leaf in leaves(found))
-    return None if variable else evaluated(found)
+    expression = constant(graph, value, {})
+    variable = any(leaf.value.kind is Kind.VARIABLE for leaf in leaves(expression))
+    return None if variable else evaluated(expression)
 
 
 def depends_on_sizes(expression: ConstantExpression) -> bool:
@@ -180,8 +180,8 @@ def evaluated(expression: ConstantExpression, dtype: DType = DType.float32) -> A
         arrays[i] = array
         for place in {place for place in at if last[place] == i}:
             del arrays[place]
-    found = arrays[len(expression.parts) - 1]
-    return found if len(expression.parts) - 1 in narrow else _round_to(found, dtype)
+    last_array = arrays[len(expression.parts) - 1]
+    return last_array if len(expression.parts) - 1 in narrow else _round_to(last_array, dtype)
 
 
 def _move_arrays(part: OperatorResult, operands: Sequence[Array]) -> Array:
@@ -203,10 +203,10 @@ def computed(
     read = iter(at)
     given = [None if one is None else arrays[next(read)] for one in part.operands]
     check_result_memory(part.node, part.operator, part.types, wide=True)
-    found = part.operator.reference(*given)[part.index]
+    result = part.operator.reference(*given)[part.index]
     if part.epilogue is not None and part.index == 0:
-        found = part.epilogue.evaluate(found, *(arrays[place] for place in read))
-    return found.astype(np.float64) if found.dtype == np.float16 else found
+        result = part.epilogue.evaluate(result, *(arrays[place] for place in read))
+    return result.astype(np.float64) if result.dtype == np.float16 else result
 
 
 def _round_to(array: Array, dtype: DType) -> Array:

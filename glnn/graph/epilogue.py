@@ -77,8 +77,8 @@ class Epilogue:
             raise ShapeError(f"{name}: a result of shape {result} has no channels")
         for operand, shape in self.shapes(result).items():
             if shapes.get(operand) != shape:
-                found = shapes.get(operand, "nothing")
-                raise ShapeError(f"{name}: {operand} must have shape {shape}, got {found}")
+                got = shapes.get(operand, "nothing")
+                raise ShapeError(f"{name}: {operand} must have shape {shape}, got {got}")
 
     def evaluate(self, result: Array, *operands: Array, in_place: bool = False) -> Array:
         """The result's numbers by NumPy, operands being of the shapes that `shapes` says.
@@ -172,8 +172,8 @@ class Prologue:
             raise ShapeError(f"{name}: the {x[0]} rows of x are no {images} equal runs")
         for operand, shape in self.shapes(x, images).items():
             if shapes.get(operand) != shape:
-                found = shapes.get(operand, "nothing")
-                raise ShapeError(f"{name}: {operand} must have shape {shape}, got {found}")
+                got = shapes.get(operand, "nothing")
+                raise ShapeError(f"{name}: {operand} must have shape {shape}, got {got}")
 
     def evaluate(self, x: Array, *operands: Array) -> Array:
         """Apply the prologue to x by NumPy, with operands of the shapes that `shapes` gives."""

@@ -38,23 +38,23 @@ class Expr:
         """Return the value of `visit` for each of `parts`, called with the part and its arguments'
         values.
         """
-        found: list[T] = []
+        result: list[T] = []
         for part, places in self._part_list:
-            found.append(visit(part, tuple([found[place] for place in places])))
-        return found
+            result.append(visit(part, tuple([result[place] for place in places])))
+        return result
 
     def evaluate(self, *arrays: Array) -> Array:
         """The value by NumPy for these arguments, which broadcast. Never warns."""
-        whole, found = self.expanded, list[Any]()
+        whole, values = self.expanded, list[Any]()
         with np.errstate(all="ignore"):
             for (part, places), spent in zip(whole._part_list, whole._last_uses, strict=True):
                 if isinstance(part, Call):
-                    found.append(part.row.evaluate(*[found[place] for place in places]))
+                    values.append(part.row.evaluate(*[values[place] for place in places]))
                 else:
-                    found.append(arrays[part.index] if isinstance(part, Arg) else _value(part))
+                    values.append(arrays[part.index] if isinstance(part, Arg) else _value(part))
                 for place in spent:
-                    found[place] = None  # its memory, which a cache still has, is the next one's
-        return np.asarray(found[-1])
+                    values[place] = None  # its memory, which a cache still has, is the next one's
+        return np.asarray(values[-1])
 
     def replace(self, change: Callable[[Expr], Expr | None]) -> Expr:
         """The same with each part that `change` gives something for replaced by that."""
@@ -162,20 +162,20 @@ class Expr:
         never mix: casts are functions), where there are too few, or more calls than MOST_CALLS.
         """
         key = tuple(dtypes)
-        found = self._results.get(key)
-        if found is None:  # asked again for every shape
+        result = self._results.get(key)
+        if result is None:  # asked again for every shape
             if self.calls > MOST_CALLS:
                 raise ShapeError(f"an expression has at most {MOST_CALLS} calls, got {self.calls}")
-            found = self._results[key] = self.expanded.infer_parts(key)[-1]
-        return found
+            result = self._results[key] = self.expanded.infer_parts(key)[-1]
+        return result
 
     def infer_parts(self, dtypes: Sequence[DType]) -> list[DType]:
         """The type of each of `parts`, for arguments of these types. Raises as `infer`."""
         key = tuple(dtypes)
-        found = self._inferred.get(key)
-        if found is None:
-            found = self._inferred[key] = tuple(self._infer_parts(key))
-        return list(found)
+        inferred = self._inferred.get(key)
+        if inferred is None:
+            inferred = self._inferred[key] = tuple(self._infer_parts(key))
+        return list(inferred)
 
     @cached_property
     def _results(self) -> dict[tuple[DType, ...], DType]:

@@ -152,11 +152,11 @@ def compile_expression(
     fresh = value.fresh and value.dtype == dtype
 
     def compute(shape: Shape, *arrays: Array) -> Array:
-        found = value(*arrays)
+        result = value(*arrays)
         return (
-            found
-            if fresh and shape and found.shape == shape
-            else _broadcast_copy(found, shape, dtype)
+            result
+            if fresh and shape and result.shape == shape
+            else _broadcast_copy(result, shape, dtype)
         )
 
     return compute

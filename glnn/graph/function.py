@@ -158,8 +158,8 @@ class Function:
         """Return the interval of the value, of type `dtype`, for arguments that lie within
         `arguments`.
         """
-        found = None if self.interval is None else self.interval(*arguments)
-        return Interval.of_type(dtype) if found is None else found.stored(dtype)
+        interval = None if self.interval is None else self.interval(*arguments)
+        return Interval.of_type(dtype) if interval is None else interval.stored(dtype)
 
     def evaluate(self, *arguments: Any) -> Any:
         """The value by NumPy of arrays and Python's numbers, which take the arrays' type.
@@ -180,8 +180,8 @@ class Function:
         else:
             dtype = np.float64 if isinstance(rest[0], float) else NUMBERS[kind_of(rest[0])].value
         typed = [np.asarray(a, dtype) for a in rest]
-        found = np.asarray(self.numpy(*arguments[: self.condition], *typed))
-        return found if arrays or isinstance(arguments[0], ARRAYS) else found.item()
+        result = np.asarray(self.numpy(*arguments[: self.condition], *typed))
+        return result if arrays or isinstance(arguments[0], ARRAYS) else result.item()
 
 
 def kind_of(number: Number) -> str:

@@ -196,10 +196,10 @@ class Node:
             return {}
         given = [None if value is None else types[value] for value in self.inputs]
         arrays = [None if value is None else constants.get(value) for value in self.inputs]
-        found = self.operator.propagate_constants(
+        known = self.operator.propagate_constants(
             given, arrays, [types[value] for value in self.outputs]
         )
-        pairs = zip(self.outputs, found, strict=True)
+        pairs = zip(self.outputs, known, strict=True)
         return {value: array for value, array in pairs if array is not None}
 
     def reference(self, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:
@@ -259,11 +259,11 @@ class Graph:
     @cached_property
     def readers(self) -> Mapping[Value, tuple[Node, ...]]:
         """The nodes that read each value, once each."""
-        found: dict[Value, list[Node]] = {}
+        nodes_of: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in dict.fromkeys(node.reads):
-                found.setdefault(value, []).append(node)
-        return {value: tuple(nodes) for value, nodes in found.items()}
+                nodes_of.setdefault(value, []).append(node)
+        return {value: tuple(nodes) for value, nodes in nodes_of.items()}
 
     @cached_property
     def fixed(self) -> frozenset[Value]:
@@ -274,23 +274,23 @@ class Graph:
         make the values larger, all together, than FOLDED and GROWTH times the constants and
         variables: that is computed in each run, so that a small model stays small once loaded.
         """
-        found: set[Value] = set()
+        values: set[Value] = set()
         spare = None
         for node in self.nodes:
             for value in node.reads:
                 if value.kind is Kind.CONSTANT or value.kind is Kind.VARIABLE:
-                    found.add(value)
+                    values.add(value)
             changes = node.operator.control or node.operator.random
             made_once = node.reads or node.operator.table
-            if made_once and not changes and found.issuperset(node.reads):
+            if made_once and not changes and values.issuperset(node.reads):
                 grown = node.growth
                 if greatest(grown) > 0:
                     spare = self._spare if spare is None else spare
                     if grown > spare:
                         continue
                     spare -= grown
-                found.update(node.outputs)
-        return frozenset(found)
+                values.update(node.outputs)
+        return frozenset(values)
 
     @property
     def _spare(self) -> int:
@@ -333,8 +333,8 @@ class Graph:
             both = self._propagate(types, deepcopy(dict(given)))  # they are the caller's to change
             self._last_propagated.clear()
             self._last_propagated[key] = both
-        found, known = both
-        return dict(found), dict(known)
+        types_known, known = both
+        return dict(types_known), dict(known)
 
     @cached_property
     def _last_propagated(self) -> dict[Any, tuple[dict[Value, TensorType], dict[Value, Array]]]:
@@ -345,24 +345,26 @@ class Graph:
         self, types: Mapping[str, TensorType], shape_arrays: Mapping[str, Array]
     ) -> tuple[dict[Value, TensorType], dict[Value, Array]]:
         """Compute `propagate_constants`, node by node."""
-        found = {value: types[value.name] for value in self.inputs}
+        inferred = {value: types[value.name] for value in self.inputs}
         known = {
             value: shape_arrays[value.name] for value in self.inputs if value.name in shape_arrays
         }
         for node in self.nodes:
             for value in node.reads:
                 if value.kind in (Kind.CONSTANT, Kind.VARIABLE):
-                    found[value] = value.type
+                    inferred[value] = value.type
                     if value.kind is Kind.CONSTANT and value.data.size <= SMALL:  # type: ignore[union-attr]
                         known[value] = value.data  # type: ignore[assignment]
             self._add_constants(node, known)
-            if any(found[value].symbols for value in node.reads) or node.lacks_shape_inputs(known):
-                found.update((value, value.type.unknown) for value in node.outputs)
+            if any(inferred[value].symbols for value in node.reads) or node.lacks_shape_inputs(
+                known
+            ):
+                inferred.update((value, value.type.unknown) for value in node.outputs)
                 continue
-            found.update(zip(node.outputs, node.infer(found, known), strict=True))
-            if not any(found[value].symbols for value in node.outputs):
-                known |= node.propagate_constants(found, known)
-        return found, known
+            inferred.update(zip(node.outputs, node.infer(inferred, known), strict=True))
+            if not any(inferred[value].symbols for value in node.outputs):
+                known |= node.propagate_constants(inferred, known)
+        return inferred, known
 
     @cached_property
     def _shape_inputs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -375,15 +377,15 @@ class Graph:
             for name in (name for name in asked if name in named):
                 direct = name in told and named[name] in inputs
                 (first.add if direct else behind.append)(named[name])
-        found: set[Value] = set()
+        needed: set[Value] = set()
         while behind:
             value = behind.pop()
-            if value not in found:
-                found.add(value)
+            if value not in needed:
+                needed.add(value)
                 if value in self.producers:
                     behind += self.producers[value].reads_numbers_of
         wanted = tuple(v.name for v in self.inputs if v in first)
-        return wanted, tuple(v.name for v in self.inputs if v in found and v not in first)
+        return wanted, tuple(v.name for v in self.inputs if v in needed and v not in first)
 
     def shape_input_arrays(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return the arrays of `feeds`, by the inputs' names, whose numbers decide about sizes.
@@ -448,16 +450,16 @@ def ordered(outputs: Sequence[Value], producers: Mapping[Value, Node]) -> tuple[
     The order depends on how they hang together alone: first what the first output needs, the
     operands of each node from first to last.
     """
-    found: dict[Node, None] = {}
+    nodes_in_order: dict[Node, None] = {}
     stack = [producers[value] for value in reversed(outputs) if value in producers]
     entered: set[Node] = set()
     while stack:
         node = stack[-1]
-        if node in found or node in entered:
+        if node in nodes_in_order or node in entered:
             stack.pop()
-            found.setdefault(node)
+            nodes_in_order.setdefault(node)
             continue
         entered.add(node)
         needed = [producers[value] for value in node.reads if value in producers]
         stack += [n for n in reversed(needed) if n not in entered]
-    return tuple(found)
+    return tuple(nodes_in_order)

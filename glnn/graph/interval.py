@@ -152,11 +152,11 @@ def choice(_: Interval, x: Interval, y: Interval) -> Interval:
 
 def quotient(a: Interval, b: Interval) -> Interval:
     """Return the interval of integer quotients rounded towards 0; a quotient by 0 is 0."""
-    found = [0] if b.low <= 0 <= b.high else []
+    bounds = [0] if b.low <= 0 <= b.high else []
     for by in {b.low, b.high, -1, 1}:
         if by and b.low <= by <= b.high:
-            found += [_towards_zero(int(end), int(by)) for end in (a.low, a.high)]
-    return hull_of(*found)
+            bounds += [_towards_zero(int(end), int(by)) for end in (a.low, a.high)]
+    return hull_of(*bounds)
 
 
 def rest(a: Interval, b: Interval) -> Interval:

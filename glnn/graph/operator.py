@@ -262,11 +262,11 @@ class Operator(metaclass=_Kind):
         names = self.names(len(items))
         if len(items) > len(names):
             raise ShapeError(f"{self.name}: expected operands {self.operands}, got {len(items)}")
-        found = {n: one for n, one in zip(names, items, strict=False) if one is not None}
-        left = [n for n in names if n not in found] if len(found) < len(names) else ()
+        result = {n: one for n, one in zip(names, items, strict=False) if one is not None}
+        left = [n for n in names if n not in result] if len(result) < len(names) else ()
         if left and (missing := [n for n in left if n in self.required]):
             raise ShapeError(f"{self.name}: the operand {missing[0]} is missing")
-        return found
+        return result
 
     def positional(self, items: Mapping[str, T]) -> list[T | None]:
         """Return the item of `items` for each operand, in order. Raises ShapeError for unknown

@@ -81,8 +81,8 @@ class JoinedBlocks:
     def __getitem__(self, rows: slice, /) -> Bytes:
         """Return the bytes of some blocks, uncopied where they are of one tensor."""
         first, last, _ = rows.indices(len(self))
-        found = list(self._within(first, last))
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        parts = list(self._within(first, last))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Section:
 
     def view(self, raw: Bytes) -> Array:
         """Return the array in the section's bytes."""
-        found: Array = np.ndarray((raw.nbytes // self.dtype.itemsize,), self.dtype, raw.data)
-        return found
+        result: Array = np.ndarray((raw.nbytes // self.dtype.itemsize,), self.dtype, raw.data)
+        return result
 
     def randomize_floats(self, raw: Bytes) -> None:
         """Have the floats in the section's random bytes be finite, of magnitudes from 2^-3 to 1."""
@@ -154,11 +154,11 @@ class QuantizedFormat:
 
     def first_quads(self, units: int) -> dict[str, int]:
         """Return each section's place in groups of 16 bytes, by name, and the whole as "end"."""
-        found, place = {}, 0
+        firsts, place = {}, 0
         for section in self.sections:
-            found[section.name] = place
+            firsts[section.name] = place
             place += section.quads(units)
-        return {**found, "end": place}
+        return {**firsts, "end": place}
 
     def words(self, n: int, k: int) -> int:
         """Return the words of 32 bits of a packed weight of (n, k) numbers."""

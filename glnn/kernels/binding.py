@@ -32,10 +32,10 @@ def textures(
 
     fp16_operands: the operands that are float16.
     """
-    found = dict(kernel.textures)
+    texels = dict(kernel.textures)
     if epilogue is not None and kernel.epilogue is not None and kernel.backend == "feedback":
-        found |= dict.fromkeys(epilogue.names, TEXELS[kernel.epilogue.form])
-    return found | {name: HALVES[found[name]] for name in fp16_operands if name in found}
+        texels |= dict.fromkeys(epilogue.names, TEXELS[kernel.epilogue.form])
+    return texels | {name: HALVES[texels[name]] for name in fp16_operands if name in texels}
 
 
 def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
@@ -125,10 +125,10 @@ def written(
     """
     if kernel.stages:
         return {}
-    found = {} if kernel.prologue is None else generated_before(prologue, bound.bindings)
+    result = {} if kernel.prologue is None else generated_before(prologue, bound.bindings)
     if kernel.epilogue is not None:
-        found |= generated(epilogue, kernel.epilogue.form, bound)
-    return found
+        result |= generated(epilogue, kernel.epilogue.form, bound)
+    return result
 
 
 def _first_free_binding(kernel: Kernel, operands: Iterable[str]) -> int:

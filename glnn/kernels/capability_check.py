@@ -22,8 +22,8 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     key = "why not", device
     if key not in kernel.memo:
         kernel.memo[key] = _why_not_device(kernel, device)
-    found: str | None = kernel.memo[key]
-    return found
+    result: str | None = kernel.memo[key]
+    return result
 
 
 def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
@@ -67,8 +67,8 @@ def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
     """
     if device not in kernel.memo:
         kernel.memo[device] = _fitted(kernel, device)
-    found: Kernel | None = kernel.memo[device]
-    return found
+    result: Kernel | None = kernel.memo[device]
+    return result
 
 
 def _fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:

@@ -189,14 +189,14 @@ class Kernel:
     @cached_property
     def bindings(self) -> dict[str, int]:
         """The storage-buffer binding of each operand that has one, and of `out`."""
-        found = {name: operand.binding for name, operand in self.operands.items()}
-        return {name: binding for name, binding in found.items() if binding is not None}
+        declared = {name: operand.binding for name, operand in self.operands.items()}
+        return {name: binding for name, binding in declared.items() if binding is not None}
 
     @cached_property
     def textures(self) -> dict[str, str]:
         """The texel format of each operand that is fetched from a texture."""
-        found = {name: one.texture or one.texels for name, one in self.operands.items()}
-        return {name: texel for name, texel in found.items() if texel}
+        declared = {name: one.texture or one.texels for name, one in self.operands.items()}
+        return {name: texel for name, texel in declared.items() if texel}
 
     @cached_property
     def texture_buffers(self) -> bool:
@@ -292,8 +292,8 @@ class Kernel:
             others = (dict(zip(self.tune, one, strict=True)) for one in values)
             made = (self.with_parameters(**one) for one in others if one != self.defaults)
             self.memo["versions"] = (self, *made)
-        found: tuple[Kernel, ...] = self.memo["versions"]
-        return found
+        result: tuple[Kernel, ...] = self.memo["versions"]
+        return result
 
     def for_architecture(self, architecture: str | None) -> Kernel:
         """Return the kernel with the defaults of `architecture`; itself where none are declared."""

@@ -36,8 +36,8 @@ def parsed(folder: Path, read: Read) -> tuple[Kernel, ...]:
     with suppress(Exception):  # whatever is not there, or damaged, is made again
         kept = path.read_bytes()
         if kept.startswith(state):
-            found: tuple[Kernel, ...] = pickle.loads(kept[len(state) :])
-            return found
+            result: tuple[Kernel, ...] = pickle.loads(kept[len(state) :])
+            return result
     kernels = read(folder)
     if not sys.dont_write_bytecode:
         with suppress(OSError):
@@ -49,12 +49,12 @@ def parsed(folder: Path, read: Read) -> tuple[Kernel, ...]:
 
 def _state(folder: Path) -> bytes:
     """Return a digest of the files in `folder` and of the modules that read them."""
-    found = sha256(repr((VERSION, sys.version, str(folder))).encode())
+    hashed = sha256(repr((VERSION, sys.version, str(folder))).encode())
     for path in (folder, Path(__file__).parent):
         for entry in _files(path):
             stat = entry.stat()
-            found.update(f"{entry.path}\0{stat.st_size} {stat.st_mtime_ns}\0".encode())
-    return found.digest()
+            hashed.update(f"{entry.path}\0{stat.st_size} {stat.st_mtime_ns}\0".encode())
+    return hashed.digest()
 
 
 def _files(folder: Path | str) -> Iterator[os.DirEntry[str]]:
@@ -81,8 +81,10 @@ def read(folder: Path) -> tuple[Kernel, ...]:
     """
     kernels: dict[tuple[str, str], Kernel] = {}
     for part in (folder, folder / DOCUMENTS):
-        found = [kernel for path in sorted(part.glob("*/*.toml")) for kernel in _kernels(path)]
-        for kernel in sorted(found, key=lambda k: k.op):
+        part_kernels = [
+            kernel for path in sorted(part.glob("*/*.toml")) for kernel in _kernels(path)
+        ]
+        for kernel in sorted(part_kernels, key=lambda k: k.op):
             other = kernels.setdefault((kernel.op, kernel.name), kernel)
             if other is not kernel:
                 where, there = (declared_at(k.declaration, k.name) for k in (kernel, other))
@@ -99,8 +101,8 @@ def _kernels(declaration: Path) -> Iterator[Kernel]:
     """Yield the kernels of one declaration. Raises ShaderError."""
     own = declaration.parent.name
     try:
-        found = variants(tomllib.loads(declaration.read_text("utf-8")), declaration.stem)
-        texts = [(n, op, one) for n in found for op, one in by_op(found[n], own).items()]
+        declared = variants(tomllib.loads(declaration.read_text("utf-8")), declaration.stem)
+        texts = [(n, op, one) for n in declared for op, one in by_op(declared[n], own).items()]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, DeclarationError) as error:
         raise ShaderError(f"{declaration}: {error}") from None
     except OSError as error:
@@ -127,15 +129,15 @@ def of_user(folder: Path, shipped: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         raise ShaderError(f"{path}: expected it in a folder of the op's name")
     taken = {(kernel.op, kernel.name): kernel for kernel in shipped}
     ops = sorted({kernel.op for kernel in shipped})
-    found = tuple(replace(kernel, folder=folder) for kernel in read(folder))
-    for kernel in found:
+    result = tuple(replace(kernel, folder=folder) for kernel in read(folder))
+    for kernel in result:
         where = declared_at(kernel.declaration, kernel.name)
         if kernel.op not in ops:
             raise ShaderError(f"{where}: no op {kernel.op!r}, expected one of {', '.join(ops)}")
         if other := taken.get((kernel.op, kernel.name)):
             there = declared_at(other.declaration, other.name)
             raise ShaderError(f"{where}: its name is that of {there}, too")
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,10 @@ class Library:
     @cached_property
     def by_op(self) -> Mapping[tuple[str, str], tuple[Kernel, ...]]:
         """The kernels for each op and backend, by descending priority."""
-        found: dict[tuple[str, str], list[Kernel]] = {}
+        kernels_of: dict[tuple[str, str], list[Kernel]] = {}
         for kernel in sorted(self.kernels, key=lambda k: -k.priority):
-            found.setdefault((kernel.op, kernel.backend), []).append(kernel)
-        return {key: tuple(some) for key, some in found.items()}
+            kernels_of.setdefault((kernel.op, kernel.backend), []).append(kernel)
+        return {key: tuple(some) for key, some in kernels_of.items()}
 
     def again(self) -> Library:
         """Read all files again: return self where nothing changed, else a new library.

@@ -88,11 +88,11 @@ def table_of(entry: Reader) -> Reader:
     """Return a reader of tables whose values `entry` reads."""
 
     def read(value: Any) -> dict[str, Any]:
-        found = {}
+        result = {}
         for name, part in entries(value):
             with under(name):
-                found[name] = entry(part)
-        return found
+                result[name] = entry(part)
+        return result
 
     return read
 
@@ -102,24 +102,24 @@ def record(made: type, keys: Mapping[str, Reader]) -> Reader:
     needed = [f.name for f in fields(made) if f.default is f.default_factory is MISSING]
 
     def read(value: Any) -> Any:
-        found = keyed(value, keys)
-        if missing := [name for name in needed if name not in found]:
+        fields_read = keyed(value, keys)
+        if missing := [name for name in needed if name not in fields_read]:
             raise DeclarationError(f"key {missing[0]!r} is missing")
-        return made(**found)
+        return made(**fields_read)
 
     return read
 
 
 def keyed(value: Any, keys: Mapping[str, Reader]) -> dict[str, Any]:
     """Read the table `value`, each entry by the reader that `keys` has for it."""
-    found = {}
+    result = {}
     for name, part in entries(value):
         if name not in keys:
             check_renamed(name, keys)
             raise DeclarationError(f"unknown key {name!r}, expected one of {sorted(keys)}")
         with under(name):
-            found[name] = keys[name](part)
-    return found
+            result[name] = keys[name](part)
+    return result
 
 
 def check_renamed(name: str, keys: Container[str]) -> None:
@@ -236,12 +236,12 @@ class Launch:
 
     def cut(self, sizes: Mapping[str, int], parameters: Mapping[str, int]) -> int:
         """Return a bit for each axis along which the last workgroup has less to do than others."""
-        known, found = {**parameters, **sizes}, 0
+        known, result = {**parameters, **sizes}, 0
         for i, (axis, local) in enumerate(zip(self.grid, self.local_size(parameters))):
             rest = prod(one.invocations(known, parameters) for one in axis) % local
             if rest or any(known[one.size] % one.covered.evaluate(parameters) for one in axis):
-                found |= 1 << i
-        return found
+                result |= 1 << i
+        return result
 
     def filled(
         self, sizes: Mapping[str, int], parameters: Mapping[str, int], processors: int
@@ -299,14 +299,14 @@ class Operand:
     @property
     def access(self) -> list[str]:
         """The keys in use that tell where the shader finds the operand."""
-        found = {
+        used = {
             "binding": self.binding is not None,
             "texture": self.texture is not None,
             "texels": self.texels is not None,
             "attribute": self.attribute is not None,
             "in_place": self.in_place,
         }
-        return [key for key, given in found.items() if given]
+        return [key for key, given in used.items() if given]
 
 
 @dataclass(frozen=True)
@@ -404,17 +404,17 @@ def _axis(value: Any) -> tuple[Along, ...]:
 
 
 def _layouts(value: Any) -> tuple[str, ...]:
-    found: tuple[str, ...] = list_of(text)(value if isinstance(value, list) else [value])
-    if not found:
+    result: tuple[str, ...] = list_of(text)(value if isinstance(value, list) else [value])
+    if not result:
         raise DeclarationError("expected a layout")
-    return found
+    return result
 
 
 def _values(value: Any) -> tuple[int, ...]:
-    found: tuple[int, ...] = list_of(whole)(value)
-    if not found:
+    result: tuple[int, ...] = list_of(whole)(value)
+    if not result:
         raise DeclarationError("every parameter needs a default")
-    return found
+    return result
 
 
 RANGE: Mapping[str, Reader] = {"min": whole, "max": whole}
@@ -471,10 +471,10 @@ def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]
         return {name: spelled(declared)}
     common = spelled({key: value for key, value in declared.items() if key != "variants"})
     with under("variants"):
-        found = table_of(lambda one: spelled(dict(entries(one))))(declared["variants"])
-        if not found:
+        by_name = table_of(lambda one: spelled(dict(entries(one))))(declared["variants"])
+        if not by_name:
             raise DeclarationError("expected at least one")
-    return {called: _merged(common, own) for called, own in found.items()}
+    return {called: _merged(common, own) for called, own in by_name.items()}
 
 
 def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
@@ -492,34 +492,34 @@ def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
 
 def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Return `declared` with the short forms of its tables spelled out."""
-    found = dict(declared)
+    result = dict(declared)
     for key, inner in SHORT.items():
-        if isinstance(found.get(key), Mapping):
-            table = found[key].items()
-            found[key] = {n: v if isinstance(v, Mapping) else {inner: v} for n, v in table}
-    if not isinstance(found.get("epilogue", {}), Mapping):
-        found["epilogue"] = {"form": found["epilogue"]}
-    return found
+        if isinstance(result.get(key), Mapping):
+            table = result[key].items()
+            result[key] = {n: v if isinstance(v, Mapping) else {inner: v} for n, v in table}
+    if not isinstance(result.get("epilogue", {}), Mapping):
+        result["epilogue"] = {"form": result["epilogue"]}
+    return result
 
 
 def _merged(common: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
     """Return `common` updated with `variant`: tables by entry, operands by key."""
-    found = dict(common)
+    result = dict(common)
     for key, value in variant.items():
-        before = found.get(key)
+        before = result.get(key)
         if isinstance(value, Mapping) and isinstance(before, Mapping):
             inner = key == "operands"
             value = {n: {**before.get(n, {}), **v} if inner else v for n, v in value.items()}
-            found[key] = {**before, **value}
+            result[key] = {**before, **value}
         else:
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 def read(declared: Mapping[str, Any]) -> dict[str, Any]:
     """Parse the table `declared` into the fields of a Kernel. Raises DeclarationError."""
-    found = keyed(spelled(declared), KEYS)
+    result = keyed(spelled(declared), KEYS)
     for key in ("summary", "operands"):
-        if key not in found:
+        if key not in result:
             raise DeclarationError(f"key {key!r} is missing")
-    return found
+    return result

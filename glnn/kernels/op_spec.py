@@ -33,21 +33,21 @@ def layout_uniforms(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
     All strides (`_row`, `_columns`, `_pixel`, `_matrix`) and the offset `_first` count elements,
     floats or halves. The offset is not 0 where the operand is a channel range of wider images.
     """
-    found = {f"{name}_size": layout.size(shape), f"{name}_first": layout.first}
+    result = {f"{name}_size": layout.size(shape), f"{name}_first": layout.first}
     if isinstance(layout, Strip):
         alone = layout_uniforms(name, layout.whole, shape)
         apart = {key: layout.wide for key in alone if key.endswith(("_row", "_columns", "_pixel"))}
-        return {**alone, **found, **apart}
+        return {**alone, **result, **apart}
     if isinstance(layout, RowMajor):
-        found[f"{name}_row"] = found[f"{name}_columns"] = layout.row(shape)
-        found[f"{name}_rows"] = layout.rows(shape)
+        result[f"{name}_row"] = result[f"{name}_columns"] = layout.row(shape)
+        result[f"{name}_rows"] = layout.rows(shape)
     elif isinstance(layout, Morton):
         rows, columns = layout.padded(shape)
-        found[f"{name}_rows"], found[f"{name}_columns"] = rows, columns
-        found[f"{name}_matrix"] = rows * columns
+        result[f"{name}_rows"], result[f"{name}_columns"] = rows, columns
+        result[f"{name}_matrix"] = rows * columns
     elif layout.name == CHANNELS_LAST:
-        found[f"{name}_pixel"] = -(-shape[1] // 4) * 4
-    return found
+        result[f"{name}_pixel"] = -(-shape[1] // 4) * 4
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,20 +171,20 @@ def expanded(
     reads: the texel format or the attribute's floats of each operand that is fetched.
     separate_launches: True where each operand has a launch of its own and all share a binding.
     """
-    found: dict[str, Operand] = {}
+    declarations: dict[str, Operand] = {}
     together: dict[str, Operand] = {}
     for name, operand in kernel.operands.items():
         if name.endswith(MANY):
             together[name[: -len(MANY)]] = operand
         else:
-            found[name] = _fetched(operand, reads.get(name))
+            declarations[name] = _fetched(operand, reads.get(name))
     for stem, operand in together.items():
         names = [n for n in operands if n.startswith(stem) and n[len(stem) :].isdigit()]
         for i, name in enumerate(names):
             first = operand.binding
             binding = first if first is None or separate_launches else first + i
-            found[name] = replace(_fetched(operand, reads.get(name)), binding=binding)
-    return replace(kernel, operands=found)
+            declarations[name] = replace(_fetched(operand, reads.get(name)), binding=binding)
+    return replace(kernel, operands=declarations)
 
 
 def _fetched(operand: Operand, read: str | int | None) -> Operand:
@@ -269,11 +269,11 @@ class OpSpec:
 
     def substituted(self, change: Substitution) -> OpSpec:
         """Return this spec with numbers in the place of SymInts. Raises ShapeError."""
-        found = change(self)
-        if found is self:
+        changed = change(self)
+        if changed is self:
             return self
         rounded = self.results[0].dtype is DType.float16
-        return _op_spec(found.op, found.operands, found.given, found.epilogue, rounded)
+        return _op_spec(changed.op, changed.operands, changed.given, changed.epilogue, rounded)
 
     def with_layouts(self, layouts: Mapping[str, str]) -> OpSpec:
         """Return this spec with its operands in other layouts."""
@@ -385,7 +385,7 @@ class OpSpec:
         They are the op's attributes, and which operands are present, float16 or int8.
         """
         made = None if kernel is None else self.generated(kernel)
-        found = {
+        values = {
             **{
                 name.upper(): value for name, value in self.op.derived_sizes(self.op_shapes).items()
             },
@@ -396,7 +396,7 @@ class OpSpec:
             **({} if made is None else made.defines),
             **({} if kernel is None else self.operand_layouts.defines(kernel)),
         }
-        return {n: as_constant(value) for n, value in found.items()} if self.is_open else found
+        return {n: as_constant(value) for n, value in values.items()} if self.is_open else values
 
     def shape(self, name: str) -> Shape:
         """The shape of the operand or result called `name`."""
@@ -444,19 +444,19 @@ class OpSpec:
         key = "split", kernel, device
         if key not in self.memo:
             self.memo[key] = self._split(kernel, device)
-        found: Split | None = self.memo[key]
-        return found
+        result: Split | None = self.memo[key]
+        return result
 
     def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         by_samples = self.along and not isinstance(self.op, Matmul)
         if by_samples and kernel.backend == "compute" and not kernel.textures:
             layouts, some = self.chosen_layouts(kernel), self.of_samples
-            found = Batches.batches(
+            batches = Batches.batches(
                 kernel, self.along, self.types, layouts, lambda n: some(n).sizes(kernel), device
             )
-            counts = found.counts if found else ()
+            counts = batches.counts if batches else ()
             own = self.defines(kernel)  # which all parts must have: they run one program
-            return found if all(some(n).defines(kernel) == own for n in counts) else None
+            return batches if all(some(n).defines(kernel) == own for n in counts) else None
         return Split.plan(kernel, self.op, self.types, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
@@ -464,12 +464,12 @@ class OpSpec:
         key = "layouts", kernel
         if key not in self.memo:
             self.memo[key] = self.operand_layouts.chosen(kernel)
-        found = dict(self.memo[key])
-        found |= {name: narrowed(found[name]) for name in self.int8_operands if name in found}
+        result = dict(self.memo[key])
+        result |= {name: narrowed(result[name]) for name in self.int8_operands if name in result}
         if split is not None and split.weight is not None:  # parts are of what lies as is wanted
-            found["x"] = parse(kernel.wants("x")[0]).at(self.shape("x"))
-            found["weight"] = split.weight
-        return found
+            result["x"] = parse(kernel.wants("x")[0]).at(self.shape("x"))
+            result["weight"] = split.weight
+        return result
 
     @cached_property
     def operand_layouts(self) -> OperandLayouts:
@@ -495,15 +495,15 @@ class OpSpec:
         key = "fits", kernel.wants(first), kernel.takes_subviews(first)  # all that it depends on
         if key not in self.memo:
             self.memo[key] = self.operand_layouts.among(first, self.first_layout, kernel)
-        found: bool = self.memo[key]
-        return found
+        result: bool = self.memo[key]
+        return result
 
     def lowered(self, kernel: Kernel) -> Decomposition:
         """Return the stages of other ops by which `kernel` computes this."""
         key, made = ("lowered", kernel), decomposition_named(kernel.stages)
-        found: Decomposition = self.memo.get(key) or made(self.op, self.op_shapes, kernel.defaults)
-        self.memo[key] = found
-        return found
+        result: Decomposition = self.memo.get(key) or made(self.op, self.op_shapes, kernel.defaults)
+        self.memo[key] = result
+        return result
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         """Return the program's uniforms: sizes, scalars, and the operands' strides in elements."""

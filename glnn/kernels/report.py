@@ -165,7 +165,7 @@ def rows(
             wrong = [one.verdict.wrong for one in said]
             if reason is None and said and None not in wrong:
                 reason = f"wrong: {wrong[0]}"
-            found = (fitted(kernel, device.capabilities) if device else None) or kernel
+            fitting = (fitted(kernel, device.capabilities) if device else None) or kernel
             yield Row(
                 kernel.name,
                 kernel.op,
@@ -173,8 +173,8 @@ def rows(
                 reason is None,
                 reason,
                 kernel.summary,
-                found.defaults,
-                _origin(kernel, found, device) if device and kernel.tune else None,
+                fitting.defaults,
+                _origin(kernel, fitting, device) if device and kernel.tune else None,
                 kernel.stages or None,
                 kernel.document,
                 "; ".join(sorted({one.notable for one in said if one.notable})) or None,

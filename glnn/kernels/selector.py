@@ -102,15 +102,15 @@ def choose(
     kernels = kernels_for(op, backend)
     if spec.is_open and ask is not None:
         at_hand = ask(spec.hinted, name)
-        if found := _generalize(at_hand, spec, device, verdicts, ask):
-            return found
+        if result := _generalize(at_hand, spec, device, verdicts, ask):
+            return result
     if name is None:
         kernels = tuple(k for k in kernels if not k.document)
-    found = tuned.kernel(kernels, spec.hinted) if tuned and name is None else None
-    if found:
-        found = spec.adapted(found)
-        if why_not(found, spec, device, verdicts) is None:
-            return found
+    result = tuned.kernel(kernels, spec.hinted) if tuned and name is None else None
+    if result:
+        result = spec.adapted(result)
+        if why_not(result, spec, device, verdicts) is None:
+            return result
     if name is not None:
         names = [k.name for k in kernels]
         if name not in names:
@@ -177,8 +177,8 @@ def why_chosen(
 
 def suits(kernel: Kernel, spec: OpSpec, device: Capabilities, tuned: Tuned) -> bool:
     """Return True where the chosen `kernel` suits `spec`, by its declaration or by tuning."""
-    found = tuned.find(kernel.backend, spec)
-    best = found is not None and found.kernel == kernel.name
+    choice = tuned.find(kernel.backend, spec)
+    best = choice is not None and choice.kernel == kernel.name
     return best or kernel.is_suited(_sizes(spec, kernel), architecture(device))
 
 

@@ -95,8 +95,8 @@ class Tuned:
             return None
         for kernel in kernels:
             choice = self.find(kernel.backend, spec)
-            if choice and (found := choice.made(kernel)):
-                return found
+            if choice and (result := choice.made(kernel)):
+                return result
         return None
 
     def keep(self, backend: str, spec: OpSpec, choice: TunedChoice) -> None:

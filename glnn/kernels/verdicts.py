@@ -40,8 +40,8 @@ def called(spec: OpSpec) -> frozenset[Called]:
     if "called" not in spec.memo:
         own = (_functions_in(expr, types) for expr, types in _expressions(spec))
         spec.memo["called"] = frozenset().union(*own)
-    found: frozenset[Called] = spec.memo["called"]
-    return found
+    result: frozenset[Called] = spec.memo["called"]
+    return result
 
 
 def _expressions(spec: OpSpec) -> Iterator[tuple[Expr, list[DType]]]:
@@ -72,15 +72,15 @@ def _functions_in(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:
         types = iter(types_on_gpu(expr, dtypes))
     except UnsupportedOpError:  # no kernel computes it
         return set()
-    found = set[Called]()
+    called = set[Called]()
 
     def kind(part: Expr, operands: tuple[str, ...]) -> str:
         if isinstance(part, Call):
-            found.add((part.function, operands[-1]))
+            called.add((part.function, operands[-1]))
         return next(types).kind
 
     expr.expanded.fold(kind)
-    return found | {(row.name, "float") for row in expr.functions if row.body}
+    return called | {(row.name, "float") for row in expr.functions if row.body}
 
 
 FORM = 5  # of the file; one of another form is not used
@@ -140,10 +140,10 @@ class Verdict:
         if self.wrong is not None or verdict.wrong is not None:
             return self if self.wrong is not None else verdict
         parts = [part for part in (self.part, verdict.part) if part is not None]
-        found = replace(self, part=min(parts, default=None))
+        result = replace(self, part=min(parts, default=None))
         for launch in verdict.right:
-            found = found if found.covers(launch) else found.and_right(launch)
-        return found
+            result = result if result.covers(launch) else result.and_right(launch)
+        return result
 
 
 def within(launch: Launched, larger: Launched) -> bool:
@@ -269,8 +269,8 @@ def _keys(kernel: Kernel, spec: OpSpec, device: Capabilities) -> tuple[str, ...]
             *_function_keys(kernel.backend, spec),
             sizes_key(kernel, spec, device),
         )
-    found: tuple[str, ...] = spec.memo[key]
-    return found
+    result: tuple[str, ...] = spec.memo[key]
+    return result
 
 
 def program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
@@ -281,8 +281,8 @@ def program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
     spec, key = spec.origin, ("program", kernel, device)
     if key not in spec.memo:
         spec.memo[key] = _program_key(kernel, spec, device)
-    found: str = spec.memo[key]
-    return found
+    result: str = spec.memo[key]
+    return result
 
 
 def _program_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
@@ -325,8 +325,8 @@ def sizes_key(kernel: Kernel, spec: OpSpec, device: Capabilities) -> str:
     if key not in spec.memo:
         shapes = ",".join(f"{n}:{'x'.join(map(str, dims))}" for n, dims in spec.shapes.items())
         spec.memo[key] = f"{verdict_key(kernel, spec, device)} sizes={shapes}"
-    found: str = spec.memo[key]
-    return found
+    result: str = spec.memo[key]
+    return result
 
 
 def kernel_key(kernel: Kernel) -> str:
@@ -347,8 +347,8 @@ def _function_keys(backend: str, spec: OpSpec) -> tuple[str, ...]:
     if key not in spec.memo:
         names = sorted(called(spec))
         spec.memo[key] = tuple(function_key(backend, *one) for one in names)
-    found: tuple[str, ...] = spec.memo[key]
-    return found
+    result: tuple[str, ...] = spec.memo[key]
+    return result
 
 
 def allowed(kernel: Kernel, spec: OpSpec) -> float:

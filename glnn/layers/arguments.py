@@ -24,12 +24,12 @@ def integer(what: str, value: object, least: int = 1) -> int:
     """Return `value`, of any integer type but bool, as an int from `least` to the most that shaders
     count.
     """
-    found = index(what, value, f" of at least {least}")
-    if found < least:
+    result = index(what, value, f" of at least {least}")
+    if result < least:
         raise ShapeError(f"{what} must be an integer of at least {least}, got {shown(value)}")
-    if found > MOST:
+    if result > MOST:
         raise ShapeError(f"{what} must be an integer of at most {MOST}, got {shown(value)}")
-    return found
+    return result
 
 
 def index(what: str, value: object, bounds: str = "") -> int:

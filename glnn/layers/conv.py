@@ -178,7 +178,7 @@ class Conv(Layer):
             raise ShapeError(f"{type(self).__name__}: {wanted}, got {x}{help}")
 
     def config(self) -> dict[str, Any]:
-        found = {
+        config = {
             "in_channels": self.in_channels,
             "out_channels": self.out_channels,
             "kernel_size": self.kernel_size,
@@ -188,7 +188,7 @@ class Conv(Layer):
             "groups": self.groups,
             "bias": "bias" in self.shapes,
         }
-        return with_unusual(found, padding_mode=(self.padding_mode, "zeros"))
+        return with_unusual(config, padding_mode=(self.padding_mode, "zeros"))
 
 
 def same(kernel: Sizes, dilation: Sizes) -> Sizes:
@@ -285,7 +285,7 @@ class ConvTranspose(Layer):
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
-        found = conv_transpose(
+        result = conv_transpose(
             scope.add,
             x,
             self.variable(scope, "weight"),
@@ -296,9 +296,9 @@ class ConvTranspose(Layer):
             groups=self.groups,
         )
         if "bias" not in self.shapes:
-            return scope.named(found)
-        bias = scope.channels(self.variable(scope, "bias"), found)
-        return scope.result(Pointwise(SUM), found, bias)
+            return scope.named(result)
+        bias = scope.channels(self.variable(scope, "bias"), result)
+        return scope.result(Pointwise(SUM), result, bias)
 
     def config(self) -> dict[str, Any]:
         return {

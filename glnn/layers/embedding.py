@@ -67,10 +67,10 @@ class Embedding(Layer):
         if place is None:
             return None
         what, count = f"{type(self).__name__} padding_idx", self.num_embeddings
-        found = index(what, place)
-        if not -count <= found < count:
-            raise ShapeError(f"{what} must be from {-count} to {count - 1}, got {found}")
-        return found % count
+        row = index(what, place)
+        if not -count <= row < count:
+            raise ShapeError(f"{what} must be from {-count} to {count - 1}, got {row}")
+        return row % count
 
     def initial(self, name: str) -> Array:
         generator = np.random.default_rng(self._seed)
@@ -95,9 +95,9 @@ class Embedding(Layer):
         return call("logical_or", *(call("equal", Arg(0), one) for one in places))
 
     def config(self) -> dict[str, Any]:
-        found = {"num_embeddings": self.num_embeddings, "embedding_dim": self.embedding_dim}
+        config = {"num_embeddings": self.num_embeddings, "embedding_dim": self.embedding_dim}
         return with_unusual(
-            found,
+            config,
             padding_idx=(self.padding_idx, None),
             norm_type=(self.norm_type, 2.0),
             scale_grad_by_freq=(self.scale_grad_by_freq, False),
@@ -172,8 +172,8 @@ class EmbeddingBag(Embedding):
         count = scope.add(Reduce("sum", (1,), True), kept)
         if self.mode == "max":
             lowest = call("where", call("greater", Arg(1), 0.0), Arg(0), LOWEST)
-            found = scope.add(Reduce("max", (1,)), scope.add(Pointwise(lowest), rows, mask))
-            return scope.result(Pointwise(formula("where(b > 0.0, a, 0.0)")), found, count)
+            greatest = scope.add(Reduce("max", (1,)), scope.add(Pointwise(lowest), rows, mask))
+            return scope.result(Pointwise(formula("where(b > 0.0, a, 0.0)")), greatest, count)
         chosen = formula("where(b > 0.0, a, 0.0)")
         total = Reduce("sum", (1,), False, chosen)
         if self.mode == "sum":

@@ -159,9 +159,9 @@ class Parameter(Generic[T]):
         """Return the parameter `name` of a layer whose parameters' names follow from its
         arguments.
         """
-        found = cls()
-        found.name = name
-        return found
+        result = cls()
+        result.name = name
+        return result
 
     def __set_name__(self, owner: type[Parametrised], name: str) -> None:
         self.name = name
@@ -257,8 +257,8 @@ class Scope:
         graph, here = operator.expand(inputs), dict[Value, Value]()
         for node in graph.nodes:
             given = tuple(here.get(v, v) if v else None for v in node.inputs)
-            found = self._add_all(node.operator, given, len(node.outputs))
-            here |= zip(node.outputs, found, strict=True)
+            values = self._add_all(node.operator, given, len(node.outputs))
+            here |= zip(node.outputs, values, strict=True)
         return tuple(here.get(value, value) for value in graph.outputs)
 
     def _add_all(

@@ -147,9 +147,9 @@ class MultiheadAttention(Layer):
             )
         query, key, value = parts
         weights = add(Softmax(-1), matmul(add, query, key, transposed=True))
-        found = matmul(add, weights, value, transposed=True)
+        attended = matmul(add, weights, value, transposed=True)
         order = (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3)
-        rows = merge_dims(add, merge_dims(add, add(Transpose(order), found), 2, 2), 0, 2)
+        rows = merge_dims(add, merge_dims(add, add(Transpose(order), attended), 2, 2), 0, 2)
         result = add(Matmul(), rows, self.variable(scope, "out_proj_weight"))
         if "out_proj_bias" in self.shapes:
             result = add(Pointwise(SUM), result, self.variable(scope, "out_proj_bias"))
@@ -173,16 +173,16 @@ class MultiheadAttention(Layer):
         the parameter `bias`, and zeros.
         """
         axis, heads = 1 if self.batch_first else 0, x.type.dims[2:]
-        found, first = [x], Slice((0,), (1,), (axis,), (1,))
+        parts, first = [x], Slice((0,), (1,), (axis,), (1,))
         if bias in self.shapes:
             # As many as there are samples: a < a is never true.
             spread = Pointwise(formula("where(a < a, a, b)"))
             own = split_dim(scope.add, self.variable(scope, bias), 2, *heads)
-            found.append(scope.add(spread, scope.add(first, x), own))
+            parts.append(scope.add(spread, scope.add(first, x), own))
         if self.add_zero_attn:
             none = Pointwise(formula("where(a < a, a, 0.0)"))
-            found.append(scope.add(none, scope.add(first, x)))
-        return scope.add(Concat(axis), *found) if len(found) > 1 else x
+            parts.append(scope.add(none, scope.add(first, x)))
+        return scope.add(Concat(axis), *parts) if len(parts) > 1 else x
 
     def _check(self, *inputs: Value) -> None:
         """Raise ShapeError unless the three belong together."""
@@ -200,9 +200,9 @@ class MultiheadAttention(Layer):
             raise ShapeError(f"MultiheadAttention: key {key} and value {value} differ in number")
 
     def config(self) -> dict[str, Any]:
-        found = {"embed_dim": self.embed_dim, "num_heads": self.num_heads}
+        config = {"embed_dim": self.embed_dim, "num_heads": self.num_heads}
         return with_unusual(
-            found,
+            config,
             dropout=(self.dropout, 0.0),
             bias=("in_proj_bias" in self.shapes, True),
             kdim=(self.kdim, self.embed_dim),

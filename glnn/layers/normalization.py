@@ -115,8 +115,8 @@ class BatchNorm2d(_ChannelNorm):
         return y
 
     def config(self) -> dict[str, Any]:
-        found = {"num_features": self.num_features, "eps": self.eps}
-        return with_unusual(found, momentum=(self.momentum, 0.1), affine=(self.affine, True))
+        config = {"num_features": self.num_features, "eps": self.eps}
+        return with_unusual(config, momentum=(self.momentum, 0.1), affine=(self.affine, True))
 
 
 class BatchNorm1d(BatchNorm2d):
@@ -189,8 +189,8 @@ class GroupNorm(Layer):
         return super().express(scope, *inputs)
 
     def config(self) -> dict[str, Any]:
-        found = {"num_groups": self.num_groups, "num_channels": self.num_channels, "eps": self.eps}
-        return with_unusual(found, affine=(self.affine, True))
+        config = {"num_groups": self.num_groups, "num_channels": self.num_channels, "eps": self.eps}
+        return with_unusual(config, affine=(self.affine, True))
 
 
 class InstanceNorm2d(_ChannelNorm):
@@ -237,9 +237,9 @@ class InstanceNorm2d(_ChannelNorm):
         return scope.result(self.op, *inputs, *own)
 
     def config(self) -> dict[str, Any]:
-        found = {"num_features": self.num_features, "eps": self.eps}
+        config = {"num_features": self.num_features, "eps": self.eps}
         return with_unusual(
-            found,
+            config,
             momentum=(self.momentum, 0.1),
             affine=(self.affine, False),
             track_running_stats=(self.track_running_stats, False),
@@ -306,9 +306,9 @@ class LayerNorm(_Norm):
         super().__init__(normalized_shape, names, True, self.eps)
 
     def config(self) -> dict[str, Any]:
-        found = {"normalized_shape": self.normalized_shape, "eps": self.eps}
+        config = {"normalized_shape": self.normalized_shape, "eps": self.eps}
         affine = (self.elementwise_affine, True)
-        return with_unusual(found, elementwise_affine=affine, bias=(self._biased, True))
+        return with_unusual(config, elementwise_affine=affine, bias=(self._biased, True))
 
 
 class RMSNorm(_Norm):
@@ -335,8 +335,8 @@ class RMSNorm(_Norm):
         super().__init__(normalized_shape, names, False, least)
 
     def config(self) -> dict[str, Any]:
-        found = {"normalized_shape": self.normalized_shape, "eps": self.eps}
-        return with_unusual(found, elementwise_affine=(self.elementwise_affine, True))
+        config = {"normalized_shape": self.normalized_shape, "eps": self.eps}
+        return with_unusual(config, elementwise_affine=(self.elementwise_affine, True))
 
 
 def _shape(what: str, value: object) -> Shape:

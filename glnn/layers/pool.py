@@ -179,14 +179,14 @@ class AvgPool(Pool):
         return average_pool(scope.add, x, self.windows, counted=self.count_include_pad)
 
     def config(self) -> dict[str, Any]:
-        found = {
+        config = {
             "kernel_size": self.kernel_size,
             "stride": self.stride,
             "padding": self.padding,
             "ceil_mode": self.ceil_mode,
             "count_include_pad": self.count_include_pad,
         }
-        return with_unusual(found, divisor_override=(self.divisor_override, None))
+        return with_unusual(config, divisor_override=(self.divisor_override, None))
 
 
 class AvgPool1d(AvgPool):

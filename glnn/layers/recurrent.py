@@ -150,7 +150,7 @@ class Recurrent(Stateful):
         return self.proj_size or self.hidden_size
 
     def _shapes(self, op: RecurrentLayer) -> dict[str, Shape]:
-        rows, found = GATES[op.kind] * self.hidden_size, dict[str, Shape]()
+        rows, result = GATES[op.kind] * self.hidden_size, dict[str, Shape]()
         for layer in range(self.num_layers):
             features = self.input_size if layer == 0 else self.width * op.directions
             sizes: dict[str, Shape] = {
@@ -160,11 +160,11 @@ class Recurrent(Stateful):
                 "bias_hh": (rows,),
                 "weight_hr": (self.width, self.hidden_size),
             }
-            found |= {
+            result |= {
                 called: sizes[part]
                 for part, called in zip(op.parts * op.directions, _names(op, layer), strict=True)
             }
-        return found
+        return result
 
     def results(self, scope: Scope, *inputs: Value) -> tuple[Value, ...]:
         x, op, add = inputs[0], self.op, scope.add
@@ -185,12 +185,12 @@ class Recurrent(Stateful):
             own = [_rows(scope, one, layer, op.directions, self.num_layers) for one in states]
             x, *last = scope.expand(op, x, *weights, *own)
             ends.append(tuple(last))
-        found = [add(Concat(0), *one) if len(one) > 1 else one[0] for one in zip(*ends)]
+        ends_joined = [add(Concat(0), *one) if len(one) > 1 else one[0] for one in zip(*ends)]
         if alone:
-            x, *found = (add(Squeeze((1,)), value) for value in (x, *found))
+            x, *ends_joined = (add(Squeeze((1,)), value) for value in (x, *ends_joined))
         elif self.batch_first:
             x = add(Transpose((1, 0, 2)), x)
-        return scope.named(x), *map(scope.further, self.more, found)
+        return scope.named(x), *map(scope.further, self.more, ends_joined)
 
     def _check(self, x: Value, *states: Value) -> None:
         """Raise ShapeError unless they belong together."""
@@ -209,9 +209,9 @@ class Recurrent(Stateful):
         self._check_states(states, *((count, *batch, size) for size in sizes))
 
     def config(self) -> dict[str, Any]:
-        found = {"input_size": self.input_size, "hidden_size": self.hidden_size}
+        config = {"input_size": self.input_size, "hidden_size": self.hidden_size}
         return with_unusual(
-            found,
+            config,
             num_layers=(self.num_layers, 1),
             bias=(self.bias, True),
             batch_first=(self.batch_first, False),
@@ -394,8 +394,8 @@ class Cell(Stateful):
         self._check_states(states, wanted, wanted)
 
     def config(self) -> dict[str, Any]:
-        found = {"input_size": self.input_size, "hidden_size": self.hidden_size}
-        return with_unusual(found, bias=(self.bias, True))
+        config = {"input_size": self.input_size, "hidden_size": self.hidden_size}
+        return with_unusual(config, bias=(self.bias, True))
 
 
 class LSTMCell(Cell):

@@ -77,18 +77,18 @@ class Upsample(Layer):
             raise ShapeError(f"{kind}: x must have {wanted} dimensions, got {dims}")
         if self.mode in BETWEEN and x.type.dtype is not DType.float32:
             raise ShapeError(f"{kind}: x must be float32 in mode {self.mode!r}, got {x.type}")
-        found = {}
+        coordinates = {}
         for axis in range(2, len(dims)):
             size = dims[axis]
             if not isinstance(size, int) or size < 1:
                 raise ShapeError(f"{kind}: x must have places along {axis}, got {dims}")
-            found[axis] = self.source_coordinates(size, axis - 2, len(dims) - 2)
-        sizes = tuple(places.count for places in found.values())
+            coordinates[axis] = self.source_coordinates(size, axis - 2, len(dims) - 2)
+        sizes = tuple(places.count for places in coordinates.values())
         if max(sizes) > MOST_PLACES:
             raise ShapeError(f"{kind}: {sizes} places are more than {MOST_PLACES} along one side")
         if prod(sizes) > MOST:  # more than there is memory for
             raise ShapeError(f"{kind}: {sizes} places are more than {MOST}")
-        for axis, places in found.items():
+        for axis, places in coordinates.items():
             x = self._along(scope, x, axis, places)
         return scope.named(x)
 
@@ -156,9 +156,9 @@ class UpsamplingBilinear2d(Upsample):
 
 
 def _factor(what: str, value: object) -> float:
-    if (found := number(what, value, 0)) == 0:
+    if (factor := number(what, value, 0)) == 0:
         raise ShapeError(f"{what} must be a number above 0, got 0")
-    return float(found)
+    return float(factor)
 
 
 def _optional(what: str, value: bool | None) -> bool | None:

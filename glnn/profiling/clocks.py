@@ -128,12 +128,12 @@ class StampClock(Clock):
         return None
 
     def _doubt_of(self, work: tuple[str, Launch]) -> str | None:
-        found = self.perform([work])
+        sample = self.perform([work])
         self.device.check_always("timestamps")
-        if found is None:
+        if sample is None:
             return DISTURBED
-        wall = found.wait_spans[-1].end - found.submit_spans[0].start
-        return self.timer.contradiction(TimerSample(wall, found.device_spans[0].seconds))
+        wall = sample.wait_spans[-1].end - sample.submit_spans[0].start
+        return self.timer.contradiction(TimerSample(wall, sample.device_spans[0].seconds))
 
 
 @dataclass(frozen=True)
@@ -203,8 +203,8 @@ def _by_timer(
     plan: Plan, feeds: Mapping[str, NDArray[Any]], host: HostClock, why: str
 ) -> tuple[Clock, str | None]:
     """Return the timer's clock where there are no timestamps, as `why` says."""
-    found = profile(plan, feeds, repeat=3)
-    seconds = [1e-3 * step.kernel_ms for step in found.layers if step.kernel_ms is not None]
-    if found.kernel_ms is None or len(seconds) < len(found.layers):
-        return host, f"{why}; {found.timer}"
-    return TimerClock(plan.backend.finish, 1e-3 * found.kernel_ms, seconds), why
+    profiled = profile(plan, feeds, repeat=3)
+    seconds = [1e-3 * step.kernel_ms for step in profiled.layers if step.kernel_ms is not None]
+    if profiled.kernel_ms is None or len(seconds) < len(profiled.layers):
+        return host, f"{why}; {profiled.timer}"
+    return TimerClock(plan.backend.finish, 1e-3 * profiled.kernel_ms, seconds), why

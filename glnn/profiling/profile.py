@@ -144,19 +144,19 @@ def _check_agreement(
     device may wait for a step to be asked for. What was measured in other runs differs a little:
     within that, nothing is left above what it is part of.
     """
-    found = [layer.kernel_ms for layer in layers if layer.kernel_ms is not None]
-    if kernel is None or len(found) < len(layers):
+    times = [layer.kernel_ms for layer in layers if layer.kernel_ms is not None]
+    if kernel is None or len(times) < len(layers):
         return "not proved for every step", kernel, layers
     if kernel > (1 + SHARE) * wall:
         what = f"all steps together: the timer says {duration(kernel / 1e3)}"
         return f"{what} where other runs took {duration(wall / 1e3)} by the clock", kernel, layers
-    kernel, added = min(kernel, wall), sum(found)
+    kernel, added = min(kernel, wall), sum(times)
     if added > (1 + SHARE) * kernel or kernel - added > SHARE * kernel + len(layers) * rest:
         what = f"the steps' kernel times, {duration(added / 1e3)} together,"
         return f"{what} are not the whole's {duration(kernel / 1e3)}", kernel, layers
     if added > kernel:
         share = kernel / added * (1 - 1e-9)  # and what rounding adds
-        layers = [replace(s, kernel_ms=share * t) for s, t in zip(layers, found, strict=True)]
+        layers = [replace(s, kernel_ms=share * t) for s, t in zip(layers, times, strict=True)]
     return None, kernel, layers
 
 

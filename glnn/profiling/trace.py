@@ -131,23 +131,23 @@ class Trace:
     def _perform(self, traced: TracedPlan, feeds: Mapping[str, Array], works: Works) -> None:
         """Run `works` of a plan; where its clock fails, again by the host's."""
         for _ in range(TRIES):
-            if (found := traced.clock.perform(works)) is not None:
+            if (sample := traced.clock.perform(works)) is not None:
                 break
             traced.plan.upload(feeds)
         else:
             traced.doubt = DISTURBED
             traced.clock = HostClock(traced.plan.backend.finish)
-            found = traced.clock.perform(works)
-            assert found is not None
+            sample = traced.clock.perform(works)
+            assert sample is not None
         steps = traced.plan.steps
         single = [_step_arguments(step) for step in steps] if len(works) == len(steps) else [{}]
-        for span in found.submit_spans:
+        for span in sample.submit_spans:
             self._add(traced, "host", Span(f"issue {span.name}", span.start, span.end))
-        for span in found.wait_spans:
+        for span in sample.wait_spans:
             self._add(traced, "wait", span)
         clock = {"clock": traced.clock.about}
         thread = GPU if traced.clock.on_device else WAITED
-        for span, args in zip(found.device_spans, single, strict=True):
+        for span, args in zip(sample.device_spans, single, strict=True):
             self._add(traced, "step", span, {**args, **clock}, thread)
 
     def _name(self, traced: TracedPlan, what: str, name: str, thread: int = 0) -> None:

@@ -87,7 +87,7 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
         kernel = step.via or step.kernel
         if step.op.name != "reorder" and kernel not in kernels.setdefault(step.layer, []):
             kernels[step.layer].append(kernel)
-    found = _PlanValues(plan, expected)
+    plan_values = _PlanValues(plan, expected)
     layers = []
     for node in graph.nodes:
         if node.outputs[0] in graph.fixed:
@@ -98,9 +98,9 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
         made = (_exact(array) for array in node.reference(expected))
         expected.update(zip(node.outputs, made, strict=True))
         result = node.outputs[0]
-        if result.name in found.results:
+        if result.name in plan_values.results:
             error = relative_error(plan.value(result.name), expected[result])
-            own = None if error <= tolerance else _own_error(node, found)
+            own = None if error <= tolerance else _own_error(node, plan_values)
             right = (error if own is None else own) <= tolerance
             names = " + ".join(kernels[node.name])
             layers.append(LayerError(node.name, node.operator.name, names, error, right, own))

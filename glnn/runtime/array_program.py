@@ -81,11 +81,11 @@ class ArrayProgram:
     @cached_property
     def needs(self) -> Sequence[frozenset[int]]:
         """The expressions that each call's result depends on, by their places."""
-        found: list[frozenset[int]] = []
+        result: list[frozenset[int]] = []
         for one in self.calls:
-            given = (found[i] for i in one.reads if i >= 0)
-            found.append(frozenset(size_indices(one.attributes)).union(*given))
-        return found
+            given = (result[i] for i in one.reads if i >= 0)
+            result.append(frozenset(size_indices(one.attributes)).union(*given))
+        return result
 
     def check(self, expressions: int) -> None:
         """Raise FormatError where it speaks of what is not there. expressions: how many are."""
@@ -105,8 +105,8 @@ class ArrayProgram:
         """Return the results called `names` for these numbers of the table of expressions."""
         if names not in self._computers:
             self._computers[names] = self._computer(names)
-        found: tuple[Array, ...] = self._computers[names](numbers)
-        return found
+        result: tuple[Array, ...] = self._computers[names](numbers)
+        return result
 
     @cached_property
     def _computers(self) -> dict[tuple[str, ...], Callable[[Sequence[int]], tuple[Array, ...]]]:
@@ -134,8 +134,8 @@ class ArrayProgram:
         body = "".join(f"    {line}\n" for line in reversed(lines))
         text = f"def compute(n):\n{body}    return ({results})\n"
         exec(compile(text, "<arrays of sizes>", "exec"), scope)
-        found: Callable[[Sequence[int]], tuple[Array, ...]] = scope["compute"]
-        return found
+        result: Callable[[Sequence[int]], tuple[Array, ...]] = scope["compute"]
+        return result
 
     def _operand(self, at: int, scope: dict[str, Any]) -> str:
         """Return the text of what a call reads; what needs no sizes is put into `scope`."""
@@ -148,15 +148,15 @@ class ArrayProgram:
     @cached_property
     def constant_results(self) -> Sequence[Array | None]:
         """The results of calls that need no sizes, None for the others, then the constants."""
-        found: list[Any] = [None] * len(self.calls) + [*self.constants[::-1]]
+        result: list[Any] = [None] * len(self.calls) + [*self.constants[::-1]]
         for i, one in enumerate(self.calls):
             if not self.needs[i]:
-                found[i] = one.called(*[found[at] for at in one.reads], *one.attributes)
+                result[i] = one.called(*[result[at] for at in one.reads], *one.attributes)
         read = {at for one, needs in zip(self.calls, self.needs) if needs for at in one.reads}
         for i in range(len(self.calls)):
             if i not in read and i not in self.results.values():
-                found[i] = None
-        return found
+                result[i] = None
+        return result
 
 
 NO_ARRAYS = ArrayProgram()
@@ -210,6 +210,6 @@ class SizedArrays:
             check_memory(nbytes, lambda: "what follows from the sizes of a run")
             self._checked = nbytes
         with np.errstate(all="ignore"):
-            found = program.compute(names, numbers)
-        pairs = zip(names, found, strict=True)
+            arrays = program.compute(names, numbers)
+        pairs = zip(names, arrays, strict=True)
         return {name: np.asarray(array, order="C") for name, array in pairs}

@@ -199,10 +199,12 @@ class BufferSet:
         """The states that a run reads in one memory and writes to another."""
         if self.device is None:
             return ()
-        found = [self._shared.states[one.name] for one in self.executable.states if one.blocks[1:]]
-        for state in found:
+        memories = [
+            self._shared.states[one.name] for one in self.executable.states if one.blocks[1:]
+        ]
+        for state in memories:
             state.reserve()
-        return tuple(found)
+        return tuple(memories)
 
     def _grow(self, sizes: tuple[int, ...], numbers: Sequence[int]) -> None:
         """Replace blocks that are too small for a binding by larger ones: none shrinks."""
@@ -210,11 +212,11 @@ class BufferSet:
         slack: list[int] = []
         for i, block, is_open in self._blocks:
             there = self._memories if block.own else self._shared.memories
-            found = there.get(i)
-            if found is not None and not is_open:
+            allocated = there.get(i)
+            if allocated is not None and not is_open:
                 continue
             size = block.size(numbers)
-            if found is None or found.size < size:
+            if allocated is None or allocated.size < size:
                 assert self.device is not None
                 wanted.append((there, i, size))
                 slack.append(_with_slack(size, self.device) - size if is_open else 0)
@@ -238,33 +240,33 @@ class BufferSet:
         """Return the commands for where the states lie now, for the sizes of the last binding."""
         made_for = self.sizes, self._generation
         key = tuple([self._shared.states[one.name].current for one in self.executable.states])
-        found = self._arrangements.get(key)
-        if found is not None and found.made_for == made_for:
-            return found
+        result = self._arrangements.get(key)
+        if result is not None and result.made_for == made_for:
+            return result
         buffers = self._buffers()
         before: Mapping[int, Any] | None = None
-        if found is None:
+        if result is None:
             parts = _DeviceParts(buffers, self._shared.weights)
-            found = self._arrangements[key] = _Arrangement(parts)
+            result = self._arrangements[key] = _Arrangement(parts)
         else:
-            before = found.parts.buffers
-        found.made_for = None  # until all of it is
-        found.parts.buffers = buffers
+            before = result.parts.buffers
+        result.made_for = None  # until all of it is
+        result.parts.buffers = buffers
         if self.device is not None:
-            self._bind_device(found, self.device, before)
+            self._bind_device(result, self.device, before)
         else:
-            self._bind_cpu(found, before is None)
-        found.made_for = made_for
-        return found
+            self._bind_cpu(result, before is None)
+        result.made_for = made_for
+        return result
 
     def _buffers(self) -> dict[int, Any]:
         """Return the memory of each block, by its number."""
-        found: dict[int, Any] = {**self._shared.memories, **self._memories}
+        result: dict[int, Any] = {**self._shared.memories, **self._memories}
         for one in self.executable.states if self.device is not None else ():
             state = self._shared.states[one.name]
             for turn, block in enumerate(one.blocks):
-                found[block] = state.memories[(state.current + turn) % len(state.memories)]
-        return found
+                result[block] = state.memories[(state.current + turn) % len(state.memories)]
+        return result
 
     def _set_sized(self) -> None:
         """Compute and upload the tensors that follow from sizes, and are others than before."""
@@ -371,13 +373,13 @@ class BufferSet:
         make = partial(DataTexture, self.device, texel=view.texel, sampler=view.sampler)
         most = memory.size - first // 4 if depends(view.words) else words
         try:
-            found = make(min(_with_slack(words, self.device), most))
+            result = make(min(_with_slack(words, self.device), most))
         except LimitError:  # without the slack it may be small enough
-            found = make(words)
-        found.copy_from(memory.copy, first)
+            result = make(words)
+        result.copy_from(memory.copy, first)
         if shared:
-            self._shared.textures[place] = found
-        return found
+            self._shared.textures[place] = result
+        return result
 
     def _shows(self, texture: DataTexture, view: TextureView) -> bool:
         """Return True where `texture` has room for what `view` shows in the last binding."""
@@ -413,18 +415,18 @@ class BufferSet:
         """Return other commands of the same executable, bound as its own are."""
         now, device = self._now, self.device
         assert now is not None and device is not None and isinstance(now.commands, BoundCommands)
-        found = BoundCommands(device, commands, self._shared.programs, now.parts.buffer, now.parts)
-        found.bind(self.numbers, now.host)
-        return found
+        result = BoundCommands(device, commands, self._shared.programs, now.parts.buffer, now.parts)
+        result.bind(self.numbers, now.host)
+        return result
 
     def store(self, name: str) -> Store:
         """Return a tensor's store for the last binding. Raises KeyError where there is none."""
         now = self._now
         assert now is not None
-        found = now.stores.get(name)
-        if found is None:
-            found = now.stores[name] = self._made(now, self.executable.slots[name])
-        return found
+        result = now.stores.get(name)
+        if result is None:
+            result = now.stores[name] = self._made(now, self.executable.slots[name])
+        return result
 
     def output(self, name: str) -> Store:
         """Return the store of the output of that name."""
@@ -433,13 +435,13 @@ class BufferSet:
     def _made(self, now: _Arrangement, slot: TensorSlot) -> Store:
         shape: Shape = number(slot.shape, self.numbers)
         if slot.block is None or self.device is None:
-            found = now.owners.get(slot.memory)
-            if found is None:
-                found = now.owners[slot.memory] = HostStore(shape, slot.dtype)
+            result = now.owners.get(slot.memory)
+            if result is None:
+                result = now.owners[slot.memory] = HostStore(shape, slot.dtype)
                 make = maker(slot.shape)
                 if make is not None and slot.name not in self._on_host:
-                    now.open_stores.append((found, make))
-            return found
+                    now.open_stores.append((result, make))
+            return result
         is_open = slot.name in self.executable.open_layouts
         layout = self.change(slot.layout) if is_open else slot.layout
         memory, words = now.parts.buffers[slot.block], number(slot.words, self.numbers)
@@ -481,9 +483,9 @@ class BufferSet:
         for one in self.executable.states:
             if one.after is None:
                 continue
-            found, state = self.store(one.after).pull(), self._shared.states[one.name]
+            content, state = self.store(one.after).pull(), self._shared.states[one.name]
             # A view may be one of an input, which is the caller's own, and has that one's shape.
-            own = found if found.base is None else np.array(found)
+            own = content if content.base is None else np.array(content)
             new.append((state, own.reshape(state.type.shape)))
         self._shared.torn = True
         for state, array in new:
@@ -510,8 +512,8 @@ def _with_slack(words: int, device: Device) -> int:
 
 def _bound(executable: Executable) -> list[int]:
     """Return the buffers that commands use as such, not by textures alone."""
-    found = [place for one in executable.commands.arrays for _, place, _ in one.attributes]
+    numbers = [place for one in executable.commands.arrays for _, place, _ in one.attributes]
     for name, *arguments in executable.commands.commands:
         if name in ("bind", "copy"):
-            found += [arguments[0]] if name == "bind" else [arguments[0], arguments[2]]
-    return list(dict.fromkeys(found))
+            numbers += [arguments[0]] if name == "bind" else [arguments[0], arguments[2]]
+    return list(dict.fromkeys(numbers))

@@ -193,9 +193,9 @@ def _guard(data: Any) -> Guard:
     expr, relation, answer = data
     if relation not in ORDER:
         raise FormatError(f"there is no relation {relation!r:.80}")
-    found = Guard(size_of(expr), relation, bool(answer))
-    check(found.expr)
-    return found
+    result = Guard(size_of(expr), relation, bool(answer))
+    check(result.expr)
+    return result
 
 
 @dataclass(frozen=True)
@@ -403,12 +403,12 @@ class Executable:
         if not all(one.low <= size <= one.high for one, size in pairs):
             return False
         try:
-            found = self._guarded(sizes)
+            values = self._guarded(sizes)
         except ZeroDivisionError:  # all are computed at once: one says that the divisor is not 0
             return False
         return all(
             ORDER[one.relation](value) == one.answer
-            for one, value in zip(self.guards, found, strict=True)
+            for one, value in zip(self.guards, values, strict=True)
         )
 
     @property

@@ -88,14 +88,14 @@ class BatchedRun:
     def answers(self) -> list[Answer]:
         """Wait for the run, and return what each request gets."""
         try:
-            found = self.run.results()
+            results = self.run.results()
         except BaseException as error:  # whatever it is, those who wait get it
             return [Answer(request, [], error) for request in self.requests]
         if len(self.requests) == 1:
-            return [Answer(self.requests[0], [found[name] for name in self.requests[0].outputs])]
+            return [Answer(self.requests[0], [results[name] for name in self.requests[0].outputs])]
         ends = np.cumsum([0, *(request.samples for request in self.requests)])
         return [
-            Answer(request, [found[name][first:last] for name in request.outputs])
+            Answer(request, [results[name][first:last] for name in request.outputs])
             for request, (first, last) in zip(self.requests, pairwise(ends), strict=True)
         ]
 

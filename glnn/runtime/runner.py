@@ -176,8 +176,8 @@ def run_within(
         return within_memory(performer, inside)
     with _memory_told():
         run: Callable[[], Any] = begin
-        found: T = device.overlap(run, lambda begun: begun.results())
-        return found
+        result: T = device.overlap(run, lambda begun: begun.results())
+        return result
 
 
 @contextmanager
@@ -440,16 +440,16 @@ class Runner:
         while self._runs and self._runs[0].over:
             self._runs.popleft()
         busy = [run.buffers for run in self._runs]
-        found = next((one for one in self._sets if one not in busy), None)
-        if found is None and len(self._sets) < self._most_runs:
-            found = BufferSet(self.executable, self._resources)
-            self._sets.append(found)
-        if found is None:
+        result = next((one for one in self._sets if one not in busy), None)
+        if result is None and len(self._sets) < self._most_runs:
+            result = BufferSet(self.executable, self._resources)
+            self._sets.append(result)
+        if result is None:
             first = self._runs.popleft()
             with suppress(Exception):  # who asked for it gets that
                 first.results()
-            found = first.buffers
-        return found
+            result = first.buffers
+        return result
 
     def _idle_buffers(self) -> BufferSet:
         """Wait for all runs under way, and return the BufferSet of the last."""
@@ -480,22 +480,22 @@ class Runner:
         """Return an output as the run in `buffers` left it, in `out` or in a new array."""
         dtype, to = output.dtype, None
         if output.fixed:
-            found = self._fixed_output(
+            result = self._fixed_output(
                 output.name, buffers
             )  # else who changes it changes the plan's
         else:
             store = buffers.output(output.name)
             if out is not None and dtype is not DType.float16:
                 to = out.reshape(store.shape)
-            found = store.fetch(to).reshape(buffers.number(output.shape))
+            result = store.fetch(to).reshape(buffers.number(output.shape))
         if dtype is DType.float16:
-            found = to_float16(found)
+            result = to_float16(result)
         elif dtype is DType.int64:
-            found = found.astype(np.int64, copy=False)
+            result = result.astype(np.int64, copy=False)
         else:
-            found = as_float(found)
+            result = as_float(result)
         if out is None:
-            return found
+            return result
         if to is None or not np.may_share_memory(to, out):  # to reshape it was to copy it
-            out[...] = found
+            out[...] = result
         return out

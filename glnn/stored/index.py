@@ -84,13 +84,13 @@ class FileStamp:
 
 def stamp_files(read: Iterable[OpenedFile]) -> tuple[FileStamp, ...] | None:
     """Return stamps of the files that were read; None where a change could go unseen."""
-    found: dict[str, FileStamp] = {}
+    stamps: dict[str, FileStamp] = {}
     for noted in read:
         one = FileStamp.from_status(noted.path, noted.known)
         young = max(one.modified, one.changed) > noted.at - YOUNG
-        if young or found.setdefault(noted.path, one) != one:
+        if young or stamps.setdefault(noted.path, one) != one:
             return None
-    return tuple(found.values())
+    return tuple(stamps.values())
 
 
 def source_key(source: object) -> tuple[str, ...] | None:
@@ -155,7 +155,7 @@ def environment_key(device: Device, settings: Settings, files: GlnnFiles) -> tup
 
 def options_key(options: Options) -> tuple[str, ...]:
     """Return texts of the options that plans depend on."""
-    found: list[Any] = []
+    parts: list[Any] = []
     for one in fields(options):
         value = getattr(options, one.name)
         if one.name == "kernels":
@@ -163,10 +163,10 @@ def options_key(options: Options) -> tuple[str, ...]:
         elif one.name == "without" and isinstance(value, tuple):
             value = sorted(str(getattr(each, "value", each)) for each in value)
         if one.name not in OPENING:
-            found.append((one.name, value))
+            parts.append((one.name, value))
     if options.backend == "auto":  # which it took, it took beside so many
-        found.append(("processors", processors()))
-    return tuple(map(repr, found))
+        parts.append(("processors", processors()))
+    return tuple(map(repr, parts))
 
 
 def _files(
@@ -175,10 +175,10 @@ def _files(
     """Yield the files below `folder` whose names end with one of `suffixes` (None: all)."""
     try:
         with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
+            in_order = sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return
-    for entry in found:
+    for entry in in_order:
         try:
             if entry.is_dir():
                 if depth and entry.name != "__pycache__":
@@ -279,8 +279,8 @@ class Index:
 
     def find(self, shapes: Mapping[str, Shape], small: bool) -> StoredPlan | None:
         """Return the plan for inputs of `shapes`, that of just these where there is one."""
-        found = (one for one in self.plans if one.small == small and one.range.admits(shapes))
-        return min(found, key=lambda one: len(one.range.symbols), default=None)
+        admitting = (one for one in self.plans if one.small == small and one.range.admits(shapes))
+        return min(admitting, key=lambda one: len(one.range.symbols), default=None)
 
     def data(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""

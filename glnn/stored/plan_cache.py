@@ -86,16 +86,16 @@ class PackedWeight:
     def texture(self, view: TextureView) -> DataTexture:
         """Return the texture that shows it; the same one for whoever asks for such a one."""
         key = TextureView(0, view.first, view.words, view.texel, view.sampler)
-        found = self._textures.get(key)
-        if found is None:
+        result = self._textures.get(key)
+        if result is None:
             if not (isinstance(view.words, int) and isinstance(view.first, int)):
                 raise FormatError("a weight is of no known size")
-            found = DataTexture(self._device, view.words, view.texel, view.sampler)
+            result = DataTexture(self._device, view.words, view.texel, view.sampler)
             # A copy needs the buffer no more.
-            kept = not found.copied or self._buffer is not None
-            found.copy_from(self.buffer() if kept else self._made(), view.first)
-            self._textures[key] = found
-        return found
+            kept = not result.copied or self._buffer is not None
+            result.copy_from(self.buffer() if kept else self._made(), view.first)
+            self._textures[key] = result
+        return result
 
 
 def make_runner(
@@ -125,10 +125,10 @@ def make_runner(
 
 def _program(device: Device, key: str | None) -> Program:
     """Return a program; those of which an executable has several have their own uniforms."""
-    found = None if key is None else Program.load_stored(device, key)
-    if found is None:
+    result = None if key is None else Program.load_stored(device, key)
+    if result is None:
         raise FormatError(f"there is no program {key}, or the driver does not take it")
-    return found
+    return result
 
 
 def available(device: Device) -> int | None:
@@ -168,14 +168,14 @@ class CacheSlot:
         if not disk.keeps or settings.debug or model is None or hosts:
             return None
         try:
-            found, files = _open_and_stat(options, settings, device)
+            opened, files = _open_and_stat(options, settings, device)
         except GlnnError as error:  # which whoever makes a plan meets again
             LOG.debug("nothing stored is looked for: %s", error)
             return None
-        if not files.suited or found.debug:
+        if not files.suited or opened.debug:
             return None
-        around = environment_key(found, settings, files)
-        return cls(disk, digest(*model, *around, *options_key(options)), found, files.fresh)
+        around = environment_key(opened, settings, files)
+        return cls(disk, digest(*model, *around, *options_key(options)), opened, files.fresh)
 
     def index(self) -> tuple[Index, CacheEntry] | None:
         """Return the index on disk and its entry; None where there is none that is sound."""
@@ -196,8 +196,8 @@ def _open_and_stat(
     options: Options, settings: Settings, device: Device | None
 ) -> tuple[Device, GlnnFiles]:
     """Open the device and stat glnn's files, both at once, as both take long."""
-    found: list[GlnnFiles] = []
-    looking = Thread(target=lambda: found.append(GlnnFiles.from_settings(settings)), daemon=True)
+    stats: list[GlnnFiles] = []
+    looking = Thread(target=lambda: stats.append(GlnnFiles.from_settings(settings)), daemon=True)
     try:
         looking.start()
     except RuntimeError:  # there may be no threads to be had
@@ -211,7 +211,7 @@ def _open_and_stat(
     finally:
         if looking.ident is not None:
             looking.join()
-    return device, found[0]
+    return device, stats[0]
 
 
 class PackedWords(Protocol):
@@ -315,12 +315,12 @@ class PlanWriter:
 
     def _write(self, job: PlanToWrite) -> None:
         """Write a plan: first its weights, then that it is there."""
-        found = self._slot.index()
+        stored_index = self._slot.index()
         index, entry = self._index, None
-        if found is not None and found[0].files == index.files:
-            index, entry = found
-        elif found is not None:  # of files that are no more
-            for name in {one.entry for stored in found[0].plans for one in stored.weights}:
+        if stored_index is not None and stored_index[0].files == index.files:
+            index, entry = stored_index
+        elif stored_index is not None:  # of files that are no more
+            for name in {one.entry for stored in stored_index[0].plans for one in stored.weights}:
                 self._slot.disk.remove(name)
         shapes = job.plan.range
         self._map_weights(index)
@@ -349,8 +349,8 @@ class PlanWriter:
 
     def _is_there(self, index: Index, shapes: ShapeRange, small: bool) -> bool:
         """Return True where such a plan is on disk with all its weights."""
-        found = next((one for one in index.plans if one.key == (shapes, small)), None)
-        return found is not None and set(found.weights) <= self._there.keys()
+        known = next((one for one in index.plans if one.key == (shapes, small)), None)
+        return known is not None and set(known.weights) <= self._there.keys()
 
     def _sweep(self, index: Index) -> None:
         """Remove what several processes wrote of the same weights, but for those of `index`."""
@@ -368,14 +368,14 @@ class PlanWriter:
         self, job: PlanToWrite, part: str
     ) -> tuple[tuple[StoredOutput, ...], dict[str, Any]]:
         """Return the outputs that no run changes, and the parts with their arrays."""
-        found: list[StoredOutput] = []
+        outputs: list[StoredOutput] = []
         contents: dict[str, Any] = {}
         for i, (name, array) in enumerate(job.fixed.items()):
             if array.dtype.kind not in PLAIN:
                 raise ValueError(f"output {name!r} has numbers of {array.dtype}")
-            found.append(StoredOutput(name, f"{part}-{i}", array.dtype.str, array.shape))
+            outputs.append(StoredOutput(name, f"{part}-{i}", array.dtype.str, array.shape))
             contents[f"{part}-{i}"] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return tuple(found), contents
+        return tuple(outputs), contents
 
     def _map_weights(self, index: Index) -> None:
         """Map the weights that the plans of `index` have on disk."""
@@ -390,19 +390,19 @@ class PlanWriter:
     def _weights(self, job: PlanToWrite) -> tuple[StoredWeight, ...]:
         """Return where the weights of a plan are on disk; those that are not there are written."""
         entry = f"weights/{self._slot.key[:32]}-{urandom(8).hex()}"
-        found: list[StoredWeight] = []
+        weights: list[StoredWeight] = []
         with self._slot.disk.writer(entry, **self._about()) as draft:
             for weight in job.weights:
                 part = self._written.get(weight)
                 if part is None or part not in self._there:
                     part = self._append(draft, entry, weight.words())
                 self._written[weight] = part
-                found.append(part)
+                weights.append(part)
             if not all(weight.current() for weight in job.weights):
                 raise ValueError("a weight was assigned anew")
-            if any(part.entry == entry for part in found) and not draft.commit():
+            if any(part.entry == entry for part in weights) and not draft.commit():
                 raise ValueError("the disk refuses its weights")
-        return tuple(found)
+        return tuple(weights)
 
     def _append(self, draft: Draft, entry: str, words: NDArray[np.uint32]) -> StoredWeight:
         """Return where a weight is on disk; it is written to `draft` if it is not there."""
@@ -465,7 +465,7 @@ class StoredModel:
             stored = self._index.find(shapes, small)
             if stored is None:
                 return None
-            found = self._make_runner(stored, shapes)
+            result = self._make_runner(stored, shapes)
         except Exception as error:  # whatever a file may say
             LOG.debug("%s: not restored: %s", self.info.name, error)
             if not isinstance(error, (LimitError, MemoryError)):
@@ -476,10 +476,10 @@ class StoredModel:
             self.info.name,
             ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items()),
             self.backend,
-            found.executable.nbytes,
+            result.executable.nbytes,
             duration(perf_counter() - start),
         )
-        return found
+        return result
 
     def _make_runner(self, stored: StoredPlan, shapes: Mapping[str, Shape]) -> Runner:
         """Return a runner of the plan, bound to `shapes`. Checksums are looked at while it is made.
@@ -571,9 +571,9 @@ class PlanCache:
         slot = CacheSlot.find(source, options, None)
         if slot is None:
             return None
-        found = slot.index()
-        if found is not None and found[0].unchanged():
-            return StoredModel(slot, *found)
+        stored = slot.index()
+        if stored is not None and stored[0].unchanged():
+            return StoredModel(slot, *stored)
         self._empty[options] = slot
         return None
 

@@ -45,10 +45,10 @@ class StoredRuns:
             self._plans.clear()
 
     def _fallback(self) -> Executing:
-        found = self._otherwise()
+        result = self._otherwise()
         if self._stored is not None:
             self.give_up()
-        return found
+        return result
 
     @property
     def device(self) -> Device | None:
@@ -73,8 +73,8 @@ class StoredRuns:
             nothing: FinishedRun[dict[str, Array] | None] = FinishedRun(None)
             return self._by_plan(feeds, lambda plan: plan.begin(feeds, names, out)) or nothing
 
-        found = run_within(self._on, inside, begin) if self._usable() else None
-        return self._fallback().run(feeds, names, out) if found is None else found
+        results = run_within(self._on, inside, begin) if self._usable() else None
+        return self._fallback().run(feeds, names, out) if results is None else results
 
     def perform(self, work: Callable[[], T]) -> T:
         """See `Executing`."""
@@ -126,8 +126,8 @@ class StoredRuns:
         with self._lock:
             if self._latest == (shapes, small) and self._plans:
                 return self._plans[0][1]
-            for i, (own, found) in enumerate(self._plans):
-                if own == small and found.executable.admits(feeds):
+            for i, (own, runner) in enumerate(self._plans):
+                if own == small and runner.executable.admits(feeds):
                     self._plans.insert(0, self._plans.pop(i))
                     break
             else:

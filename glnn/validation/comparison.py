@@ -126,11 +126,13 @@ def term_error(compute: Compute, operands: Mapping[str, Array], got: Array) -> f
 
 def _perturb(operands: Mapping[str, Array], draw: int, scale: float) -> dict[str, Array]:
     """Return `operands`, each float off by `scale` of it, this way or that; equal ones alike."""
-    found = dict(operands)
+    result = dict(operands)
     for name, array in operands.items():
         if array.dtype.kind == "f":
-            found[name] = array * (1 + scale * np.sign((nudged(array, draw, name) - array) * array))
-    return found
+            result[name] = array * (
+                1 + scale * np.sign((nudged(array, draw, name) - array) * array)
+            )
+    return result
 
 
 def _single(operands: Mapping[str, Array]) -> dict[str, Array]:

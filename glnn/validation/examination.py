@@ -393,16 +393,16 @@ def examine(
             earlier = verdicts.find(kernel, spec, offers)
             if earlier.covers(launch):
                 continue
-            found = _verdict(backend, kernel, spec, launch, earlier, wide, tell)
+            verdict = _verdict(backend, kernel, spec, launch, earlier, wide, tell)
             name = f"{kernel.op}/{kernel.name}"
-            LOG.info("examined %s in a launch of %s: %s", name, launch[:3], found.outcome)
+            LOG.info("examined %s in a launch of %s: %s", name, launch[:3], verdict.outcome)
             # One that is wrong is so at these sizes: others are looked at by themselves.
-            key = sizes_key if found.wrong is not None else verdict_key
-            one = {key(kernel, spec, offers): found}
+            key = sizes_key if verdict.wrong is not None else verdict_key
+            one = {key(kernel, spec, offers): verdict}
             verdicts.take(one)
             new |= one
-            wrong |= found.wrong is not None
-            if found.wrong is not None or perf_counter() - written > WRITTEN:
+            wrong |= verdict.wrong is not None
+            if verdict.wrong is not None or perf_counter() - written > WRITTEN:
                 verdicts.keep(new)
                 new, written = {}, perf_counter()
     finally:

@@ -221,7 +221,7 @@ def _operands(
 ) -> dict[str, Array]:
     """Draw random operands of these shapes: floats up to `reach`, integers up to 100 times it."""
     generator, stream, at = np.random.default_rng(2026 + seed), _stream(seed), 0
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for name, shape in shapes.items():
         kind = spec.types[name].dtype
         if kind.kind != "float":
@@ -240,8 +240,8 @@ def _operands(
         made = spec.op.trial(name, np.asarray(numbers, kind.numpy), spec.shapes)
         if special_values and name in special_value_operands(spec):
             _insert_special_values(made, 1 + seed)
-        found[name] = made
-    return found
+        result[name] = made
+    return result
 
 
 class Stream:
@@ -422,14 +422,14 @@ def _block(layout: Layout, shape: Shape) -> int | None:
 
 def _cycled(period: Array, start: int, count: int) -> Array:
     """Return `count` numbers of the repeated `period`, beginning at its number `start`."""
-    found = np.empty(count, period.dtype)
+    result = np.empty(count, period.dtype)
     head = min(len(period) - start, count)
-    found[:head] = period[start : start + head]
+    result[:head] = period[start : start + head]
     whole, rest = divmod(count - head, len(period))
     end = count - rest
-    found[head:end].reshape(whole, len(period))[:] = period
-    found[end:] = period[:rest]
-    return found
+    result[head:end].reshape(whole, len(period))[:] = period
+    result[end:] = period[:rest]
+    return result
 
 
 def compared_ranges(size: int) -> list[Part]:
@@ -444,10 +444,10 @@ def compared_ranges(size: int) -> list[Part]:
         wanted.append((start, start + SPAN))
     for power in (1 << i for i in range(ENDS.bit_length() - 1, size.bit_length())):
         wanted.append((power - AROUND, min(power + AROUND, size)))
-    found: list[Part] = []
+    result: list[Part] = []
     for first, last in sorted(wanted):
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(last, found[-1][1])
+        if result and first <= result[-1][1]:
+            result[-1] = result[-1][0], max(last, result[-1][1])
         else:
-            found.append((first, last))
-    return found
+            result.append((first, last))
+    return result

@@ -266,16 +266,16 @@ class Blocked(Layout):
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
         padded = self.padded(shape)
         left = {d: self._block(d) for d in self.letters}
-        found: list[tuple[str, int, int]] = []  # letter, step, extent
+        axes_found: list[tuple[str, int, int]] = []  # letter, step, extent
         for dim in self.order:
-            found.append((dim, left[dim], padded[self.letters.index(dim)] // left[dim]))
+            axes_found.append((dim, left[dim], padded[self.letters.index(dim)] // left[dim]))
         for size, dim in self.blocks:
             left[dim] //= size
-            found.append((dim, left[dim], size))
-        extents = [extent for _, _, extent in found]
+            axes_found.append((dim, left[dim], size))
+        extents = [extent for _, _, extent in axes_found]
         return tuple(
             Dim(self.letters.index(dim), step, extent, prod(extents[i + 1 :]))
-            for i, (dim, step, extent) in enumerate(found)
+            for i, (dim, step, extent) in enumerate(axes_found)
         )
 
     def axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:

@@ -83,7 +83,7 @@ def channel_axes(x: Shape) -> tuple[tuple[int, ...], Shape]:
 
 def samples_per_channel(x: Shape) -> int:
     """Return the number of elements of a channel (axis 1) in an array of shape `x`."""
-    found = 1
+    result = 1
     for axis, size in enumerate(x):
-        found *= 1 if axis == 1 else size
-    return found
+        result *= 1 if axis == 1 else size
+    return result

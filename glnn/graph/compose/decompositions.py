@@ -393,5 +393,5 @@ def decomposition_named(name: str) -> Decompose:
     """Return the decomposition called `name`. Raises KeyError where there is none."""
     if name in DECOMPOSITIONS:
         return DECOMPOSITIONS[name]
-    found: Decompose = module_for(REGISTERED + name).DECOMPOSITIONS[name]
-    return found
+    result: Decompose = module_for(REGISTERED + name).DECOMPOSITIONS[name]
+    return result

@@ -88,14 +88,14 @@ def matmul(add: AddNode, a: Value, b: Value, *, transposed: bool = False) -> Val
     if rank > 1 and not transposed:
         b = add(Transpose((*range(rank - 2), rank - 1, rank - 2)), b)
     rows, columns = a.type.dims, b.type.dims
-    found = Product.from_operands(rows, columns)
-    a, b = _expand_to(add, a, found.a), _expand_to(add, b, found.b)
-    x, weight = (b, a) if found.swapped else (a, b)
-    x = merge_dims(add, x, 0, len(found.x) - 1)
-    if len(found.weight) > 3:
-        weight = merge_dims(add, weight, 0, len(found.weight) - 2)
-    result = split_dim(add, add(Matmul(), x, weight), 0, *found.x[:-1])
-    if found.swapped:
+    product = Product.from_operands(rows, columns)
+    a, b = _expand_to(add, a, product.a), _expand_to(add, b, product.b)
+    x, weight = (b, a) if product.swapped else (a, b)
+    x = merge_dims(add, x, 0, len(product.x) - 1)
+    if len(product.weight) > 3:
+        weight = merge_dims(add, weight, 0, len(product.weight) - 2)
+    result = split_dim(add, add(Matmul(), x, weight), 0, *product.x[:-1])
+    if product.swapped:
         rank = len(result.type.dims)
         result = add(Transpose((*range(rank - 2), rank - 1, rank - 2)), result)
     vectors = tuple(-i for i, factor in ((1, columns), (2, rows)) if len(factor) == 1)
@@ -105,14 +105,14 @@ def matmul(add: AddNode, a: Value, b: Value, *, transposed: bool = False) -> Val
 def _common_batch(first: Dims, second: Dims) -> Dims | None:
     """The dimensions that both have when they broadcast; None where they do not."""
     rank = max(len(first), len(second))
-    found: list[Dim] = []
+    batch: list[Dim] = []
     for n, m in zip(
         (1,) * (rank - len(first)) + first, (1,) * (rank - len(second)) + second, strict=True
     ):
         if 1 not in (n, m) and n != m:
             return None
-        found.append(m if n == 1 else n)
-    return tuple(found)
+        batch.append(m if n == 1 else n)
+    return tuple(batch)
 
 
 def _expand_to(add: AddNode, value: Value, dims: Dims) -> Value:
@@ -221,10 +221,10 @@ def _matmul_vectors(add: AddNode, a: IntegerTensor, b: IntegerTensor) -> Value:
         a = replace(a, value=add(Reshape((1, *first), True), a.value))
     if len(second) == 1:
         b = replace(b, value=add(Reshape((*second, 1), True), b.value))
-    found = integer_tensor_matmul(add, a, b)
-    *stack, rows, columns = found.type.shape
+    product = integer_tensor_matmul(add, a, b)
+    *stack, rows, columns = product.type.shape
     ends = ((rows,) if len(first) > 1 else ()) + ((columns,) if len(second) > 1 else ())
-    return add(Reshape((*stack, *ends), True), found)
+    return add(Reshape((*stack, *ends), True), product)
 
 
 def _split_in_chunks(add: AddNode, x: Value, axis: int, count: int, chunk: int) -> Value:

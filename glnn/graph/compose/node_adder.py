@@ -96,8 +96,8 @@ class NodeAdder:
 
     def constant(self, array: Any, dtype: Any = None) -> Value:
         """A value that never changes."""
-        found = integers(array, dtype)
-        return constant(found, DType.of(np.empty(0, dtype or np.int64)))
+        converted = integers(array, dtype)
+        return constant(converted, DType.of(np.empty(0, dtype or np.int64)))
 
     def keeps(self, count: int, dtype: DType) -> bool:
         """Return True where a graph keeps a constant of so many numbers that it makes itself.
@@ -161,10 +161,10 @@ def constant(array: Array, dtype: DType | None = None) -> Value:
     dtype: of SymInts, which do not say it.
     """
     if array.nbytes > 1024 or array.dtype.hasobject:
-        found = TensorType.of(array)
+        type = TensorType.of(array)
         if dtype is not None and is_symbolic(array):
-            found = TensorType(found.dims, dtype)
-        return Value("constant", found, Kind.CONSTANT, array)
+            type = TensorType(type.dims, dtype)
+        return Value("constant", type, Kind.CONSTANT, array)
     return _cached_constant(DType.of(array), array.shape, array.tobytes())
 
 

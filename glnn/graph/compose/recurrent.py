@@ -63,13 +63,13 @@ def unroll_steps(
     apart = [add(Reshape((d, b, h // 4, 1, 4), True), state) for state in states]
     packed = add(Concat(3), *apart) if len(apart) > 1 else apart[0]
     parts = [_take_gates(add, weight, *phase.gates) for phase in phases]
-    found = [packed]
+    result = [packed]
     for step in range(x.type.shape[1]):
         for phase, part in zip(phases, parts, strict=True):
             op = RecurrentStep(phase.exprs, step, phase.summed, units)
             packed = add(op, x, part, packed)
-        found.append(packed)
-    return found
+        result.append(packed)
+    return result
 
 
 def stack_states(add: AddNode, states: Sequence[Value], units: int, count: int) -> list[Value]:
@@ -79,12 +79,12 @@ def stack_states(add: AddNode, states: Sequence[Value], units: int, count: int) 
     apart = [add(Unsqueeze((0,)), state) for state in states]
     together = add(Concat(0), *apart) if len(apart) > 1 else apart[0]
     t, d, b, quads, _, four = together.type.shape
-    found = []
+    result = []
     for i in range(count):
         one = add(Slice((i,), (i + 1,), (4,), (1,)), together)
         one = add(Reshape((t, d, b, quads * four), True), one)
-        found.append(one if units == quads * four else add(Slice((0,), (units,), (3,), (1,)), one))
-    return found
+        result.append(one if units == quads * four else add(Slice((0,), (units,), (3,), (1,)), one))
+    return result
 
 
 def pad_units(add: AddNode, x: Value, *axes: int) -> Value:
@@ -260,15 +260,15 @@ def run_directions(
     x = call(Concat(0), *inputs) if d > 1 else inputs[0]
     weight = call.reshape(operands.recurrent, (d, rows // units, units, units))
     before = [pad_units(call, state, 2) for state in operands.states]
-    found = unroll_steps(call, phases, x, pad_units(call, weight, 2, 3), before, units)
+    states = unroll_steps(call, phases, x, pad_units(call, weight, 2, 3), before, units)
     if operands.lengths is None:
-        last = stack_states(call, found[-1:], units, count)
+        last = stack_states(call, states[-1:], units, count)
         ends = [call.reshape(one, (d, b, units)) for one in last]
         if not whole:
             return (ends[0], *ends)
-        (y,) = stack_states(call, found[1:], units, 1)
+        (y,) = stack_states(call, states[1:], units, 1)
     else:
-        together = stack_states(call, found, units, count)
+        together = stack_states(call, states, units, count)
         ends = [_last_states(call, one, operands.lengths) for one in together]
         y = call(Slice((1,), (t + 1,), (0,), (1,)), together[0])
     each = [
@@ -446,13 +446,13 @@ class RecurrentLayer(Composite):
         if down is None:
             y = make(Transpose((0, 2, 1, 3)), y) if d > 1 else y
             return make.reshape(y, (t, b, d * u))
-        (_, p, _), found = down.type.shape, []
+        (_, p, _), parts = down.type.shape, []
         for i in range(d):
             one = make(Slice((i,), (i + 1,), (1,), (1,)), y) if d > 1 else y
             weight = make(Slice((i,), (i + 1,), (0,), (1,)), down) if d > 1 else down
             rows = make(Matmul(), make.reshape(one, (t * b, u)), make.reshape(weight, (p, u)))
-            found.append(make.reshape(rows, (t, b, p)))
-        return make(Concat(2), *found) if d > 1 else found[0]
+            parts.append(make.reshape(rows, (t, b, p)))
+        return make(Concat(2), *parts) if d > 1 else parts[0]
 
     def _phases(self, biased: bool) -> tuple[Phase, ...]:
         if self.kind == "lstm":
@@ -471,11 +471,11 @@ class RecurrentLayer(Composite):
         (_, b, _), (d, rows, _) = x.type.shape, weight.type.shape
         units = rows // GATES[self.kind]
         bias, last = self._biases(make, parts, units)
-        found = list(states)
-        if not found:
+        states_before = list(states)
+        if not states_before:
             zero = make.constant(0, np.float32)
-            found = [make(Expand((d, b, units)), zero) for _ in range(self.states)]
-        taken = LayerOperands(x, weight, recurrent, bias, tuple(found))
+            states_before = [make(Expand((d, b, units)), zero) for _ in range(self.states)]
+        taken = LayerOperands(x, weight, recurrent, bias, tuple(states_before))
         if self.projected:
             taken = _project(make, taken, parts["weight_hr"], given=bool(states))
         if last is not None:

@@ -68,15 +68,15 @@ class Window:
         least: 1, which makes an image too small for a window a ShapeError, or 0: it has none.
         """
         sides, steps = zip(self.before, self.after), zip(self.stride, self.dilation)
-        found = tuple(
+        result = tuple(
             output(size, *side, kernel, *step, self.ceil)
             for size, side, kernel, step in zip(sizes, sides, self.kernel, steps, strict=True)
         )
         if least == 0:
-            return tuple(max(count, 0) for count in found)
-        if any(count < least for count in found):
+            return tuple(max(count, 0) for count in result)
+        if any(count < least for count in result):
             raise ShapeError(f"the window {self.kernel} is larger than the padded {sizes}")
-        return found
+        return result
 
     def part(self, start: int, stop: int) -> Window:
         """The windows along some of the dimensions."""
@@ -338,13 +338,13 @@ def fold(add: AddNode, x: Value, windows: Window, sizes: Sizes) -> Value:
     updates = add(Transpose((2, 3, 0, 1)), add(Reshape((n, channels, taps, count), True), x))
     zeros = add(Expand((prod(padded), n, channels)), constant(np.zeros((), x.type.dtype.numpy)))
     index = constant(at[..., None].astype(np.int32))
-    found = add(Transpose((1, 2, 0)), add(ScatterND("add"), zeros, index, updates))
-    found = add(Reshape((n, channels, *padded), True), found)
+    result = add(Transpose((1, 2, 0)), add(ScatterND("add"), zeros, index, updates))
+    result = add(Reshape((n, channels, *padded), True), result)
     if padded == sizes:
-        return found
+        return result
     ends = tuple(a + n for a, n in zip(windows.before, sizes, strict=True))
     axes = tuple(range(2, len(sizes) + 2))
-    return add(Slice(windows.before, ends, axes, (1,) * len(sizes)), found)
+    return add(Slice(windows.before, ends, axes, (1,) * len(sizes)), result)
 
 
 @dataclass(frozen=True, eq=False)

@@ -109,9 +109,9 @@ def _add_by_scatter(
     # Results that went nowhere are no updates; each of the others is one.
     index = ctx.constant(starts, DType.int32)
     zeros = ctx.zeros((size, before * behind))
-    found = ctx(ScatterSorted(1, "add"), zeros, index, rows)
-    found = ctx(Transpose((1, 0, 2)), ctx.reshape(found, (size, before, behind)))
-    return ctx.reshape(found, (*shape[:axis], size, *shape[axis + 1 :]))
+    sums = ctx(ScatterSorted(1, "add"), zeros, index, rows)
+    sums = ctx(Transpose((1, 0, 2)), ctx.reshape(sums, (size, before, behind)))
+    return ctx.reshape(sums, (*shape[:axis], size, *shape[axis + 1 :]))
 
 
 MOST_ONES = 1 << 20  # numbers of a matrix that says which index is which place
@@ -140,13 +140,13 @@ def gather_backward(ctx: GradientContext) -> Sequence[Value | None]:
         given = ctx(Transpose((1, 0, 2)), given)
     given = ctx.reshape(given, (count, before * behind))
     if size * count <= MOST_ONES:
-        found = matmul(ctx, _one_hot(ctx, index, size), given)
+        gradient = matmul(ctx, _one_hot(ctx, index, size), given)
     else:
         zeros = ctx.zeros((size, before * behind))
-        found = ctx(ScatterND("add"), zeros, ctx.reshape(index, (count, 1)), given)
+        gradient = ctx(ScatterND("add"), zeros, ctx.reshape(index, (count, 1)), given)
     if before > 1:
-        found = ctx(Transpose((1, 0, 2)), ctx.reshape(found, (size, before, behind)))
-    return (ctx.reshape(found, shape), None)
+        gradient = ctx(Transpose((1, 0, 2)), ctx.reshape(gradient, (size, before, behind)))
+    return (ctx.reshape(gradient, shape), None)
 
 
 def _one_hot(ctx: GradientContext, index: Value, size: int) -> Value:
@@ -219,21 +219,21 @@ def slice_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """Return the gradient of Slice: dy at its places, with zeros before, behind and between."""
     operator, x = ctx.node.operator, ctx.operands["x"]
     assert isinstance(operator, Slice)
-    shape, found = x.type.shape, ctx.gradient
+    shape, gradient = x.type.shape, ctx.gradient
     walked = [factors[0] for factors in operator.map(shape).dims]
     backwards = tuple(i for i, axis in enumerate(walked) if axis.step < 0)
-    if not prod(found.type.shape):
+    if not prod(gradient.type.shape):
         return (ctx.zeros(shape),)
     if backwards:
-        found = ctx(Flip(backwards), found)
+        gradient = ctx(Flip(backwards), gradient)
     before, after = [0] * len(shape), [0] * len(shape)
     for i, axis in enumerate(walked):
         step = abs(axis.step)
         first = min(axis.start, axis.start + (axis.size - 1) * axis.step)
         if step > 1 and axis.size > 1:
-            found = _insert_zeros(ctx, found, i, step)
-        before[i], after[i] = first, shape[i] - first - found.type.shape[i]
-    return (_pad_with_zeros(ctx, found, before, after),)
+            gradient = _insert_zeros(ctx, gradient, i, step)
+        before[i], after[i] = first, shape[i] - first - gradient.type.shape[i]
+    return (_pad_with_zeros(ctx, gradient, before, after),)
 
 
 def _insert_zeros(ctx: GradientContext, value: Value, axis: int, step: int) -> Value:
@@ -271,16 +271,16 @@ def pad_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """
     operator, x = ctx.node.operator, ctx.operands["x"]
     assert isinstance(operator, Pad)
-    found = ctx.gradient
+    gradient = ctx.gradient
     pairs = list(zip(operator.before, operator.after, strict=True))
     if operator.edge == "constant":
-        return (_pad_with_zeros(ctx, found, [-b for b, _ in pairs], [-a for _, a in pairs]),)
+        return (_pad_with_zeros(ctx, gradient, [-b for b, _ in pairs], [-a for _, a in pairs]),)
     for i, (before, after) in enumerate(pairs):
         if before or after:
             size = x.type.shape[i]
             index = Pad((before,), (after,), operator.edge).move(np.arange(size))
-            found = scatter_add(ctx, found, i, SparseMap.from_index(index[None]), size)
-    return (found,)
+            gradient = scatter_add(ctx, gradient, i, SparseMap.from_index(index[None]), size)
+    return (gradient,)
 
 
 def tile_backward(ctx: GradientContext) -> Sequence[Value | None]:
@@ -288,14 +288,14 @@ def tile_backward(ctx: GradientContext) -> Sequence[Value | None]:
     operator, x = ctx.node.operator, ctx.operands["x"]
     assert isinstance(operator, Tile)
     shape = list(ctx.gradient.type.shape)
-    found = ctx.gradient
+    gradient = ctx.gradient
     for i, (count, size) in enumerate(zip(operator.repeats, x.type.shape, strict=True)):
         if count != 1:
             lead, rest = prod(shape[:i]), prod(shape[i + 1 :])
             shape[i] = size
-            found = ctx(Reduce("sum", (1,)), ctx.reshape(found, (lead, count, size * rest)))
-            found = ctx.reshape(found, tuple(shape))
-    return (found,)
+            gradient = ctx(Reduce("sum", (1,)), ctx.reshape(gradient, (lead, count, size * rest)))
+            gradient = ctx.reshape(gradient, tuple(shape))
+    return (gradient,)
 
 
 def rearrange_backward(ctx: GradientContext) -> Sequence[Value | None]:
@@ -305,23 +305,23 @@ def rearrange_backward(ctx: GradientContext) -> Sequence[Value | None]:
     size = prod(operator.shape)
     index = operator.move(np.arange(1, size + 1).reshape(operator.shape)) - 1
     row = ctx.reshape(ctx.gradient, (index.size,))
-    found = scatter_add(ctx, row, 0, SparseMap.from_index(index.reshape(1, -1)), size)
-    return (ctx.reshape(found, operator.shape),)
+    gradient = scatter_add(ctx, row, 0, SparseMap.from_index(index.reshape(1, -1)), size)
+    return (ctx.reshape(gradient, operator.shape),)
 
 
 def concat_backward(ctx: GradientContext) -> Sequence[Value | None]:
     """Return the gradients of Concat: the piece of dy that came from each operand."""
     operator = ctx.node.operator
     assert isinstance(operator, Concat)
-    found: list[Value | None] = []
+    result: list[Value | None] = []
     start = 0
     for value in ctx.node.inputs:
         assert value is not None
         end = start + value.type.shape[operator.axis]
         cut = Slice((start,), (end,), (operator.axis,), (1,))
-        found.append(ctx(cut, ctx.gradient) if ctx.requires_grad(value) else None)
+        result.append(ctx(cut, ctx.gradient) if ctx.requires_grad(value) else None)
         start = end
-    return found
+    return result
 
 
 def split_backward(ctx: GradientContext) -> Sequence[Value | None]:

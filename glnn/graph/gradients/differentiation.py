@@ -167,8 +167,8 @@ class _Differentiation:
             return self._add(label, operator, inputs)
 
         given = tuple(self._found.get(value) for value in node.outputs)
-        found = rule(GradientContext(node, given, targets, add))
-        for value, gradient in zip(node.inputs, found, strict=True):
+        gradients = rule(GradientContext(node, given, targets, add))
+        for value, gradient in zip(node.inputs, gradients, strict=True):
             if value is None or gradient is None or value not in targets:
                 continue
             if gradient.type.dims != value.type.dims:
@@ -194,18 +194,18 @@ class _Differentiation:
         return self._add(f"{value.name}: gradient", Expand(value.type.shape), (zero,))[0]
 
     def _fresh(self, name: str) -> str:
-        found, count = name, 1
-        while found in self._names:
+        result, count = name, 1
+        while result in self._names:
             count += 1
-            found = f"{name} {count}"
-        self._names.add(found)
-        return found
+            result = f"{name} {count}"
+        self._names.add(result)
+        return result
 
 
 def _dependents(graph: Graph, by: Iterable[Value]) -> frozenset[Value]:
     """The values that `by` lead to by way of floats, and these."""
-    found = set(by)
+    dependents = set(by)
     for node in graph.nodes:
-        if not found.isdisjoint(node.reads):
-            found.update(value for value in node.outputs if value.type.dtype.kind == "float")
-    return frozenset(found)
+        if not dependents.isdisjoint(node.reads):
+            dependents.update(value for value in node.outputs if value.type.dtype.kind == "float")
+    return frozenset(dependents)

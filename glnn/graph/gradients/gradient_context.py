@@ -44,9 +44,9 @@ class GradientContext:
     @property
     def gradient(self) -> Value:
         """The gradient by the only result."""
-        (found,) = self.gradients
-        assert found is not None
-        return found
+        (result,) = self.gradients
+        assert result is not None
+        return result
 
     @property
     def operands(self) -> dict[str, Value]:

@@ -109,19 +109,19 @@ def subsample_backward(ctx: GradientContext) -> Sequence[Value | None]:
     n, c, h, w = x.type.shape
     g = ctx.gradient
     oh, ow = g.type.shape[2:]
-    found: dict[str, Value | None] = {}
+    gradients: dict[str, Value | None] = {}
     if ctx.requires_grad(x):
         scaled = ctx.pointwise("a * b * c", g, ctx.reshape(weight, (c, 1, 1)), 1 / (kh * kw))
         apart = ctx.reshape(scaled, (n, c, oh, 1, ow, 1))
         spread = ctx.reshape(ctx(Expand((n, c, oh, kh, ow, kw)), apart), (n, c, oh * kh, ow * kw))
         rest = (0, 0, h - oh * kh, w - ow * kw)
-        found["x"] = ctx(Pad((0, 0, 0, 0), rest), spread) if any(rest) else spread
+        gradients["x"] = ctx(Pad((0, 0, 0, 0), rest), spread) if any(rest) else spread
     if ctx.requires_grad(weight):
         means = ctx(Pool2d("average", (kh, kw), (kh, kw)), x)
-        found["weight"] = ctx(Reduce("sum", (0, 2, 3), False, formula("a * b")), g, means)
+        gradients["weight"] = ctx(Reduce("sum", (0, 2, 3), False, formula("a * b")), g, means)
     if ctx.requires_grad(given["bias"]):
-        found["bias"] = ctx(Reduce("sum", (0, 2, 3)), g)
-    return ctx.in_input_order(**found)
+        gradients["bias"] = ctx(Reduce("sum", (0, 2, 3)), g)
+    return ctx.in_input_order(**gradients)
 
 
 def fold_backward(ctx: GradientContext) -> Sequence[Value | None]:
@@ -147,12 +147,12 @@ def batch_norm_backward(ctx: GradientContext) -> Sequence[Value | None]:
     mean, variance = (ctx.reshape(one, spread) for one in ctx.node.outputs[1:])
     total = ctx(Reduce("sum", axes, True), by_y)
     inner = ctx(Reduce("sum", axes, True, formula("a * (b - c)")), by_y, x, mean)
-    found: dict[str, Value | None] = {}
+    gradients: dict[str, Value | None] = {}
     channels = (x.type.shape[1],)
     if ctx.requires_grad(given.get("bias")):
-        found["bias"] = ctx.reshape(total, channels)
+        gradients["bias"] = ctx.reshape(total, channels)
     if ctx.requires_grad(weight):
-        found["weight"] = ctx.reshape(
+        gradients["weight"] = ctx.reshape(
             ctx.pointwise("a * rsqrt(b + c)", inner, variance, operator.eps), channels
         )
     if ctx.requires_grad(x):
@@ -162,8 +162,8 @@ def batch_norm_backward(ctx: GradientContext) -> Sequence[Value | None]:
         by = ctx.pointwise(text, by_y, x, mean, variance, total, inner, part, operator.eps)
         if weight is not None:
             by = ctx.pointwise("a * b", by, ctx.reshape(weight, spread))
-        found["x"] = by
-    return ctx.in_input_order(**found)
+        gradients["x"] = by
+    return ctx.in_input_order(**gradients)
 
 
 def softmax_backward(ctx: GradientContext) -> Sequence[Value | None]:
@@ -197,17 +197,17 @@ def normalize_backward(ctx: GradientContext) -> Sequence[Value | None]:
         return ctx.in_input_order(**{n: ctx.zeros(v.type.shape) for n, v in given.items()})
     apart, axes, others, spread = _normalized_view(operator, shape)
     g, x = ctx.reshape(ctx.gradient, apart), ctx.reshape(x, apart)
-    found: dict[str, Value | None] = {}
+    gradients: dict[str, Value | None] = {}
     if bias is not None and ctx.requires_grad(bias):
-        found["bias"] = ctx.reshape(ctx(Reduce("sum", others), g), bias.type.shape)
+        gradients["bias"] = ctx.reshape(ctx(Reduce("sum", others), g), bias.type.shape)
     if not (ctx.requires_grad(given["x"]) or ctx.requires_grad(weight)):
-        return ctx.in_input_order(**found)
+        return ctx.in_input_order(**gradients)
     together = (prod(apart[: axes[0]]), prod(apart[axes[0] :]))
     alone = Normalize(1, centred=operator.centred, eps=operator.eps)
     rows = ctx.reshape(ctx(alone, ctx.reshape(x, together)), apart)
     if weight is not None and ctx.requires_grad(weight):
         total = ctx(Reduce("sum", others, False, formula("a * b")), g, rows)
-        found["weight"] = ctx.reshape(total, weight.type.shape)
+        gradients["weight"] = ctx.reshape(total, weight.type.shape)
     if ctx.requires_grad(given["x"]):
         if weight is not None:
             g = ctx.pointwise("a * b", g, ctx.reshape(weight, spread))
@@ -218,8 +218,8 @@ def normalize_backward(ctx: GradientContext) -> Sequence[Value | None]:
         less = ctx.pointwise("a - b * c", g, rows, channel_axes)
         if operator.centred:
             less = ctx.pointwise("a - b", less, ctx(Reduce("mean", axes, True), g))
-        found["x"] = ctx.reshape(ctx.pointwise("a * b", less, over), shape)
-    return ctx.in_input_order(**found)
+        gradients["x"] = ctx.reshape(ctx.pointwise("a * b", less, over), shape)
+    return ctx.in_input_order(**gradients)
 
 
 def _normalized_view(
@@ -310,23 +310,23 @@ def recurrent_step_backward(ctx: GradientContext) -> Sequence[Value | None]:
         for place in range(len(arguments))
     ]
     by_sums = ctx(Concat(2), *by[:g]) if g > 1 else by[0]
-    found: dict[str, Value | None] = {}
+    gradients: dict[str, Value | None] = {}
     if ctx.requires_grad(x):
         stacked = ctx(Concat(2), *(ctx.reshape(one, (d, b, 1, h)) for one in by[g : g + i]))
         steps = x.type.shape[1]
         around = (0, operator.step, 0, 0, 0), (0, steps - operator.step - 1, 0, 0, 0)
-        found["x"] = ctx(Pad(*around), ctx.reshape(stacked, (d, 1, b, i, h)))
+        gradients["x"] = ctx(Pad(*around), ctx.reshape(stacked, (d, 1, b, i, h)))
     if ctx.requires_grad(weight):
         turned = ctx(Transpose((0, 2, 1)), by_sums)
         product = matmul(ctx, turned, before[operator.summed])
-        found["weight"] = ctx.reshape(product, weight.type.shape)
+        gradients["weight"] = ctx.reshape(product, weight.type.shape)
     if ctx.requires_grad(state):
         states = by[g + i :]
         through = matmul(ctx, by_sums, gates)
         states[operator.summed] = ctx.pointwise("a + b", states[operator.summed], through)
         packed = [ctx.reshape(one, (d, b, h // 4, 1, 4)) for one in states]
-        found["state"] = ctx(Concat(3), *packed) if s > 1 else packed[0]
-    return ctx.in_input_order(**found)
+        gradients["state"] = ctx(Concat(3), *packed) if s > 1 else packed[0]
+    return ctx.in_input_order(**gradients)
 
 
 def _unpack_state(ctx: GradientContext, packed: Value, index: int, shape: tuple[int, ...]) -> Value:

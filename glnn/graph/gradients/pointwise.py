@@ -40,8 +40,8 @@ def differentiate_expression(expr: Expr, index: int) -> Expr | None:
             return part, _body_derivative(part, slopes)
         return part, _apply_rule(formula(part.row.gradient), values, slopes)
 
-    found = expr.fold(derived)[-1][1]
-    return None if found == ZERO else found
+    derivative = expr.fold(derived)[-1][1]
+    return None if derivative == ZERO else derivative
 
 
 def differentiate_by_result(expr: Expr, index: int, result: Expr) -> Expr | None:
@@ -130,7 +130,7 @@ def pointwise_backward(ctx: GradientContext) -> Sequence[Value | None]:
     assert isinstance(operator, Pointwise)
     given = [value for value in ctx.node.inputs if value is not None]
     count = len(given)
-    found: list[Value | None] = []
+    result: list[Value | None] = []
     for i, value in enumerate(given):
         slope = None
         if ctx.requires_grad(value):
@@ -138,13 +138,13 @@ def pointwise_backward(ctx: GradientContext) -> Sequence[Value | None]:
                 operator.expr, i, Arg(count)
             ) or differentiate_expression(operator.expr, i)
         if slope is None:
-            found.append(None)
+            result.append(None)
             continue
         by = ctx.expression(
             multiply_derivative(slope, Arg(count + 1)), *given, ctx.output, ctx.gradient
         )
-        found.append(ctx.sum_to(by, value.type.shape))
-    return found
+        result.append(ctx.sum_to(by, value.type.shape))
+    return result
 
 
 REDUCED = Arg(0)
@@ -171,8 +171,8 @@ def reduce_backward(ctx: GradientContext) -> Sequence[Value | None]:
         slope = differentiate_expression(operator.finish, 0)
         if slope is None:
             return (None,) * len(given)
-        found = ctx(whole, *given)
-        by_whole = ctx.expression(multiply_derivative(slope, Arg(1)), found, by_whole)
+        result = ctx(whole, *given)
+        by_whole = ctx.expression(multiply_derivative(slope, Arg(1)), result, by_whole)
     seed, more = REDUCTION_GRADIENTS[operator.kind](ctx, whole, given, by_whole)
     results: list[Value | None] = []
     for i, value in enumerate(given):
@@ -209,17 +209,17 @@ def _extreme_gradient(
     """Return the gradient of a maximum or minimum: equal extremes share dy evenly, as in
     torch.amax.
     """
-    found = ctx(whole, *operands)
+    result = ctx(whole, *operands)
     place = len(operands)
     extreme = call("equal", whole.prologue, Arg(place))
     one = call("cast_float32", extreme)
     if len(operands) > 1:
-        one_each = ctx.expand(ctx.expression(one, *operands, found), operands[0].type.shape)
+        one_each = ctx.expand(ctx.expression(one, *operands, result), operands[0].type.shape)
         count = ctx(Reduce("sum", whole.axes, True), one_each)
     else:
-        count = ctx(replace(whole, kind="sum", prologue=one), *operands, found)
+        count = ctx(replace(whole, kind="sum", prologue=one), *operands, result)
     share = call("where", extreme, call("div", Arg(place + 1), Arg(place + 2)), Constant(0.0))
-    return share, (found, by_whole, count)
+    return share, (result, by_whole, count)
 
 
 def _product_gradient(

@@ -125,10 +125,10 @@ class Attention(Contraction):
             most = scores.max(axis=-1, keepdims=True)
             powers = np.exp(scores - most)
             weights = powers / powers.sum(axis=-1, keepdims=True, dtype=np.float64)
-            found = weights.astype(powers.dtype) @ seen["v"]
+            attended = weights.astype(powers.dtype) @ seen["v"]
             sound = np.isfinite(most)
-            found = np.where(sound, found, found.dtype.type(0 if self.zeros else np.nan))
-        return np.ascontiguousarray(found.transpose(*self.order, 3))
+            attended = np.where(sound, attended, attended.dtype.type(0 if self.zeros else np.nan))
+        return np.ascontiguousarray(attended.transpose(*self.order, 3))
 
     def flops(self, shapes: Shapes) -> int:
         # Two products; scale, mask, maximum, difference, exponential, sum.
@@ -136,18 +136,18 @@ class Attention(Contraction):
         return scores * (2 * self.width + 2 * self.columns + 6)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        found = {"batch": self.batch, "heads": self.heads, "queries": self.queries}
-        found |= {"keys": self.keys, "width": self.width, "columns": self.columns}
+        result = {"batch": self.batch, "heads": self.heads, "queries": self.queries}
+        result |= {"keys": self.keys, "width": self.width, "columns": self.columns}
         for name, (walk, _) in self.spans.items():
-            found |= {f"{name}_start": walk.start, f"{name}_sample": walk.sample}
-            found |= {f"{name}_head": walk.head, f"{name}_token": walk.token}
+            result |= {f"{name}_start": walk.start, f"{name}_sample": walk.sample}
+            result |= {f"{name}_head": walk.head, f"{name}_token": walk.token}
         if len(self.at) == 4:
-            found["mask_step"] = self.at[3].step
+            result["mask_step"] = self.at[3].step
         apart, sizes = self.columns, (self.batch, self.heads, self.queries)
         for i in reversed(self.order):
-            found[("out_sample", "out_head", "out_token")[i]] = apart
+            result[("out_sample", "out_head", "out_token")[i]] = apart
             apart *= sizes[i]
-        return found
+        return result
 
     def derived_sizes(self, shapes: Shapes) -> dict[str, int]:
         """wide: whether all of q, k, v and the result are whole vec4."""

@@ -59,11 +59,11 @@ class Control(Operator):
 
     def body_constants(self, constants: Constants) -> tuple[Mapping[str, Array], ...]:
         """Return the known arrays of each body's inputs, by name, given those of the operands."""
-        found = []
+        known = []
         for body, (operand, first) in zip(self.bodies, self.captures, strict=True):
             pairs = zip(body.inputs[first:], constants[operand:], strict=False)
-            found.append({value.name: array for value, array in pairs if array is not None})
-        return tuple(found)
+            known.append({value.name: array for value, array in pairs if array is not None})
+        return tuple(known)
 
     @property
     @abstractmethod
@@ -104,7 +104,7 @@ class Control(Operator):
             raise ShapeError(
                 f"{self.name}: {body.name!r} takes {len(body.inputs)} values, got {len(types)}"
             )
-        found: dict[str, TensorType] = {}
+        result: dict[str, TensorType] = {}
         for value, type in zip(body.inputs, types, strict=True):
             loose = ANYTHING in (type, value.type)
             if type is None or (type.dtype is not value.type.dtype and not loose):
@@ -112,8 +112,8 @@ class Control(Operator):
                     f"{self.name}: {value.name!r} of {body.name!r} must be "
                     f"{value.type.dtype.value}, got {type or 'nothing'}"
                 )
-            found[value.name] = type
-        return found
+            result[value.name] = type
+        return result
 
     def _single(self, operand: str, type: TensorType, *dtypes: DType) -> None:
         """Raise ShapeError unless `type` is one number of one of `dtypes`."""
@@ -124,8 +124,8 @@ class Control(Operator):
 
 def results(body: Graph, types: InputTypes, numbers: Mapping[str, Array]) -> tuple[TensorType, ...]:
     """The types of the outputs of `body` for inputs of such types, and of such numbers, by name."""
-    found, _ = body.propagate_constants(types, numbers)
-    return tuple(found.get(value, value.type) for value in body.outputs)
+    inferred, _ = body.propagate_constants(types, numbers)
+    return tuple(inferred.get(value, value.type) for value in body.outputs)
 
 
 def cost(body: Graph, input_types: InputTypes) -> Cost:
@@ -189,9 +189,9 @@ class If(Control):
         self._single("condition", self.named(types)["condition"], DType.bool)
         each = zip(self.bodies, self.body_types(types), self.body_constants(constants), strict=True)
         both = [results(body, given, numbers) for body, given, numbers in each]
-        found = [self._either(i, a, b) for i, (a, b) in enumerate(zip(*both, strict=True))]
+        types_either = [self._either(i, a, b) for i, (a, b) in enumerate(zip(*both, strict=True))]
         condition = constants[0] if constants else None
-        return tuple(found) if condition is None else both[0 if condition.item() else 1]
+        return tuple(types_either) if condition is None else both[0 if condition.item() else 1]
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         pairs = zip(self.then.outputs, self.otherwise.outputs, strict=True)
@@ -294,8 +294,8 @@ class Loop(Control):
         going = self.body.outputs[0]
         if going is self.body.inputs[1]:
             return True
-        found = constant_value(self.body, going)
-        return found is not None and bool(found.item())
+        condition = constant_value(self.body, going)
+        return condition is not None and bool(condition.item())
 
     @property
     def counts(self) -> bool:
@@ -317,7 +317,7 @@ class Loop(Control):
             raise ShapeError("loop: trips or a condition must be there, or a scanned value")
         (numbers,), count = self.body_constants(constants), self._count(types, constants)
         try:
-            going, *found = results(self.body, self.body_types(types)[0], numbers)
+            going, *outputs = results(self.body, self.body_types(types)[0], numbers)
         except ShapeError:  # refused where it runs, if it does
             if count != UNKNOWN or not any(one and one.ranked and 0 in one.dims for one in types):
                 raise
@@ -325,9 +325,9 @@ class Loop(Control):
         self._single(f"the first output of {self.body.name!r}", going, DType.bool)
         given = list(types[2 : 2 + self.carried])
         for number, first in enumerate(given):
-            if first is not None and found[number] == ANYTHING:
-                found[number] = first.unranked
-        carried, stacked = found[: self.carried], found[self.carried :]
+            if first is not None and outputs[number] == ANYTHING:
+                outputs[number] = first.unranked
+        carried, stacked = outputs[: self.carried], outputs[self.carried :]
         for number, (first, last) in enumerate(zip(given, carried, strict=True)):
             if first is None or first.dtype is not last.dtype:
                 raise ShapeError(
@@ -335,8 +335,8 @@ class Loop(Control):
                     f"from {self.body.name!r}"
                 )
         if any(first and first.dims != last.dims for first, last in zip(given, carried)):
-            found = self._changing_types(types, found, numbers)
-            carried, stacked = found[: self.carried], found[self.carried :]
+            outputs = self._changing_types(types, outputs, numbers)
+            carried, stacked = outputs[: self.carried], outputs[self.carried :]
         return (*carried, *(_rows(count, one) for one in stacked))
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
@@ -402,9 +402,9 @@ class Loop(Control):
         number, rows = 0, []
         while going and (not bounds or number < min(bounds)):
             at = np.array(number, self.body.inputs[0].type.dtype.numpy)
-            last, *found = run(0, (at, np.array(True), *carried, *others))
-            carried, number = found[: self.carried], number + 1
-            rows.append(found[self.carried :])
+            last, *outputs = run(0, (at, np.array(True), *carried, *others))
+            carried, number = outputs[: self.carried], number + 1
+            rows.append(outputs[self.carried :])
             going = condition is None or bool(last.item())
         if not rows:
             return (*carried, *self._empty_stacks(present))
@@ -423,8 +423,8 @@ class Loop(Control):
         for i in range(SEEN):
             told = {number.name: np.array(i, number.type.dtype.numpy)}
             with suppress(ShapeError, UnsupportedOpError):  # an iteration that is never run
-                found = list(results(self.body, self.body_types(types)[0], told)[1:])
-                seen.append(self._changing_types(types, found, told)[self.carried :])
+                outputs = list(results(self.body, self.body_types(types)[0], told)[1:])
+                seen.append(self._changing_types(types, outputs, told)[self.carried :])
         stacked = [value.type for value in self.body.outputs[1 + self.carried :]]
         return [
             np.empty((0, *_sizes(each, own)), own.dtype.numpy)
@@ -445,12 +445,12 @@ def _sizes(seen: Sequence[TensorType], declared: TensorType) -> tuple[int, ...]:
     ranked = [one for one in (declared, *seen) if one.ranked]
     if not ranked or len({len(one.dims) for one in ranked}) > 1:
         return ()
-    found = []
+    agreed = []
     for i in range(len(ranked[0].dims)):
         sizes = {one.dims[i] for one in seen if one.ranked}
         candidates = [*(sizes if len(sizes) == 1 else ()), *(declared.dims[i : i + 1])]
-        found.append(next((n for n in candidates if isinstance(n, int)), 0))
-    return tuple(found)
+        agreed.append(next((n for n in candidates if isinstance(n, int)), 0))
+    return tuple(agreed)
 
 
 def _rows(count: Dim, one: TensorType) -> TensorType:

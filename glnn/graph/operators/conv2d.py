@@ -165,10 +165,10 @@ class Convolving(ContractionWithPrologue):
         if min(kernel) < 1:
             raise ShapeError(f"{self.name}: the kernel must be at least 1 x 1, weight is {weight}")
         size = x[2], x[3]
-        found = windows.outputs(size, kernel, self.stride, self.padding, self.dilation)
-        if any(count < 1 for count in found):
+        result = windows.outputs(size, kernel, self.stride, self.padding, self.dilation)
+        if any(count < 1 for count in result):
             raise ShapeError(f"{self.name}: the kernel of {weight} is larger than the padded x {x}")
-        return found
+        return result
 
     def window_defines(self, weight: Shape) -> dict[str, int]:
         """Return the shader macros of the window, from the last two sizes of `weight`."""
@@ -312,8 +312,8 @@ class Conv2d(Convolving):
         least = -(-depth // prod(kernel))
         made = least + (share - least) % 4 if share > 1 else 1  # a whole quad or not, as before
         o_made = min(o, FEW_CHANNELS + o % 4) if few and self.groups == 1 else o
-        found = self.with_x(shapes, (n, made * self.groups, h, w))
-        return {**found, "weight": (o_made, made, *kernel)}
+        operands = self.with_x(shapes, (n, made * self.groups, h, w))
+        return {**operands, "weight": (o_made, made, *kernel)}
 
     def shrink(self, shapes: Shapes) -> Shapes:
         n, c, *size = shapes["x"]
@@ -391,9 +391,9 @@ class SeparableConv2d(Convolving):
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
         (n, c, *size), (_, *window) = shapes["x"], shapes["depthwise"]
         made = depth + (c - depth) % 4  # a whole quad or not, as before
-        found = self.with_x(shapes, (n, made, *size))
+        operands = self.with_x(shapes, (n, made, *size))
         return {
-            **found,
+            **operands,
             "depthwise": (made, *window),
             "weight": (shapes["weight"][0], made, 1, 1),
         }

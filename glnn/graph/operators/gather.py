@@ -252,5 +252,5 @@ def in_range(operator: str, index: Array, bounds: tuple[int, ...]) -> None:
 def clamp_index(index: Array, bounds: tuple[Dim, ...]) -> Array:
     """Count negative indices from the end, and clamp those that are out of range."""
     sizes = np.array(bounds[: index.shape[-1]] if len(bounds) > 1 else bounds[0])
-    found = np.where(index < 0, index + sizes, index)
-    return np.asarray(np.clip(found, 0, sizes - 1))
+    wrapped = np.where(index < 0, index + sizes, index)
+    return np.asarray(np.clip(wrapped, 0, sizes - 1))

@@ -89,10 +89,10 @@ class Matmul(ContractionWithPrologue):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         m, n = self.shape_of(shapes)
         batch = shapes["weight"][0] if self.stacks(shapes) else 1
-        found = {"m": m // batch, "n": n, "k": shapes["x"][1], "batch": batch}
+        result = {"m": m // batch, "n": n, "k": shapes["x"][1], "batch": batch}
         if self.prologue is not None:
-            found["image_rows"] = m // max(self.prologue.images(shapes), 1)
-        return found
+            result["image_rows"] = m // max(self.prologue.images(shapes), 1)
+        return result
 
     def product(self, shapes: Shapes) -> tuple[int, int]:
         sizes = self.sizes(shapes)
@@ -331,14 +331,14 @@ class Perceptron(Contraction):
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
-        found = x.reshape(x.shape[:2])
+        rows = x.reshape(x.shape[:2])
         weights, biases = (operands[n].astype(x.dtype, copy=False) for n in self.parameters)
         for (terms, width), expr in zip(self.layers(x.shape[1]), self.functions, strict=True):
             wide = pad_width(width)
             weight, weights = weights[: terms * wide].reshape(terms, wide), weights[terms * wide :]
             bias, biases = biases[:width], biases[wide:]
-            found = np.asarray(expr.evaluate(found @ weight[:, :width] + bias), x.dtype)
-        return found.reshape(*found.shape, *x.shape[2:])
+            rows = np.asarray(expr.evaluate(rows @ weight[:, :width] + bias), x.dtype)
+        return rows.reshape(*rows.shape, *x.shape[2:])
 
     def flops(self, shapes: Shapes) -> int:
         n, c, *_ = shapes["x"]

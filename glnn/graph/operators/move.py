@@ -204,11 +204,11 @@ class Slice(Move):
         """Return along each axis the first place, the number of places, and the step between
         them.
         """
-        found = [(0, size, 1) for size in shape]
+        result = [(0, size, 1) for size in shape]
         axes = normalize_axes("slice", self.axes, len(shape))
         for axis, *bounds in zip(axes, self.starts, self.ends, self.steps, strict=True):
-            found[axis] = _walk(shape[axis], *bounds)
-        return found
+            result[axis] = _walk(shape[axis], *bounds)
+        return result
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
         axes = normalize_axes("slice", self.axes, len(x.dims))
@@ -287,10 +287,10 @@ def normalize_axes(operator: str, axes: tuple[int, ...], rank: int) -> tuple[int
     """Return `axes` as numbers from 0 on. Raises ShapeError where one is not below `rank`, or is
     there twice.
     """
-    found = tuple(axis + rank if axis < 0 else axis for axis in axes)
-    if any(not 0 <= axis < rank for axis in found) or len(set(found)) < len(found):
+    result = tuple(axis + rank if axis < 0 else axis for axis in axes)
+    if any(not 0 <= axis < rank for axis in result) or len(set(result)) < len(result):
         raise ShapeError(f"{operator}: axes must name dimensions of {rank}, each once, got {axes}")
-    return found
+    return result
 
 
 @dataclass(frozen=True)
@@ -323,12 +323,12 @@ class Pad(Move):
         shape = x.shape
         if not len(shape) == len(self.before) == len(self.after):
             raise ShapeError(f"pad: a number for each dimension of {x}, got {self}")
-        found = []
+        sizes = []
         for size, before, after in zip(shape, self.before, self.after, strict=True):
             if size + before + after < 0 or (not size and self.edge != "constant"):
                 raise ShapeError(f"pad: {x} has too few places for {self}")
-            found.append(size + before + after)
-        return tuple(found)
+            sizes.append(size + before + after)
+        return tuple(sizes)
 
     def map(self, shape: Shape) -> IndexMap:
         sizes = (n + b + a for n, b, a in zip(shape, self.before, self.after, strict=True))
@@ -455,6 +455,6 @@ class Rearrange(Move):
             x = np.pad(x, [(0, more) for more in beyond])
         begun = x[tuple(slice(start, None) for start in first)]
         strides = [0 if one.axis is None else one.step * x.strides[one.axis] for one in flat]
-        found = as_strided(begun, [one.size for one in flat], strides, writeable=False)
+        view = as_strided(begun, [one.size for one in flat], strides, writeable=False)
         sizes = [prod(one.size for one in factors) for factors in self.axes]
-        return np.array(found, order="C").reshape(sizes)
+        return np.array(view, order="C").reshape(sizes)

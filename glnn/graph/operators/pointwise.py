@@ -98,8 +98,8 @@ class Pointwise(Operator):
             return self.expr.infer(dtypes)
         except ShapeError:  # a cast to float32 stands beside what is given so
             declared = [DType.float32 if one is DType.float64 else one for one in dtypes]
-            found = self.expr.infer(declared)
-            return DType.float64 if found is DType.float32 else found
+            inferred = self.expr.infer(declared)
+            return DType.float64 if inferred is DType.float32 else inferred
 
     def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
         return (value_ranges_of(self.expr, *_present(intervals, types))[-1],)
@@ -143,12 +143,12 @@ def broadcast(shapes: Shapes) -> Shape:
     if not any(shape is not first for shape in others):
         return first
     rank = max(map(len, shapes.values()))
-    found = [1] * rank
+    sizes = [1] * rank
     for name, shape in shapes.items():
         for i, size in enumerate(shape, rank - len(shape)):
-            if size != 1 and found[i] not in (1, size):
+            if size != 1 and sizes[i] not in (1, size):
                 raise ShapeError(
-                    f"pointwise: {name} of shape {shape} does not broadcast with {tuple(found)}"
+                    f"pointwise: {name} of shape {shape} does not broadcast with {tuple(sizes)}"
                 )
-            found[i] = size if size != 1 else found[i]
-    return tuple(found)
+            sizes[i] = size if size != 1 else sizes[i]
+    return tuple(sizes)

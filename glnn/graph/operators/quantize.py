@@ -55,10 +55,10 @@ class QuantizedWeight(_OfWeights):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        found, scales = np.empty(x.shape, np.int8), _scales(x)
+        quantized, scales = np.empty(x.shape, np.int8), _scales(x)
         for some in _parts(x):
-            found[some] = _round_to_int8(x[some], scales[some])
-        return (found,)
+            quantized[some] = _round_to_int8(x[some], scales[some])
+        return (quantized,)
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,11 @@ class RoundedWeight(_OfWeights):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        found, scales = np.empty(x.shape, x.dtype), _scales(x)
+        rounded, scales = np.empty(x.shape, x.dtype), _scales(x)
         for some in _parts(x):
             made = _round_to_int8(x[some], scales[some]) * _spread(scales[some], x)
-            found[some] = np.clip(made, -LARGEST, LARGEST)  # 127 scales may be an ulp more
-        return (found,)
+            rounded[some] = np.clip(made, -LARGEST, LARGEST)  # 127 scales may be an ulp more
+        return (rounded,)
 
 
 def _scales(x: Array) -> Array:
@@ -87,8 +87,8 @@ def _scales(x: Array) -> Array:
     least, most = rows.min(1, initial=0.0), rows.max(1, initial=0.0)
     with np.errstate(invalid="ignore", under="ignore"):
         scales = (np.maximum(most, -least).astype(np.float64) / MOST).astype(np.float32)
-    found: Array = np.where(np.isfinite(scales), scales, np.float32(np.nan))
-    return found
+    result: Array = np.where(np.isfinite(scales), scales, np.float32(np.nan))
+    return result
 
 
 def _parts(x: Array) -> Iterator[slice]:
@@ -102,8 +102,8 @@ def _round_to_int8(x: Array, scales: Array) -> Array:
     known = scales > 0
     scale = _spread(np.where(known, scales, 1).astype(np.float64), x)
     with np.errstate(invalid="ignore"):
-        found = np.where(_spread(known, x), x / scale, 0.0)
-    return np.clip(np.rint(found, out=found), -MOST, MOST, out=found)
+        scaled = np.where(_spread(known, x), x / scale, 0.0)
+    return np.clip(np.rint(scaled, out=scaled), -MOST, MOST, out=scaled)
 
 
 def _spread(each: Array, x: Array) -> Array:

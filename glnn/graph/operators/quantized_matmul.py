@@ -177,8 +177,8 @@ class QuantizedMatmul(WithPackedWeight):
             np.matmul(x, some.astype(x.dtype, copy=False).T, out=result[:, rows])
         if not self.gate:
             return (result,)
-        found = gated(self.gate).evaluate(result[:, : self.n], result[:, self.n :])
-        return (np.asarray(found, x.dtype),)
+        gated_result = gated(self.gate).evaluate(result[:, : self.n], result[:, self.n :])
+        return (np.asarray(gated_result, x.dtype),)
 
     def flops(self, shapes: Shapes) -> int:
         return 2 * shapes["x"][0] * self.rows * self.k

@@ -121,8 +121,8 @@ class Reduce(Operator):
         rows = values.transpose(*kept, *axes).reshape(*(values.shape[a] for a in kept), -1)
         chunk = self.chunk(rows.shape[-1])
         parts = [rows[..., i * chunk : (i + 1) * chunk] for i in range(self.parts)]
-        found = [_part(self._base, part) for part in parts]
-        return (np.stack(found).reshape(result.shape),)
+        parts_reduced = [_part(self._base, part) for part in parts]
+        return (np.stack(parts_reduced).reshape(result.shape),)
 
     def specialize(self, types: Types) -> Reference:
         present = [one for one in types if one is not None]
@@ -176,14 +176,14 @@ class Reduce(Operator):
         lies = value_ranges_of(self.prologue, [one for one in intervals if one], dtypes)[-1]
         dtype = self.prologue.infer(dtypes)
         extent = self.depth({"x0": self._operands(types)[0].shape})
-        found: Interval | None = lies
+        interval: Interval | None = lies
         if kind == "sum":
-            found = lies.times(extent, extent)
+            interval = lies.times(extent, extent)
         elif kind == "prod":
-            found = powers(lies, extent)
+            interval = powers(lies, extent)
         elif kind == "mean":
-            found = hull((lies, Interval(0, 0)))
-        return Interval.of_type(dtype) if found is None else found.stored(dtype), dtype
+            interval = hull((lies, Interval(0, 0)))
+        return Interval.of_type(dtype) if interval is None else interval.stored(dtype), dtype
 
     def cost(self, types: Types) -> Cost:
         present = [one for one in types if one is not None]
@@ -332,10 +332,10 @@ class ArgReduce(Operator):
         (result,) = self.infer([TensorType.of(x)])
         find = np.argmax if self.kind == "max" else np.argmin
         if self.last:
-            found = x.shape[self.axis] - 1 - find(np.flip(x, self.axis), self.axis)
+            index = x.shape[self.axis] - 1 - find(np.flip(x, self.axis), self.axis)
         else:
-            found = find(x, self.axis)
-        return (np.asarray(found, np.int32).reshape(result.shape),)
+            index = find(x, self.axis)
+        return (np.asarray(index, np.int32).reshape(result.shape),)
 
     def value_ranges(self, intervals: Intervals, types: Types) -> tuple[Interval, ...]:
         return (Interval(0, self.named(types)["x0"].shape[self.axis] - 1),)
@@ -407,8 +407,8 @@ class CumSum(Operator):
             return ()
         extent = self.named(types)["x"].shape[self.axis]
         if self.multiply:
-            found = powers(hull((x, Interval(1, 1))), extent)
-            return () if found is None else (found,)
+            interval = powers(hull((x, Interval(1, 1))), extent)
+            return () if interval is None else (interval,)
         return (x.times(0 if self.exclusive else 1, max(extent, 1)),)
 
     def narrow(self, intervals: Intervals, types: Types) -> CumSum:

@@ -156,9 +156,9 @@ class ScatterElements(Scatter):
         return (x.dims[self.axis],)
 
     def update_indices(self, x: Shape, index: Array) -> tuple[Array, ...]:
-        found: list[Array] = list(np.indices(index.shape, sparse=True))
-        found[self.axis] = index
-        return tuple(np.broadcast_arrays(*found))
+        indices: list[Array] = list(np.indices(index.shape, sparse=True))
+        indices[self.axis] = index
+        return tuple(np.broadcast_arrays(*indices))
 
 
 @dataclass(frozen=True)

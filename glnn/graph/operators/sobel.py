@@ -39,14 +39,14 @@ class Sobel(Operator):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
         self.infer([TensorType.of(x)])
-        found = np.zeros((2, *x.shape), np.int8)
+        gradients = np.zeros((2, *x.shape), np.int8)
         if min(x.shape) > 2:
             wide = x.astype(np.int16)
             across = wide[:, 2:] - wide[:, :-2]
-            found[0, 1:-1, 1:-1] = (across[:-2] + 2 * across[1:-1] + across[2:]) >> 3
+            gradients[0, 1:-1, 1:-1] = (across[:-2] + 2 * across[1:-1] + across[2:]) >> 3
             along = wide[:, 2:] + 2 * wide[:, 1:-1] + wide[:, :-2]
-            found[1, 1:-1, 1:-1] = (along[:-2] - along[2:]) >> 3
-        return (found,)
+            gradients[1, 1:-1, 1:-1] = (along[:-2] - along[2:]) >> 3
+        return (gradients,)
 
     def cost(self, types: Types) -> Cost:
         pixels = prod(self.named(types)["x"].shape)

@@ -25,15 +25,15 @@ Legs = list[tuple[int, int]]
 
 def merge_legs(legs: Iterable[tuple[int, int]]) -> Legs:
     """Merge neighbouring legs that are one walk, and leave out legs of one place."""
-    found: Legs = []
+    result: Legs = []
     for size, apart in legs:
         if same(size, 1):
             continue
-        if found and same(found[-1][1], size * apart):
-            found[-1] = found[-1][0] * size, apart
+        if result and same(result[-1][1], size * apart):
+            result[-1] = result[-1][0] * size, apart
         else:
-            found.append((size, apart))
-    return found
+            result.append((size, apart))
+    return result
 
 
 def legs_of(chain: MoveChain, dim: int) -> Legs:
@@ -133,9 +133,9 @@ def find_strided_read(
     if value is None:
         return None
     for source, chain in _move_sources(rewriter, value, last):
-        found = StridedRead.from_chain(source, chain, tokens)
-        if found is not None and (found.step == 1 or not rows):
-            return found
+        result = StridedRead.from_chain(source, chain, tokens)
+        if result is not None and (result.step == 1 or not rows):
+            return result
     return None
 
 
@@ -172,11 +172,11 @@ def match_scores(rewriter: GraphRewriter, weighted: Node) -> AttentionScores | N
         if isinstance(operator, Matmul):
             return AttentionScores(node, scale, mask, full, zeros)
         if isinstance(operator, Pointwise):
-            found = _match_scale_and_mask(rewriter, node)
-            if found is None or (found[2] is not None and (mask is not None or scale != 1.0)):
+            match = _match_scale_and_mask(rewriter, node)
+            if match is None or (match[2] is not None and (mask is not None or scale != 1.0)):
                 return None
-            value, scale = found[0], scale * found[1]
-            mask, full = (mask, full) if found[2] is None else (found[2], shape)
+            value, scale = match[0], scale * match[1]
+            mask, full = (mask, full) if match[2] is None else (match[2], shape)
         elif isinstance(operator, View) and _keeps_last_dimension(rewriter, node):
             value = node.inputs[0]
         else:
@@ -244,10 +244,10 @@ def _match_scale_and_mask(
     for i, x in enumerate(node.inputs):
         if x is None or rewriter.shape(x) != shape or node.inputs.count(x) != 1:
             continue
-        found = _match_multiple(node.operator.expr, i)
-        if found is None or not rewriter.is_read_once(x) or not _comes_from_product(rewriter, x):
+        match = _match_multiple(node.operator.expr, i)
+        if match is None or not rewriter.is_read_once(x) or not _comes_from_product(rewriter, x):
             continue
-        scale, other = found
+        scale, other = match
         mask = None if other is None else node.inputs[other]
         if mask is None or rewriter.types[mask].dtype is DType.float32:
             return x, scale, mask
@@ -272,10 +272,10 @@ def _match_multiple(expr: Expr, place: int) -> tuple[float, int | None] | None:
     if not isinstance(expr, Call) or len(expr.arguments) != 2:
         return None
     for one, other in (expr.arguments, expr.arguments[::-1]):
-        found = _match_multiple(one, place)
-        if found is None:
+        match = _match_multiple(one, place)
+        if match is None:
             continue
-        scale, added = found
+        scale, added = match
         if expr.function == "add" and added is None and isinstance(other, Arg):
             return None if other.index == place else (scale, other.index)
         number = float(other.value) if isinstance(other, Scalar | Constant) else 0.0
@@ -322,16 +322,19 @@ def _fuse_at(
     queries = total // count
     keyed, valued = Reshape((count * keys, width), True), Reshape((count * keys, columns), True)
     turned = Transpose((0, 2, 1) if batch else (1, 0))
-    found = [find_strided_read(rewriter, q, queries), find_strided_read(rewriter, k, keys, keyed)]
-    found.append(find_strided_read(rewriter, v, keys, turned, valued))
+    reads_found = [
+        find_strided_read(rewriter, q, queries),
+        find_strided_read(rewriter, k, keys, keyed),
+    ]
+    reads_found.append(find_strided_read(rewriter, v, keys, turned, valued))
     moved = rewriter.add(weighted.name, turned, v)  # for values that lie with the keys innermost
-    found[2] = found[2] or find_strided_read(rewriter, moved, keys, valued)
+    reads_found[2] = reads_found[2] or find_strided_read(rewriter, moved, keys, valued)
     if scores.mask is not None:
         masked = Expand(scores.shape), Reshape((total, keys), True)
-        found.append(find_strided_read(rewriter, scores.mask, queries, *masked, rows=False))
-    reads = [one for one in found if one is not None]
+        reads_found.append(find_strided_read(rewriter, scores.mask, queries, *masked, rows=False))
+    reads = [one for one in reads_found if one is not None]
     inner = {one.stack[1][0] for one in reads if len(one.stack) == 2}
-    if len(reads) == len(found) and len(inner) < 2:
+    if len(reads) == len(reads_found) and len(inner) < 2:
         sizes = count, queries, keys, width, columns
         _replace_by_attention(
             rewriter, weighted, scores, sizes, reads, min(inner, default=None), is_profitable

@@ -76,11 +76,11 @@ class GraphRewriter:
 
     def _reading(self, value: Value) -> dict[Node, None]:
         """The nodes that read `value`, to be changed."""
-        found = self._readers.get(value)
-        if found is None:
+        result = self._readers.get(value)
+        if result is None:
             nodes = self._graph.readers.get(value, ())
-            found = self._readers[value] = dict.fromkeys(nodes)
-        return found
+            result = self._readers[value] = dict.fromkeys(nodes)
+        return result
 
     def is_read_once(self, value: Value | None) -> bool:
         """Return True where exactly one node reads `value`, and it is no output."""
@@ -186,10 +186,10 @@ class GraphRewriter:
     def _fresh(self, name: str) -> str:
         if not self._names:
             self._names = {value.name for value in self.types}
-        while (found := f"{name} {self._count}") in self._names:
+        while (result := f"{name} {self._count}") in self._names:
             self._count += 1
-        self._names.add(found)
-        return found
+        self._names.add(result)
+        return result
 
 
 def _is_parameter(value: Value) -> bool:

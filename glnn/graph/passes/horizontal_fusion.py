@@ -35,11 +35,11 @@ def fuse_siblings(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     stays by itself: it is placed there. types: of every value; those of new ones are added.
     """
     rewriter = GraphRewriter(graph, types)
-    found: dict[_SiblingKey, list[Node]] = {}
+    siblings: dict[_SiblingKey, list[Node]] = {}
     for node in rewriter.nodes:
         if (key := _SiblingKey.from_node(rewriter, node)) is not None:
-            found.setdefault(key, []).append(node)
-    for key, nodes in found.items():
+            siblings.setdefault(key, []).append(node)
+    for key, nodes in siblings.items():
         if len(nodes) > 1:
             _fuse_nodes(rewriter, key, nodes)
     return rewriter.graph()

@@ -403,8 +403,8 @@ def _match_product(term: Term, number: float, factor: Callable[[Term, Term], boo
     """Return x, where `term` is number x f, and `factor` says of f and x whether they belong
     together.
     """
-    found, factors = factorize(term)
-    if not isclose(found, number, rel_tol=1e-5) or sorted(factors.values()) != [1, 1]:
+    multiple, factors = factorize(term)
+    if not isclose(multiple, number, rel_tol=1e-5) or sorted(factors.values()) != [1, 1]:
         return None
     one, other = factors
     for x, f in ((one, other), (other, one)):
@@ -422,8 +422,8 @@ def _match_one_plus(term: Term) -> Term | None:
 
 def _is_multiple(term: Term, number: float, x: Term) -> bool:
     """Return True where `term` equals `number` times x."""
-    found, factors = factorize(term)
-    return isclose(found, number, rel_tol=1e-5) and factors == Counter({x: 1})
+    factor, factors = factorize(term)
+    return isclose(factor, number, rel_tol=1e-5) and factors == Counter({x: 1})
 
 
 def _is_erf_gate(factor: Term, x: Term) -> bool:
@@ -444,8 +444,8 @@ def _is_tanh_gate(factor: Term, x: Term) -> bool:
     if cubic is None or cubic.function != "add" or not isclose(number, sqrt(2 / pi), rel_tol=1e-4):
         return False
     for one, other in cubic.either():
-        found, powers = factorize(other)
-        if one is x and isclose(found, 0.044715, rel_tol=1e-4) and powers == Counter({x: 3}):
+        multiple, powers = factorize(other)
+        if one is x and isclose(multiple, 0.044715, rel_tol=1e-4) and powers == Counter({x: 3}):
             return True
     return False
 
@@ -493,10 +493,10 @@ def _is_close(term: Term, number: float) -> bool:
 
 
 def _match_hardswish(term: Term) -> Term | None:
-    found = _match_product(
+    match = _match_product(
         term, 1.0, lambda factor, x: _is_hard_sigmoid(factor, x, 1 / 6, 0.5, 1.0)
     )
-    return found or _match_product(
+    return match or _match_product(
         term, 1 / 6, lambda factor, x: _is_hard_sigmoid(factor, x, 1.0, 3.0, 6.0)
     )
 

@@ -42,7 +42,7 @@ def find_index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tu
     types = {value: value.type for _, table, index, *_ in pairs for value in (table, index)}
     if any(type.symbols for type in types.values()):
         types = graph.infer_types(graph.input_types(shapes))
-    found: dict[str, tuple[int, ...]] = {}
+    result: dict[str, tuple[int, ...]] = {}
     for operator, table, index, source in pairs:
         name = source.value.name
         bounds = operator.bounds(types[table])
@@ -54,8 +54,8 @@ def find_index_bounds(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, tu
         same = source.whole or shapes[name][-1:] == types[index].shape[-1:]
         if len(sizes) > 1 and not (same and source.ordered):
             sizes = (max(sizes),)
-        found[name] = _minimum(found.get(name, sizes), sizes)
-    return found
+        result[name] = _minimum(result.get(name, sizes), sizes)
+    return result
 
 
 @dataclass(frozen=True)

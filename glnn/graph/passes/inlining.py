@@ -131,21 +131,21 @@ class _CompositeExpander:
         `operands`.
         """
         again = expand_subgraphs if self._only_own else expand_composites
-        found = again(made, {value.name: value.type for value in made.inputs})
-        return found, dict(zip(found.inputs, operands, strict=True))
+        expanded = again(made, {value.name: value.type for value in made.inputs})
+        return expanded, dict(zip(expanded.inputs, operands, strict=True))
 
     def _fresh(self, name: str) -> str:
-        found = self._marks.free(name, self._names)
-        self._names.add(found)
-        return found
+        result = self._marks.free(name, self._names)
+        self._names.add(result)
+        return result
 
 
 def inline_constant_branches(graph: Graph) -> Graph:
     """Return `graph` with the nodes of a branch in place of each If whose condition never
     changes.
     """
-    while (found := _first_constant_if(graph)) is not None:
-        node, branch = found
+    while (match := _first_constant_if(graph)) is not None:
+        node, branch = match
         names = {value.name for one in graph.nodes for value in one.outputs}
         names |= {value.name for value in graph.inputs}
         nodes: list[Node] = []

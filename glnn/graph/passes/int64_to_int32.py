@@ -71,8 +71,8 @@ class _IntegerNarrowing:
         node = _read_each_value_once(node)
         given = [None if value is None else self._within(value) for value in node.inputs]
         types = [None if value is None else self._types[value] for value in node.inputs]
-        found = node.operator.value_ranges(given, types)
-        for value, lies in zip(node.outputs, found, strict=bool(found)):
+        intervals = node.operator.value_ranges(given, types)
+        for value, lies in zip(node.outputs, intervals, strict=bool(intervals)):
             self._lies[value] = lies.stored(self._types[value].dtype)
         operator = node.operator.narrow(given, types) if self._fits(node) else None
         if operator is None:
@@ -133,9 +133,9 @@ class _IntegerNarrowing:
         while name in self._names:
             name += "'"
         self._names.add(name)
-        found = Value(name, type)
-        self._nodes.append(Node(name, operator, (value,), (found,)))
-        return found
+        result = Value(name, type)
+        self._nodes.append(Node(name, operator, (value,), (result,)))
+        return result
 
 
 def _read_each_value_once(node: Node) -> Node:
@@ -184,8 +184,8 @@ def has_int64_inputs(graph: Graph) -> bool:
 
 def small_input_names(graph: Graph) -> tuple[str, ...]:
     """The inputs of which `graph` says that they are small."""
-    found = (node.inputs[0] for node in graph.nodes if isinstance(node.operator, Within))
-    return tuple(value.name for value in found if value is not None)
+    values = (node.inputs[0] for node in graph.nodes if isinstance(node.operator, Within))
+    return tuple(value.name for value in values if value is not None)
 
 
 def mark_small_inputs(graph: Graph, excluded: Collection[str]) -> Graph:

@@ -120,7 +120,7 @@ class MoveChain:
         base = list(self.base)
         dims: list[Factors] = []
         for factors in outer:
-            found: list[Axis] = []
+            axes_run: list[Axis] = []
             for axis in factors:
                 part: Factors | None = () if same(axis.size, 1) else (Axis(axis.size),)
                 if axis.axis is not None:
@@ -131,8 +131,8 @@ class MoveChain:
                         return None
                 if part is None:
                     return None
-                found += part
-            dims.append(_merge_axes(found))
+                axes_run += part
+            dims.append(_merge_axes(axes_run))
         return replace(self, base=tuple(base), dims=tuple(dims))
 
     def operators(self) -> tuple[Operator, ...]:
@@ -192,8 +192,8 @@ class MoveChain:
         while order.count(None) > len(ones):
             order.remove(None)
         left = iter(ones)
-        found = tuple(next(left) if along is None else along for along in order)
-        return (*found, *left)
+        order_known = tuple(next(left) if along is None else along for along in order)
+        return (*order_known, *left)
 
     @property
     def _cut(self) -> Slice | None:
@@ -359,17 +359,17 @@ class _MoveMerging:
         """Return `last` and the moves and views before it whose results nothing else needs, each
         with its operand.
         """
-        graph, found, node = self.rewriter, list[MoveStep](), last
+        graph, result, node = self.rewriter, list[MoveStep](), last
         while True:
             (value,) = node.inputs
             assert value is not None
-            found.insert(0, (value, node.operator))
+            result.insert(0, (value, node.operator))
             before = graph.runtime_producer(value)
             if before is None or 0 in graph.shape(value):
-                return found
+                return result
             view, move = isinstance(before.operator, View), isinstance(before.operator, Move)
             if not view and (not move or self._is_needed(value)):
-                return found
+                return result
             node = before
 
     def _is_needed(self, value: Value) -> bool:

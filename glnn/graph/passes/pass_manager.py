@@ -104,15 +104,15 @@ class Pass(Enum):
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise GlnnError(f"without must be names of passes, got {shown(names)}")
         known = {one.value: one for one in cls}
-        found: set[Pass] = set()
+        passes: set[Pass] = set()
         for name in names:
             one = (
                 name if isinstance(name, Pass) else known.get(name if isinstance(name, str) else "")
             )
             if one is None:
                 raise GlnnError(f"without has {shown(name)}, which is none of {', '.join(known)}")
-            found.add(one)
-        return frozenset(found)
+            passes.add(one)
+        return frozenset(passes)
 
     @classmethod
     def left_out(cls, without: Iterable[str | Pass], fused: bool) -> frozenset[Pass]:

@@ -61,10 +61,10 @@ class _PointwiseFusion:
         """Return `node` with as many producers of its operands fused as possible."""
         if not isinstance(node.operator, Pointwise) or node.outputs[0] in self._graph.fixed:
             return node
-        while (found := self._fuse_producer(node)) is not None:
-            if not isinstance(found.operator, Pointwise):
-                return found
-            node = found
+        while (result := self._fuse_producer(node)) is not None:
+            if not isinstance(result.operator, Pointwise):
+                return result
+            node = result
         return node
 
     def _fuse_producer(self, node: Node) -> Node | None:

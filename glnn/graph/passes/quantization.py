@@ -64,23 +64,25 @@ def _quantizable_weight(
     operator = node.operator
     if not operator.int8_operands or not operator.has_epilogue or node.outputs[0] in graph.fixed:
         return None
-    found = operator.named(node.inputs)[operator.int8_operands[0]]
-    type, result = types[found], types[node.outputs[0]].shape
+    weight = operator.named(node.inputs)[operator.int8_operands[0]]
+    type, result = types[weight], types[node.outputs[0]].shape
     plain = (
-        found in graph.fixed and type.dtype is DType.float32 and prod(type.shape) >= LEAST_QUANTIZED
+        weight in graph.fixed
+        and type.dtype is DType.float32
+        and prod(type.shape) >= LEAST_QUANTIZED
     )
     if not plain or len(type.shape) != len(result):  # a stack of matrices
         return None
     if type.shape[1] == 1:  # of channels one by one, which read more of images than of weights
         return None
     rows = prod(result) // result[1]
-    return found if rows <= MOST_USES * samples else None
+    return weight if rows <= MOST_USES * samples else None
 
 
 def _is_finite(weight: ConstantExpression) -> bool:
     """Return True where all numbers of `weight` are finite."""
-    found = evaluated(weight)
-    return bool(np.isfinite(found.min()) and np.isfinite(found.max()))
+    array = evaluated(weight)
+    return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
 
 
 def _quantize_node(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
@@ -119,9 +121,9 @@ def _with_weight(node: Node, weight: Value) -> Node:
 
 def _weight_value(node: Node, what: str, type: TensorType, types: dict[Value, TensorType]) -> Value:
     """A new value of `type`, made of the weight of `node`."""
-    found = Value(f"{node.outputs[0].name}: weight, {what}", type)
-    types[found] = type
-    return found
+    result = Value(f"{node.outputs[0].name}: weight, {what}", type)
+    types[result] = type
+    return result
 
 
 def batch_size_of(graph: Graph, shapes: Mapping[str, Shape]) -> int:

@@ -65,8 +65,8 @@ def fuse_recurrences(
                 _fuse_steps(rewriter, chain)
     lower = {}
     for node in rewriter.nodes:
-        if (found := _find_lower_layer(rewriter, node, saves_time)) is not None:
-            lower[node] = found
+        if (layer := _find_lower_layer(rewriter, node, saves_time)) is not None:
+            lower[node] = layer
     upper = {one.node: node for node, one in lower.items()}
     for node in [one for one in upper if one not in lower]:
         stack = [node]
@@ -96,19 +96,19 @@ def _step_chain(rewriter: GraphRewriter, first: Node) -> list[Node]:
 
 def _phase_chain(rewriter: GraphRewriter, first: Node) -> list[tuple[Node, Node]]:
     """The steps from the first on, where each has two phases; none where they are no such."""
-    one, found = first, list[tuple[Node, Node]]()
+    one, result = first, list[tuple[Node, Node]]()
     while True:
         two = _only_reader(rewriter, one)
         if two is None or two.inputs[0] is not first.inputs[0]:
-            return found
-        before = found[0] if found else (one, two)
+            return result
+        before = result[0] if result else (one, two)
         for node, other in zip((one, two), before, strict=True):
             operator = other.operator
             assert isinstance(operator, RecurrentStep)
-            alike = node.operator == replace(operator, step=len(found))
+            alike = node.operator == replace(operator, step=len(result))
             if not alike or node.inputs[1] is not other.inputs[1]:
-                return found
-        found.append((one, two))
+                return result
+        result.append((one, two))
         (states,) = two.outputs
         following = [
             node
@@ -116,7 +116,7 @@ def _phase_chain(rewriter: GraphRewriter, first: Node) -> list[tuple[Node, Node]
             if isinstance(node.operator, RecurrentStep) and node.inputs[2] is states
         ]
         if len(following) != 1 or following[0].inputs[0] is not first.inputs[0]:
-            return found
+            return result
         one = following[0]
 
 
@@ -198,7 +198,7 @@ def _find_concats(
                 return None
         apart.append(views)
     inner = [node for views in apart[:-1] for one in views for node in rewriter.readers(one)]
-    found = []
+    result = []
     for node in dict.fromkeys(inner):
         given = list(node.inputs)
         places = [given.index(one) for one in apart[0] if one in given]
@@ -208,8 +208,8 @@ def _find_concats(
         once = sum(one in views for one in given for views in apart[:-1]) == len(apart) - 1
         if node.operator != Concat(0) or not once or len(run) < len(apart) or not all(alike):
             return None
-        found.append((node, first))
-    return found
+        result.append((node, first))
+    return result
 
 
 @dataclass(frozen=True)
@@ -267,9 +267,9 @@ def _find_lower_layer(
 
 
 def _operand(node: Node, index: int) -> Value:
-    found = node.inputs[index]
-    assert found is not None
-    return found
+    result = node.inputs[index]
+    assert result is not None
+    return result
 
 
 def _producer_behind_views(rewriter: GraphRewriter, value: Value) -> Node | None:

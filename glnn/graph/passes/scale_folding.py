@@ -46,8 +46,8 @@ def as_affine(expr: Expr, index: int) -> Affine | None:
             return one
         return _apply_to_affine(one.function, operands)
 
-    found = expr.fold(part)[-1]
-    return found if isinstance(found, Affine) else None
+    result = expr.fold(part)[-1]
+    return result if isinstance(result, Affine) else None
 
 
 def _apply_to_affine(function: str, operands: tuple[Expr | Affine | None, ...]) -> Affine | None:
@@ -111,8 +111,8 @@ class _Channels:
                 value is x or _broadcasts_by_channel(rewriter.shape(value), channels)
             ):
                 return None
-        found = as_affine(node.operator.expr, node.inputs.index(x))
-        return None if found is None else cls(x, found, node.inputs)
+        affine = as_affine(node.operator.expr, node.inputs.index(x))
+        return None if affine is None else cls(x, affine, node.inputs)
 
     def fixed(
         self, rewriter: GraphRewriter, name: str, expr: Expr, shape: Shape, *first: Value
@@ -257,8 +257,8 @@ def sink_scalar_factors(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     rewriter = GraphRewriter(graph, types)
     for node in rewriter.nodes:
         if isinstance(node.operator, Matmul | Conv2d) and not rewriter.is_fixed(node.outputs[0]):
-            found = [_extract_factor(rewriter, value) for value in node.inputs[:2]]
-            if factors := [factor for factor in found if factor is not None]:
+            candidates = [_extract_factor(rewriter, value) for value in node.inputs[:2]]
+            if factors := [factor for factor in candidates if factor is not None]:
                 _multiply_result(rewriter, node, factors)
     return rewriter.graph()
 

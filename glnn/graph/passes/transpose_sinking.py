@@ -84,8 +84,8 @@ class _TransposeSinking:
         ):
             return
         if graph.shape(source)[-1:] == shape[-1:] and 0 not in shape:
-            found = graph.add(node.name, Softmax(-1, operator.log), source)
-            graph.replace(node, Reshape(shape, True), found)
+            result = graph.add(node.name, Softmax(-1, operator.log), source)
+            graph.replace(node, Reshape(shape, True), result)
             graph.prune(value)
 
     def before(self, node: Node) -> Node | None:
@@ -103,11 +103,11 @@ class _TransposeSinking:
             if not isinstance(maker.operator, View | Transpose) or not self._worth(node, maker):
                 continue
             if isinstance(maker.operator, View):
-                found = self._sink(node, maker, self._seen, Reshape(graph.shape(value), True))
+                result = self._sink(node, maker, self._seen, Reshape(graph.shape(value), True))
             else:
-                found = self._sink(node, maker, self._turned, maker.operator)
-            if found is not None:
-                return found
+                result = self._sink(node, maker, self._turned, maker.operator)
+            if result is not None:
+                return result
         return None
 
     def _sink(
@@ -121,10 +121,10 @@ class _TransposeSinking:
         graph, inner = self.rewriter, list[Value]()
         for operand in node.inputs:
             assert operand is not None
-            found = maker.inputs[0] if operand is maker.outputs[0] else moved(node, operand, maker)
-            if found is None:
+            source = maker.inputs[0] if operand is maker.outputs[0] else moved(node, operand, maker)
+            if source is None:
                 return None
-            inner.append(found)
+            inner.append(source)
         before = node.inputs
         value = graph.add(node.name, node.operator, *inner)
         made = graph.producer(value)
@@ -146,8 +146,10 @@ class _TransposeSinking:
         image = other is not None and isinstance(other.operator, IMAGE_OPERATORS)
         if image and shape == whole and len(whole) == 4 and not graph.is_fixed(operand):
             return None  # which no other shape can be seen in
-        found = _regroup(shape, whole, inner)
-        return None if found is None else self._stays(graph.reshape(node.name, operand, found))
+        regrouped = _regroup(shape, whole, inner)
+        return (
+            None if regrouped is None else self._stays(graph.reshape(node.name, operand, regrouped))
+        )
 
     def _turned(self, node: Node, operand: Value, maker: Node) -> Value | None:
         """Return `operand` with its dimensions as they are before `maker`."""
@@ -214,23 +216,23 @@ def _regroup(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
     `inner`; None where it would broadcast within a dimension.
     """
     wide = (*(1,) * (len(whole) - len(shape)), *shape)
-    found: list[int] = []
+    shape_found: list[int] = []
     for outer, within in _dimension_groups(whole, inner):
         sizes = [wide[i] for i in outer]
         if prod(sizes) == 1:
-            found += [1] * len(within)
+            shape_found += [1] * len(within)
         elif sizes == [whole[i] for i in outer]:
-            found += [inner[i] for i in within]
+            shape_found += [inner[i] for i in within]
         else:
             return None
-    return tuple(found)
+    return tuple(shape_found)
 
 
 def _dimension_groups(one: Shape, other: Shape) -> Sequence[tuple[list[int], list[int]]]:
     """Return the smallest groups of neighbouring dimensions of two shapes that have as many numbers
     as each other.
     """
-    found: list[tuple[list[int], list[int]]] = []
+    result: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(one) or j < len(other):
         first, second = ([i] if i < len(one) else []), ([j] if j < len(other) else [])
@@ -242,5 +244,5 @@ def _dimension_groups(one: Shape, other: Shape) -> Sequence[tuple[list[int], lis
             else:
                 second.append(j)
                 j += 1
-        found.append((first, second))
-    return found
+        result.append((first, second))
+    return result

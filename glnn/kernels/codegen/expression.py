@@ -74,13 +74,13 @@ def lines(
         kind, alike = operands[-1][1].kind, len({*operands}) < len(operands)
         form = part.row.same if alike and kind == "float" else None
         form = part.row.forms[kind] if form is None else form
-        value = _ARGUMENT.sub(lambda found: names[found[0]], form)
+        value = _ARGUMENT.sub(lambda match: names[match[0]], form)
         value = WRAPPED.get(dtype, "{}").format(value)
         written.append(f"{dtype.kind} t{len(written)} = {value};")
         return f"t{len(written) - 1}", dtype
 
-    found, _ = whole.fold(named)[-1]
-    return [*written, f"return {found};"]
+    value, _ = whole.fold(named)[-1]
+    return [*written, f"return {value};"]
 
 
 def includes(*expressions: Expr) -> list[str]:
@@ -228,22 +228,22 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
 
     form: "float" where a kernel calls it for each number, "vec4" for four channels at once.
     """
-    found = epilogue or IDENTITY
+    applied = epilogue or IDENTITY
     operands = [
         f"#define EPILOGUE_QUADS {int(form == 'vec4')}",
-        f"#define EPILOGUE_LONG {int(is_long(found))}",
+        f"#define EPILOGUE_LONG {int(is_long(applied))}",
         *(['#include "common/texel.glsl"'] if bound.samplers else []),
         *(['#include "common/half.glsl"'] if bound.halves else []),
-        *(_declaration(name, form, bound) for name in found.names if name != bound.in_place),
+        *(_declaration(name, form, bound) for name in applied.names if name != bound.in_place),
     ]
     numbers = ["value"]
-    for name, extent in zip(found.names, found.extents, strict=True):
+    for name, extent in zip(applied.names, applied.extents, strict=True):
         numbers.append(_fetch(name, extent, form, bound))
     dtypes = [DType.float32] * len(numbers)
     return {
         "epilogue": f'#include "{EPILOGUE_TEMPLATE}"',
         "epilogue operands": "\n".join(operands),
-        "epilogue function": function(found.expr, dtypes, "epilogue_of", EPILOGUE_PREFIX),
+        "epilogue function": function(applied.expr, dtypes, "epilogue_of", EPILOGUE_PREFIX),
         "epilogue call": f"    return epilogue_of({', '.join(numbers)});",
     }
 

@@ -309,15 +309,15 @@ def scatter_examples() -> Mapping[str, tuple[Operator, Operands]]:
     floats, whole = TensorType((5, 3, 7)), TensorType((5, 3, 7), DType.int32)
     index = TensorType((2, 3, 2), DType.int32)
     pairs = TensorType((4, 2), DType.int32)
-    found: dict[str, tuple[Operator, Operands]] = {}
+    examples: dict[str, tuple[Operator, Operands]] = {}
     for reduction in REDUCTIONS:
         operands = {"x": floats, "index": index, "updates": TensorType(index.dims)}
-        found[f"elements-{reduction}"] = ScatterElements(1, reduction), operands
+        examples[f"elements-{reduction}"] = ScatterElements(1, reduction), operands
         operands = {"x": whole, "index": pairs, "updates": TensorType((4, 7), DType.int32)}
-        found[f"tuples-{reduction}"] = ScatterND(reduction), operands
+        examples[f"tuples-{reduction}"] = ScatterND(reduction), operands
     table = TensorType((5 + 1 + 4,), DType.int32)
     rows = {"x": floats, "index": table, "updates": TensorType((4, 3, 7))}
-    return {**found, "sorted": (ScatterSorted(1, "add"), rows)}
+    return {**examples, "sorted": (ScatterSorted(1, "add"), rows)}
 
 
 TILE = 32  # places of a tile's side: shaders/move/tiled_transpose.comp
@@ -374,15 +374,15 @@ def loops(
 def examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
     """Return operators that cover every variant of the templates."""
     by_one, by_four = TensorType((3, 5, 7)), TensorType((3, 4, 8), DType.int32)
-    found: dict[str, tuple[Operator, Mapping[str, TensorType]]] = {
+    result: dict[str, tuple[Operator, Mapping[str, TensorType]]] = {
         "transposed": (Transpose((2, 1, 0)), {"x": by_one}),
         "by-four": (Transpose((1, 0, 2)), {"x": by_four}),
         "rank-8": (Transpose(tuple(range(7, -1, -1))), {"x": TensorType((2,) * 8)}),
     }
     for edge in EDGES[1:]:
-        found[edge] = Pad((1, 2, 1), (1, 0, 1), edge), {"x": by_one}
-        found[f"{edge}-by-four"] = Pad((1, 1, 0), (1, 1, 0), edge), {"x": by_four}
-    return found
+        result[edge] = Pad((1, 2, 1), (1, 0, 1), edge), {"x": by_one}
+        result[f"{edge}-by-four"] = Pad((1, 1, 0), (1, 1, 0), edge), {"x": by_four}
+    return result
 
 
 def image_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
@@ -449,11 +449,11 @@ def walk_of(
     if not halves:
         on_gpu(types)
     steps = strides(layouts["x"], x), strides(layouts["out"], out)
-    found = op.map(x)
-    walk = found.walk(x, *steps)
+    index_map = op.map(x)
+    walk = index_map.walk(x, *steps)
     if alone(layouts["x"]).name == alone(layouts["out"]).name == CHANNELS_LAST:
         channels = -(-x[1] // 4) * 4
-        if (whole := found.padded(1, x[1], channels)) is not None:
+        if (whole := index_map.padded(1, x[1], channels)) is not None:
             walk = whole.walk((x[0], channels, *x[2:]), *steps)
     begin, target = layouts["x"].first, layouts["out"].first
     return replace(walk, base=walk.base + begin, target=walk.target + target)
@@ -470,13 +470,13 @@ def strides(layout: Layout, shape: Shape) -> Strides:
     """Return the stride along each axis. Raises UnsupportedOpError where one is not constant."""
     if layout.ranks is not None and len(shape) not in layout.ranks:
         raise UnsupportedOpError(f"layout {layout.name} is none of shape {shape}")
-    found: dict[int, set[int | None]] = {axis: set() for axis in range(len(shape))}
+    steps_of: dict[int, set[int | None]] = {axis: set() for axis in range(len(shape))}
     for dim in layout.dims(shape):
         even = divides(dim.step, dim.stride)
-        found[dim.axis].add(dim.stride // dim.step if even else None)
-    if any(len(steps) != 1 or None in steps for steps in found.values()):
+        steps_of[dim.axis].add(dim.stride // dim.step if even else None)
+    if any(len(steps) != 1 or None in steps for steps in steps_of.values()):
         raise UnsupportedOpError(f"numbers of layout {layout.name} lie apart unevenly")
-    return tuple(step for steps in found.values() for step in steps if step is not None)
+    return tuple(step for steps in steps_of.values() for step in steps if step is not None)
 
 
 def bits(value: float | int | bool, type: TensorType) -> int:

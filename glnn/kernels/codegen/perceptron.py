@@ -58,11 +58,11 @@ def _layers(op: Perceptron) -> str:
 def perceptron_examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
     """Return operators that cover every variant of the template."""
     gate = call("sigmoid", call("mul", Arg(0), 0.5))
-    found: dict[str, tuple[Operator, dict[str, TensorType]]] = {}
+    result: dict[str, tuple[Operator, dict[str, TensorType]]] = {}
     for name, op, x in (
         ("excitation", Perceptron((9, 37), (call("relu", Arg(0)), gate)), (3, 37, 1, 1)),
         ("layers", Perceptron((9, 7, 5), (call("tanh", Arg(0)), gate, Arg(0))), (3, 37)),
     ):
         shapes = {"x": x, **op.sides(x[1])}
-        found[name] = op, {name: TensorType(shape) for name, shape in shapes.items()}
-    return found
+        result[name] = op, {name: TensorType(shape) for name, shape in shapes.items()}
+    return result

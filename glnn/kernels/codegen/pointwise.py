@@ -218,13 +218,13 @@ class Fetch:
         if self.attribute:
             return [f"in highp mat{self.attribute}x4 {name};"]
         if self.binding is None:
-            found = [f"uniform highp {name.upper()}_SAMPLER {name};"]
+            result = [f"uniform highp {name.upper()}_SAMPLER {name};"]
         else:
             block = f"layout(std430, binding = {self.binding}) buffer {name.upper()}"
-            found = [f"{block} {{ {kind} {name}[]; }};"]
+            result = [f"{block} {{ {kind} {name}[]; }};"]
         if self.read in SOUGHT:
-            found.append(f"uniform int {name}_stride[RANK], {name}_first, {name}_size;")
-        return found
+            result.append(f"uniform int {name}_stride[RANK], {name}_first, {name}_size;")
+        return result
 
     @property
     def line(self) -> str:
@@ -275,15 +275,15 @@ def _fetches(
     stored: bool,
 ) -> list[Fetch]:
     """Return each operand's access. stored: by storage buffers, else textures and attributes."""
-    found: list[Fetch] = []
+    result: list[Fetch] = []
     for i, (name, read) in enumerate(reads.items()):
         dtype = types[name].dtype
-        spare = sum(fetch.attribute > 0 for fetch in found) < ATTRIBUTES
+        spare = sum(fetch.attribute > 0 for fetch in result) < ATTRIBUTES
         given = read is Read.SAME and dtype is DType.float32 and spare and not stored
         binding, attribute = i + 1 if stored else None, vectors if given else 0
         packed = packing(dtype, layouts[name], fetched=not stored)
-        found.append(Fetch(name, dtype.kind, read, binding, packed, attribute))
-    return found
+        result.append(Fetch(name, dtype.kind, read, binding, packed, attribute))
+    return result
 
 
 def generate(
@@ -367,13 +367,13 @@ def _declared(fetches: list[Fetch], kind: str) -> list[str]:
 
 def _fetched(fetches: list[Fetch]) -> list[str]:
     """Return the lines that read the operands' numbers and compute the result."""
-    found = [fetch.line for fetch in fetches]
+    lines = [fetch.line for fetch in fetches]
     each = [fetch for fetch in fetches if fetch.read is Read.EACH]
     for lane in "xyzw" if each else "":  # lane by lane, so that few indices are alive at once
-        found += ["at = next(at);"] if lane != "x" else []
-        found += [fetch.lane(lane) for fetch in each]
+        lines += ["at = next(at);"] if lane != "x" else []
+        lines += [fetch.lane(lane) for fetch in each]
     fours = ", ".join(f"{fetch.name}_four" for fetch in fetches)
-    return [f"    {line}" for line in (*found, f"RESULT found = apply({fours});")]
+    return [f"    {line}" for line in (*lines, f"RESULT found = apply({fours});")]
 
 
 def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:

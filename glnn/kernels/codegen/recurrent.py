@@ -137,16 +137,16 @@ def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
 
 def recurrences() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
     """Return recurrences over all steps: in two directions, and in stacked layers."""
-    found: dict[str, tuple[Operator, dict[str, TensorType]]] = {}
+    result: dict[str, tuple[Operator, dict[str, TensorType]]] = {}
     for name, (step, types) in examples().items():
         assert isinstance(step, RecurrentStep)
         op = Recurrence(step.exprs, units=step.units)
-        found[name] = op, types
+        result[name] = op, types
         _, gates, h, _ = types["weight"].shape
         own = {"x": (1, 3, 2, gates, h), "weight": (3, gates, h, h), "state": types["state"].shape}
         stacked = {key: TensorType(shape) for key, shape in own.items()}
-        found[f"{name}-stacked"] = replace(op, layers=2), stacked
-    return found
+        result[f"{name}-stacked"] = replace(op, layers=2), stacked
+    return result
 
 
 def single_recurrences() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:

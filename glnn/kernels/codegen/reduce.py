@@ -37,8 +37,10 @@ def strides(shape: Shape, operand_shape: Shape, layout: Layout) -> list[int]:
     """
     if not isinstance(layout, RowMajor):
         raise UnsupportedOpError(f"it takes rows, not what lies in {layout.name}")
-    found = [0] * (len(shape) - len(operand_shape))
-    return found + [0 if same(dim.extent, 1) else dim.stride for dim in layout.dims(operand_shape)]
+    leading = [0] * (len(shape) - len(operand_shape))
+    return leading + [
+        0 if same(dim.extent, 1) else dim.stride for dim in layout.dims(operand_shape)
+    ]
 
 
 def collapsed(
@@ -217,14 +219,14 @@ def reduce_examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
         "place": (ArgReduce("max", -1), [(6, 9)]),
         "last_place": (ArgReduce("min", 0, last=True), [(6, 9)]),
     }
-    found: dict[str, tuple[Operator, dict[str, TensorType]]] = {
+    result: dict[str, tuple[Operator, dict[str, TensorType]]] = {
         name: (op, {f"x{i}": TensorType(shape) for i, shape in enumerate(operand_shape)})
         for name, (op, operand_shape) in shapes.items()
     }
     for dtype in (DType.int32, DType.int8, DType.bool):
-        found[dtype.value] = Reduce("sum", (-1,)), {"x0": TensorType((6, 8), dtype)}
-    found["place_of_int8"] = ArgReduce("max", -1), {"x0": TensorType((6, 9), DType.int8)}
-    return found
+        result[dtype.value] = Reduce("sum", (-1,)), {"x0": TensorType((6, 8), dtype)}
+    result["place_of_int8"] = ArgReduce("max", -1), {"x0": TensorType((6, 9), DType.int8)}
+    return result
 
 
 def _letter(dtype: DType) -> str:
@@ -253,15 +255,15 @@ def _declared(
     kinds = {name: one.dtype.kind for name, one in types.items()}
     out = kinds.pop("out")
     if backend != "compute":
-        found = [f"uniform highp {name.upper()}_SAMPLER {name};" for name in kinds]
-        return [*found, f"#define RESULT {VECTORS[out]}"]
+        result = [f"uniform highp {name.upper()}_SAMPLER {name};" for name in kinds]
+        return [*result, f"#define RESULT {VECTORS[out]}"]
     words = VECTORS if together else STORED
-    found = [f"layout(std430, binding = 0) buffer Out {{ {words[out]} result[]; }};"]
+    result = [f"layout(std430, binding = 0) buffer Out {{ {words[out]} result[]; }};"]
     words = VECTORS if wide else STORED
     for binding, (name, kind) in enumerate(kinds.items(), 1):
         block = f"layout(std430, binding = {binding}) buffer {name.upper()}"
-        found.append(f"{block} {{ {words[kind]} {name}[]; }};")
-    return found
+        result.append(f"{block} {{ {words[kind]} {name}[]; }};")
+    return result
 
 
 LONGEST_LINE = 4096  # numbers of a line that each result walks: beyond, the host is faster
